@@ -1,0 +1,51 @@
+# `make` alone lists what there is. One environment, .venv, serves all targets; it is brought up to date only when
+# pyproject.toml or constraints.txt have changed.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+ARGS ?=
+
+.PHONY: help demo test check format bench docs freeze clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+demo: .venv/.has-demo ## run notebooks/quickstart.ipynb on 4 ranks; the result goes to build/
+	@$(PY) notebooks/demo.py $(ARGS)
+
+test: .venv/.has-test ## run the tests; ARGS="-k shape" goes to pytest
+	@$(PY) -m pytest $(ARGS)
+
+check: .venv/.has-dev ## format, lint, types, import layers
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m pyright
+	@.venv/bin/lint-imports --no-logo
+
+format: .venv/.has-dev ## put the sources into shape
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+bench: .venv/.has-test ## measure; the numbers are printed with the machine's load
+	@$(PY) benchmarks/run.py $(ARGS)
+
+docs: .venv/.has-test ## write docs/messages.md again
+	@mkdir -p docs
+	$(PY) -m meshbook.runtime.wire.describe > .venv/messages.md && cp .venv/messages.md docs/messages.md
+
+freeze: .venv/.has-dev .venv/.has-demo ## pin what .venv holds in constraints.txt
+	@{ sed -n '/^#/p' constraints.txt; $(PY) -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > .venv/pins
+	@cp .venv/pins constraints.txt
+
+clean: ## remove .venv and what was built
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
+
+.venv/.has-%: pyproject.toml constraints.txt | $(PY)
+	@echo "installing meshbook[$*] into .venv (the first time, torch takes a while)"
+	@$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$*]"
+	@touch $@
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("meshbook needs Python 3.11 or later, and $(PYTHON) is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "$(PYTHON) cannot make a virtual environment (on Debian: apt install python3-venv)" >&2; exit 1; }

@@ -1,0 +1,50 @@
+"""What crosses a process is said in one file, and its document says the same."""
+
+from __future__ import annotations
+
+import ast
+import typing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from meshbook.runtime.wire import describe, messages
+
+
+def test_messages_are_defined_in_one_file(modules: dict[str, ast.Module]) -> None:
+    homes = {name for name, tree in modules.items() for node in ast.walk(tree) if _is_message_class(node)}
+    assert homes == {"meshbook.runtime.wire.messages"}
+
+
+def test_the_union_names_every_message() -> None:
+    assert list(typing.get_args(messages.AnyMessage)) == describe.message_kinds()
+
+
+@pytest.mark.parametrize("kind", describe.message_kinds(), ids=lambda kind: kind.__name__)
+def test_a_message_says_who_sends_it_to_whom_on_which_lane(kind: type[messages.Message]) -> None:
+    assert describe.lane_of(kind) in describe.LANES
+
+
+@pytest.mark.parametrize("kind", describe.message_kinds(), ids=lambda kind: kind.__name__)
+def test_a_message_is_frozen_and_tagged_by_its_name(kind: type[messages.Message]) -> None:
+    assert kind.__struct_config__.frozen
+    assert kind.__struct_config__.tag == kind.__name__
+
+
+def test_the_document_equals_the_file(root: Path) -> None:
+    document = root / "docs" / "messages.md"
+    assert document.read_text() == describe.as_markdown(), "run `make docs`"
+
+
+def test_a_first_line_without_a_lane_is_refused() -> None:
+    class Mumble(msgspec.Struct):
+        """Somebody says something."""
+
+    with pytest.raises(ValueError, match="docstring of Mumble must begin with `Sender to receiver, lane:"):
+        describe.lane_of(Mumble)  # pyright: ignore
+
+
+def _is_message_class(node: ast.AST) -> bool:
+    bases = node.bases if isinstance(node, ast.ClassDef) else []
+    return any(ast.unparse(base).rpartition(".")[2] == "Message" for base in bases)
