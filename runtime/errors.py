@@ -1,0 +1,116 @@
+"""Every error that meshbook raises of its own.
+
+    MeshbookError
+    ├── MeshError            a cell or call failed on some ranks: who, why, and what the others answered
+    ├── SpawnError           ranks did not come up
+    ├── MeshStopped          a call to a mesh that was taken down
+    ├── ActorError           an endpoint raised on a rank
+    ├── SupervisionError     the actor, or the process it lived in, is gone
+    └── LinkClosed           the other end of a link went away (inside the runtime; users see the three above)
+
+What a user typed wrong is a `ValueError` or `TypeError`, as everywhere in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class MeshbookError(Exception):
+    """The root: `except MeshbookError` catches everything meshbook raises about ranks and meshes."""
+
+
+class LinkClosed(MeshbookError):
+    """The process at the other end of a link is gone."""
+
+
+class SpawnError(MeshbookError, RuntimeError):
+    """Some ranks did not say they are ready; the text names the first with its last stderr lines."""
+
+
+class MeshStopped(MeshbookError, RuntimeError):
+    """The mesh was taken down; nothing can be sent to it any more."""
+
+
+class MeshError(MeshbookError, RuntimeError):
+    """A cell or a call failed on some ranks.
+
+    `by_rank` maps each failed rank to its exception, `result` holds what came back from all of them, also from the
+    ranks that did well, and `story` is the account a reader sees.
+
+    Example:
+        >>> error = MeshError("1 of 4 ranks failed (dp=1)", by_rank={1: ValueError("boom")})
+        >>> str(error), list(error.by_rank)
+        ('1 of 4 ranks failed (dp=1)', [1])
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        by_rank: Mapping[int, BaseException] | None = None,
+        result: Any = None,
+        story: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.by_rank = dict(by_rank or {})
+        self.result = result
+        self.story = story
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython's hook: the story of the ranks instead of the controller's own frames."""
+        return [*self.story.splitlines(), f"MeshError: {self}"]
+
+
+class SupervisionError(MeshbookError, RuntimeError):
+    """The actor that was called, or the process it lived in, is gone; the text says which rank, how and why."""
+
+    endpoint: str | None = None
+
+
+class ActorError(MeshbookError):
+    """An endpoint raised: `exception` is the original where it could travel, the text its remote traceback.
+
+    The error a caller catches is at the same time an instance of the original's type, so `except ValueError` works
+    (see `actor_error`).
+    """
+
+    def __init__(self, message: str, exception: BaseException | None = None, remote_traceback: str = "") -> None:
+        super().__init__(message, remote_traceback)
+        self.exception = exception
+        self.message = message
+        self.exception_formatted = remote_traceback
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.exception_formatted}" if self.exception_formatted else self.message
+
+
+def actor_error(message: str, exception: BaseException | None, remote_traceback: str) -> ActorError:
+    """An `ActorError` that is also an instance of the type of `exception`, where a class of both can exist.
+
+    Example:
+        >>> try:
+        ...     raise actor_error("a.f failed on rank 1", ValueError("boom"), "")
+        ... except ValueError as error:
+        ...     print(type(error).__name__, error.message)
+        ActorError a.f failed on rank 1
+    """
+    cls = _twin(type(exception)) if exception is not None else ActorError
+    error = cls.__new__(cls)
+    ActorError.__init__(error, message, exception, remote_traceback)
+    if exception is not None:
+        error.__dict__ |= {k: v for k, v in vars(exception).items() if k not in error.__dict__}
+    return error
+
+
+_twins: dict[type[BaseException], type[ActorError]] = {}
+
+
+def _twin(original: type[BaseException]) -> type[ActorError]:
+    if original not in _twins:
+        try:
+            _twins[original] = type("ActorError", (ActorError, original), {"__init__": ActorError.__init__})
+        except TypeError:  # incompatible memory layouts, or a class that forbids subclasses
+            _twins[original] = ActorError
+    return _twins[original]

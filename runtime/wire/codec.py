@@ -1,0 +1,446 @@
+"""User objects to bytes and back: pickle protocol 5, the large buffers beside the stream instead of in it.
+
+What pickle alone gets wrong between a notebook and its ranks is settled here. Functions and classes of a
+notebook (`__main__`) or of a module that cannot be imported elsewhere, lambdas and closures travel by value,
+with cloudpickle: plain pickle would name them, succeed, and fail on the rank. Tensors travel without a copy
+and arrive on the CPU, writable and private, as in Monarch.
+
+Two tensors of one message that cover exactly the same bytes (tied weights, `x` and `x.view(-1)`) still do on
+arrival. Tensors that overlap otherwise arrive apart: to send all of a large storage for a small slice of it
+would cost more than it is worth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import pickle
+import reprlib
+import struct
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
+from types import FunctionType, MethodType, TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
+
+if TYPE_CHECKING:
+    from pickle import Pickler as CloudPickler
+
+    from .link import Buffer
+else:
+    from cloudpickle import Pickler as CloudPickler
+
+INLINE = 4096
+"""Buffers of fewer bytes stay in the stream: a frame of their own would cost more than the copy."""
+
+Reducer = Callable[[Any], Any]
+"""What `object.__reduce__` is, from outside: the object to a name, or to `(rebuild, arguments, ...)`."""
+
+_PROTOCOL = 5
+_ALIGN = 64  # a cache line, and what the widest vector loads want
+
+
+class EncodeError(TypeError):
+    """Something in the value cannot be pickled; the text says where in it, and what it is."""
+
+
+class DecodeError(ValueError):
+    """The bytes cannot be made into an object here; the text names the type that could not."""
+
+
+class Encoded(NamedTuple):
+    """A value as bytes: the pickle stream, and the buffers that stand beside it, not copied."""
+
+    head: bytes
+    buffers: list[memoryview]
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.head) + sum(buffer.nbytes for buffer in self.buffers)
+
+
+def encode(value: object, reducers: Mapping[type, Reducer] | None = None) -> Encoded:
+    """Pickle a value. Its buffers are views of the value's own memory: do not change it before they are sent.
+
+    `reducers` says for this one message how objects of exactly these types travel, as `copyreg` does for all.
+
+    Raises `EncodeError`.
+
+    Example:
+        >>> data = encode(("step", 3, {"lr": 0.1}))
+        >>> decode(data.head, data.buffers)
+        ('step', 3, {'lr': 0.1})
+        >>> import threading
+        >>> encode({"lock": threading.Lock()})
+        Traceback (most recent call last):
+        meshbook.runtime.wire.codec.EncodeError: cannot be pickled: dict['lock'] is a _thread.lock
+    """
+    if _is_plain(value):
+        return Encoded(pickle.dumps(value, _PROTOCOL), [])
+    try:
+        return _pickled(value, reducers or {})
+    except Exception as error:  # a user's __reduce__ or __getstate__ may raise anything
+        raise EncodeError(_blame(value, error, reducers or {})) from error
+
+
+def decode(head: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
+    """The value that `encode` was given. It lies in the memory of `buffers`; in copies if that is read-only.
+
+    Raises `DecodeError`.
+    """
+    if buffers:
+        buffers = [bytearray(b) if memoryview(b).readonly else b for b in buffers]
+    try:
+        return pickle.loads(head, buffers=buffers)
+    except Exception as error:  # a user's constructor or __setstate__ may raise anything
+        name = _culprit(head, buffers, error)
+        raise DecodeError(f"cannot be unpickled: {name} ({_one_line(error)})") from error
+
+
+def dumps(value: object, reducers: Mapping[type, Reducer] | None = None) -> bytes:
+    """`encode` in one piece, to be kept in a file or in a field of a message.
+
+    Example:
+        >>> loads(dumps([1, "two"]))
+        [1, 'two']
+    """
+    head, buffers = encode(value, reducers)
+    sizes = [len(head), *(buffer.nbytes for buffer in buffers)]
+    index = struct.pack(f"<{1 + len(sizes)}Q", len(sizes), *sizes)
+    if not buffers:
+        return index + head
+    parts: list[Buffer] = []
+    for part in (index, head, *buffers):
+        parts += (part, bytes(-memoryview(part).nbytes % _ALIGN))
+    return b"".join(parts)
+
+
+def loads(data: Buffer) -> Any:
+    """The value that `dumps` was given. Raises `DecodeError`."""
+    whole = memoryview(data).cast("B")
+    try:
+        (count,) = struct.unpack_from("<Q", whole)
+        sizes = struct.unpack_from(f"<{count}Q", whole, 8)
+    except struct.error as error:
+        raise DecodeError(f"cannot be unpickled: {whole.nbytes} bytes are no message of `dumps`") from error
+    at = 8 * (1 + count)
+    if count == 1:
+        return decode(whole[at : at + sizes[0]])
+    parts: list[memoryview] = []
+    for size in sizes:
+        at += -at % _ALIGN
+        parts.append(whole[at : at + size])
+        at += size
+    return decode(parts[0], parts[1:])
+
+
+_ATOMS = frozenset({int, str, float, bool, type(None), bytes})
+
+
+def _is_plain(value: object, depth: int = 3) -> bool:
+    """Whether plain pickle, which is faster, does right by it. Only small values: looking takes time too.
+
+    Only exact types: a subclass may live in a notebook, and must then travel by value.
+    """
+    kind = type(value)
+    if kind in _ATOMS:
+        return True
+    if kind is tuple or kind is list:
+        items = cast("Sequence[object]", value)
+    elif kind is dict:
+        mapping = cast("dict[object, object]", value)
+        items = mapping.values()
+        if not _ATOMS.issuperset(map(type, mapping)):
+            return False
+    else:
+        return False
+    if len(items) > 32 or not depth:
+        return False
+    return _ATOMS.issuperset(map(type, items)) or all(map(_is_plain, items, repeat(depth - 1)))
+
+
+class _Beside(list[memoryview]):
+    """The buffers that leave the stream. Not in the pickler: a cycle would keep them alive after sending."""
+
+    def place(self, buffer: pickle.PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.nbytes < INLINE:
+            return True
+        self.append(view)
+        return False
+
+
+class _Pickler(CloudPickler):
+    def __init__(self, file: io.BytesIO, beside: _Beside, reducers: Mapping[type, Reducer]) -> None:
+        super().__init__(file, _PROTOCOL, buffer_callback=beside.place)
+        self.reducers = reducers
+        self.sent: dict[tuple[object, int, int], Any] = {}
+
+    def reducer_override(self, obj: Any, /) -> Any:
+        kind = type(cast("object", obj))
+        if reducer := self.reducers.get(kind):
+            return reducer(obj)
+        if kind is FunctionType or issubclass(kind, type):
+            return self._reduce_named(obj)
+        if (by_torch := _torch_reducers.get(kind)) or (by_torch := _learn(kind)):
+            return by_torch(obj, self.sent)
+        return NotImplemented
+
+    def _reduce_named(self, obj: Any) -> Any:
+        """By name where the other end can import it, else by value."""
+        name = obj.__module__
+        if name == __name__:
+            return NotImplemented
+        # A submodule made by an extension has no spec either, but appears where its package is imported.
+        package = sys.modules.get(name.partition(".")[0]) if isinstance(name, str) else None
+        if package is not None and package.__spec__ is None and name != "__main__" and name in sys.modules:
+            cloudpickle.register_pickle_by_value(sys.modules[name])  # pyright: ignore[reportUnknownMemberType]
+        return cast("Any", super()).reducer_override(obj)
+
+
+def _pickled(value: object, reducers: Mapping[type, Reducer]) -> Encoded:
+    stream = io.BytesIO()
+    beside = _Beside()
+    _Pickler(stream, beside, reducers).dump(value)
+    return Encoded(stream.getvalue(), beside)
+
+
+_Sent = dict[tuple[object, int, int], Any]  # device, address and size of a tensor's bytes to the tensor
+
+_torch_reducers: dict[type, Callable[[Any, _Sent], Any]] = {}
+
+
+def _learn(kind: type) -> Callable[[Any, _Sent], Any] | None:
+    """The reducer for a type of torch that is met for the first time; torch is not imported to look."""
+    reducer = _TORCH.get((kind.__module__, kind.__name__))
+    if reducer is not None:
+        _torch_reducers[kind] = reducer
+    return reducer
+
+
+def _reduce_tensor(tensor: Any, sent: _Sent) -> Any:
+    """Dense tensors; torch's own code reduces the others, subclasses too, down to tensors and storages."""
+    import torch
+
+    is_dense = tensor.layout is torch.strided and not (
+        tensor.is_quantized or tensor.is_nested or tensor.is_meta
+    )
+    if not is_dense or tensor.__dict__:
+        return NotImplemented
+    dtype, shape, nbytes = str(tensor.dtype)[6:], tuple(tensor.shape), tensor.nbytes
+    if not nbytes:
+        return _empty, (dtype, shape, tensor.requires_grad)
+    in_order, stride = tensor, None
+    if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
+        in_order, stride = _in_memory_order(tensor)
+    form = (dtype, shape, stride, tensor.requires_grad)
+    if in_order is tensor or stride is not None:  # not a copy: others may be made of the same bytes
+        key = (tensor.device, tensor.data_ptr(), nbytes)
+        if key in sent:
+            return _alias, (sent[key], *form)
+        sent[key] = tensor
+    if not tensor.is_cpu:
+        in_order = in_order.detach().cpu()
+    return _tensor, (pickle.PickleBuffer(_bytes_of(in_order, nbytes)), *form)
+
+
+def _in_memory_order(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
+    """The tensor with its dimensions in the order of its memory and its strides; or a contiguous copy, None.
+
+    The first where there are no gaps and no overlaps (`x.T`, channels-last): that layout is worth keeping.
+    """
+    plain = tensor.detach()
+    if not (tensor.is_conj() or tensor.is_neg()):
+        stride = plain.stride()
+        turned = plain.permute(sorted(range(plain.dim()), key=stride.__getitem__, reverse=True))
+        if turned.is_contiguous():
+            return turned, stride
+    return plain.resolve_conj().resolve_neg().contiguous(), None
+
+
+def _bytes_of(tensor: Any, nbytes: int) -> Any:
+    """The memory of a contiguous tensor as a buffer. NumPy has no bfloat16, and need not be there."""
+    memory: Any = (ctypes.c_char * nbytes).from_address(tensor.data_ptr())
+    memory.owner = tensor  # keeps the address valid as long as the buffer is used
+    return memory
+
+
+def _reduce_untyped_storage(storage: Any, sent: _Sent) -> Any:
+    import torch
+
+    return _untyped_storage, (torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage),)
+
+
+def _reduce_typed_storage(storage: Any, sent: _Sent) -> Any:
+    return _typed_storage, (storage._untyped_storage, str(storage.dtype)[6:])
+
+
+_TORCH = {
+    ("torch", "Tensor"): _reduce_tensor,
+    ("torch.storage", "UntypedStorage"): _reduce_untyped_storage,
+    ("torch.storage", "TypedStorage"): _reduce_typed_storage,
+}
+
+
+def _tensor(buffer: Any, dtype: str, shape: Any, stride: Any, requires_grad: bool) -> Any:
+    import torch
+
+    flat = torch.frombuffer(buffer, dtype=getattr(torch, dtype))
+    return _alias(flat, dtype, shape, stride, requires_grad)
+
+
+def _alias(tensor: Any, dtype: str, shape: Any, stride: Any, requires_grad: bool) -> Any:
+    """Another tensor over the same bytes; not a view, which autograd would tie to the first."""
+    import torch
+
+    other = torch.empty(0, dtype=getattr(torch, dtype))
+    other.set_(tensor.untyped_storage(), 0, shape, stride or _contiguous(shape))
+    return other.requires_grad_() if requires_grad else other
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _empty(dtype: str, shape: Any, requires_grad: bool) -> Any:
+    import torch
+
+    return torch.empty(shape, dtype=getattr(torch, dtype), requires_grad=requires_grad)
+
+
+def _untyped_storage(tensor: Any) -> Any:
+    return tensor.untyped_storage()
+
+
+def _typed_storage(storage: Any, dtype: str) -> Any:
+    import torch
+
+    return torch.storage.TypedStorage(wrap_storage=storage, dtype=getattr(torch, dtype), _internal=True)
+
+
+def _blame(value: object, error: BaseException, reducers: Mapping[type, Reducer]) -> str:
+    """The line that names the innermost part of the value that cannot be pickled."""
+    path = _type_name(value)
+    steps = ""
+    seen = {id(value)}
+    while (found := _broken_part(value, reducers, seen)) is not None and len(seen) < 1000:
+        step, value, error = found
+        steps += step
+    what = _type_name(value)
+    where = f"{path}{steps} is {_article(what)}" if steps else _article(what)
+    reason = "" if str(error).startswith("cannot pickle ") else f" ({_one_line(error)})"
+    return f"cannot be pickled: {where} {what}{reason}"
+
+
+def _broken_part(
+    value: object, reducers: Mapping[type, Reducer], seen: set[int]
+) -> tuple[str, object, BaseException] | None:
+    for step, part in islice(_parts(value), 10_000):
+        if type(part) in _ATOMS or id(part) in seen:
+            continue
+        seen.add(id(part))
+        try:
+            _pickled(part, reducers)
+        except Exception as error:  # noqa: BLE001 - as in `encode`
+            return step, part, error
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, object]]:
+    """What an object holds, each with the step that leads there as a reader would write it."""
+    kind = type(cast("object", value))
+    if issubclass(kind, dict):
+        for key, item in value.items():
+            yield f"[{reprlib.repr(key)}]", item
+            yield f" key {reprlib.repr(key)}", key
+    elif issubclass(kind, (list, tuple, set, frozenset)):
+        for index, item in enumerate(value):
+            yield f"[{index}]", item
+    elif kind is MethodType:
+        yield ".__self__", value.__self__
+    elif kind is FunctionType:
+        yield from _names_used(value)
+    for name, item in [*getattr(value, "__dict__", {}).items()]:
+        yield f".{name}", item
+    for name in _slots(value.__class__):
+        if hasattr(value, name):
+            yield f".{name}", getattr(value, name)
+
+
+def _names_used(function: FunctionType) -> Iterator[tuple[str, object]]:
+    """The variables that travel with a function: from the scopes around it, and its globals."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a variable that was deleted, or not yet set
+            yield f" -> {name}", cell.cell_contents
+    for name in function.__code__.co_names:
+        if name in function.__globals__:
+            yield f" -> {name}", function.__globals__[name]
+    for index, default in enumerate(function.__defaults__ or ()):
+        yield f" -> default {index}", default
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for base in kind.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
+
+
+class _Witness(pickle.Unpickler):
+    """Notes the last type or function that a stream asked for."""
+
+    last = "the stream"
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        self.last = f"{module_name}.{global_name}"
+        return super().find_class(module_name, global_name)
+
+
+def _culprit(head: Buffer, buffers: Sequence[Buffer], error: BaseException) -> str:
+    """What failed to load: the user's function that raised, else the last name that the stream asked for.
+
+    That takes a second try with a slower reader, so that the first need not keep a record.
+    """
+    frame = _user_frame(error.__traceback__)
+    if frame is not None:
+        return frame
+    witness = _Witness(io.BytesIO(head), buffers=buffers)
+    try:
+        witness.load()
+    except Exception:  # noqa: BLE001 - the same error again, which the caller raises
+        return witness.last
+    return witness.last
+
+
+def _user_frame(trace: TracebackType | None) -> str | None:
+    while trace is not None:
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        if module != __name__ and not module.startswith("importlib"):
+            return f"{module}.{trace.tb_frame.f_code.co_qualname}"
+        trace = trace.tb_next
+    return None
+
+
+def _type_name(value: object) -> str:
+    """How a reader knows an object's type; a function or class by its own name."""
+    if isinstance(value, (FunctionType, type)):
+        return value.__qualname__
+    kind = type(value)
+    is_everyday = kind.__module__ in ("builtins", "__main__")
+    return kind.__qualname__ if is_everyday else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _article(noun: str) -> str:
+    return "an" if noun[0] in "aeiouAEIOU" else "a"
+
+
+def _one_line(error: BaseException) -> str:
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,0 +1,99 @@
+"""The in-memory link: two queues and two eventfd-like pipes in one process, for the in-process engine and fast tests."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from ..errors import LinkClosed
+from .link import Buffer
+
+
+class _Box:
+    """Datagrams on their way in one direction, with a pipe that is readable while there are some or the sender left."""
+
+    def __init__(self, limit: int) -> None:
+        self.items: deque[bytes] = deque()
+        self.limit = limit
+        self.changed = threading.Condition()
+        self.is_closed = False
+        self.readable, self._bell = os.pipe()
+        os.set_blocking(self.readable, False)
+
+    def put(self, data: bytes, wait: bool) -> bool:
+        with self.changed:
+            while len(self.items) >= self.limit and not self.is_closed:
+                if not wait:
+                    return False
+                self.changed.wait()
+            if self.is_closed:
+                raise LinkClosed("the other end is gone")
+            self.items.append(data)
+            os.write(self._bell, b".")
+            self.changed.notify_all()
+            return True
+
+    def take(self, wait: bool) -> bytes | None:
+        with self.changed:
+            while not self.items:
+                if self.is_closed:
+                    raise LinkClosed("the other end is gone")
+                if not wait:
+                    return None
+                self.changed.wait()
+            os.read(self.readable, 1)
+            data = self.items.popleft()
+            self.changed.notify_all()
+            return data
+
+    def close(self) -> None:
+        with self.changed:
+            if not self.is_closed:
+                self.is_closed = True
+                os.close(self._bell)  # end-of-file makes the reading end readable for good
+                self.changed.notify_all()
+
+
+class InprocLink:
+    """One end of an in-memory link; `make()` gives both."""
+
+    carries_fds = False
+
+    def __init__(self, inbox: _Box, outbox: _Box) -> None:
+        self._inbox, self._outbox = inbox, outbox
+        self._is_closed = False
+
+    @classmethod
+    def make(cls, limit: int = 1024) -> tuple[InprocLink, InprocLink]:
+        """Both ends; a sender waits when `limit` datagrams are on their way."""
+        one, two = _Box(limit), _Box(limit)
+        return cls(one, two), cls(two, one)
+
+    def fileno(self) -> int:
+        return self._inbox.readable
+
+    def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
+        assert not fds, "an in-memory link carries no descriptors"
+        self._outbox.put(b"".join(parts), wait=True)
+
+    def send_nowait(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> bool:
+        assert not fds, "an in-memory link carries no descriptors"
+        return self._outbox.put(b"".join(parts), wait=False)
+
+    def recv(self) -> tuple[memoryview, list[int]]:
+        data = self._inbox.take(wait=True)
+        assert data is not None
+        return memoryview(data), []
+
+    def recv_nowait(self) -> tuple[memoryview, list[int]] | None:
+        data = self._inbox.take(wait=False)
+        return None if data is None else (memoryview(data), [])
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._outbox.close()
+            self._inbox.close()
+            os.close(self._inbox.readable)

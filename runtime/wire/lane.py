@@ -1,0 +1,158 @@
+"""Lanes: messages with their frames over a link, large frames through shared memory.
+
+A datagram is the length of a `Packet`, the packet, then the frames that travel inline. Where the link can pass
+descriptors, a frame above `INLINE` bytes lies in a pool (`pool`) instead, copied once however many ranks get it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+from .codec import Encoded
+from .link import LARGEST, Buffer, Link
+from .messages import AnyMessage, Packet, Released, Segment, decoder, encoder
+from .pool import Mapped, Pool
+
+INLINE = 32 * 1024
+"""Frames of more bytes than this go through shared memory: below it, mapping and releasing costs more than copying."""
+
+_HEADROOM = 16 * 1024
+
+Frames = list[bytearray | memoryview]
+
+
+def pack(
+    message: AnyMessage,
+    payload: Encoded | None = None,
+    pool: Pool | None = None,
+    receivers: Iterable[Hashable] = (),
+) -> list[Buffer]:
+    """The parts of one datagram. With a pool the large frames are put there, for these receivers.
+
+    Without one (a link that cannot pass descriptors) everything is inline, whatever its size.
+    """
+    if payload is None:
+        return [_head(Packet(message))]
+    frames: list[Buffer] = [payload.head, *payload.buffers]
+    if pool is None:
+        return [_head(Packet(message, tuple(memoryview(f).nbytes for f in frames))), *frames]
+    limit = _inline_limit(frames)
+    owners = tuple(receivers)
+    places = tuple(
+        pool.put(frame, owners) if memoryview(frame).nbytes > limit else memoryview(frame).nbytes for frame in frames
+    )
+    inline = [frame for frame, place in zip(frames, places, strict=True) if isinstance(place, int)]
+    return [b"".join([_head(Packet(message, places)), *inline])]
+
+
+def _inline_limit(frames: Sequence[Buffer]) -> int:
+    """The size up to which a frame travels inline, so that all that do fit into one datagram."""
+    sizes = sorted(memoryview(f).nbytes for f in frames)
+    room = LARGEST - _HEADROOM - 16 * len(sizes)
+    limit = INLINE
+    while sum(size for size in sizes if size <= limit) > room:
+        limit //= 2
+    return limit
+
+
+def _head(packet: Packet) -> bytes:
+    head = encoder.encode(packet)
+    return len(head).to_bytes(4, "little") + head
+
+
+class Lane:
+    """One end of a lane: sends and receives messages, and looks after the shared memory both ends use.
+
+    One thread receives. Any thread may send.
+    """
+
+    def __init__(self, link: Link, pool: Pool | None = None, peer: Hashable = 0) -> None:
+        self.link = link
+        self.pool = pool if link.carries_fds else None
+        self._peer = peer
+        self._mapped = Mapped(self._note_release) if link.carries_fds else None
+        self._released: deque[int] = deque()
+        self.on_release: Callable[[], None] = lambda: None
+        """Called, on any thread and from finalizers, when there is something for `send_releases` to send."""
+        self._sending = threading.Lock()  # a segment's descriptor must go before the message that uses it
+
+    def send(self, message: AnyMessage, payload: Encoded | None = None) -> None:
+        """Send to the other end; waits while it is slow."""
+        self.send_parts(pack(message, payload, self.pool, [self._peer]))
+
+    def send_parts(self, parts: Sequence[Buffer]) -> None:
+        """Send what `pack` made, after the descriptors of the shared memory it may refer to."""
+        with self._sending:
+            for announcement, fds in self.announcements():
+                self.link.send(announcement, fds)
+            self.link.send(parts)
+
+    def announcements(self) -> list[tuple[list[Buffer], list[int]]]:
+        """Datagrams that hand over the descriptors of segments that the other end has not seen."""
+        if self.pool is None:
+            return []
+        return [
+            ([_head(Packet(Segment(segment.id, segment.size)))], [segment.fd])
+            for segment in self.pool.segments_for(self._peer)
+        ]
+
+    def recv(self) -> tuple[AnyMessage, Frames]:
+        """Wait for the next message that is not about shared memory."""
+        while True:
+            self.send_releases()
+            received = self._open(*self.link.recv())
+            if received is not None:
+                return received
+
+    def recv_nowait(self) -> tuple[AnyMessage, Frames] | None:
+        """The next message that has arrived, or None."""
+        while (datagram := self.link.recv_nowait()) is not None:
+            received = self._open(*datagram)
+            if received is not None:
+                return received
+        return None
+
+    def _open(self, view: memoryview, fds: list[int]) -> tuple[AnyMessage, Frames] | None:
+        size = int.from_bytes(view[:4], "little")
+        packet = decoder.decode(view[4 : 4 + size])
+        message = packet.message
+        if isinstance(message, Segment):
+            assert self._mapped is not None
+            self._mapped.add(message.id, fds[0], message.size)
+            return None
+        if isinstance(message, Released):
+            assert self.pool is not None
+            for block in message.blocks:
+                self.pool.release(block, self._peer)
+            return None
+        return message, self._frames(packet, view[4 + size :])
+
+    def _frames(self, packet: Packet, inline: memoryview) -> Frames:
+        frames: Frames = []
+        at = 0
+        for place in packet.frames:
+            if isinstance(place, int):
+                # A copy of its own: the receive buffer is used again, and what is decoded from it must be writable.
+                frames.append(bytearray(inline[at : at + place]))
+                at += place
+            else:
+                assert self._mapped is not None
+                frames.append(memoryview(self._mapped.take(place)))
+        return frames
+
+    def _note_release(self, block: int) -> None:
+        self._released.append(block)
+        self.on_release()
+
+    def send_releases(self) -> None:
+        """Tell the other end which of its blocks are free again."""
+        blocks: list[int] = []
+        while self._released:
+            blocks.append(self._released.popleft())
+        if blocks:
+            self.send(Released(tuple(blocks)))
+
+    def close(self) -> None:
+        self.link.close()

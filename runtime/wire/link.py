@@ -1,0 +1,134 @@
+"""Links: whole datagrams between a controller (or agent) and one rank, in order, until one end goes away.
+
+The seam has three kinds, with one set of tests: `pair` (here: a SEQPACKET socket pair that a rank inherits, so that
+there is no name and no port to connect to), `zmq` (`zmq.py`: between hosts, and where SEQPACKET is missing) and
+`inproc` (`inproc.py`: the in-memory fake).
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..errors import LinkClosed
+
+Buffer = bytes | bytearray | memoryview
+
+LARGEST = 192 * 1024
+"""The largest datagram in bytes: below the 208 KB that a stock kernel grants a socket; what is larger goes through `pool`."""
+
+
+class Link(Protocol):
+    """One end of a two-way lane. One thread receives; any thread may send."""
+
+    carries_fds: bool
+    """Whether file descriptors can travel with a datagram (and so whether shared memory can be used)."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when `recv_nowait` may have something."""
+        ...
+
+    def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
+        """Send the parts as one datagram; wait while the other end is slow. Raises `LinkClosed` when it is gone."""
+        ...
+
+    def send_nowait(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> bool:
+        """The same without waiting: False when it would have to wait, and then nothing was sent."""
+        ...
+
+    def recv(self) -> tuple[memoryview, list[int]]:
+        """Wait for the next datagram and its descriptors; the view is valid until the next call."""
+        ...
+
+    def recv_nowait(self) -> tuple[memoryview, list[int]] | None:
+        """The next datagram if one is there. Raises `LinkClosed` after the last one of an end that is gone."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class PairLink:
+    """One end of a SEQPACKET socket pair: message boundaries, end-of-file as death, descriptors as cargo."""
+
+    carries_fds = True
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        sock.setblocking(True)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        # A buffer that is kept: a fresh one for each datagram costs an mmap and its page faults each time.
+        self._buffer = bytearray(LARGEST)
+        self._view = memoryview(self._buffer)
+
+    @classmethod
+    def make(cls) -> tuple[PairLink, socket.socket]:
+        """A link, and the socket for the other end to be inherited."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return cls(ours), theirs
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
+        self._sendmsg(parts, fds, 0)
+
+    def send_nowait(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> bool:
+        try:
+            self._sendmsg(parts, fds, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _sendmsg(self, parts: Sequence[Buffer], fds: Sequence[int], flags: int) -> None:
+        try:
+            if fds:
+                cargo = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+                self._sock.sendmsg(parts, cargo, flags | socket.MSG_NOSIGNAL)
+            elif len(parts) == 1:
+                self._sock.send(parts[0], flags | socket.MSG_NOSIGNAL)
+            else:
+                self._sock.sendmsg(parts, [], flags | socket.MSG_NOSIGNAL)
+        except (BrokenPipeError, ConnectionResetError, ConnectionRefusedError) as gone:
+            raise LinkClosed("the other end is gone") from gone
+        except OSError as error:
+            if self._sock.fileno() < 0:
+                raise LinkClosed("this end is closed") from error
+            raise
+
+    def recv(self) -> tuple[memoryview, list[int]]:
+        return self._recvmsg(0)
+
+    def recv_nowait(self) -> tuple[memoryview, list[int]] | None:
+        try:
+            return self._recvmsg(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+
+    def _recvmsg(self, flags: int) -> tuple[memoryview, list[int]]:
+        try:
+            size, cargo, _, _ = self._sock.recvmsg_into(
+                [self._buffer], _CARGO_SPACE, flags | socket.MSG_CMSG_CLOEXEC
+            )
+        except ConnectionResetError as gone:
+            raise LinkClosed("the other end is gone") from gone
+        if size == 0:
+            raise LinkClosed("the other end is gone")
+        return self._view[:size], _descriptors(cargo) if cargo else []
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+_CARGO_SPACE = socket.CMSG_SPACE(8 * 4)
+
+
+def _descriptors(cargo: list[tuple[int, int, bytes]]) -> list[int]:
+    fds = array.array("i")
+    for level, kind, data in cargo:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return fds.tolist()

@@ -1,0 +1,201 @@
+"""The full text of a rank, on disk: what a cell shows is bounded, what a rank said is kept."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import threading
+from array import array
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from .tape import Stream
+
+# Neither byte occurs in UTF-8, so what stands between them cannot be text: it says whose text follows.
+_SWITCH = re.compile(rb"\xff(\d+);(stdout|stderr)\xfe")
+_BLOCK = 1 << 18
+_TAIL = 1 << 14
+
+
+class RankLog:
+    r"""All that one rank wrote, by run and stream, in an unnamed temporary file that goes with the process.
+
+    Memory: 24 bytes for each 256 KB of text, one count a run, and 16 K characters of each stream's end.
+    Any thread may append while another reads.
+
+    >>> log = RankLog()
+    >>> log.append(1, "stdout", "step 1\nstep 2\n")
+    >>> log.append(1, "stderr", "slow disk\n")
+    >>> log.append(2, "stdout", "done\n")
+    >>> log.read(run=1, stream="stdout"), log.read(last=2), log.read(grep="slow|done"), log.lines(1)
+    ('step 1\nstep 2\n', 'slow disk\ndone\n', 'slow disk\ndone\n', 3)
+    >>> log.close()
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._file: IO[bytes] | None = None
+        self._is_closed = False
+        # `_lock`: the index, shared by the thread that appends and the one that reads.
+        # `_reading`: held while a read is under way, so that `close` does not pull the file from under it.
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        # A block: where it begins, the least and the greatest run in it.
+        self._offsets, self._least, self._greatest = array("q"), array("q"), array("q")
+        self._size = 0
+        self._last: tuple[int, Stream] = (0, "stdout")
+        self._counts: Counter[int] = Counter()
+        self._open: set[int] = set()
+        self._tails: dict[Stream, str] = {"stdout": "", "stderr": ""}
+        self.lost = 0
+        """Bytes that found no room on the disk."""
+
+    def append(self, run: int, stream: Stream, text: str) -> None:
+        """Keeps `text` after what is there. A full disk loses text (see `lost`), it raises nothing.
+
+        Raises `ValueError` once the log is closed.
+        """
+        if not text:
+            return
+        with self._lock:
+            if self._is_closed:
+                raise ValueError("the log of this rank is closed")
+            self._count(run, text)
+            self._tails[stream] = (self._tails[stream] + text[-_TAIL:])[-_TAIL:]
+            for start in range(0, len(text), _BLOCK):
+                self._keep(run, stream, text[start : start + _BLOCK].encode("utf-8", "backslashreplace"))
+
+    def read(
+        self,
+        run: int | None = None,
+        stream: Stream | None = None,
+        last: int | None = None,
+        grep: str | None = None,
+    ) -> str:
+        """The text of `run` and `stream` (None: all); of it the lines that `grep` finds; of them the `last`.
+
+        Raises `ValueError` where `grep` is no regular expression, `last` is negative or the log is closed.
+        """
+        if last is not None and last < 0:
+            raise ValueError(f"last={last}: the number of lines must be 0 or more")
+        pattern = _compiled(grep) if grep is not None else None
+        with self._reading:
+            blocks = self._blocks(run)
+            if last is not None and pattern is None:
+                return _last_lines(self._texts(reversed(blocks), run, stream), last)
+            texts = self._texts(blocks, run, stream)
+            if pattern is None:
+                return "".join(texts)
+            return "".join(deque((line for line in _split(texts) if pattern.search(line)), maxlen=last))
+
+    def lines(self, run: int) -> int:
+        """How many lines `run` has written, both streams together; a begun line counts."""
+        with self._lock:
+            return self._counts[run] + (run in self._open)
+
+    def tail(self, stream: Stream, n: int) -> str:
+        """The last `n` lines of a stream over all runs, from memory: at most its last 16 K characters."""
+        with self._lock:
+            text = self._tails[stream]
+        return "".join(text.splitlines(keepends=True)[-n:]) if n else ""
+
+    def close(self) -> None:
+        """Gives the disk space back. The counts and `tail` stay."""
+        with self._reading, self._lock:
+            self._is_closed = True
+            if self._file is not None:
+                self._file.close()
+
+    def _count(self, run: int, text: str) -> None:
+        self._counts[run] += text.count("\n")
+        if text.endswith("\n"):
+            self._open.discard(run)
+        else:
+            self._open.add(run)
+
+    def _keep(self, run: int, stream: Stream, data: bytes) -> None:
+        is_new = not self._offsets or self._size - self._offsets[-1] + len(data) > _BLOCK
+        if is_new or (run, stream) != self._last:
+            data = b"\xff%d;%b\xfe" % (run, stream.encode()) + data
+        try:
+            self._write(data)
+        except OSError:  # the disk is full: the notebook goes on
+            self.lost += len(data)
+            return
+        if is_new:
+            self._offsets.append(self._size)
+            self._least.append(run)
+            self._greatest.append(run)
+        self._least[-1] = min(run, self._least[-1])
+        self._greatest[-1] = max(run, self._greatest[-1])
+        self._last = (run, stream)
+        self._size += len(data)
+
+    def _write(self, data: bytes) -> None:
+        """Writes at the end that the index knows, so what a failed write left behind is overwritten."""
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(buffering=0, dir=self._folder)  # noqa: SIM115
+        rest, offset = memoryview(data), self._size
+        while rest:
+            done = os.pwrite(self._file.fileno(), rest, offset)
+            rest, offset = rest[done:], offset + done
+
+    def _blocks(self, run: int | None) -> list[tuple[int, int]]:
+        """Begin and end of each block that `run` may be in, as of now: blocks grow and never change."""
+        with self._lock:
+            if self._is_closed:
+                raise ValueError("the log of this rank is closed")
+            ends = [*self._offsets[1:], self._size]
+            entries = zip(self._offsets, ends, self._least, self._greatest, strict=False)
+            return [(begin, end) for begin, end, low, high in entries if run is None or low <= run <= high]
+
+    def _texts(
+        self, blocks: Iterable[tuple[int, int]], run: int | None, stream: Stream | None
+    ) -> Iterator[str]:
+        for begin, end in blocks:
+            assert self._file is not None
+            pieces = _SWITCH.split(os.pread(self._file.fileno(), end - begin, begin))
+            switches = zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True)
+            kept = (
+                text
+                for owner, name, text in switches
+                if (run is None or int(owner) == run) and (stream is None or name == stream.encode())
+            )
+            yield b"".join(kept).decode()
+
+
+def _compiled(grep: str) -> re.Pattern[str]:
+    try:
+        return re.compile(grep)
+    except re.error as error:
+        raise ValueError(f"grep={grep!r} is no regular expression: {error}") from None
+
+
+def _split(texts: Iterable[str]) -> Iterator[str]:
+    """The lines of a text that comes in pieces, with their ends. Only `\\n` ends a line."""
+    begun: list[str] = []  # joined once: a line may run over many pieces
+    for text in texts:
+        head, newline, rest = text.partition("\n")
+        begun.append(head + newline)
+        if newline:
+            yield "".join(begun)
+            *lines, tail = rest.split("\n")
+            yield from (line + "\n" for line in lines)
+            begun = [tail]
+    if any(begun):
+        yield "".join(begun)
+
+
+def _last_lines(backwards: Iterable[str], last: int) -> str:
+    """The last lines of a text whose pieces come last piece first; asks for no piece more than it needs."""
+    pieces: deque[str] = deque()
+    ends = 0
+    for text in backwards:
+        pieces.appendleft(text)
+        ends += text.count("\n")
+        if ends > last:
+            break
+    return "".join(deque(_split(pieces), maxlen=last))

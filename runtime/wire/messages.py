@@ -1,0 +1,184 @@
+"""Every message that crosses a process, in one tagged union.
+
+A message is a frozen struct; what a user passes or gets back (arguments, results) travels beside it as frames
+(`codec`). The first line of each says who sends it to whom, and on which lane: *data* is read by the main thread of a
+rank, *control* by its second thread, which answers while a cell runs; *zygote* is the socket of the process that forks.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """The base of all messages."""
+
+
+class BlockRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A frame that lies in shared memory: `length` bytes at `offset` of a segment whose descriptor was passed before."""
+
+    segment: int
+    offset: int
+    length: int
+    id: int
+
+
+class View(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The slice of a mesh that a call went to, as labels and an n-d slice over base ranks."""
+
+    labels: tuple[str, ...]
+    offset: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Segment(Message):
+    """Either end to the other, data: here is the descriptor of a region of shared memory, used by later frames."""
+
+    id: int
+    size: int
+
+
+class Released(Message):
+    """Either end to the other, data: these blocks of your shared memory are no longer used here."""
+
+    blocks: tuple[int, ...]
+
+
+class Spawn(Message):
+    """Controller to rank, data: make an actor; the frames hold its class and arguments. Answered by `Reply`."""
+
+    seq: int
+    actor: int
+    name: str
+    view: View
+
+
+class Call(Message):
+    """Controller to rank, data: run an endpoint of an actor; the frames hold the arguments. Answered by `Reply`."""
+
+    seq: int
+    actor: int
+    endpoint: str
+    view: View | None = None
+    wants_reply: bool = True
+
+
+class StopActor(Message):
+    """Controller to rank, data: clean up and forget an actor. Answered by `Reply`."""
+
+    seq: int
+    actor: int
+
+
+class Bye(Message):
+    """Controller to rank, data: leave when you have done what was sent before."""
+
+
+class Ready(Message):
+    """Rank to controller, data: I am up, or (`trouble`) why not."""
+
+    pid: int
+    trouble: str = ""
+
+
+class Reply(Message):
+    """Rank to controller, data: the answer to call `seq`; the frames hold the result or the `RemoteFailure`."""
+
+    seq: int
+    ok: bool = True
+    seconds: float = 0.0
+    talked: bool = False
+    """Whether its output pipes hold text of this call, up to an `end` mark in each."""
+
+
+class Note(Message):
+    """Rank to controller, data: something an actor says unasked while it works on call `seq` (a display)."""
+
+    seq: int
+    topic: str
+
+
+class Interrupt(Message):
+    """Controller to rank, control: raise KeyboardInterrupt in call `seq` if that is what you are running.
+
+    Answered by `Answer` with the call that runs (0: none).
+    """
+
+    seq: int
+    call: int
+
+
+class Ask(Message):
+    """Controller to rank, control: run a control endpoint of an actor, now. Answered by `Answer`."""
+
+    seq: int
+    actor: int
+    endpoint: str
+
+
+class Answer(Message):
+    """Rank to controller, control: the answer to `Ask` or `Interrupt`; the frames hold the result."""
+
+    seq: int
+    ok: bool = True
+
+
+class Fork(Message):
+    """Controller to zygote, zygote: make a rank with the descriptors that come along. Answered by `Forked`."""
+
+    ticket: int
+    spec: bytes
+
+
+class Forked(Message):
+    """Zygote to controller, zygote: the process of this ticket, or (`trouble`) why there is none."""
+
+    ticket: int
+    pid: int
+    trouble: str = ""
+
+
+class Exited(Message):
+    """Zygote to controller, zygote: a process it forked has ended, with this wait status."""
+
+    pid: int
+    status: int
+
+
+class Warm(Message):
+    """Zygote to controller, zygote: imports are done in so many seconds, or (`trouble`) why forks are not possible."""
+
+    seconds: float
+    trouble: str = ""
+
+
+AnyMessage = (
+    Segment
+    | Released
+    | Spawn
+    | Call
+    | StopActor
+    | Bye
+    | Ready
+    | Reply
+    | Note
+    | Interrupt
+    | Ask
+    | Answer
+    | Fork
+    | Forked
+    | Exited
+    | Warm
+)
+
+
+class Packet(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What stands at the head of every datagram: the message, and of each frame its length or where it lies."""
+
+    message: AnyMessage
+    frames: tuple[int | BlockRef, ...] = ()
+
+
+encoder = msgspec.msgpack.Encoder()
+decoder = msgspec.msgpack.Decoder(Packet)

@@ -1,0 +1,86 @@
+"""The post office of a mesh: numbers what goes out and knows which ranks still owe an answer to it.
+
+Pure bookkeeping: no sockets, no clock. Whoever sends opens an entry first; whoever receives hands replies and deaths in.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable
+from typing import Protocol
+
+from .lane import Frames
+from .messages import Answer, Note, Reply
+
+_numbers = itertools.count(1)
+
+
+def next_number() -> int:
+    """A number for a call, unlike all others of this process."""
+    return next(_numbers)
+
+
+class Caller(Protocol):
+    """Who waits for the answers to one call. Called on the thread that runs the loop, once for each rank."""
+
+    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None: ...
+
+    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
+
+    def on_lost(self, rank: int, why: str) -> None:
+        """The rank ended before it answered."""
+        ...
+
+
+class Post:
+    """Open calls by number, with the ranks that owe an answer."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[Caller, set[int]]] = {}
+        self._lock = threading.Lock()  # callers open entries on any thread; answers come on the loop's
+
+    def open(self, ranks: Iterable[int], caller: Caller) -> int:
+        """A number for a call that these ranks will answer."""
+        seq = next_number()
+        with self._lock:
+            self._open[seq] = (caller, set(ranks))
+        return seq
+
+    def deliver(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
+        """Hand an answer to the one who waits for it."""
+        caller = self._settle(reply.seq, rank)
+        if caller is not None:
+            caller.on_reply(rank, reply, frames)
+
+    def deliver_note(self, rank: int, note: Note, frames: Frames) -> None:
+        """Hand over something that is said before the answer."""
+        with self._lock:
+            entry = self._open.get(note.seq)
+        if entry is not None:
+            entry[0].on_note(rank, note, frames)
+
+    def lose(self, rank: int, why: str) -> None:
+        """The rank has ended: all that it owed is lost, and those who wait are told."""
+        with self._lock:
+            owed = [seq for seq, (_, ranks) in self._open.items() if rank in ranks]
+        for seq in owed:
+            caller = self._settle(seq, rank)
+            if caller is not None:
+                caller.on_lost(rank, why)
+
+    def owed(self, seq: int) -> frozenset[int]:
+        """The ranks that have not answered call `seq` yet."""
+        with self._lock:
+            entry = self._open.get(seq)
+            return frozenset(entry[1]) if entry else frozenset()
+
+    def _settle(self, seq: int, rank: int) -> Caller | None:
+        with self._lock:
+            entry = self._open.get(seq)
+            if entry is None or rank not in entry[1]:
+                return None
+            entry[1].discard(rank)
+            if not entry[1]:
+                del self._open[seq]
+            return entry[0]

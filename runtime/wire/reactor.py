@@ -1,0 +1,215 @@
+"""The one loop that watches every descriptor of the controller.
+
+A background thread runs it, so that output, deaths and answers are seen while nobody waits. A thread that *does* wait
+for an answer takes the loop over for that time (the leader/followers pattern of Schmidt et al.): the answer then reaches
+it without a hand-over between threads, which costs 50 microseconds a call and, while another thread burns Python, a
+whole GIL interval of 5 ms. At any moment exactly one thread runs the loop: it holds `_watch`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+_LEASE = 0.02
+"""Seconds for which a thread that has waited keeps the loop to itself, in case it soon waits again."""
+
+
+class Reactor:
+    """Watches descriptors and runs callbacks; `wait` blocks until an event is set, whoever runs the loop."""
+
+    def __init__(self) -> None:
+        self._poller = _Poller()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._scheduled: deque[Callable[[], None]] = deque()
+        self._watch = threading.Lock()  # held by the thread that runs the loop
+        self._foreground = 0  # threads that want the loop; the background thread stays out while there are any
+        self._counting = threading.Lock()  # of `_foreground`, which several threads change
+        self._lease_until = 0.0
+        self._vacant = threading.Condition()
+        self._closed = False
+        self._bell_out, self._bell_in = os.pipe()
+        for fd in (self._bell_out, self._bell_in):
+            os.set_blocking(fd, False)
+        self._poller.add(self._bell_out)
+        self._callbacks[self._bell_out] = self._silence_bell
+        self._thread = threading.Thread(target=self._run, name="meshbook-io", daemon=True)
+        self._thread.start()
+
+    def add(self, fd: int, on_ready: Callable[[], None]) -> None:
+        """Call `on_ready` whenever `fd` is readable or its other end is gone, on the thread that runs the loop."""
+        self._callbacks[fd] = on_ready
+        self._poller.add(fd)
+
+    def remove(self, fd: int) -> None:
+        """Stop watching `fd`; to be called before it is closed."""
+        if self._callbacks.pop(fd, None) is not None:
+            self._poller.remove(fd)
+
+    def watch_writes(self, fd: int, on: bool) -> None:
+        """Also call the callback of `fd` when it can be written to."""
+        if fd in self._callbacks:
+            self._poller.set_writes(fd, on)
+
+    def schedule(self, call: Callable[[], None]) -> None:
+        """Run `call` on the loop, soon; any thread may ask."""
+        self._scheduled.append(call)
+        self._ring()
+
+    def wait(self, event: threading.Event, timeout: float | None = None) -> bool:
+        """Block until `event` is set or `timeout` seconds are over; whether it is set.
+
+        On the main thread Ctrl-C raises `KeyboardInterrupt`, between two callbacks and never inside one: an
+        interrupt must not tear a message that is being handled.
+        """
+        if event.is_set():
+            return True
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("this would wait for an answer on the thread that receives it: `await` it instead")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with _DeferredInterrupt(self._ring) as interrupt, self._wanted():
+            if self._take_watch(event, deadline, interrupt):
+                try:
+                    self._lead(event, deadline, interrupt)
+                finally:
+                    self._lease_until = time.monotonic() + _LEASE
+                    self._watch.release()
+        if interrupt.came:
+            raise KeyboardInterrupt
+        return event.is_set()
+
+    def close(self) -> None:
+        """End the loop and its thread; descriptors that are still watched stay open."""
+        if self._closed:
+            return
+        self._closed = True
+        self._ring()
+        with self._vacant:
+            self._vacant.notify()
+        self._thread.join()
+        self._poller.close()
+        os.close(self._bell_in)
+        os.close(self._bell_out)
+
+    def _run(self) -> None:
+        while not self._closed:
+            with self._vacant:
+                while self._is_wanted() and not self._closed:
+                    self._vacant.wait(_LEASE)
+            with self._watch:
+                if not self._closed and not self._is_wanted():
+                    self._turn(None)
+
+    def _is_wanted(self) -> bool:
+        return self._foreground > 0 or time.monotonic() < self._lease_until
+
+    @contextmanager
+    def _wanted(self) -> Iterator[None]:
+        with self._counting:
+            self._foreground += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._foreground -= 1
+
+    def _take_watch(self, event: threading.Event, deadline: float | None, interrupt: _DeferredInterrupt) -> bool:
+        """Get the loop; False when another thread kept it until this one need not wait any more."""
+        while not self._watch.acquire(blocking=False):
+            self._ring()
+            if self._watch.acquire(timeout=0.005):
+                return True
+            if event.wait(0.005) or interrupt.came or _is_over(deadline):
+                return False
+        return True
+
+    def _lead(self, event: threading.Event, deadline: float | None, interrupt: _DeferredInterrupt) -> None:
+        while not event.is_set() and not interrupt.came and not _is_over(deadline):
+            self._turn(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def _turn(self, timeout: float | None) -> None:
+        for fd in self._poller.poll(0 if self._scheduled else timeout):
+            on_ready = self._callbacks.get(fd)
+            if on_ready is not None:
+                on_ready()
+        for _ in range(len(self._scheduled)):
+            self._scheduled.popleft()()
+
+    def _ring(self) -> None:
+        try:
+            os.write(self._bell_in, b".")
+        except BlockingIOError:
+            return  # the pipe is full of rings that nobody has heard yet: one more would say nothing
+
+    def _silence_bell(self) -> None:
+        try:
+            os.read(self._bell_out, 4096)
+        except BlockingIOError:
+            return  # another turn has read it
+
+
+class _DeferredInterrupt:
+    """On the main thread, turns SIGINT into a flag while the loop is led from there.
+
+    The flag is looked at between callbacks. A handler that the user installed is left alone when it is not Python's.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.came = False
+        self._wake = wake
+        self._former: Any = None
+        self._is_installed = False
+
+    def __enter__(self) -> _DeferredInterrupt:
+        if threading.current_thread() is threading.main_thread():
+            self._former = signal.getsignal(signal.SIGINT)
+            if callable(self._former):
+                signal.signal(signal.SIGINT, self._note)
+                self._is_installed = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_installed:
+            signal.signal(signal.SIGINT, self._former)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self.came = True
+        self._wake()
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
+
+
+class _Poller:
+    """`epoll` where it exists, else `poll`: both level-triggered."""
+
+    def __init__(self) -> None:
+        self._is_epoll = hasattr(select, "epoll")
+        self._poller: Any = select.epoll() if self._is_epoll else select.poll()
+
+    def add(self, fd: int) -> None:
+        self._poller.register(fd, select.POLLIN)
+
+    def remove(self, fd: int) -> None:
+        self._poller.unregister(fd)
+
+    def set_writes(self, fd: int, on: bool) -> None:
+        self._poller.modify(fd, select.POLLIN | (select.POLLOUT if on else 0))
+
+    def poll(self, timeout: float | None) -> list[int]:
+        if timeout is not None and not self._is_epoll:
+            timeout *= 1000  # poll counts milliseconds, epoll seconds
+        return [fd for fd, _ in self._poller.poll(timeout)]
+
+    def close(self) -> None:
+        if self._is_epoll:
+            self._poller.close()
