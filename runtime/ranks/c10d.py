@@ -1,0 +1,148 @@
+"""Where torch.distributed is bent to a notebook: timeouts, group names, store connections, a second init.
+
+The rest of the package sees none of it; `Groups` puts it in and takes it out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+LONG = timedelta(days=7)
+"""The timeout of all groups made without one: a cell may stand in a debugger over a weekend.
+
+A gloo group is dead after a timeout, and an operation's timeout cannot be changed once it was issued."""
+
+BURIAL_SECONDS = 0.5
+PROBE_SECONDS = 0.1
+
+_MODULE = "torch.distributed.distributed_c10d"
+
+
+class Bent:
+    """torch.distributed as it is while this mesh's ranks use it; `undo()` gives torch's own back.
+
+    `on_init` stands in for the user's `init_process_group`: it is called with torch's own function first.
+    """
+
+    def __init__(self, on_init: Callable[..., None]) -> None:
+        self.c10d: Any = importlib.import_module(_MODULE)
+        self.dist: Any = importlib.import_module("torch.distributed")
+        self.init: Callable[..., None] = self.c10d.init_process_group
+        self.destroy: Callable[..., None] = self.c10d.destroy_process_group
+        self._before: list[tuple[Any, str, object]] = []
+        self._bend_timeouts()
+        self._bend_names()
+        self._bend_stores()
+        self._bend_init(on_init)
+        self._bend_destroy()
+
+    def undo(self) -> None:
+        """Put torch's own functions back, the last one first."""
+        while self._before:
+            owner, name, value = self._before.pop()
+            setattr(owner, name, value)
+
+    def _put(self, owner: Any, name: str, value: object) -> None:
+        self._before.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    def _bend_timeouts(self) -> None:
+        """`new_group` does not inherit the default group's timeout: it takes these."""
+        for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
+            if isinstance(getattr(self.c10d, name, None), timedelta):
+                self._put(self.c10d, name, LONG)
+
+    def _bend_names(self) -> None:
+        """Name a group that only its members make after its ranks and how many they made of it before.
+
+        torch puts in the number of *all* groups this rank has: once two members are also in different other
+        groups, they wait for each other under different names, for ever.
+        """
+        made: Counter[str] = Counter()
+
+        def name_of(ranks: Sequence[int]) -> str:
+            joined = "_".join(map(str, ranks))
+            made[joined] += 1
+            return hashlib.sha1(f"{joined}_{made[joined]}".encode(), usedforsecurity=False).hexdigest()
+
+        self._put(self.c10d, "_hash_ranks_to_str", name_of)
+
+    def _bend_stores(self) -> None:
+        """Give a new group a store connection of its own where the common one is blocked.
+
+        A lazy gloo group waits in its store until a peer has joined, and keeps the connection's lock: this
+        rank's next `new_group` would hang in C++ behind a collective that was interrupted long ago. Not for
+        every group: torch asks the name service at each connection, which takes seconds where that is down.
+        """
+        original = self.c10d._new_process_group_helper
+
+        @functools.wraps(original)
+        def with_free_store(
+            size: int, rank: int, ranks: list[int], backend: Any, store: Any, *args: Any, **options: Any
+        ) -> Any:
+            free = _connect_again(store) if _is_blocked(store) else store
+            return original(size, rank, ranks, backend, free, *args, **options)
+
+        self._put(self.c10d, "_new_process_group_helper", with_free_store)
+
+    def _bend_init(self, on_init: Callable[..., None]) -> None:
+        original = self.init
+
+        @functools.wraps(original)
+        def init_process_group(*args: Any, **options: Any) -> None:
+            on_init(*args, **options)
+
+        for module in (self.c10d, self.dist):
+            self._put(module, "init_process_group", init_process_group)
+
+    def _bend_destroy(self) -> None:
+        """Let go of destroyed groups in a thread: their destructors wait for operations that never end."""
+        original = self.destroy
+
+        @functools.wraps(original)
+        def destroy_process_group(group: Any = None) -> None:
+            is_all = group is None or group is self.c10d.GroupMember.WORLD
+            groups: list[Any] = list(self.c10d._world.pg_map) if is_all else []
+            original(group)
+            finishes(groups.clear, BURIAL_SECONDS)
+
+        self.destroy = destroy_process_group
+        for module in (self.c10d, self.dist):
+            self._put(module, "destroy_process_group", destroy_process_group)
+
+
+def finishes(work: Callable[[], object], seconds: float) -> bool:
+    """Whether `work`, run in a thread, is done in time; a signal interrupts the waiting, not the work."""
+    thread = threading.Thread(target=work, name="mesh-groups", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def _is_blocked(store: Any) -> bool:
+    def ask() -> None:
+        # A dead store is not a blocked one: whoever uses it next says so, in the right thread.
+        with contextlib.suppress(RuntimeError):
+            store.check(["free?"])
+
+    return _is_tcp(store) and not finishes(ask, PROBE_SECONDS)
+
+
+def _is_tcp(store: Any) -> bool:
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return type(store).__name__ == "TCPStore"
+
+
+def _connect_again(store: Any) -> Any:
+    own = store.clone()
+    own.set_timeout(store.timeout)
+    return own

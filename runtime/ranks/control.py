@@ -1,0 +1,56 @@
+"""The second thread of a rank: it answers while the main thread runs a cell, waits in a collective or hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import LinkClosed
+from ..wire import codec
+from ..wire.lane import Frames, Lane
+from ..wire.messages import Answer, Ask, Interrupt
+from .failure import describe
+from .interrupts import Interrupts
+from .mailbox import Mailbox
+
+
+class Control:
+    """Serves the control lane of a rank."""
+
+    def __init__(self, lane: Lane, mailbox: Mailbox, interrupts: Interrupts, on_gone: Callable[[], None]) -> None:
+        self._lane = lane
+        self._mailbox = mailbox
+        self._interrupts = interrupts
+        self._on_gone = on_gone
+
+    def run(self) -> None:
+        """Answer until the controller is gone, then call `on_gone`."""
+        try:
+            while True:
+                message, frames = self._lane.recv()
+                if isinstance(message, Interrupt):
+                    running = self._interrupts.request(message.call)
+                    self._lane.send(Answer(message.seq), codec.encode(running))
+                else:
+                    assert isinstance(message, Ask), message
+                    self._answer(message, frames)
+        except LinkClosed:
+            self._on_gone()
+
+    def _answer(self, message: Ask, frames: Frames) -> None:
+        try:
+            payload = codec.encode(self._ask(message, frames))
+            ok = True
+        except Exception as error:  # noqa: BLE001 - the rim: it travels to the one who asked
+            payload = codec.encode(describe(error))
+            ok = False
+        self._lane.send(Answer(message.seq, ok), payload)
+
+    def _ask(self, message: Ask, frames: Frames) -> object:
+        actor = self._mailbox.actors.get(message.actor)
+        if actor is None:
+            raise LookupError(f"there is no actor {message.actor} on this rank")
+        found = type(actor).endpoints().get(message.endpoint)
+        if found is None or not found.on_control:
+            raise AttributeError(f"{type(actor).__name__} has no control endpoint {message.endpoint!r}")
+        args, kwargs = codec.decode(frames[0], frames[1:])
+        return found.method(actor, *args, **kwargs)

@@ -1,0 +1,79 @@
+"""An exception on its way from a rank to the caller: always as text, and as itself where that survives the journey."""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..errors import ActorError, actor_error
+from ..wire import codec
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class RemoteFailure(msgspec.Struct, frozen=True, array_like=True):
+    """What a rank tells of an exception: enough for a good message even if its class cannot be rebuilt."""
+
+    type_name: str
+    message: str
+    traceback: str
+    pickled: bytes | None = None
+
+
+def describe(error: BaseException) -> RemoteFailure:
+    """Put an exception into a form that always travels."""
+    return RemoteFailure(
+        type(error).__name__, safe_str(error), "".join(_format(error)).rstrip("\n"), pickled_or_none(error)
+    )
+
+
+def rebuild(failure: RemoteFailure, where: str) -> ActorError:
+    """The error to raise at the caller; `where` names the endpoint and the rank."""
+    original: BaseException | None = None
+    if failure.pickled is not None:
+        try:
+            loaded = codec.loads(failure.pickled)
+        except codec.DecodeError:
+            loaded = None  # its class does not exist here: the text must do
+        original = loaded if isinstance(loaded, BaseException) else None
+    headline = f"{where} failed: {failure.type_name}: {failure.message}".rstrip(": ")
+    return actor_error(headline, original, failure.traceback)
+
+
+def pickled_or_none(error: BaseException) -> bytes | None:
+    """The exception pickled, if a copy can be made from that: many classes pickle and then cannot be unpickled."""
+    try:
+        data = codec.dumps(error)
+        copy = codec.loads(data)
+    except Exception:  # noqa: BLE001 - the constructor and reducers of a user's class may raise anything
+        return None
+    return data if type(copy) is type(error) or type(copy).__name__ == type(error).__name__ else None
+
+
+def safe_str(error: BaseException) -> str:
+    """`str(error)`, or a line that says why there is none."""
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
+        return f"<its __str__ raised {type(broken).__name__}>"
+
+
+def _format(error: BaseException) -> list[str]:
+    """The traceback below our own frames, chained causes included."""
+    return [
+        line if i else "Traceback of where the remote call failed (most recent call last):\n"
+        for i, line in enumerate(traceback.format_exception(type(error), error, _cut(error.__traceback__)))
+    ]
+
+
+def _cut(tb: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that begins in user code."""
+    while tb is not None and tb.tb_next is not None and tb.tb_frame.f_globals.get("__name__", "").startswith(_OURS):
+        tb = tb.tb_next
+    return tb
+
+
+_OURS = __name__.rpartition(".")[0]

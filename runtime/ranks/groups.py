@@ -1,0 +1,346 @@
+"""The process groups of one rank, made before the first cell needs them.
+
+Every rank of a mesh has an initialised default group as soon as torch is there, a group and a `DeviceMesh`
+dimension for each named axis, and a group for each slice it runs cells on. A script's own
+`init_process_group` takes their place.
+
+All groups are made without a word between ranks: gloo connects two ranks at the first collective that needs
+the pair (`TORCH_GLOO_LAZY_INIT`), NCCL does so by itself. So no rank waits here for a peer that is busy, late
+or gone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import select
+import sys
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlparse
+
+from .c10d import LONG, Bent, finishes
+from .imports import when_imported
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
+
+CONNECT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """Where a rank stands in its mesh, and where the ranks of the mesh meet.
+
+    `axes` are the named axes of the whole mesh and their sizes, the last one varying fastest over the ranks.
+    Rank 0 gets a TCP socket that is bound to `master_port` and listens already as `listen_fd`, and owns it
+    from then on. A healed mesh gets a plan with the next `generation`, and a new port.
+
+    Raises:
+        ValueError: the axes do not hold exactly `world_size` ranks, or `rank` is not one of them.
+
+    Example:
+        >>> plan = GroupPlan(5, 8, 5, {"dp": 2, "tp": 4}, "auto", "cpu", "127.0.0.1", 29500)
+        >>> plan.peers("dp"), plan.peers("tp")
+        ((1, 5), (4, 5, 6, 7))
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    axes: dict[str, int]
+    backend: Literal["auto", "gloo", "nccl", "none"]
+    device: str
+    master_addr: str
+    master_port: int
+    listen_fd: int | None = None
+    generation: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.axes or math.prod(self.axes.values()) != self.world_size:
+            raise ValueError(
+                f"axes {self.axes} hold {math.prod(self.axes.values())} ranks, not {self.world_size}"
+            )
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank must be in 0..{self.world_size - 1}, not {self.rank}")
+
+    def peers(self, axis: str) -> tuple[int, ...]:
+        """The ranks on this rank's line along `axis`: those that differ from it in no other coordinate."""
+        names = list(self.axes)
+        stride = math.prod(self.axes[name] for name in names[names.index(axis) + 1 :])
+        first = self.rank - self.rank // stride % self.axes[axis] * stride
+        return tuple(range(first, first + self.axes[axis] * stride, stride))
+
+    @property
+    def device_type(self) -> str:
+        """`"cpu"` or `"cuda"`."""
+        return self.device.partition(":")[0]
+
+    @property
+    def torch_backend(self) -> str:
+        """The backend in torch's spelling; `"auto"` on a GPU serves CPU tensors too."""
+        if self.backend != "auto":
+            return self.backend
+        return "gloo" if self.device_type == "cpu" else "cpu:gloo,cuda:nccl"
+
+
+class Groups:
+    """The process groups of this rank; one per process.
+
+    Example, in a rank:
+        groups = Groups(plan)
+        groups.start()
+        dist.all_reduce(x)                            # the default group: the whole mesh
+        dist.all_reduce(x, group=groups.slice_group((0, 1)))
+        dist.all_reduce(x, group=groups.device_mesh["dp"].get_group())
+        groups.close()
+    """
+
+    def __init__(self, plan: GroupPlan) -> None:
+        self.plan = plan
+        self._bent: Bent | None = None
+        self._store: Any = None
+        self._ours: Any = None
+        self._known_world: Any = None
+        self._slices: dict[tuple[int, ...], ProcessGroup] = {}
+        self._device_mesh: DeviceMesh | None = None
+        self._num_user_inits: Counter[str] = Counter()
+
+    def start(self) -> None:
+        """Make the default group and the axis groups: now if torch is imported, else as soon as it is.
+
+        Never waits for the other ranks, except for rank 0 to answer at `master_port`.
+
+        Raises:
+            ConnectionError: rank 0 does not answer. While torch is imported later, this is a warning.
+        """
+        if self.plan.backend == "none":
+            return
+        os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
+        # The watchdog of NCCL kills a process whose peers stand in a debugger.
+        os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
+        if "torch" in sys.modules:
+            self._begin()
+        else:
+            when_imported("torch", self._begin_late)
+            self._answer_door()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the default group, ours or the user's own, is one of the whole mesh in its order."""
+        if self._bent is None or not self._bent.dist.is_initialized():
+            return False
+        dist = self._bent.dist
+        return dist.get_rank() == self.plan.rank and dist.get_world_size() == self.plan.world_size
+
+    def slice_group(self, ranks: tuple[int, ...]) -> ProcessGroup:
+        """The group of exactly these ranks, ascending; all of them ask for it, the others need not.
+
+        The whole mesh is the default group. Asking again gives the same group.
+
+        Raises:
+            ValueError: this rank is not among `ranks`.
+            RuntimeError: there is no default group of the whole mesh.
+        """
+        if self.plan.rank not in ranks:
+            raise ValueError(f"rank {self.plan.rank} is not in the slice {ranks}")
+        dist = self._mesh_dist()
+        if len(ranks) == self.plan.world_size:
+            return dist.group.WORLD
+        if ranks not in self._slices:
+            self._slices[ranks] = dist.new_group(list(ranks), timeout=LONG, use_local_synchronization=True)
+        return self._slices[ranks]
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh with its named axes, for DTensor, FSDP and tensor parallelism.
+
+        Raises:
+            RuntimeError: there is no default group of the whole mesh.
+        """
+        self._mesh_dist()
+        if self._device_mesh is None:
+            self._device_mesh = self._make_device_mesh()
+        return self._device_mesh
+
+    def rebuild(self, plan: GroupPlan) -> None:
+        """Drop all groups, also the user's, and start again among the ranks of `plan`."""
+        self.close()
+        self.plan = plan
+        self.start()
+
+    def close(self) -> None:
+        """Destroy all groups and give torch its own functions back; returns in a moment even if peers are
+        gone.
+
+        Every rank must call it before it exits: a process that exits with groups may abort.
+        """
+        if self._bent is None:
+            return
+        self._forget()
+        self._num_user_inits.clear()
+        if self._bent.dist.is_initialized():
+            self._bent.destroy()
+        self._ours = self._store = None
+        self._bent.undo()
+        self._bent = None
+
+    def _begin(self) -> None:
+        dist: Any = import_module("torch.distributed")
+        if not dist.is_available():
+            return
+        store = _open_store(dist, self.plan)
+        self._store = store
+        self._bent = Bent(self._on_user_init)
+        hook = sys.excepthook
+        self._bent.init(
+            self.plan.torch_backend,
+            store=dist.PrefixStore("mesh", store),
+            rank=self.plan.rank,
+            world_size=self.plan.world_size,
+            timeout=LONG,
+        )
+        # torch wraps the hook at each init, to print `[rank0]:`, which the notebook says better.
+        sys.excepthook = hook
+        self._ours = self._known_world = dist.group.WORLD
+        # Now, and not when first asked for: its groups must come first on every rank, or names would not
+        # meet.
+        self._device_mesh = self._make_device_mesh()
+
+    def _begin_late(self) -> None:
+        try:
+            self._begin()
+        except ConnectionError as error:
+            # The user's `import torch` must not fail for it.
+            warnings.warn(f"no default process group: {error}", RuntimeWarning, stacklevel=2)
+
+    def _answer_door(self) -> None:
+        """On rank 0: when another rank knocks at the store, whose server is in torch, import torch for it.
+
+        Otherwise a cell that imports torch on other ranks only would wait for rank 0's first own use of it.
+        """
+        fd = self.plan.listen_fd
+        if fd is not None:
+            threading.Thread(target=_import_torch_at_knock, args=(fd,), name="mesh-door", daemon=True).start()
+
+    def _mesh_dist(self) -> Any:
+        if not self.is_up:
+            raise RuntimeError(
+                "no default process group of the whole mesh on this rank; dist.init_process_group() makes one"
+            )
+        assert self._bent is not None
+        dist = self._bent.dist
+        if dist.group.WORLD is not self._known_world:
+            self._forget()
+            self._known_world = dist.group.WORLD
+        return dist
+
+    def _forget(self) -> None:
+        self._slices.clear()
+        self._device_mesh = self._known_world = None
+
+    def _make_device_mesh(self) -> DeviceMesh:
+        torch: Any = sys.modules["torch"]
+        make: Callable[..., DeviceMesh] = import_module("torch.distributed.device_mesh").DeviceMesh.from_group
+        names = tuple(self.plan.axes)
+        groups = [self.slice_group(self.plan.peers(name)) for name in names]
+        if len(groups) == 1:
+            return make(groups[0], self.plan.device_type, mesh_dim_names=names)
+        ranks = torch.arange(self.plan.world_size).view(*self.plan.axes.values())
+        return make(groups, self.plan.device_type, mesh=ranks, mesh_dim_names=names)
+
+    def _on_user_init(self, *args: Any, **options: Any) -> None:
+        """The user's `init_process_group`: ours gives way; theirs stands, so that torch says "twice"."""
+        assert self._bent is not None
+        bound = inspect.signature(self._bent.init).bind(*args, **options)
+        self._give_way()
+        place = self._meeting_place(bound.arguments)
+        if place is not None:
+            self._meet_at(place, bound.arguments)
+        self._bent.init(*bound.args, **bound.kwargs)
+        if place is not None:
+            # Only what succeeded: an init that fails on one rank (a typo, "twice") is tried again there
+            # alone.
+            self._num_user_inits[place] += 1
+
+    def _give_way(self) -> None:
+        assert self._bent is not None
+        c10d = self._bent.c10d
+        if self._ours is not None and c10d.GroupMember.WORLD is self._ours:
+            self._ours = None
+            self._forget()
+            self._bent.destroy()
+        if c10d.GroupMember.WORLD is None:
+            # Part of the default group's name; an init that failed has raised it on this rank alone.
+            c10d._world.group_count = 0
+
+    def _meeting_place(self, arguments: dict[str, Any]) -> str | None:
+        """Which ranks a user's init brings together, as a key; None where it brings its own store.
+
+        MASTER_PORT is taken by our server. So an init that would go there, or to any port of the environment,
+        meets in our store instead, under a fresh prefix: our ranks all reach it, and no port has to be free.
+        """
+        if arguments.get("store") is not None or arguments.get("backend") in ("mpi", "fake"):
+            return None
+        method = arguments.get("init_method") or "env://"
+        address = os.environ.get("MASTER_ADDR", self.plan.master_addr)
+        port = os.environ.get("MASTER_PORT", str(self.plan.master_port))
+        if method.startswith("tcp://") and urlparse(method).port == self.plan.master_port:
+            port = str(self.plan.master_port)
+        elif method != "env://":
+            return None
+        return f"{address}:{port}/{self._size_and_rank(arguments)[0]}"
+
+    def _size_and_rank(self, arguments: dict[str, Any]) -> tuple[int, int]:
+        size, rank = arguments.get("world_size", -1), arguments.get("rank", -1)
+        size = size if size >= 0 else int(os.environ.get("WORLD_SIZE", self.plan.world_size))
+        return size, rank if rank >= 0 else int(os.environ.get("RANK", self.plan.rank))
+
+    def _meet_at(self, place: str, arguments: dict[str, Any]) -> None:
+        assert self._bent is not None
+        size, rank = self._size_and_rank(arguments)
+        prefix = f"user/{place}/{self._num_user_inits[place]}"
+        arguments |= {"init_method": None, "world_size": size, "rank": rank}
+        arguments["store"] = self._bent.dist.PrefixStore(prefix, self._store)
+
+
+def _open_store(dist: Any, plan: GroupPlan) -> Any:
+    """Rank 0's server, or a connection to it; interruptible, although torch waits in C++ for an answer."""
+    found: list[Any] = []
+    failed: list[Exception] = []
+
+    def connect() -> None:
+        try:
+            found.append(
+                dist.TCPStore(
+                    plan.master_addr,
+                    plan.master_port,
+                    plan.world_size,
+                    plan.rank == 0,
+                    timeout=timedelta(seconds=CONNECT_SECONDS),
+                    wait_for_workers=False,
+                    multi_tenant=True,  # a user's tcp:// to this port on rank 0 then finds this server
+                    master_listen_fd=plan.listen_fd,
+                )
+            )
+        except RuntimeError as error:
+            failed.append(error)
+
+    if not finishes(connect, CONNECT_SECONDS + 1) or not found:
+        where = f"{plan.master_addr}:{plan.master_port}"
+        raise ConnectionError(f"rank 0 does not answer at {where}") from (failed[0] if failed else None)
+    found[0].set_timeout(LONG)
+    return found[0]
+
+
+def _import_torch_at_knock(fd: int) -> None:
+    select.select([fd], [], [])
+    import_module("torch")

@@ -1,0 +1,32 @@
+"""The lifeline: a pipe whose other end the controller holds, and which kills a rank when the controller is gone.
+
+Linux sends SIGKILL to the rank's whole process group by itself (`O_ASYNC` with `F_SETSIG`), so also when the rank hangs
+in C code with the GIL held or has all signals blocked. Owner and signal belong to the open file description, which is
+shared by all ranks: each reopens the pipe to have its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import sys
+
+_F_SETSIG = 10
+
+
+def arm(fd: int) -> None:
+    """Tie the life of this process group to the other end of the pipe `fd`."""
+    if sys.platform != "linux":
+        return  # the control thread's end-of-file does it there
+    own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    os.close(fd)
+    fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(own, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
+    # The controller may have died before the signal was armed.
+    poll = select.poll()
+    poll.register(own, select.POLLHUP)
+    if poll.poll(0):
+        os._exit(0)

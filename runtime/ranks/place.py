@@ -1,0 +1,67 @@
+"""Where a rank stands: what code that runs on it can ask about itself and its mesh."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .groups import Groups
+
+
+@dataclass(slots=True)
+class Place:
+    """A rank's place in its mesh: known to every actor on it as `here()`.
+
+    `axes` maps each named axis of the whole mesh to its size, `coord` to this rank's index on it.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    axes: dict[str, int]
+    device: str
+    groups: Groups | None = None
+    shield: Any = None
+    """A context manager factory inside which an interrupt of user code waits (`Interrupts.shield`)."""
+    note: Any = None
+    """Sends something unasked to the caller of the running call: `note(topic, value)`."""
+    streams: Any = None
+    coord: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.coord = coordinates(self.rank, self.axes)
+
+
+def coordinates(rank: int, axes: dict[str, int]) -> dict[str, int]:
+    """The index of a row-major `rank` on each axis.
+
+    Example:
+        >>> coordinates(5, {"dp": 2, "tp": 4})
+        {'dp': 1, 'tp': 1}
+    """
+    coord: dict[str, int] = {}
+    for axis, size in reversed(axes.items()):
+        rank, coord[axis] = divmod(rank, size)
+    return dict(reversed(coord.items()))
+
+
+_process: list[Place] = []
+_thread: ContextVar[Place] = ContextVar("meshbook_place")
+
+
+def enter(place: Place, *, whole_process: bool = True) -> None:
+    """Make `place` what `here()` says, in this process or (the in-process engine) in this thread only."""
+    if whole_process:
+        _process[:] = [place]
+    else:
+        _thread.set(place)
+
+
+def here() -> Place:
+    """The place of the rank this code runs on. Raises `RuntimeError` elsewhere (in the notebook, say)."""
+    place = _thread.get(_process[0] if _process else None)
+    if place is None:
+        raise RuntimeError("this runs on no rank: put it into a cell that begins with %%on_mesh, or into an endpoint")
+    return place

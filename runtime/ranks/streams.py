@@ -1,0 +1,447 @@
+"""The output of a rank: `sys.stdout`, `sys.stderr` and fds 1 and 2 become two pipes to the controller.
+
+All text that Python writes goes through one pipe (fd 1), stderr too, so its order is exact. Between the
+text stand marks (`wire/tape.py`) that say to which run and stream it belongs. The second pipe (fd 2) takes
+what is written past Python: C, subprocesses, `faulthandler`.
+
+Between two flushes the first pipe *rests*: at the run begun last, at stdout. So whatever C code or a
+subprocess writes to fd 1 is labelled right; text of others (a thread that an earlier run left behind, a
+forked child) goes as an `aside`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import codecs
+import ctypes
+import errno
+import faulthandler
+import fcntl
+import functools
+import io
+import os
+import select
+import subprocess
+import sys
+import threading
+from _thread import start_new_thread
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from itertools import groupby
+from queue import SimpleQueue
+from time import sleep
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
+
+from ..wire.tape import mark
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_FULL = 1 << 15
+_DELAY = 0.005  # and a busy main thread lets the flusher wait for the GIL, 5 ms more
+_ERRORS = "backslashreplace"  # a lone surrogate in a print is not worth an exception at the next flush
+
+_RUN: ContextVar[int] = ContextVar("meshbook_run")
+_RUN_OF_THREAD = "_meshbook_run"
+
+_Voice = Literal["out", "err"]
+_Piece = tuple[int, _Voice, str | bytes] | tuple[int, Literal["show"], int]
+
+
+class Streams:
+    """What a rank prints, on its way to the controller. The main thread calls `begin` and `end`.
+
+    A write belongs to the run that its code was started in: asyncio tasks and threads (and their threads)
+    keep the run that made them, also when they print after its end.
+    """
+
+    def __init__(self, token: str, out_fd: int, err_fd: int) -> None:
+        self._token = token
+        self._out = _Pipe(out_fd)
+        self._err = _Pipe(err_fd)
+        # `_lock`: threads print at the same time, and `begin` must not come between a writer's look at the
+        # run and its write. Reentrant: a signal handler may print while this very thread is inside.
+        self._lock = threading.RLock()
+        self._run = 0
+        self._resting: int | None = 0  # None: a forked child, which cannot know where the pipe rests
+        self._pending: list[str | _Piece] = []  # a bare str is stdout of the run that the pipe rests at
+        self._size = 0
+        self._is_flushing = False
+        self._wakes: SimpleQueue[None] = SimpleQueue()  # unlike an Event, it may be set in a signal handler
+        self._has_flusher = False
+        self._is_awake = False
+        self._by_line = False  # where no flusher can run: in a forked child, at exit
+        self._c_stdout: Callable[[], object] = _nothing
+
+    def install(self) -> None:
+        """Takes over fds 1 and 2, C's stdout and `sys`; watches threads, forks and subprocesses start."""
+        for old in (sys.stdout, sys.stderr):
+            old.flush()
+        self._out.own()
+        self._err.own()
+        os.dup2(self._out.fd, 1)
+        os.dup2(self._err.fd, 2)
+        self._c_stdout = _line_buffered_c_stdout()
+        faulthandler.enable(self._err.fd)
+        sys.stdout = sys.__stdout__ = cast(TextIO, TextStream(self, "out"))  # pyright: ignore[reportConstantRedefinition]
+        sys.stderr = sys.__stderr__ = cast(TextIO, TextStream(self, "err"))
+        _before(threading.Thread, "start", self._adopt)
+        # Its echo comes after what was printed before it.
+        _before(subprocess.Popen, "__init__", self._flush_first)
+        _before(os, "system", self._flush_first)
+        os.register_at_fork(before=self._flush_all, after_in_child=self._forked)
+        atexit.register(self._exit)
+
+    def begin(self, run: int) -> None:
+        """From here on what the main thread, C code and subprocesses write belongs to `run`."""
+        with self._lock:
+            self._flush()
+            self._run = self._resting = run
+            _RUN.set(run)
+            self._mark_both("run", run)
+
+    def end(self, run: int) -> bool:
+        """All output so far goes out (C's stdout too), then the mark `end` on both pipes.
+
+        True: the pipes are to be read up to it. Always so, for nobody here knows what C code wrote.
+        """
+        self._c_stdout()
+        with self._lock:
+            self._flush()
+            self._mark_both("end", run)
+        return True
+
+    def show(self, number: int) -> None:
+        """Marks the place of display message `number`. It is in the pipe when this returns."""
+        with self._lock:
+            self._pending.append((self._writer(), "show", number))
+            self._flush()
+
+    def flush(self) -> None:
+        """What was printed so far is in the pipe when this returns."""
+        with self._lock:
+            self._flush()
+
+    def write(self, voice: _Voice, text: str) -> None:
+        """One print's text. Hot: 0.3 microseconds."""
+        with self._lock:
+            run = _RUN.get(None)
+            if run is None:
+                run = self._writer()
+            if run == self._resting and voice == "out":
+                self._pending.append(text)
+            else:
+                self._pending.append((run, voice, text))
+            self._size += len(text)
+            if self._size >= _FULL or voice == "err":
+                self._flush()
+            elif not self._is_awake:
+                self._soon("\n" in text)
+
+    def write_bytes(self, voice: _Voice, data: bytes) -> None:
+        """What goes to `sys.stdout.buffer`: any bytes."""
+        with self._lock:
+            self._pending.append((self._writer(), voice, data))
+            self._size += len(data)
+            if self._size >= _FULL or voice == "err":
+                self._flush()
+            elif not self._is_awake:
+                self._soon(b"\n" in data)
+
+    def _writer(self) -> int:
+        """The run that the calling code was started in; of a thread that C made, the run begun last."""
+        run = _RUN.get(None)
+        if run is None:
+            run = cast("int | None", vars(threading.current_thread()).get(_RUN_OF_THREAD))
+            if run is None:
+                return self._run
+            _RUN.set(run)
+        return run
+
+    def _adopt(self, thread: threading.Thread) -> None:
+        setattr(thread, _RUN_OF_THREAD, self._writer())
+
+    def _soon(self, has_line: bool) -> None:
+        """Lets the flusher write in a few milliseconds what is pending now."""
+        if self._by_line:
+            if has_line:
+                self._flush()
+            return
+        self._is_awake = True
+        if not self._has_flusher:
+            self._has_flusher = True
+            # Not a `threading.Thread`: no debugger stops it, no list of the user's threads shows it.
+            start_new_thread(self._keep_flushing, (self._wakes,))
+        self._wakes.put(None)
+
+    def _keep_flushing(self, wakes: SimpleQueue[None]) -> None:
+        while True:
+            wakes.get()
+            sleep(_DELAY)
+            self._is_awake = False
+            self.flush()
+
+    def _flush(self) -> None:
+        if self._is_flushing:
+            return  # a signal handler prints while this thread flushes: the loop below goes on with its text
+        self._is_flushing = True
+        try:
+            while self._pending or self._out.unsent:
+                count = len(self._pending)
+                self._out.unsent.extend(self._encoded(self._pending))
+                del self._pending[:count]
+                self._size = 0
+                self._out.send()
+        finally:
+            self._is_flushing = False
+
+    def _encoded(self, pending: list[str | _Piece]) -> list[bytes]:
+        try:
+            text = "".join(cast("list[str]", pending))
+        except TypeError:
+            return list(_packed(self._pieces(pending)))
+        return [text.encode("utf-8", _ERRORS)] if text else []
+
+    def _pieces(self, pending: list[str | _Piece]) -> Iterator[bytes]:
+        """Text and marks in order. A piece that holds a mark is at most `PIPE_BUF` long."""
+        for (run, voice), entries in groupby(pending, self._owner):
+            if voice == "show":
+                yield from (self._show(*cast("tuple[int, str, int]", entry)) for entry in entries)
+                continue
+            data = b"".join(map(_bytes, entries))
+            if run != self._resting:
+                yield from self._aside(run, voice, data)
+            elif voice == "err":
+                yield from (mark(self._token, "err"), data, mark(self._token, "out"))
+            else:
+                yield data
+
+    def _owner(self, entry: str | _Piece) -> tuple[int | None, str]:
+        return (self._resting, "out") if isinstance(entry, str) else entry[:2]
+
+    def _show(self, run: int, voice: str, number: int) -> bytes:
+        show = mark(self._token, "show", number)
+        return show if run == self._resting else self._framed(run, show)
+
+    def _aside(self, run: int | None, voice: str, data: bytes) -> Iterator[bytes]:
+        """Pieces so small that no other process that writes to the pipe can come between their marks."""
+        assert run is not None
+        first = mark(self._token, "err") if voice == "err" else b""
+        room = select.PIPE_BUF - len(self._framed(run, first))
+        for part in _parted(data, room):
+            yield self._framed(run, first + part)
+
+    def _framed(self, run: int, data: bytes) -> bytes:
+        return mark(self._token, "aside", run) + data + mark(self._token, "back")
+
+    def _mark_both(self, kind: Literal["run", "end"], run: int) -> None:
+        for pipe in (self._out, self._err):
+            pipe.unsent.append(mark(self._token, kind, run))
+            pipe.send()
+
+    def _flush_first(self, *_: object, **__: object) -> None:
+        self.flush()
+
+    def _flush_all(self) -> None:
+        self._c_stdout()
+        self.flush()
+
+    def _forked(self) -> None:
+        """In a forked child. What another thread left pending is the parent's to write."""
+        self._lock = threading.RLock()
+        self._pending, self._size, self._is_flushing = [], 0, False
+        self._out.unsent.clear()
+        self._err.unsent.clear()
+        self._run, self._resting = self._writer(), None
+        self._by_line, self._is_awake = True, False
+
+    def _exit(self) -> None:
+        """No flusher from here on: one that died with the lock would hang the interpreter's last flush."""
+        with self._lock:
+            self._by_line = True
+            self._flush()
+
+
+class TextStream(io.TextIOBase):
+    """`sys.stdout` or `sys.stderr` of a rank. Cannot be closed: the rank outlives the cell that tried."""
+
+    mode = "w"
+    line_buffering = False
+    write_through = False
+
+    def __init__(self, streams: Streams, voice: _Voice) -> None:
+        self._streams = streams
+        self._voice: _Voice = voice
+        self._fd = 1 if voice == "out" else 2
+        self.name = f"<std{voice}>"
+        self.buffer = ByteStream(streams, voice)
+
+    def write(self, text: str, /) -> int:
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        self._streams.write(self._voice, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._streams.flush()
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.flush()
+
+    def reconfigure(self, **options: object) -> None:
+        """Takes what `io.TextIOWrapper` takes; changes nothing."""
+        self.flush()
+
+    @property
+    def closed(self) -> bool:
+        return False
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return "utf-8"
+
+    @property
+    def errors(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return _ERRORS
+
+
+class ByteStream(io.BufferedIOBase):
+    """`sys.stdout.buffer`: bytes that keep their place among the text."""
+
+    mode = "wb"
+
+    def __init__(self, streams: Streams, voice: _Voice) -> None:
+        self._streams = streams
+        self._voice: _Voice = voice
+        self.name = f"<std{voice}>"
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        if isinstance(data, str):
+            raise TypeError("a bytes-like object is required, not 'str'")
+        copy = bytes(memoryview(data))
+        self._streams.write_bytes(self._voice, copy)
+        return len(copy)
+
+    def flush(self) -> None:
+        self._streams.flush()
+
+    def fileno(self) -> int:
+        return 1 if self._voice == "out" else 2
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.flush()
+
+    @property
+    def closed(self) -> bool:
+        return False
+
+
+class _Pipe:
+    """The write end of a pipe. Writes all it is given, over interrupts too; once nobody reads, drops it."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.unsent: deque[bytes | memoryview] = deque()
+
+    def own(self) -> None:
+        """A descriptor that no `dup2` on fds 1 and 2 turns away and no subprocess inherits."""
+        copy = fcntl.fcntl(self.fd, fcntl.F_DUPFD_CLOEXEC, 3)
+        if self.fd > 2:
+            os.close(self.fd)
+        self.fd = copy
+
+    def send(self) -> None:
+        while self.unsent:
+            # `extend(map(...))` keeps the result even when a KeyboardInterrupt strikes as `os.write` returns;
+            # an assignment would lose it, and the text would come twice.
+            done: list[int] = []
+            try:
+                done.extend(map(os.write, (self.fd,), (self.unsent[0],)))
+            except BlockingIOError:  # a subprocess made the shared pipe non-blocking
+                _wait_writable(self.fd)
+            except OSError as error:
+                if error.errno not in (errno.EPIPE, errno.EBADF):
+                    raise
+                self.unsent.clear()  # the controller is gone, and this rank with it
+            finally:
+                self._sent(done)
+
+    def _sent(self, done: list[int]) -> None:
+        if done and self.unsent:
+            rest = memoryview(self.unsent.popleft())[done[0] :]
+            if rest:
+                self.unsent.appendleft(rest)
+
+
+def _wait_writable(fd: int) -> None:
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    poll.poll()
+
+
+def _packed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Joins pieces to writes that the system does not part; a longer piece (it holds no mark) goes alone."""
+    packet = b""
+    for piece in pieces:
+        if packet and len(packet) + len(piece) > select.PIPE_BUF:
+            yield packet
+            packet = b""
+        packet += piece
+    if packet:
+        yield packet
+
+
+def _parted(data: bytes, room: int) -> Iterator[bytes]:
+    """`data` in parts of at most `room` bytes, cut between code points where it is UTF-8."""
+    while len(data) > room:
+        whole = codecs.utf_8_decode(data[:room], "replace", False)[1]
+        yield data[:whole]
+        data = data[whole:]
+    yield data
+
+
+def _bytes(entry: str | _Piece) -> bytes:
+    text = entry if isinstance(entry, str) else entry[2]
+    assert not isinstance(text, int)
+    return text if isinstance(text, bytes) else text.encode("utf-8", _ERRORS)
+
+
+def _before(owner: Any, name: str, act: Callable[..., None]) -> None:
+    """Lets `act` see each call of `owner.name` before it is made."""
+    plain = getattr(owner, name)
+
+    @functools.wraps(plain)
+    def watched(*args: Any, **options: Any) -> Any:
+        act(*args, **options)
+        return plain(*args, **options)
+
+    setattr(owner, name, watched)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _line_buffered_c_stdout() -> Callable[[], object]:
+    """Lets C code's `printf` go out by the line; gives the function that flushes the rest of a line.
+
+    Only C's stdout, not all C streams: `fflush(NULL)` waits for any thread that reads from one.
+    """
+    try:
+        libc = ctypes.CDLL(None)
+        name = "__stdoutp" if sys.platform == "darwin" else "stdout"
+        stdout = ctypes.c_void_p.in_dll(libc, name)
+        libc.setvbuf(stdout, None, 1, 0)  # _IOLBF, 1 on Linux and macOS
+    except (OSError, AttributeError, ValueError):  # a C library without these names
+        return _nothing
+    return functools.partial(libc.fflush, stdout)

@@ -1,0 +1,133 @@
+"""Gloo collectives that a signal can interrupt.
+
+torch waits for a collective in C++, where Python's signal handlers do not run: a rank whose peer never comes
+cannot be interrupted for as long as the group's timeout. `install` makes `Work.wait` wait in slices, between
+which Python handles signals. A slice that runs out does no harm to the collective: it stays queued, and when
+the peers join later, it completes and the group's order is kept.
+
+Not covered, because they wait in C++ without `Work.wait`: gradients in DistributedDataParallel's backward,
+`monitored_barrier`, functional collectives (DTensor, FSDP2). Not sliced, because it would break them: `send`
+and `recv` (a timed wait closes gloo's connection), `reduce_scatter` on gloo (ignores the timeout), everything
+on NCCL (a timed wait aborts it; its wait does not block the CPU).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+SLICE = timedelta(milliseconds=50)
+FOREVER = timedelta(0)
+"""What torch takes for "no timeout"."""
+
+current: tuple[str, float] | None = None
+"""The operation this process is waiting in and since when (`time.monotonic()`); None while it waits in none.
+
+Other threads read it as `waits.current`. A sliced wait shows up after its first slice, so a quick one costs
+nothing.
+"""
+
+# torch/csrc/distributed/c10d/Types.hpp, `enum class OpType`, which has no Python face.
+_COLLECTIVES = {
+    0: "broadcast",
+    1: "all_reduce",
+    2: "all_reduce_coalesced",
+    3: "reduce",
+    4: "all_gather",
+    5: "all_gather_into_tensor",
+    6: "all_gather_coalesced",
+    7: "gather",
+    8: "scatter",
+    9: "reduce_scatter",
+    10: "all_to_all_single",
+    11: "all_to_all",
+    15: "barrier",
+    16: "reduce_scatter_tensor",
+}
+_OTHERS = {12: "send", 13: "recv", 14: "recv", 17: "coalesced", 100: "reduce_scatter"}
+_TIMED_OUT = "Operation timed out!"
+_NEEDED = ("wait", "_get_op_type", "_get_duration")
+
+Wait = Callable[[Any, timedelta], bool]
+
+
+def install() -> bool:
+    """Make gloo's collectives interruptible in this process; False if this torch lacks what that takes.
+
+    Harmless to call twice. A rank interrupted in a collective is one operation ahead of its peers' results:
+    the operation stays queued, and the peers still have to call theirs.
+    """
+    work: Any = getattr(sys.modules.get("torch._C._distributed_c10d"), "Work", None)
+    if not all(hasattr(work, name) for name in _NEEDED):
+        return False
+    if not hasattr(work.wait, "__wrapped__"):
+        work.wait = _sliced(work.wait, sys.modules["torch"].cuda.is_initialized)
+    return True
+
+
+def _sliced(original: Wait, has_cuda: Callable[[], bool]) -> Wait:
+    @functools.wraps(original)
+    def wait(self: Any, timeout: timedelta = FOREVER) -> bool:
+        kind: int = self._get_op_type()
+        can_slice = kind in _COLLECTIVES
+        if not can_slice or (has_cuda() and not _is_gloo(self)):
+            return _wait_whole(original, self, timeout, kind)
+        if FOREVER < timeout <= SLICE:
+            return original(self, timeout)
+        done, error = _try(original, self, SLICE)
+        return done if error is None else _wait_on(original, self, timeout, kind)
+
+    return wait
+
+
+def _wait_on(original: Wait, work: Any, timeout: timedelta, kind: int) -> bool:
+    """The rest of a wait whose first slice has run out."""
+    global current
+    start = time.monotonic() - SLICE.total_seconds()
+    current = (_COLLECTIVES[kind], start)
+    try:
+        while True:
+            left = start + timeout.total_seconds() - time.monotonic() if timeout else SLICE.total_seconds()
+            last = left <= SLICE.total_seconds() and bool(timeout)
+            done, error = _try(original, work, timedelta(seconds=max(left, 0.001)) if last else SLICE)
+            if error is None:
+                return done
+            if last:
+                raise error
+    finally:
+        current = None
+
+
+def _try(original: Wait, work: Any, timeout: timedelta) -> tuple[bool, RuntimeError | None]:
+    """Wait for one slice: (what `wait` gave, None), or (False, the error) if just the slice ran out."""
+    try:
+        return original(work, timeout), None
+    except RuntimeError as caught:
+        # No call in here: Python would handle a pending SIGINT in it and chain KeyboardInterrupt to this
+        # error.
+        error = caught
+    if str(error) != _TIMED_OUT:
+        raise error
+    return False, error
+
+
+def _wait_whole(original: Wait, work: Any, timeout: timedelta, kind: int) -> bool:
+    global current
+    current = (_COLLECTIVES.get(kind) or _OTHERS.get(kind, "collective"), time.monotonic())
+    try:
+        return original(work, timeout)
+    finally:
+        current = None
+
+
+def _is_gloo(work: Any) -> bool:
+    """Whether `work` is certainly not NCCL's, which alone measures durations: no `Work` names its backend."""
+    try:
+        work._get_duration()
+    except RuntimeError as error:
+        return "doesn't support" in str(error)
+    return False

@@ -1,0 +1,109 @@
+"""A rank process from its first line to its last: forked from the zygote, or started by `python -m` of this module."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import sys
+import threading
+
+from ..engines.spec import RankFds, RankSpec, decode_spec
+from ..wire.lane import Lane
+from ..wire.link import PairLink
+from ..wire.messages import Ready
+from ..wire.pool import Pool
+from . import lifeline, seed, waits
+from .control import Control
+from .groups import GroupPlan, Groups
+from .interrupts import Interrupts
+from .mailbox import Mailbox
+from .place import Place, enter
+from .streams import Streams
+
+
+def main(spec: RankSpec, fds: RankFds) -> None:
+    """Be the rank that `spec` describes until the controller says goodbye or is gone."""
+    _detach(fds.lifeline)
+    _take_environment(spec)
+    streams = Streams(spec.token, fds.out, fds.err)
+    streams.install()
+    interrupts = Interrupts()
+    interrupts.install()
+    data = Lane(PairLink(socket.socket(fileno=fds.data)), Pool(), "controller")
+    control = Lane(PairLink(socket.socket(fileno=fds.control)))
+    groups = Groups(_group_plan(spec, fds))
+    place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device, groups)
+    enter(place)
+    mailbox = Mailbox(place, data, streams, interrupts)
+    answering = Control(control, mailbox, interrupts, _die)
+    threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()
+    data.send(Ready(os.getpid(), _prepare(spec, groups)))
+    mailbox.run()
+    _leave(groups, streams)
+
+
+def _detach(lifeline_fd: int) -> None:
+    """A session of its own, so that no terminal and no signal to the kernel's process group reaches the rank."""
+    with contextlib.suppress(PermissionError):  # started by exec, it leads one already
+        os.setsid()
+    lifeline.arm(lifeline_fd)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+def _take_environment(spec: RankSpec) -> None:
+    os.environ.clear()
+    os.environ.update(spec.env)
+    os.chdir(spec.cwd)
+    sys.path[:] = spec.path
+    sys.argv[:] = [""]
+
+
+def _group_plan(spec: RankSpec, fds: RankFds) -> GroupPlan:
+    return GroupPlan(
+        rank=spec.rank,
+        world_size=spec.world_size,
+        local_rank=spec.local_rank,
+        axes=spec.axes,
+        backend=spec.backend,
+        device=spec.device,
+        master_addr=spec.master_addr,
+        master_port=spec.master_port,
+        listen_fd=fds.listen if fds.listen >= 0 else None,
+        generation=spec.generation,
+    )
+
+
+def _prepare(spec: RankSpec, groups: Groups) -> str:
+    """Bring torch into the state a rank wants; what went wrong, in one line, or nothing."""
+    try:
+        for name in spec.preload:
+            importlib.import_module(name)
+        seed.prepare_torch(spec.local_world_size, spec.rank)
+        waits.install()
+        groups.start()
+    except Exception as error:  # noqa: BLE001 - the rim: `up` tells it in the notebook
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _leave(groups: Groups, streams: Streams) -> None:
+    groups.close()
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - a forked child leaves by _exit, which skips them
+    streams.flush()
+
+
+def _die() -> None:
+    """The controller is gone: so are we, with all children that stayed in our process group."""
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(decode_spec(sys.stdin.buffer.read()), RankFds(*map(int, sys.argv[1:])))
+    sys.stdout.flush()
+    os._exit(0)

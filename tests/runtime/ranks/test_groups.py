@@ -1,0 +1,199 @@
+"""Process groups, interruptible waits and seeds, in real ranks, forked from a process that imported torch.
+
+What the ranks of a test do stands in `group_program.py`: `zygote.run("x", 2)` runs its `in_rank_x` in two ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshbook.runtime.ranks.groups import GroupPlan
+from meshbook.runtime.ranks.imports import when_imported
+from meshbook.runtime.ranks.seed import prepare_torch
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+PROGRAM = Path(__file__).with_name("group_program.py")
+
+
+class Zygote:
+    """The process that forks the ranks."""
+
+    def __init__(self, *preloads: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, PROGRAM, *preloads], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, body: str, num_ranks: int, **axes: int) -> list[Any]:
+        """Run `in_rank_<body>` in each of the ranks; what they returned, by rank."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        print(json.dumps([body, num_ranks, axes or {"dp": num_ranks}]), file=self.process.stdin, flush=True)
+        replies = json.loads(self.process.stdout.readline())
+        failures = [
+            f"rank {rank}: {reply['failure']}" for rank, reply in enumerate(replies) if "failure" in reply
+        ]
+        assert not failures, "\n".join(failures)
+        return [reply["value"] for reply in replies]
+
+    def close(self) -> None:
+        with self.process:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with contextlib.closing(Zygote("torch", "torch.distributed", "numpy.random")) as zygote:
+        yield zygote
+    assert zygote.process.returncode == 0
+
+
+def test_default_group_is_there(zygote: Zygote) -> None:
+    assert zygote.run("default_group", 4) == [[True, rank, 4, 6.0, True, [7, 7]] for rank in range(4)]
+
+
+def test_start_does_not_wait_for_peers(zygote: Zygote) -> None:
+    assert zygote.run("early_start", 3) == ["started first", None, None]
+
+
+def test_user_init_replaces_ours(zygote: Zygote) -> None:
+    for by_env, by_tcp, twice, is_up_after, again in zygote.run("user_init", 2):
+        assert (by_env, by_tcp, again) == (3.0, 3.0, 3.0)
+        assert "twice" in twice
+        assert is_up_after is False
+
+
+def test_user_init_with_a_store_of_its_own(zygote: Zygote) -> None:
+    assert zygote.run("own_store", 2) == [[3.0, ["dp"]]] * 2
+
+
+def test_init_that_fails_on_one_rank_can_be_repeated_there(zygote: Zygote) -> None:
+    assert zygote.run("failed_init", 2) == [3.0, 3.0]
+
+
+def test_slices_at_the_same_time(zygote: Zygote) -> None:
+    # Ranks 1 and 2 have made different numbers of groups when they meet: torch's own names would differ then.
+    assert zygote.run("slices", 4) == [
+        [3.0, None, True],
+        [3.0, 5.0, True],
+        [7.0, 5.0, True],
+        [7.0, None, True],
+    ]
+
+
+def test_device_mesh_has_our_axes(zygote: Zygote) -> None:
+    expected = [
+        [[["dp", 2], ["tp", 2]], [r // 2, r % 2], [4 + 2.0 * (r % 2), 3 + 4.0 * (r // 2)], True]
+        for r in range(4)
+    ]
+    assert zygote.run("device_mesh", 4, dp=2, tp=2) == expected
+
+
+def test_data_parallel_step_gives_equal_gradients(zygote: Zygote) -> None:
+    first, second = zygote.run("data_parallel", 2)
+    assert first == second
+    assert any(first)
+
+
+def test_interrupt_of_a_stuck_collective(zygote: Zygote) -> None:
+    interrupted, interrupting = zygote.run("interrupt", 2)
+    name, seconds, context, current, *results = interrupted
+    assert name == "all_reduce"
+    assert seconds < 1
+    assert (context, current) == (None, None)
+    assert results == interrupting == [30.0, 7.0]
+
+
+@pytest.mark.parametrize("name", ["barrier", "broadcast", "all_gather_object"])
+def test_interrupt_of_other_collectives(zygote: Zygote, name: str) -> None:
+    assert zygote.run(f"interrupt_{name}", 2)[0] == "interrupted"
+
+
+def test_waits_keep_their_meaning(zygote: Zygote) -> None:
+    (timed_out, seconds, returned, received), _ = zygote.run("waits", 2)
+    assert timed_out == "Operation timed out!"
+    assert 0.11 <= seconds < 1
+    assert returned is True
+    assert received == 5.0
+
+
+def test_groups_after_an_interrupt(zygote: Zygote) -> None:
+    # Rank 0 leaves a collective on (0, 1) that rank 1 never joins: everything else must go on.
+    (of_pair, again, seconds), _, (from_2, again_2) = zygote.run("after_interrupt", 3)
+    assert of_pair == from_2 == 4.0
+    assert again == again_2 == 4.0
+    assert seconds < 3
+
+
+def test_close_with_dead_peers_is_prompt_and_silent(zygote: Zygote) -> None:
+    replies = zygote.run("close_alone", 3)
+    assert replies[1:] == ["exit at once"] * 2
+    seconds, is_initialized, said = replies[0]
+    assert seconds < 2
+    assert is_initialized is False
+    assert said == ""
+
+
+def test_rebuild_makes_a_new_generation(zygote: Zygote) -> None:
+    assert zygote.run("rebuild", 2) == [[3.0, 3.0, 3.0]] * 2
+
+
+def test_no_groups_when_none_are_wanted(zygote: Zygote) -> None:
+    assert zygote.run("none", 1) == [[False, False]]
+
+
+def test_forked_ranks_differ_in_random_numbers_and_share_the_cores(zygote: Zygote) -> None:
+    replies = zygote.run("seeds", 4)
+    for kind in range(3):
+        assert len({reply[kind] for reply in replies}) == 4
+    share = max(1, len(os.sched_getaffinity(0)) // 4)
+    assert [reply[3] for reply in replies] == [share] * 4
+
+
+def test_torch_imported_later_on_some_ranks() -> None:
+    with contextlib.closing(Zygote()) as zygote:
+        assert zygote.run("late_torch", 2) == [[True, 3.0, 1], [True, 3.0, 1]]
+    assert zygote.process.returncode == 0
+
+
+def test_plan_must_hold_its_ranks() -> None:
+    plan = GroupPlan(5, 8, 5, {"dp": 2, "tp": 4}, "auto", "cuda:1", "127.0.0.1", 1)
+    assert plan.torch_backend == "cpu:gloo,cuda:nccl"
+    assert (plan.peers("dp"), plan.peers("tp")) == ((1, 5), (4, 5, 6, 7))
+    with pytest.raises(ValueError, match="hold 4 ranks, not 8"):
+        replace(plan, axes={"dp": 4})
+    with pytest.raises(ValueError, match=r"rank must be in 0\.\.7, not 8"):
+        replace(plan, rank=8)
+    with pytest.raises(ValueError, match="local_world_size"):
+        prepare_torch(0, 0)
+
+
+def test_when_imported_waits_for_an_import_that_succeeds(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    name, calls = "a_module_of_test_groups", list[str]()
+    (tmp_path / f"{name}.py").write_text("import sys\nvalue = 1 / sys.flags_of_test_groups\n")
+    when_imported(name, lambda: calls.append("then"))
+    with pytest.raises(AttributeError):
+        __import__(name)
+    assert calls == []
+    monkeypatch.setattr(sys, "flags_of_test_groups", 1, raising=False)
+    __import__(name)
+    assert calls == ["then"]
+    when_imported(name, lambda: calls.append("at once"))
+    assert calls == ["then", "at once"]
+    del sys.modules[name]
+    __import__(name)
+    assert len(calls) == 2
+    del sys.modules[name]
