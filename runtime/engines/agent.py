@@ -1,0 +1,289 @@
+"""The agent of a host: owns the ranks there, speaks to them over pairs, reads what they print, sees them end.
+
+For the local engine it lives in the controller; it never runs user code, so it always answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+import secrets
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ..errors import LinkClosed
+from ..wire.codec import Encoded
+from ..wire.lane import Lane, pack
+from ..wire.link import Buffer, PairLink
+from ..wire.messages import AnyMessage, Reply
+from ..wire.pool import Pool
+from ..wire.reactor import Reactor
+from ..wire.tape import Event, Tape, Text
+from .base import Exit, Listener
+from .spec import RankFds, RankSpec
+from .starter import Starter
+
+_PIPE_BYTES = 1 << 20
+_CHUNK = 1 << 18
+_F_SETPIPE_SZ = 1031
+
+
+@dataclass(slots=True)
+class _Outlet:
+    """Datagrams to one rank on one lane: sent at once, or kept in order while the rank does not read."""
+
+    lane: Lane
+    reactor: Reactor
+    backlog: deque[tuple[Sequence[Buffer], Sequence[int]]] = field(default_factory=deque)
+    lock: threading.Lock = field(default_factory=threading.Lock)  # senders are on any thread
+
+    def post(self, parts: Sequence[Buffer]) -> None:
+        with self.lock, contextlib.suppress(LinkClosed):  # a rank that is gone is reported by its exit
+            for announcement, fds in self.lane.announcements():
+                self._send(announcement, fds)
+            self._send(parts, ())
+
+    def _send(self, parts: Sequence[Buffer], fds: Sequence[int]) -> None:
+        if self.backlog or not self.lane.link.send_nowait(parts, fds):
+            if not self.backlog:
+                self.reactor.watch_writes(self.lane.link.fileno(), True)
+            self.backlog.append((parts, fds))
+
+    def drain(self) -> None:
+        """Send what was kept, as far as the rank takes it."""
+        with self.lock, contextlib.suppress(LinkClosed):
+            while self.backlog and self.lane.link.send_nowait(*self.backlog[0]):
+                self.backlog.popleft()
+            if not self.backlog:
+                self.reactor.watch_writes(self.lane.link.fileno(), False)
+
+
+@dataclass(slots=True)
+class _Peer:
+    """One rank as its agent sees it."""
+
+    rank: int
+    data: _Outlet
+    control: _Outlet
+    tapes: dict[int, Tape]  # by file descriptor of the pipe
+    pid: int = 0
+    exit: Exit | None = None
+
+
+class Agent:
+    """A crew of rank processes on this host."""
+
+    def __init__(self, reactor: Reactor, starter: Starter, specs: Sequence[RankSpec], listener: Listener) -> None:
+        self.pids: dict[int, int] = {}
+        self._reactor = reactor
+        self._starter = starter
+        self._listener = listener
+        self._pool = Pool()
+        self._peers: dict[int, _Peer] = {}
+        self._tickets: dict[int, int] = {}
+        self._all_gone = threading.Event()
+        self._is_closed = False
+        _allow_descriptors(6 * len(specs))
+        self._lifeline, self._lifeline_in = os.pipe()
+        os.register_at_fork(after_in_child=self._let_go_in_child)
+        self._port = _held_port()
+        for spec in specs:
+            self._start(spec)
+
+    def _start(self, spec: RankSpec) -> None:
+        data, data_theirs = PairLink.make()
+        control, control_theirs = PairLink.make()
+        pipes = [_output_pipe() for _ in range(2)]
+        outlets = [
+            _Outlet(Lane(data, self._pool, spec.rank), self._reactor),
+            _Outlet(Lane(control), self._reactor),
+        ]
+        token = secrets.token_hex(8)
+        tapes = {pipes[0][0]: Tape(token, "out"), pipes[1][0]: Tape(token, "err")}
+        peer = _Peer(spec.rank, outlets[0], outlets[1], tapes)
+        outlets[0].lane.on_release = lambda: self._reactor.schedule(lambda: self._send_releases(peer))
+        self._peers[spec.rank] = peer
+        with data_theirs, control_theirs:
+            fds = RankFds(
+                data_theirs.fileno(),
+                control_theirs.fileno(),
+                self._lifeline,
+                pipes[0][1],
+                pipes[1][1],
+                self._port.fileno() if spec.rank == 0 else -1,
+            )
+            ticket = secrets.randbits(62)
+            self._tickets[ticket] = spec.rank
+            self._watch(peer)
+            port = self._port.getsockname()[1]
+            env = spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": str(port)}
+            self._starter.start(ticket, msgspec.structs.replace(spec, token=token, env=env, master_port=port), fds, self)
+        for _, write_end in pipes:
+            os.close(write_end)
+
+    def _watch(self, peer: _Peer) -> None:
+        for outlet in (peer.data, peer.control):
+            self._reactor.add(outlet.lane.link.fileno(), lambda outlet=outlet: self._on_lane(peer, outlet))
+        for fd in peer.tapes:
+            self._reactor.add(fd, lambda fd=fd: self._on_pipe(peer, fd))
+
+    # What comes in, all on the thread that runs the loop.
+
+    def _on_lane(self, peer: _Peer, outlet: _Outlet) -> None:
+        if outlet.backlog:
+            outlet.drain()
+        try:
+            while (received := outlet.lane.recv_nowait()) is not None:
+                message, frames = received
+                if isinstance(message, Reply) and message.talked:
+                    self._read_up_to_end(peer, message.seq)
+                self._listener.on_message(peer.rank, message, frames)
+        except LinkClosed:
+            # The end itself is told by the exit of the process: a child of the rank may hold the other end for longer.
+            self._reactor.remove(outlet.lane.link.fileno())
+
+    def _on_pipe(self, peer: _Peer, fd: int) -> list[Event]:
+        """Read a chunk of what the rank printed, and report it."""
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return []
+        if not data:
+            self._reactor.remove(fd)
+            return []
+        events = peer.tapes[fd].feed(data)
+        if events:
+            self._listener.on_output(peer.rank, events)
+        return events
+
+    def _read_up_to_end(self, peer: _Peer, run: int) -> None:
+        """Read both pipes up to the end mark of `run`, which the rank wrote before it answered."""
+        for fd in peer.tapes:
+            while peer.tapes[fd].ended < run:
+                if not self._on_pipe(peer, fd):
+                    break
+
+    def on_started(self, ticket: int, pid: int, trouble: str) -> None:
+        peer = self._peers[self._tickets.pop(ticket)]
+        if trouble:
+            self._listener.on_output(peer.rank, [Text(0, "stderr", f"{trouble}\n")])
+            self._end(peer, Exit())
+            return
+        peer.pid = pid
+        self.pids[peer.rank] = pid
+        if self._is_closed:
+            self._kill(peer)
+
+    def on_exit(self, pid: int, status: int | None) -> None:
+        peer = next((peer for peer in self._peers.values() if peer.pid == pid and peer.exit is None), None)
+        if peer is not None:
+            self._end(peer, Exit.from_wait_status(status))
+
+    def _end(self, peer: _Peer, exit: Exit) -> None:
+        """Take what the rank still said, then report its end."""
+        for outlet in (peer.data, peer.control):
+            self._on_lane(peer, outlet)
+        for fd in peer.tapes:
+            while self._on_pipe(peer, fd):
+                pass
+        peer.exit = exit
+        self.pids.pop(peer.rank, None)
+        self._pool.forget(peer.rank)
+        if peer.pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(peer.pid, signal.SIGKILL)  # what it started and left behind
+        self._release(peer)
+        self._listener.on_exit(peer.rank, exit)
+        if all(other.exit is not None for other in self._peers.values()):
+            self._all_gone.set()
+
+    def _release(self, peer: _Peer) -> None:
+        for outlet in (peer.data, peer.control):
+            self._reactor.remove(outlet.lane.link.fileno())
+            outlet.lane.close()
+        for fd in peer.tapes:
+            self._reactor.remove(fd)
+            os.close(fd)
+
+    # What goes out, from any thread.
+
+    def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
+        peers = self._living(ranks)
+        parts = pack(message, payload, self._pool, [peer.rank for peer in peers])
+        for peer in peers:
+            peer.data.post(parts)
+
+    def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
+        parts = pack(message, payload)
+        for peer in self._living(ranks):
+            peer.control.post(parts)
+
+    def kill(self, ranks: Sequence[int]) -> None:
+        for peer in self._living(ranks):
+            self._kill(peer)
+
+    def _kill(self, peer: _Peer) -> None:
+        # Between the fork and its setsid a rank is still in the zygote's group, so the process itself comes first.
+        if peer.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(peer.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(peer.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.kill(list(self._peers))
+        if self._peers:
+            self._reactor.wait(self._all_gone, timeout=10)
+        os.close(self._lifeline_in)
+        os.close(self._lifeline)
+        self._port.close()
+        self._pool.close()
+
+    def _living(self, ranks: Iterable[int]) -> list[_Peer]:
+        return [peer for rank in ranks if (peer := self._peers[rank]).exit is None]
+
+    def _send_releases(self, peer: _Peer) -> None:
+        if peer.exit is None:
+            with contextlib.suppress(LinkClosed):
+                peer.data.lane.send_releases()
+
+    def _let_go_in_child(self) -> None:
+        """A child that the notebook forks must not keep ranks alive by holding their lifeline."""
+        if not self._is_closed:
+            os.close(self._lifeline_in)
+
+
+def _output_pipe() -> tuple[int, int]:
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(PermissionError):  # over the user's limit for pipes: a smaller one only blocks sooner
+            fcntl.fcntl(write_end, _F_SETPIPE_SZ, _PIPE_BYTES)
+    return read_end, write_end
+
+
+def _held_port() -> socket.socket:
+    """A free port on loopback that stays ours: rank 0 serves `MASTER_PORT` on this very socket."""
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    held.listen(1024)
+    return held
+
+
+def _allow_descriptors(more: int) -> None:
+    """Raise the soft limit of open files if `more` would not fit; the hard limit is the administrator's word."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(os.listdir("/dev/fd")) + more + 256
+    if soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed * 2, hard) if hard > 0 else needed * 2, hard))

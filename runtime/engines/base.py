@@ -1,0 +1,102 @@
+"""The seam between meshes and the processes they are made of.
+
+An engine starts ranks; what it hands back is a `Crew`, through which messages go out, and it reports to a `Listener`
+what comes in. `local` makes processes on this machine, `inproc` is the in-memory fake; the same tests run on both.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..wire.codec import Encoded
+from ..wire.lane import Frames
+from ..wire.messages import AnyMessage
+from ..wire.tape import Event
+from .spec import RankSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How the process of a rank ended: by `code`, by `signum`, or (both None) nobody could tell."""
+
+    code: int | None = None
+    signum: int | None = None
+
+    @classmethod
+    def from_wait_status(cls, status: int | None) -> Exit:
+        if status is None:
+            return cls()
+        if os.WIFSIGNALED(status):
+            return cls(signum=os.WTERMSIG(status))
+        return cls(code=os.WEXITSTATUS(status))
+
+    def __str__(self) -> str:
+        """Example: `killed by SIGKILL (signal 9)`, `exited with code 3`."""
+        if self.signum is not None:
+            try:
+                name = signal.Signals(self.signum).name
+            except ValueError:
+                name = "a signal"
+            return f"killed by {name} (signal {self.signum})"
+        return "ended" if self.code is None else f"exited with code {self.code}"
+
+
+class Listener(Protocol):
+    """What a mesh hears from its ranks, on the thread that runs the loop, in order for each rank."""
+
+    def on_message(self, rank: int, message: AnyMessage, frames: Frames) -> None:
+        """A message came. Text that the rank printed before it has been reported before."""
+        ...
+
+    def on_output(self, rank: int, events: Sequence[Event]) -> None:
+        """The rank printed, or marks were found between what it printed."""
+        ...
+
+    def on_exit(self, rank: int, exit: Exit) -> None:
+        """The process has ended; nothing comes from this rank any more."""
+        ...
+
+
+class Crew(Protocol):
+    """The ranks of one spawn."""
+
+    pids: dict[int, int]
+    """Process id of each living rank that has one of its own."""
+
+    def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
+        """Send to the data lane of these ranks, in order, without waiting. Ranks that are gone are passed over."""
+        ...
+
+    def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
+        """Send to their control lane."""
+        ...
+
+    def kill(self, ranks: Sequence[int]) -> None:
+        """End these ranks at once, with the processes they started (SIGKILL to the process group)."""
+        ...
+
+    def close(self) -> None:
+        """End what is left at once and free everything; returns when it is gone."""
+        ...
+
+
+class Engine(Protocol):
+    """Where ranks come from."""
+
+    name: str
+
+    def warm(self) -> None:
+        """Begin, in the background, whatever makes the next `spawn` fast."""
+        ...
+
+    def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
+        """Start ranks; each reports `Ready` to the listener, or ends. `how` is `auto`, `fork` or `exec`."""
+        ...
+
+    def close(self) -> None:
+        """Free what `warm` made. Crews are closed by whom they belong to."""
+        ...

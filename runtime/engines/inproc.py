@@ -1,0 +1,259 @@
+"""The in-process engine: ranks are threads of the controller. The verified fake that fast tests run on.
+
+Everything above the link is the real thing (mailbox, control thread, codec, roster). What needs a process is
+approximated: an interrupt reaches Python code only, a kill takes effect when the rank returns to Python, what is printed
+is told by thread, and there is one `os.environ` and one torch for all ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TextIO
+
+from ..errors import LinkClosed
+from ..ranks.control import Control
+from ..ranks.interrupts import Interrupts
+from ..ranks.mailbox import Mailbox
+from ..ranks.place import Place, enter
+from ..wire.codec import Encoded
+from ..wire.inproc import InprocLink
+from ..wire.lane import Lane, pack
+from ..wire.messages import AnyMessage, Ready
+from ..wire.reactor import Reactor
+from ..wire.tape import Ended, Event, Shown, Text
+from .base import Crew, Exit, Listener
+from .spec import RankSpec
+
+
+class InprocEngine:
+    """Makes crews of threads."""
+
+    name = "inproc"
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+
+    def warm(self) -> None:
+        """There is nothing to prepare."""
+
+    def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
+        return _Threads(self._reactor, specs, listener)
+
+    def close(self) -> None:
+        """Nothing is held between crews."""
+
+
+class _Threads:
+    """A crew of ranks that are threads."""
+
+    def __init__(self, reactor: Reactor, specs: Sequence[RankSpec], listener: Listener) -> None:
+        self.pids: dict[int, int] = {}
+        self._reactor = reactor
+        self._listener = listener
+        self._ranks = {spec.rank: _ThreadRank(spec, self) for spec in specs}
+        self._all_gone = threading.Event()
+        for rank in self._ranks.values():
+            for lane in (rank.data, rank.control):
+                reactor.add(lane.link.fileno(), lambda rank=rank, lane=lane: self._receive(rank, lane))
+            rank.start()
+
+    def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
+        parts = pack(message, payload)
+        for rank in self._living(ranks):
+            with contextlib.suppress(LinkClosed):
+                rank.data.send_parts(parts)
+
+    def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
+        parts = pack(message, payload)
+        for rank in self._living(ranks):
+            with contextlib.suppress(LinkClosed):
+                rank.control.send_parts(parts)
+
+    def kill(self, ranks: Sequence[int]) -> None:
+        for rank in self._living(ranks):
+            rank.interrupts.kill()
+            self._end(rank, Exit(signum=signal.SIGKILL))
+
+    def close(self) -> None:
+        self.kill(list(self._ranks))
+        for rank in self._ranks.values():
+            rank.join()
+
+    def _living(self, ranks: Sequence[int]) -> list[_ThreadRank]:
+        return [rank for number in ranks if not (rank := self._ranks[number]).is_ended]
+
+    def _receive(self, rank: _ThreadRank, lane: Lane) -> None:
+        if rank.is_ended:
+            return
+        try:
+            while (received := lane.recv_nowait()) is not None:
+                message, frames = received
+                for events in rank.streams.take():
+                    self._listener.on_output(rank.spec.rank, events)
+                self._listener.on_message(rank.spec.rank, message, frames)
+        except LinkClosed:
+            self._end(rank, Exit(code=0))
+
+    def on_output(self, rank: _ThreadRank) -> None:
+        """The rank's thread has printed: report it from the loop."""
+
+        def report() -> None:
+            for events in rank.streams.take():
+                self._listener.on_output(rank.spec.rank, events)
+
+        self._reactor.schedule(report)
+
+    def _end(self, rank: _ThreadRank, exit: Exit) -> None:
+        if rank.is_ended:
+            return
+        rank.is_ended = True
+        for lane in (rank.data, rank.control):
+            self._reactor.remove(lane.link.fileno())
+            lane.close()
+        self._reactor.schedule(lambda: self._listener.on_exit(rank.spec.rank, exit))
+
+
+class _ThreadRank:
+    """One rank: a main thread and a control thread, as in a process."""
+
+    def __init__(self, spec: RankSpec, crew: _Threads) -> None:
+        self.spec = spec
+        self.is_ended = False
+        data, data_theirs = InprocLink.make()
+        control, control_theirs = InprocLink.make()
+        self.data, self.control = Lane(data), Lane(control)
+        self._theirs = Lane(data_theirs), Lane(control_theirs)
+        self.streams = _ThreadStreams(lambda: crew.on_output(self))
+        self.interrupts = _ThreadInterrupts()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"meshbook-rank-{spec.rank}", daemon=True),
+            threading.Thread(target=self._answer, name=f"meshbook-control-{spec.rank}", daemon=True),
+        ]
+        spec_place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device)
+        self.place = spec_place
+        self.mailbox = Mailbox(spec_place, self._theirs[0], self.streams, self.interrupts)  # type: ignore[arg-type]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(timeout=5)
+
+    def _work(self) -> None:
+        enter(self.place, whole_process=False)
+        self.interrupts.thread = threading.get_ident()
+        with contextlib.suppress(LinkClosed), _router.routed(self.streams):
+            self._theirs[0].send(Ready(0))
+            self.mailbox.run()
+        for lane in self._theirs:
+            lane.close()
+
+    def _answer(self) -> None:
+        Control(self._theirs[1], self.mailbox, self.interrupts, lambda: None).run()
+
+
+class _ThreadInterrupts(Interrupts):
+    """Interrupts of a thread: an exception that the interpreter raises in it at its next Python instruction."""
+
+    thread = 0
+
+    def request(self, call: int) -> int:
+        running = self.running
+        if running and call in (0, running):
+            _raise_in(self.thread, KeyboardInterrupt)
+        return running
+
+    def kill(self) -> None:
+        if self.running:
+            _raise_in(self.thread, LinkClosed)
+
+
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
+
+
+class _ThreadStreams:
+    """Stands in for `ranks.streams.Streams`: what the rank's thread prints, as events."""
+
+    def __init__(self, on_text: object) -> None:
+        self._on_text = on_text
+        self._events: list[Event] = []
+        self._run = 0
+        self._lock = threading.Lock()  # the rank's thread writes, the loop takes
+
+    def begin(self, run: int) -> None:
+        self._run = run
+
+    def end(self, run: int) -> bool:
+        return self._add(Ended(run)) or True
+
+    def show(self, number: int) -> None:
+        self._add(Shown(self._run, number))
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def write(self, stream: str, text: str) -> None:
+        self._add(Text(self._run, "stderr" if stream == "stderr" else "stdout", text))
+
+    def _add(self, event: Event) -> None:
+        with self._lock:
+            self._events.append(event)
+        self._on_text()  # type: ignore[operator]
+
+    def take(self) -> list[list[Event]]:
+        with self._lock:
+            events, self._events = self._events, []
+        return [events] if events else []
+
+
+class _Routed(io.TextIOBase):
+    """`sys.stdout` or `sys.stderr` while ranks are threads: each thread's text goes its own way."""
+
+    def __init__(self, router: _Router, stream: str, former: TextIO) -> None:
+        self._router, self._stream, self.former = router, stream, former
+
+    def write(self, text: str) -> int:
+        streams = self._router.of_thread.get(threading.get_ident())
+        if streams is None:
+            return self.former.write(text)
+        streams.write(self._stream, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self.former.flush()
+
+
+class _Router:
+    """Keeps the two routed streams in `sys` as long as any rank is a thread."""
+
+    def __init__(self) -> None:
+        self.of_thread: dict[int, _ThreadStreams] = {}
+        self._lock = threading.Lock()  # rank threads come and go at the same time
+
+    @contextlib.contextmanager
+    def routed(self, streams: _ThreadStreams):  # type: ignore[no-untyped-def]
+        with self._lock:
+            if not self.of_thread:
+                sys.stdout, sys.stderr = _Routed(self, "stdout", sys.stdout), _Routed(self, "stderr", sys.stderr)
+            self.of_thread[threading.get_ident()] = streams
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self.of_thread[threading.get_ident()]
+                if not self.of_thread:
+                    for name in ("stdout", "stderr"):
+                        if isinstance(routed := getattr(sys, name), _Routed):
+                            setattr(sys, name, routed.former)
+
+
+_router = _Router()

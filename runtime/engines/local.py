@@ -1,0 +1,95 @@
+"""The engine of this machine: ranks are processes here, forked from a zygote or executed afresh."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+
+from ..errors import SpawnError
+from ..wire.reactor import Reactor
+from .agent import Agent
+from .base import Crew, Listener
+from .spec import RankSpec
+from .starter import Exec, Starter, Zygote, zygote_key
+
+
+class LocalEngine:
+    """Makes crews of processes on this machine.
+
+    `preload` names what the zygote imports: `module`, `module?` (if it is installed) or `module:function` (called
+    after the import).
+    """
+
+    name = "local"
+
+    def __init__(self, reactor: Reactor, preload: Sequence[str] = ()) -> None:
+        self._reactor = reactor
+        self.preload = tuple(preload)
+        self._zygote: Zygote | None = None
+        self._retired: list[Zygote] = []
+        self._exec = Exec(reactor)
+        self._lock = threading.Lock()  # `%load_ext` warms in the background while a cell may spawn
+
+    def warm(self) -> None:
+        """Start the zygote unless a fresh one is there; its imports go on in the background."""
+        if sys.platform == "linux":
+            with self._lock:
+                self._fresh_zygote()
+
+    def _fresh_zygote(self) -> Zygote:
+        """The zygote; replaced when packages or settings changed since it was started."""
+        env = dict(os.environ)
+        zygote = self._zygote
+        if zygote is not None and not zygote.is_gone and zygote.key == zygote_key(env):
+            return zygote
+        if zygote is not None:
+            self._retired.append(zygote)  # its ranks live on, and it tells how they end
+        self._drop_childless()
+        self._zygote = Zygote(self._reactor, self.preload, env)
+        return self._zygote
+
+    def _drop_childless(self) -> None:
+        for zygote in [z for z in self._retired if not z.num_children]:
+            self._retired.remove(zygote)
+            zygote.close()
+
+    def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
+        """Start these ranks. Waits for the zygote's imports where it forks."""
+        return Agent(self._reactor, self._starter(how, specs[0].device), specs, listener)
+
+    def _starter(self, how: str, device: str) -> Starter:
+        if how not in ("auto", "fork", "exec"):
+            raise ValueError(f"spawn must be auto, fork or exec, not {how!r}")
+        if how == "exec" or (how == "auto" and why_exec(device)):
+            return self._exec
+        with self._lock:
+            zygote = self._fresh_zygote()
+        self._reactor.wait(zygote.warmed)
+        if zygote.trouble and how == "fork":
+            raise SpawnError(f"cannot fork: {zygote.trouble}; use --spawn exec")
+        return self._exec if zygote.trouble else zygote
+
+    def close(self) -> None:
+        """End the zygotes."""
+        for zygote in [*self._retired, *([self._zygote] if self._zygote else [])]:
+            zygote.close()
+        self._zygote = None
+        self._retired.clear()
+
+
+def why_exec(device: str, platform: str = sys.platform) -> str:
+    """Why ranks for this device are not forked, in a few words; empty when they are.
+
+    Example:
+        >>> why_exec("cuda", "linux")
+        'CUDA after a fork from a zygote has not been tried on this machine'
+        >>> why_exec("cpu", "linux")
+        ''
+    """
+    if platform != "linux":
+        return f"forking is not safe on {platform}"
+    if device.startswith("cuda"):
+        return "CUDA after a fork from a zygote has not been tried on this machine"
+    return ""

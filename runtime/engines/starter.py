@@ -1,0 +1,209 @@
+"""Two ways to make the process of a rank: forked from a zygote, or executed afresh."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ..errors import LinkClosed
+from ..wire.link import PairLink
+from ..wire.messages import Exited, Fork, Forked, Packet, Warm, decoder, encoder
+from ..wire.reactor import Reactor
+from .spec import RankFds, RankSpec, encode_spec
+
+
+class Births(Protocol):
+    """Who wants to know what became of the processes."""
+
+    def on_started(self, ticket: int, pid: int, trouble: str) -> None:
+        """The process of `ticket` runs as `pid`; or (`trouble`) why there is none."""
+        ...
+
+    def on_exit(self, pid: int, status: int | None) -> None:
+        """Process `pid` has ended with this wait status (None: nobody was there to collect it)."""
+        ...
+
+
+class Starter(Protocol):
+    """Makes rank processes and sees them end."""
+
+    def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Zygote:
+    """The controller's handle on a zygote process.
+
+    It is started at once and imports in the background: `start` may be called while it still does.
+    """
+
+    def __init__(self, reactor: Reactor, preload: Sequence[str], env: dict[str, str]) -> None:
+        self._reactor = reactor
+        self._births: dict[int, Births] = {}  # by ticket until the process is there, then by pid in `_children`
+        self._children: dict[int, Births] = {}
+        self.trouble = ""
+        self.key = zygote_key(env)
+        self.warmed = threading.Event()
+        """Set when its imports are done, or when it ended; `trouble` then says what is in the way of forking."""
+        self.is_gone = False
+        self._link, theirs = PairLink.make()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "meshbook.runtime.engines.zygote", str(theirs.fileno()), *preload],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=env | _ZYGOTE_ENV,
+                start_new_session=True,  # Jupyter's interrupt signals the kernel's whole process group
+            )
+        self.pid = self._process.pid
+        reactor.add(self._link.fileno(), self._on_ready)
+
+    def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
+        """Ask for a rank; `births` is told when it is there."""
+        if self.is_gone:
+            raise LinkClosed("the zygote is gone")
+        self._births[ticket] = births
+        head = encoder.encode(Packet(Fork(ticket, encode_spec(spec))))
+        self._link.send([len(head).to_bytes(4, "little") + head], fds.as_list())
+
+    @property
+    def num_children(self) -> int:
+        """How many living processes it has forked or been asked for."""
+        return len(self._children) + len(self._births)
+
+    def close(self) -> None:
+        """End the zygote. Ranks it has forked live on, but their exit status is lost."""
+        if not self.is_gone:
+            self._forget()
+        self._process.wait()
+
+    def _on_ready(self) -> None:
+        try:
+            while (datagram := self._link.recv_nowait()) is not None:
+                view, _ = datagram
+                size = int.from_bytes(view[:4], "little")
+                self._handle(decoder.decode(view[4 : 4 + size]).message)
+        except LinkClosed:
+            self._forget()
+            self._process.wait()
+
+    def _handle(self, message: object) -> None:
+        if isinstance(message, Forked):
+            births = self._births.pop(message.ticket)
+            if message.pid:
+                self._children[message.pid] = births
+            births.on_started(message.ticket, message.pid, message.trouble)
+        elif isinstance(message, Exited):
+            births = self._children.pop(message.pid, None)
+            if births is not None:
+                births.on_exit(message.pid, message.status)
+        else:
+            assert isinstance(message, Warm), message
+            self.trouble = message.trouble
+            self.warmed.set()
+
+    def _forget(self) -> None:
+        self.is_gone = True
+        if not self.warmed.is_set():
+            self.trouble = "the zygote ended while it imported; its stderr says why"
+            self.warmed.set()
+        self._reactor.remove(self._link.fileno())
+        self._link.close()
+        children, self._children = self._children, {}
+        waiting, self._births = self._births, {}
+        for ticket, births in waiting.items():
+            births.on_started(ticket, 0, "the zygote ended before it could fork")
+        for pid, births in children.items():
+            _Orphan(self._reactor, pid, births)
+
+
+# One thread before the fork: OpenBLAS would start more when numpy is imported (ranks raise the number again). Large
+# pages make the fork of a big image a fifth cheaper.
+_ZYGOTE_ENV = {"OPENBLAS_NUM_THREADS": "1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+class _Orphan:
+    """A rank whose zygote is gone: it lives on, and its end is seen, but its exit status is not."""
+
+    def __init__(self, reactor: Reactor, pid: int, births: Births) -> None:
+        self._reactor, self._pid, self._births = reactor, pid, births
+        try:
+            self._fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            births.on_exit(pid, None)
+        else:
+            reactor.add(self._fd, self._on_end)
+
+    def _on_end(self) -> None:
+        self._reactor.remove(self._fd)
+        os.close(self._fd)
+        self._births.on_exit(self._pid, None)
+
+
+class Exec:
+    """Starts each rank as a fresh interpreter: slow (it imports everything itself), and safe with CUDA."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+
+    def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "meshbook.runtime.ranks.worker", *map(str, fds.as_list())],
+            pass_fds=fds.as_list(),
+            stdin=subprocess.PIPE,
+            env=spec.env | {"PYTHONPATH": os.pathsep.join(spec.path)},
+            cwd=spec.cwd,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        with process.stdin as pipe:
+            pipe.write(encode_spec(spec))
+        self._reactor.schedule(lambda: births.on_started(ticket, process.pid, ""))
+        fd = os.pidfd_open(process.pid)
+
+        def on_end() -> None:
+            self._reactor.remove(fd)
+            os.close(fd)
+            births.on_exit(process.pid, _wait_status(process.wait()))
+
+        self._reactor.add(fd, on_end)
+
+    def close(self) -> None:
+        """Nothing is held between starts."""
+
+
+def _wait_status(returncode: int) -> int:
+    return -returncode if returncode < 0 else returncode << 8
+
+
+@dataclass(frozen=True, slots=True)
+class ZygoteKey:
+    """What a zygote was made from: one whose key is no longer true is stale, and replaced."""
+
+    executable: str
+    packages: tuple[tuple[str, int], ...]
+    """Each folder of `sys.path` that packages are installed in, with its modification time."""
+    settings: tuple[tuple[str, str], ...]
+    """The environment variables that libraries read when they are imported or loaded."""
+
+
+_IMPORT_TIME_PREFIXES = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "KMP_", "TORCH", "PYTORCH_", "CUDA_HOME")
+
+
+def zygote_key(env: dict[str, str]) -> ZygoteKey:
+    """The key that a zygote started now with `env` would have."""
+    folders = (Path(folder) for folder in sys.path if folder.endswith("-packages"))
+    return ZygoteKey(
+        sys.executable,
+        tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders if folder.is_dir()),
+        tuple(sorted((k, v) for k, v in env.items() if k.startswith(_IMPORT_TIME_PREFIXES))),
+    )
+
+

@@ -1,0 +1,157 @@
+"""The zygote: a process that has imported everything once and then forks ranks, in 5 milliseconds each.
+
+It imports and never computes: a parallel region, a CUDA context or a thread before the fork would make its children
+hang. It has one thread, its own session, and ends when its controller does. Started as
+`python -m meshbook.runtime.engines.zygote FD MODULE...`; a module name may end in `?` (optional) or in `:function`
+(to be called after the import).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from types import FrameType
+from typing import NoReturn
+
+from ..wire.link import LARGEST, PairLink
+from ..wire.messages import AnyMessage, Exited, Fork, Forked, Packet, Warm, decoder, encoder
+from ..errors import LinkClosed
+from .spec import RankFds, decode_spec
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(fd: int, modules: list[str]) -> None:
+    """Import `modules`, say how that went, then serve forks until the other end of `fd` is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt goes to whole process groups
+    link = PairLink(socket.socket(fileno=fd))
+    started = time.perf_counter()
+    trouble = _preload(modules)
+    _send(link, Warm(time.perf_counter() - started, trouble))
+    try:
+        _Zygote(link).serve()
+    except LinkClosed:
+        return  # the controller is gone; its ranks have their own lifeline
+
+
+def _preload(modules: list[str]) -> str:
+    for name in modules:
+        module, _, function = name.rstrip("?").partition(":")
+        try:
+            loaded = importlib.import_module(module)
+            if function:
+                getattr(loaded, function)()
+        except ImportError:
+            if not name.endswith("?"):
+                return f"cannot import {module}: {traceback.format_exc(limit=-1).splitlines()[-1]}"
+    gc.collect()
+    # The first fork of a process is several times slower than those after it.
+    if (pid := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return _why_unsafe()
+
+
+def _why_unsafe() -> str:
+    """Why forking would be unsafe now, in one line; empty when it is safe."""
+    try:
+        threads = len(os.listdir("/proc/self/task"))
+    except FileNotFoundError:
+        return "this system does not tell how many threads a process has"
+    if threads != 1:
+        return f"the zygote has {threads} threads: a module that was imported for it starts threads"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "the zygote has a CUDA context: a module that was imported for it initialises CUDA"
+    return ""
+
+
+class _Zygote:
+    def __init__(self, link: PairLink) -> None:
+        self._link = link
+        self._bell, self._bell_in = os.pipe()
+        for fd in (self._bell, self._bell_in):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(self._bell_in, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _ignore)
+        # Orphans of ranks come to the zygote, which reaps them, instead of piling up as zombies of process 1.
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def serve(self) -> NoReturn:
+        while True:
+            ready, _, _ = select.select([self._link, self._bell], [], [])
+            if self._bell in ready:
+                os.read(self._bell, 4096)
+                self._reap()
+            if self._link in ready:
+                self._serve_one()
+
+    def _serve_one(self) -> None:
+        view, fds = self._link.recv()
+        size = int.from_bytes(view[:4], "little")
+        message = decoder.decode(view[4 : 4 + size]).message
+        assert isinstance(message, Fork)
+        _send(self._link, self._fork(message, fds))
+        for fd in fds:
+            os.close(fd)
+
+    def _fork(self, request: Fork, fds: list[int]) -> Forked:
+        if trouble := _why_unsafe():
+            return Forked(request.ticket, 0, trouble)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            return Forked(request.ticket, 0, f"fork failed: {error}")
+        if pid == 0:
+            self._become_rank(request, fds)
+        return Forked(request.ticket, pid)
+
+    def _become_rank(self, request: Fork, fds: list[int]) -> NoReturn:
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._link.close()
+            os.close(self._bell)
+            os.close(self._bell_in)
+            from ..ranks import worker
+
+            worker.main(decode_spec(request.spec), RankFds(*fds))
+            code = 0
+        except BaseException:  # the rim of a process: whatever it was, it goes to stderr and into the exit code
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            _send(self._link, Exited(pid, status))
+
+
+def _ignore(signum: int, frame: FrameType | None) -> None:
+    """Wakes `select` through the wake-up descriptor, which an ignored signal would not."""
+
+
+def _send(link: PairLink, message: AnyMessage) -> None:
+    head = encoder.encode(Packet(message))
+    assert len(head) < LARGEST
+    link.send([len(head).to_bytes(4, "little") + head])
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

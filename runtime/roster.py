@@ -1,0 +1,295 @@
+"""The ranks of one mesh as the controller knows them: who lives, who works on what, what they said and how they ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .engines.base import Crew, Engine, Exit
+from .engines.spec import RankSpec
+from .errors import MeshStopped, SpawnError
+from .ranks.place import coordinates
+from .wire.codec import Encoded
+from .wire.lane import Frames
+from .wire.log import RankLog
+from .wire.messages import AnyMessage, Answer, Ask, Bye, Call, Interrupt, Note, Ready, Reply, Spawn, StopActor, View
+from .wire.post import Caller, Post
+from .wire.reactor import Reactor
+from .wire.tape import Event, Text
+
+
+@dataclass(slots=True)
+class RankState:
+    """What the controller knows of one rank."""
+
+    rank: int
+    is_ready: bool = False
+    open_calls: list[int] = field(default_factory=list)
+    exit: Exit | None = None
+    pid: int = 0
+    since: float = field(default_factory=time.monotonic)
+    """When it took up what it does now, in seconds of `time.monotonic`."""
+    trouble: str = ""
+
+    @property
+    def name(self) -> str:
+        """`starting`, `idle`, `busy` or `dead`."""
+        if self.exit is not None:
+            return "dead"
+        if not self.is_ready:
+            return "starting"
+        return "busy" if self.open_calls else "idle"
+
+
+class Audience(Protocol):
+    """Who wants to see what ranks print."""
+
+    def on_output(self, rank: int, event: Event) -> None: ...
+
+
+class Roster:
+    """The living ranks of one mesh: sends calls to them, keeps their logs, notices their ends."""
+
+    def __init__(self, reactor: Reactor, engine: Engine, specs: Sequence[RankSpec], how: str = "auto") -> None:
+        self.axes = dict(specs[0].axes)
+        self.states = {spec.rank: RankState(spec.rank) for spec in specs}
+        self.logs = {spec.rank: RankLog() for spec in specs}
+        self.on_change: list[Callable[[int], None]] = []
+        """Called with a rank whose state changed, on the thread that runs the loop."""
+        self._reactor = reactor
+        self._post = Post()
+        self._audiences: dict[int, Audience] = {}
+        self._settled = threading.Event()
+        self._all_gone = threading.Event()
+        self._is_stopped = False
+        self._posting = threading.Lock()  # the order in `open_calls` is the order on the wire
+        self._crew: Crew = engine.spawn(specs, self, how)
+
+    @property
+    def reactor(self) -> Reactor:
+        return self._reactor
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._is_stopped
+
+    def wait_ready(self, timeout: float | None) -> None:
+        """Return when all ranks said they are ready.
+
+        Raises:
+            SpawnError: one ended or failed before, or did not say so in `timeout` seconds.
+        """
+        in_time = self._reactor.wait(self._settled, timeout)
+        for state in self.states.values():
+            if state.exit is not None or state.trouble:
+                raise SpawnError(self._why_not_up(state))
+        if not in_time:
+            late = [state.rank for state in self.states.values() if not state.is_ready]
+            raise SpawnError(self._why_late(late, timeout))
+
+    def _why_not_up(self, state: RankState) -> str:
+        what = state.trouble or str(state.exit)
+        return "\n".join([f"{self.name_of(state.rank)} did not come up: {what}", *self.last_words(state.rank)])
+
+    def _why_late(self, late: list[int], timeout: float | None) -> str:
+        first = self.name_of(late[0])
+        others = f" and {len(late) - 1} more" if len(late) > 1 else ""
+        return "\n".join([f"{first}{others} not ready after {timeout:g} s", *self.last_words(late[0])])
+
+    def name_of(self, rank: int) -> str:
+        """A rank in a reader's words, such as `rank 3 (dp=1,tp=1, pid 4711)`."""
+        coord = ",".join(f"{axis}={i}" for axis, i in coordinates(rank, self.axes).items())
+        parts = [] if list(self.axes) == ["rank"] else [coord]
+        if pid := self.states[rank].pid:
+            parts.append(f"pid {pid}")
+        return f"rank {rank} ({', '.join(parts)})" if parts else f"rank {rank}"
+
+    def last_words(self, rank: int, lines: int = 10) -> list[str]:
+        """The last stderr lines of a rank, indented."""
+        return [f"  {line}" for line in self.logs[rank].tail("stderr", lines).splitlines()]
+
+    def alive(self) -> list[int]:
+        return [state.rank for state in self.states.values() if state.exit is None]
+
+    # What goes out.
+
+    def spawn_actor(self, ranks: Sequence[int], actor: int, name: str, view: View, payload: Encoded, caller: Caller) -> int:
+        """Make an actor on these ranks; `caller` hears from each."""
+        return self._send(ranks, caller, lambda seq: Spawn(seq, actor, name, view), payload)
+
+    def stop_actor(self, ranks: Sequence[int], actor: int, caller: Caller) -> int:
+        return self._send(ranks, caller, lambda seq: StopActor(seq, actor), None)
+
+    def call(
+        self,
+        ranks: Sequence[int],
+        actor: int,
+        endpoint: str,
+        view: View | None,
+        payload: Encoded,
+        caller: Caller | None,
+        audience: Audience | None = None,
+    ) -> int:
+        """Call an endpoint on these ranks; without a `caller` nobody answers. Returns the number of the call.
+
+        What they print while they work on it goes to `audience`.
+        """
+        wants = caller is not None
+        return self._send(
+            ranks, caller, lambda seq: Call(seq, actor, endpoint, view, wants), payload, audience=audience
+        )
+
+    def _send(
+        self,
+        ranks: Sequence[int],
+        caller: Caller | None,
+        make: Callable[[int], AnyMessage],
+        payload: Encoded | None,
+        audience: Audience | None = None,
+    ) -> int:
+        if self._is_stopped:
+            raise MeshStopped("this mesh was taken down: bring one up with %mesh up, or spawn one")
+        with self._posting:
+            seq = self._post.open(ranks if caller else (), caller or _nobody)
+            if audience is not None:
+                self._audiences[seq] = audience
+            if caller is not None:
+                self._note_sent(ranks, seq)
+            self._crew.post(ranks, make(seq), payload)
+        self._tell_dead(ranks)
+        return seq
+
+    def _note_sent(self, ranks: Sequence[int], seq: int) -> None:
+        now = time.monotonic()
+        for rank in ranks:
+            state = self.states[rank]
+            if not state.open_calls:
+                state.since = now
+            state.open_calls.append(seq)
+
+    def _tell_dead(self, ranks: Sequence[int]) -> None:
+        """A rank that was dead when it was called will not die again: its callers are told now."""
+        dead = [rank for rank in ranks if self.states[rank].exit is not None]
+        if dead:
+            self._reactor.schedule(lambda: [self._post.lose(rank, self.why_dead(rank)) for rank in dead])
+
+    def ask(self, ranks: Sequence[int], actor: int, endpoint: str, payload: Encoded, caller: Caller) -> int:
+        """Ask a control endpoint; ranks answer while they are busy."""
+        seq = self._post.open(ranks, caller)
+        self._crew.post_control(ranks, Ask(seq, actor, endpoint), payload)
+        self._tell_dead(ranks)
+        return seq
+
+    def interrupt(self, ranks: Sequence[int], call: int, caller: Caller) -> int:
+        """Raise KeyboardInterrupt on these ranks if they run `call` (0: whatever they run)."""
+        seq = self._post.open(ranks, caller)
+        self._crew.post_control(ranks, Interrupt(seq, call))
+        self._tell_dead(ranks)
+        return seq
+
+    def kill(self, ranks: Sequence[int]) -> None:
+        """End these ranks at once (SIGKILL), with what they started."""
+        self._crew.kill(ranks)
+
+    def forget_audience(self, seq: int) -> None:
+        self._audiences.pop(seq, None)
+
+    def stop(self, grace: float = 2.0) -> dict[int, str]:
+        """Take the mesh down: ranks that are idle leave by themselves within `grace` seconds, the rest is killed.
+
+        Returns how each rank ended. Stopping a second time changes nothing.
+        """
+        if not self._is_stopped:
+            self._is_stopped = True
+            idle = [state.rank for state in self.states.values() if state.name == "idle"]
+            self._crew.kill([state.rank for state in self.states.values() if state.name in ("busy", "starting")])
+            self._crew.post(idle, Bye())
+            self._reactor.wait(self._all_gone, grace)
+            self._crew.close()
+            for log in self.logs.values():
+                log.close()
+        return {rank: str(state.exit) for rank, state in self.states.items()}
+
+    # What comes in: the Listener of the crew.
+
+    def on_message(self, rank: int, message: AnyMessage, frames: Frames) -> None:
+        if isinstance(message, Reply):
+            state = self.states[rank]
+            state.open_calls.remove(message.seq)
+            state.since = time.monotonic()
+            self._post.deliver(rank, message, frames)
+            self._changed(rank)
+        elif isinstance(message, Answer):
+            self._post.deliver(rank, message, frames)
+        elif isinstance(message, Note):
+            self._post.deliver_note(rank, message, frames)
+        else:
+            assert isinstance(message, Ready), message
+            self._on_ready(rank, message)
+
+    def _on_ready(self, rank: int, message: Ready) -> None:
+        state = self.states[rank]
+        state.is_ready, state.pid, state.trouble = True, message.pid, message.trouble
+        if message.trouble or all(other.is_ready for other in self.states.values()):
+            self._settled.set()
+        self._changed(rank)
+
+    def on_output(self, rank: int, events: Sequence[Event]) -> None:
+        log = self.logs[rank]
+        for event in events:
+            if isinstance(event, Text):
+                log.append(event.run, event.stream, event.text)
+            audience = self._audiences.get(event.run)
+            if audience is not None:
+                audience.on_output(rank, event)
+
+    def on_exit(self, rank: int, exit: Exit) -> None:
+        state = self.states[rank]
+        state.exit = exit
+        state.since = time.monotonic()
+        state.open_calls.clear()
+        if not self._is_stopped:
+            self._post.lose(rank, self.why_dead(rank))
+        else:
+            self._post.lose(rank, f"{self.name_of(rank)}: the mesh was taken down")
+        self._settled.set()
+        if all(other.exit is not None for other in self.states.values()):
+            self._all_gone.set()
+        self._changed(rank)
+
+    def why_dead(self, rank: int) -> str:
+        """How a rank ended, in one line, then its last stderr lines."""
+        return "\n".join([f"{self.name_of(rank)} {self.states[rank].exit}", *self.last_words(rank)])
+
+    def _changed(self, rank: int) -> None:
+        for call in self.on_change:
+            call(rank)
+
+
+class _Nobody:
+    """The caller of calls that want no answer."""
+
+    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None: ...
+    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
+    def on_lost(self, rank: int, why: str) -> None: ...
+
+
+_nobody = _Nobody()
+
+
+def view_of(labels: Sequence[str], offset: int, sizes: Sequence[int], strides: Sequence[int]) -> View:
+    return View(tuple(labels), offset, tuple(sizes), tuple(strides))
+
+
+def environment(env: Mapping[str, str], rank: int, world_size: int, local_rank: int, local_world_size: int) -> dict[str, str]:
+    """The environment of a rank: torchrun's variables on top of `env`."""
+    return {
+        **env,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(local_world_size),
+    }

@@ -1,0 +1,123 @@
+"""What a process that controls meshes has once: the loop, the engines, the living meshes; and their end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+
+from .engines.base import Engine
+from .engines.inproc import InprocEngine
+from .engines.local import LocalEngine
+from .engines.spec import RankSpec
+from .mesh import ProcMesh
+from .roster import Roster, environment
+from .shape import Shape
+from .wire.reactor import Reactor
+
+ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker"]
+"""What the zygote imports; wings above add theirs before the first mesh (see `local.LocalEngine.preload`)."""
+
+
+class Session:
+    """The loop, the engines and the rosters of this process."""
+
+    def __init__(self) -> None:
+        self.reactor = Reactor()
+        self.rosters: weakref.WeakSet[Roster] = weakref.WeakSet()
+        self._engines: dict[str, Engine] = {}
+        self._living: list[Roster] = []  # a mesh nobody refers to any more lives on: dropping a name stops nothing
+
+    def engine(self, name: str = "local") -> Engine:
+        """The engine of this name. Raises `ValueError` for a name that is none."""
+        if name not in self._engines:
+            if name == "local":
+                self._engines[name] = LocalEngine(self.reactor, ZYGOTE_MODULES)
+            elif name == "inproc":
+                self._engines[name] = InprocEngine(self.reactor)
+            else:
+                raise ValueError(f"there is no engine {name!r}: local (processes here) or inproc (threads, for tests)")
+        return self._engines[name]
+
+    def spawn(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
+        """Start the ranks of a mesh."""
+        roster = Roster(self.reactor, self.engine(engine), specs, how)
+        self._living = [old for old in self._living if not old.is_stopped]
+        self._living.append(roster)
+        return roster
+
+    def close(self) -> None:
+        """Take all meshes down, then the engines, then the loop."""
+        for roster in self._living:
+            roster.stop(grace=0.5)
+        for engine in self._engines.values():
+            engine.close()
+        self.reactor.close()
+
+
+_lock = threading.Lock()  # the background thread of `%load_ext` and the first cell may both be first
+_sessions: list[Session] = []
+
+
+def session() -> Session:
+    """The session of this process, made at the first use and closed when the interpreter exits."""
+    with _lock:
+        if not _sessions:
+            _sessions.append(Session())
+            atexit.register(close)
+        return _sessions[0]
+
+
+def close() -> None:
+    """End everything of meshbook in this process; a later use begins anew."""
+    with _lock:
+        while _sessions:
+            _sessions.pop().close()
+        atexit.unregister(close)
+
+
+# A forked child of the notebook has none of its threads and must not touch its ranks.
+os.register_at_fork(after_in_child=_sessions.clear)
+
+
+def specs_for(
+    axes: Mapping[str, int],
+    *,
+    device: str = "cpu",
+    backend: str = "auto",
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    preload: Sequence[str] = (),
+    path: Sequence[str] = (),
+) -> list[RankSpec]:
+    """The specs of a mesh of ranks on this host, one for each point of `axes` in row-major order.
+
+    `device` is `cpu` or `cuda`: on cuda rank `i` gets `cuda:i`.
+    """
+    world_size = len(Shape.row_major(axes))
+    base = {**os.environ, **(env or {})}
+    return [
+        RankSpec(
+            rank=rank,
+            world_size=world_size,
+            local_rank=rank,
+            local_world_size=world_size,
+            axes=dict(axes),
+            token="",
+            env=environment(base, rank, world_size, rank, world_size),
+            cwd=cwd or os.getcwd(),
+            path=tuple(path),
+            device=f"cuda:{rank}" if device == "cuda" else device,
+            backend=backend,
+            preload=tuple(preload),
+        )
+        for rank in range(world_size)
+    ]
+
+
+def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto", **options: object) -> ProcMesh:
+    """A process mesh of these axes on this host."""
+    roster = session().spawn(specs_for(axes, **options), engine, how)  # type: ignore[arg-type]
+    return ProcMesh(roster, Shape.row_major(axes))
