@@ -1,0 +1,138 @@
+"""The actor that runs cells: one lives on every rank of a mesh that a notebook brought up."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from typing import Any
+
+import msgspec
+
+from ..runtime.actor import Actor, control_endpoint, endpoint
+from ..runtime.ranks import waits
+from ..runtime.ranks.place import Place, here
+from ..runtime.wire import codec
+from .cell import CellShell
+from .outcome import Display
+from .source import name_of
+from .summary import readable
+
+_encode = msgspec.msgpack.Encoder().encode
+
+VALUE_LIMIT = 1 << 20
+"""Bytes up to which the value of a cell travels to the notebook by itself; a larger one stays until it is pulled."""
+
+
+class RankMesh:
+    """What `mesh` is in a cell: this rank's place in its mesh.
+
+    `mesh.coord` and `mesh.sizes` map axes to this rank's index and to sizes; `mesh.device_mesh` is a torch
+    `DeviceMesh` with these axes by name.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.rank = place.rank
+        self.coord = dict(place.coord)
+        self.sizes = dict(place.axes)
+
+    @property
+    def device_mesh(self) -> Any:
+        """The mesh as torch knows it. Raises `RuntimeError` without process groups (`--pg none`)."""
+        if self._place.groups is None:
+            raise RuntimeError("this rank has no process groups")
+        return self._place.groups.device_mesh
+
+    def __repr__(self) -> str:
+        axes = " ".join(f"{axis}={i}/{self.sizes[axis]}" for axis, i in self.coord.items())
+        return f"<rank {self.rank} of mesh {axes}>"
+
+
+class KernelActor(Actor):
+    """Runs cells in a namespace of its own, which lives as long as the rank."""
+
+    def __init__(self) -> None:
+        place = here()
+        self._place = place
+        self._members: tuple[int, ...] | None = None
+        self._shown = 0
+        self._main = threading.get_ident()
+        self._sources: dict[int, str] = {}
+        names: dict[str, object] = {
+            "mesh": RankMesh(place),
+            "rank": place.rank,
+            "world_size": place.world_size,
+            "local_rank": place.local_rank,
+            "device": place.device,
+            "coord": dict(place.coord),
+        }
+        self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT)
+
+    @endpoint
+    def run(self, cell: int, key: int, source: str | None, name: str, members: tuple[int, ...]) -> tuple[bool, bytes]:
+        """Run a cell; whether it did well, and its encoded `Outcome`.
+
+        `source` is None when this rank has been sent it before under the same `key`. `members` are the ranks of a
+        partial slice (empty: the whole mesh), whose process group the cell finds as `group`.
+        """
+        if source is not None:
+            self._sources[key] = source
+        self._provide_group(members)
+        outcome = self._cells.run(self._sources[key], run=cell, name=name)
+        return outcome.failure is None, _encode(outcome)
+
+    @endpoint
+    def forget(self, keys: tuple[int, ...]) -> None:
+        """Drop sources that the controller will not refer to any more."""
+        for key in keys:
+            self._sources.pop(key, None)
+
+    @endpoint
+    def push(self, names: dict[str, object]) -> None:
+        """Put values into the namespace."""
+        self._cells.namespace.update(names)
+
+    @endpoint
+    def pull(self, name: str, max_bytes: int) -> object:
+        """A value of the namespace. Raises `NameError` if there is none, `ValueError` if it is over `max_bytes`."""
+        names = self._cells.namespace
+        if name not in names:
+            raise NameError(f"name {name!r} is not defined on rank {self._place.rank}")
+        value = names[name]
+        size = codec.encode(value).nbytes
+        if size > max_bytes:
+            raise ValueError(
+                f"{name} is {readable(size)} on rank {self._place.rank}, over the limit of {readable(max_bytes)}: "
+                f"ask for it with --max-bytes {size}"
+            )
+        return value
+
+    @control_endpoint
+    def complete(self, text: str, cursor: int) -> tuple[int, list[str]]:
+        """Where the word at the cursor begins and what could stand there."""
+        return self._cells.complete(text, cursor)
+
+    @control_endpoint
+    def where(self) -> str:
+        """Which line of which cell runs now, and the collective it waits in, in one line."""
+        frame = sys._current_frames().get(self._main)
+        lines: list[str] = []
+        for summary in traceback.extract_stack(frame) if frame is not None else ():
+            if (name := name_of(summary.filename)) is not None:
+                lines.append(f"{name} line {summary.lineno}")
+        waiting = waits.current
+        return " > ".join(lines) + (f", waiting in {waiting[0]}" if waiting is not None else "")
+
+    def _provide_group(self, members: tuple[int, ...]) -> None:
+        groups = self._place.groups
+        if members != self._members and groups is not None and groups.is_up:
+            whole = tuple(range(self._place.world_size))
+            self._cells.namespace["group"] = groups.slice_group(members or whole)
+            self._members = members
+
+    def _show(self, display: Display) -> None:
+        self._shown += 1
+        # The place in the text first: the reader holds what follows it until the display itself has come.
+        self._place.streams.show(self._shown)
+        self._place.note("display", msgspec.structs.replace(display, number=self._shown))

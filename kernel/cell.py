@@ -1,0 +1,218 @@
+"""A cell runs: its source goes in, an `Outcome` comes out, what it displays on the way goes to a callback."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+from ..runtime.wire import codec
+from .completion import complete
+from .failure import failure_of
+from .loop import CellLoop
+from .mime import plain, portable
+from .outcome import Display, Outcome, Value
+from .shell import QuietShell
+from .source import Program, file_of, is_async, program_of
+from .summary import describe
+
+if TYPE_CHECKING:
+    from IPython.core.formatters import DisplayFormatter
+
+_INLINE_FIGURES = "module://matplotlib_inline.backend_inline"
+
+_OFTEN_USED = (
+    "asyncio.subprocess",
+    "nest_asyncio",
+    "IPython.display",
+    "IPython.core.magics.basic",
+    "IPython.core.magics.execution",
+    "IPython.core.magics.osm",
+    "IPython.core.magics.script",
+)
+"""Modules that some cell would otherwise import on every rank."""
+
+_warmed: QuietShell | None = None
+"""The shell that `warm` has made and no `CellShell` has taken; in a zygote it waits for the fork."""
+
+
+def warm() -> None:
+    """Make this a process that runs cells: the zygote, once, before it forks; or a rank that was not forked.
+
+    Creates the process's one IPython shell (80 ms), imports what cells need, formats a first error (60 ms).
+    Leaves no thread, no event loop, and `__main__` as it was. Figures will be drawn inline; matplotlib itself
+    is not imported.
+    """
+    global _warmed
+    os.environ.setdefault("MPLBACKEND", _INLINE_FIGURES)
+    for module in _OFTEN_USED:
+        importlib.import_module(module)
+    main, hook = sys.modules["__main__"], sys.displayhook
+    _warmed = shell = QuietShell.instance()
+    rehearsal = CellShell({}, lambda display: None)
+    for line in ("1 / 0", "{'a': [1.5]}", "%precision", "pass"):
+        rehearsal.run(line, run=0, name="rehearsal")
+    rehearsal.complete("pri", 3)
+    rehearsal.last_error = None
+    sys.modules["__main__"], sys.displayhook = main, hook
+    shell.builtin_trap.__exit__(None, None, None)
+    _warmed = shell
+
+
+class CellShell:
+    """Runs cells, one after the other, in one namespace.
+
+    In a process that `warm` has prepared, the first `CellShell` owns the process: its namespace is
+    `__main__`, its shell is what `get_ipython()` returns, figures are drawn, and library code may call
+    `asyncio.run` inside an awaited cell. Any other one is private (ranks as threads, in tests): `get_ipython`
+    and `display` are its own by their plain names in the namespace, but `from IPython.display import display`
+    finds the process's shell, matplotlib draws nothing, asyncio is not patched, classes of cells are pickled
+    by cloudpickle only, `!cmd` writes to the process's own file descriptors.
+
+    >>> shell = CellShell({"rank": 3}, show=lambda display: None)
+    >>> shell.run("rank + 1", run=1, name="cell 1").value.text
+    '4'
+    >>> shell.run("1 / 0", run=2, name="cell 2").failure.message
+    'division by zero'
+    >>> shell.complete("ran", 3)
+    (0, ['range', 'rank'])
+    >>> shell.close()
+    """
+
+    def __init__(
+        self,
+        names: Mapping[str, object],
+        show: Callable[[Display], None],
+        *,
+        dumps: Callable[[object], bytes] = codec.dumps,
+        limit: int = 1 << 20,
+    ) -> None:
+        """Begin with `names`. `show` is called for each display, on the thread that displays.
+
+        `dumps` pickles the values that travel, up to `limit` bytes (see `describe`).
+        """
+        global _warmed
+        owned, _warmed = _warmed, None
+        self._shell = owned or QuietShell()
+        self._show, self._dumps, self._limit = show, dumps, limit
+        self._loop = CellLoop(may_nest=owned is not None)
+        self._run, self._numbers = 0, count(1)
+        self._last: object = None
+        self.last_error: BaseException | None = None
+        """What ended the last cell, with its frames, for a debugger; the next cell drops it."""
+        self._shell.publish, self._shell.clear = self._publish, self._clear
+        self._shell.loop_runner = self._loop.run
+        given = names if owned else {"display": self._shell.show, **names}
+        self._shell.live_in(ModuleType("__main__"), given, as_main=owned is not None)
+        if owned:
+            owned.builtin_trap.__enter__()  # for good: no need to swap builtins at each cell
+            sys.displayhook = owned.displayhook
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The names of the cells."""
+        return cast("dict[str, Any]", self._shell.user_ns)  # pyright: ignore[reportUnknownMemberType]
+
+    def run(self, source: str, *, run: int, name: str, first_line: int = 1) -> Outcome:
+        """Run a cell to its end; raises nothing.
+
+        `run` numbers the runs, and makes the file name of this one unique; `name` is what a reader calls the
+        cell; `first_line` is where `source` begins in it, for the line numbers of tracebacks.
+        """
+        file = file_of(name, run)
+        self._run, self._numbers, self.last_error = run, count(1), None
+        try:
+            return self._outcome(source, file, first_line)
+        except KeyboardInterrupt as stop:  # it hit a line of ours: before the cell's first or after its last
+            return Outcome(failure=failure_of(stop, file, self._shell))
+        finally:
+            self._run = 0
+
+    def complete(self, text: str, cursor: int) -> tuple[int, list[str]]:
+        """Where the word at the cursor begins, and what could stand there. Any thread may ask at any time."""
+        return complete(text, cursor, self._shell.Completer, self.namespace)
+
+    def close(self) -> None:
+        """End the event loop of the cells."""
+        self._loop.close()
+
+    def _outcome(self, source: str, file: str, first_line: int) -> Outcome:
+        try:
+            with self._cell_told(source), _streams_kept():
+                value = self._play(program_of(source, file, first_line, self._shell))
+                self._bind_last(value)
+                return Outcome() if value is None else Outcome(value=self._described(value))
+        except BaseException as error:  # noqa: BLE001 - whatever a cell raises is its outcome
+            self.last_error = error
+            return Outcome(failure=failure_of(error, file, self._shell))
+
+    @contextmanager
+    def _cell_told(self, source: str) -> Generator[None]:
+        """IPython's extensions hear of the cell, and matplotlib draws at its end, also when it fails."""
+        result = self._shell.before_cell(source)
+        try:
+            yield
+        finally:
+            self._shell.after_cell(result)
+
+    def _play(self, program: Program) -> Any:
+        names = self.namespace
+        if program.is_async:
+            return self._loop.run(_play_async(program, names))
+        if program.body is not None:
+            exec(program.body, names)
+        return None if program.last is None else eval(program.last, names)
+
+    def _bind_last(self, value: object) -> None:
+        """`_` is the last value, unless the user has a `_` of their own. Nothing older is kept."""
+        if value is not None and self.namespace.get("_", self._last) is self._last:
+            self.namespace["_"] = self._last = value
+
+    def _described(self, value: object) -> Value:
+        formatter = cast("DisplayFormatter", self._shell.display_formatter)
+        return describe(value, limit=self._limit, dumps=self._dumps, formatter=formatter)
+
+    def _publish(
+        self,
+        bundle: Mapping[str, object],
+        metadata: Mapping[str, object],
+        display_id: str | None,
+        is_update: bool,
+    ) -> None:
+        self._send(
+            mime=portable(bundle), metadata=plain(metadata), display_id=display_id, is_update=is_update
+        )
+
+    def _clear(self, wait: bool) -> None:
+        self._send(mime={}, metadata={"wait": True} if wait else {}, is_clear=True)
+
+    def _send(self, **fields: Any) -> None:
+        self._show(Display(run=self._run, number=next(self._numbers), **fields))
+
+
+async def _play_async(program: Program, names: dict[str, Any]) -> Any:
+    """One coroutine for the whole cell: its last expression sees the context variables that its body sets."""
+    await _awaited(program.body, names)
+    return await _awaited(program.last, names)
+
+
+async def _awaited(code: CodeType | None, names: dict[str, Any]) -> Any:
+    if code is None:
+        return None
+    result = eval(code, names)
+    return await result if is_async(code) else result
+
+
+@contextmanager
+def _streams_kept() -> Generator[None]:
+    """A cell that replaces `sys.stdout` and fails before it puts it back must not silence the next."""
+    out, err = sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = out, err

@@ -1,0 +1,146 @@
+"""An exception that ended a cell, taken apart for its journey: frames, text, itself if it can be rebuilt."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sysconfig
+import traceback
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ..runtime.wire import codec
+from .outcome import Failure, Frame
+from .size import pickles_to_at_least
+from .source import name_of
+from .summary import shortened
+
+if TYPE_CHECKING:
+    from .shell import QuietShell
+
+MAX_FRAMES = 64
+"""Frames that travel; of more (a recursion without end) the outermost and the innermost half."""
+
+TRACEBACK_LIMIT = 1 << 18
+"""Characters of the traceback's text."""
+
+PICKLE_LIMIT = 1 << 18
+"""Bytes of a pickled exception: some carry the batch that they complain about."""
+
+_CELL_IN_TEXT = re.compile(r'File "(<.*, run \d+>)"')
+
+
+def failure_of(error: BaseException, file: str, shell: QuietShell) -> Failure:
+    """Tell of `error`, raised by the cell in `file`. Cuts its traceback: it begins with the cell's frame."""
+    error.__traceback__ = _from_cell(error.__traceback__, file)
+    if isinstance(error, SystemExit):
+        _end_with_the_users(error.__traceback__)
+    return Failure(
+        type_name=type(error).__name__,
+        message=shortened(_message(error)),
+        frames=_frames(error),
+        traceback=shortened(_printed(error, shell).rstrip("\n"), TRACEBACK_LIMIT),
+        pickled=_survivor(error),
+    )
+
+
+def _from_cell(tb: TracebackType | None, file: str) -> TracebackType | None:
+    """Without what is above the cell (ours, asyncio's). None if the cell is not in it: a syntax error."""
+    while tb is not None and tb.tb_frame.f_code.co_filename != file:
+        tb = tb.tb_next
+    return tb
+
+
+def _end_with_the_users(tb: TracebackType | None) -> None:
+    """Drop what is below the last frame of the user: how `exit` works is of no interest."""
+    last = None
+    while tb is not None:
+        last = tb if is_users(tb.tb_frame.f_code.co_filename) else last
+        tb = tb.tb_next
+    if last is not None:
+        last.tb_next = None
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        code = "" if error.code is None else repr(error.code)
+        return f"sys.exit({code}) ended the cell; the rank lives on"
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{error.msg} ({name_of(error.filename) or error.filename}, line {error.lineno})"
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+        return f"<unprintable {type(error).__name__} object>"
+
+
+def _frames(error: BaseException) -> tuple[Frame, ...]:
+    entries = list(traceback.walk_tb(error.__traceback__))
+    if len(entries) > MAX_FRAMES:
+        entries = entries[: MAX_FRAMES // 2] + entries[-MAX_FRAMES // 2 :]
+    frames = [_frame(frame.f_code.co_filename, line, frame.f_code.co_qualname) for frame, line in entries]
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        frames.append(_frame(error.filename, error.lineno, "<module>", error.text))
+    return tuple(frames)
+
+
+def _frame(file: str, line: int, name: str, source: str | None = None) -> Frame:
+    text = linecache.getline(file, line) or source or ""
+    return Frame(name_of(file) or file, line, name, text.strip(), is_users(file))
+
+
+@cache
+def is_users(file: str) -> bool:
+    """Did the user write this file? Not if it is the standard library's, an installed package's, or ours."""
+    if name_of(file) is not None:
+        return True
+    path = Path(file)
+    if file.startswith("<frozen ") or {"site-packages", "dist-packages"} & set(path.parts):
+        return False
+    return not any(path.is_relative_to(home) for home in _homes_of_others())
+
+
+@cache
+def _homes_of_others() -> tuple[str, ...]:
+    ours = str(Path(__file__).parent.parent)
+    return (ours, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+
+
+def _printed(error: BaseException, shell: QuietShell) -> str:
+    """The traceback as IPython prints it; in Python's own form where IPython has none or fails at it."""
+    if _has_group(error) or not (error.__traceback__ or isinstance(error, SyntaxError)):
+        return _in_python_style(error)
+    try:
+        return "\n".join(shell.printed_error(error))
+    except Exception:  # noqa: BLE001 - it calls the user's repr, str and _render_traceback_
+        return _in_python_style(error)
+
+
+def _in_python_style(error: BaseException) -> str:
+    text = "".join(traceback.format_exception(error))
+    return _CELL_IN_TEXT.sub(lambda match: f'File "{name_of(match[1])}"', text)
+
+
+def _has_group(error: BaseException | None) -> bool:
+    """IPython prints only the outside of an exception group."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, BaseExceptionGroup):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _survivor(error: BaseException) -> bytes | None:
+    """Its pickle, if that gives the same exception again: many can be pickled, and then not be unpickled."""
+    try:
+        if pickles_to_at_least([error.args, vars(error)], PICKLE_LIMIT) > PICKLE_LIMIT:
+            return None
+        data = codec.dumps(error)
+        copy = codec.loads(data)
+        same = type(copy) is type(error) and str(copy) == str(error) and len(data) <= PICKLE_LIMIT
+    except Exception:  # noqa: BLE001 - constructors and reducers of a user's class may raise anything
+        return None
+    return data if same else None

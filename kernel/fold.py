@@ -1,0 +1,358 @@
+"""Folding: what equal ranks say is told once.
+
+`LineFolder` merges the lines that ranks print, live. `ranks_text` and `coords_text` name a group of ranks
+in few characters, `group_equal` groups ranks whose bytes are equal. All of it is pure: time is an argument.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from .lines import MARK, STREAM, Cutter, Stream, Tail
+
+_LEAST_TAIL: Final = 200
+"""Fewer characters than these of a rank's last lines tell nothing: then fewer ranks are shown."""
+_CHAIN: Final = 8
+
+
+# A NamedTuple as it is made once a line: a frozen dataclass takes three times as long to make.
+class FoldedLine(NamedTuple):
+    """One line and all the ranks that said it."""
+
+    ranks: tuple[int, ...]
+    stream: Stream
+    text: str
+    """Without its newline."""
+    partial: bool = False
+    """The line is not finished yet; the next one from these ranks replaces it (a progress bar, a prompt)."""
+
+
+class FoldedGap(NamedTuple):
+    """Lines that are left out of the notebook; the ranks' logs have them all."""
+
+    lines: int
+    """Counted a rank: a line that eight ranks said is eight lines."""
+    bytes: int
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Ranks as ranges, the last number included.
+
+    >>> ranks_text([0, 1, 2, 3, 7])
+    '0-3,7'
+    """
+    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in _runs(sorted(set(ranks))))
+
+
+def coords_text(points: Sequence[Mapping[str, int]], axes: Iterable[str], limit: int = 60) -> str:
+    """The coordinates of a group of ranks: one block where they fill one, else the few blocks they fill.
+
+    >>> coords_text([{"dp": 0, "tp": 3}, {"dp": 1, "tp": 3}], ["dp", "tp"])
+    'dp=0-1,tp=3'
+    >>> coords_text([{"dp": 0, "tp": 0}, {"dp": 0, "tp": 1}, {"dp": 1, "tp": 0}], ["dp", "tp"])
+    'dp=0,tp=0-1 · dp=1,tp=0'
+
+    Longer than `limit` characters, it is cut and ends in the number of points.
+    """
+    names = list(axes)
+    blocks = _blocks({tuple(point[name] for name in names) for point in points})
+    texts = [",".join(f"{n}={_index_text(v)}" for n, v in zip(names, block, strict=True)) for block in blocks]
+    text = " · ".join(texts)
+    if len(text) <= limit or len(texts) == 1:
+        return text
+    while len(texts) > 1 and len(" · ".join(texts)) > limit - 15:
+        texts.pop()
+    return f"{' · '.join(texts)} … ({len(points):,} points)"
+
+
+def group_equal(items: Mapping[int, bytes]) -> list[tuple[bytes, tuple[int, ...]]]:
+    """Ranks grouped by equal bytes, the group of the lowest rank first.
+
+    >>> group_equal({0: b"a", 1: b"b", 2: b"a"})
+    [(b'a', (0, 2)), (b'b', (1,))]
+    """
+    groups: dict[bytes, list[int]] = {}
+    for rank in sorted(items):
+        groups.setdefault(items[rank], []).append(rank)
+    return [(item, tuple(ranks)) for item, ranks in groups.items()]
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def _index_text(values: Sequence[int]) -> str:
+    text = ranks_text(values)
+    return f"({text})" if "," in text else text
+
+
+def _blocks(points: set[tuple[int, ...]]) -> list[tuple[tuple[int, ...], ...]]:
+    """The points as few blocks: indices of the first axis with the same rest go together."""
+    if points == {()}:
+        return [()]
+    rest_of: dict[int, set[tuple[int, ...]]] = {}
+    for point in sorted(points):
+        rest_of.setdefault(point[0], set()).add(point[1:])
+    firsts_of: dict[frozenset[tuple[int, ...]], list[int]] = {}
+    for first, rest in rest_of.items():
+        firsts_of.setdefault(frozenset(rest), []).append(first)
+    return [(tuple(firsts), *block) for rest, firsts in firsts_of.items() for block in _blocks(set(rest))]
+
+
+class _Voice:
+    """One rank in a `LineFolder`: its finished lines that wait to be told, and when each of them came."""
+
+    __slots__ = ("cutter", "lines", "rank", "size", "tail", "times")
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.cutter = Cutter()
+        self.lines: list[str] = []
+        self.times: list[float] = []
+        self.size = 0
+        self.tail: Tail | None = None
+
+    def say(self, lines: list[str], now: float) -> None:
+        self.lines += lines
+        self.times += [now] * len(lines)
+        self.size += sum(map(len, lines))  # the mark stands for the newline
+
+    def drop(self, count: int) -> None:
+        self.size -= sum(map(len, self.lines[:count]))
+        del self.lines[:count], self.times[:count]
+
+    def spill(self, room: int, limit: int) -> None:
+        """Keep the lines that fit into `room`; those after them, and all to come, go over the budget."""
+        kept = _fitting(self.lines, room)
+        rest = self.lines[kept:]
+        del self.lines[kept:], self.times[kept:]
+        self.size -= sum(map(len, rest))
+        if self.tail is None:
+            self.tail = Tail(limit)
+            for stream, unfinished in self.cutter.open.items():
+                self.tail.add(stream, unfinished.raw())
+        for line in reversed(rest):
+            self.tail.prepend(line)
+
+
+class LineFolder:
+    """Merges what ranks print, live: a line that several ranks say is told once, with all their ranks.
+
+    `feed` it text as it comes and `poll` it often; at the end of the run `finish` it. Each rank's own order
+    is kept. A line waits `window` seconds at most for the ranks that have not said it yet, and not at all
+    once all have. At most `budget` characters are told: two thirds of them as they come, the last third at
+    the end, after a gap.
+
+    Example:
+        >>> folder = LineFolder([0, 1])
+        >>> folder.feed(0, "stdout", "step 0\\n", now=0.0)
+        >>> folder.feed(1, "stdout", "step 0\\nloss is nan\\n", now=0.01)
+        >>> [(line.ranks, line.text) for line in folder.poll(now=0.02)]
+        [((0, 1), 'step 0')]
+        >>> [(line.ranks, line.text) for line in folder.finish(now=0.03)]
+        [((1,), 'loss is nan')]
+    """
+
+    def __init__(self, ranks: Sequence[int], window: float = 0.05, budget: int = 48_000) -> None:
+        self._voices = {rank: _Voice(rank) for rank in sorted(ranks)}
+        self._window = window
+        self._room = budget - budget // 3
+        self._tail_budget = max(budget // 3, 1)
+
+    @property
+    def hidden_lines(self) -> int:
+        """How many lines went over the budget so far, counted a rank."""
+        return sum(voice.tail.num_lines for voice in self._voices.values() if voice.tail)
+
+    def feed(self, rank: int, stream: Stream, text: str, now: float) -> None:
+        """Take text that a rank wrote: any piece of any number of lines."""
+        voice = self._voices[rank]
+        if voice.tail:
+            return voice.tail.add(stream, text)
+        voice.say(voice.cutter.cut(stream, text, now), now)
+        if voice.size > self._room:
+            voice.spill(self._room, self._tail_budget)
+
+    def poll(self, now: float, partials: bool = False) -> list[FoldedLine]:
+        """The lines that are due; with `partials` also unfinished lines that are older than the window."""
+        due = now - self._window
+        lines = self._admit(_merge(list(self._voices.values()), due))
+        return lines + self._partials(due) if partials else lines
+
+    def finish(self, now: float) -> list[FoldedLine | FoldedGap]:
+        """All that is left: what waited, and where it was too much a `FoldedGap` and the last lines."""
+        for voice in self._voices.values():
+            if voice.tail is None:
+                voice.say(voice.cutter.rest(), now)
+        lines: list[FoldedLine | FoldedGap] = [*self._admit(_merge(list(self._voices.values()), now))]
+        return lines + self._ending(now)
+
+    def _admit(self, lines: list[FoldedLine]) -> list[FoldedLine]:
+        """Charge lines to the budget; from the first that does not fit on, all goes over it."""
+        count = 0
+        while count < len(lines) and len(lines[count].text) < self._room:
+            self._room -= len(lines[count].text) + 1
+            count += 1
+        if count == len(lines):
+            return lines
+        self._room = 0
+        for voice in self._voices.values():
+            voice.spill(0, self._tail_budget)
+        for line in reversed(lines[count:]):
+            for rank in line.ranks:
+                tail = self._voices[rank].tail
+                assert tail is not None
+                tail.prepend(MARK[line.stream] + line.text)
+        return lines[:count]
+
+    def _partials(self, due: float) -> list[FoldedLine]:
+        """Unfinished lines, one a rank at most: the one that it wrote to last."""
+        groups: dict[tuple[Stream, str], list[int]] = {}
+        for voice in self._voices.values():
+            stream = voice.cutter.last
+            unfinished = voice.cutter.open[stream]
+            if voice.lines or voice.tail or unfinished.since > due:
+                continue
+            text = unfinished.text()
+            if text != unfinished.shown:
+                unfinished.shown = text
+                groups.setdefault((stream, text), []).append(voice.rank)
+        return [FoldedLine(tuple(ranks), *key, partial=True) for key, ranks in groups.items()]
+
+    def _ending(self, now: float) -> list[FoldedLine | FoldedGap]:
+        tails = {voice.rank: voice.tail for voice in self._voices.values() if voice.tail}
+        lines = {rank: tail.lines() for rank, tail in tails.items()}
+        shown = [_Voice(rank) for rank in tails]
+        for voice, last in zip(shown, _last_lines(lines, self._tail_budget), strict=True):
+            voice.say(last, now)
+        num_lines = sum(tail.num_lines for tail in tails.values()) - sum(len(voice.lines) for voice in shown)
+        num_bytes = sum(tail.num_bytes for tail in tails.values()) - sum(voice.size for voice in shown)
+        gap = [FoldedGap(num_lines, max(num_bytes, 0))] if num_lines else []
+        return [*gap, *_merge(shown, now)]
+
+
+def _fitting(lines: Sequence[str], room: int) -> int:
+    """How many lines, from the first on, fit into `room` characters."""
+    for count, line in enumerate(lines):
+        room -= len(line)
+        if room < 0:
+            return count
+    return len(lines)
+
+
+def _last_lines(lines: Mapping[int, list[str]], budget: int) -> list[list[str]]:
+    """The last lines of each rank: an equal share for each different text, which ranks that say it share."""
+    groups: dict[tuple[str, ...], int] = {}
+    for said in filter(None, lines.values()):
+        groups.setdefault(tuple(said), len(groups))
+    share = max(budget // max(len(groups), 1), min(_LEAST_TAIL, budget))
+    num_shown = budget // max(share, 1)
+    return [_last(said, share) if said and groups[tuple(said)] < num_shown else [] for said in lines.values()]
+
+
+def _last(lines: list[str], share: int) -> list[str]:
+    count = _fitting(lines[::-1], share)
+    if count or share < 4:
+        return lines[len(lines) - count :]
+    return [f"{lines[-1][0]}… {lines[-1][1:][-(share - 3) :]}"]
+
+
+def _merge(voices: Sequence[_Voice], due: float) -> list[FoldedLine]:
+    """Take out of the voices what all have said, and all that came at `due` or before."""
+    lines = _said_by_all(voices)
+    while any(voice.times and voice.times[0] <= due for voice in voices):
+        lines += _Weave(voices).run(due)
+        lines += _said_by_all(voices)
+    return lines
+
+
+def _said_by_all(voices: Sequence[_Voice]) -> list[FoldedLine]:
+    """The first lines, as long as they are the same in every voice."""
+    said: list[str] = []
+    for row in zip(*[voice.lines for voice in voices], strict=False):
+        if row.count(row[0]) < len(row):
+            break
+        said.append(row[0])
+    for voice in voices if said else ():
+        voice.drop(len(said))
+    ranks = tuple(voice.rank for voice in voices)
+    return [FoldedLine(ranks, STREAM[line[0]], line[1:]) for line in said]
+
+
+class _Weave:
+    """One pass over voices that differ: all lines in one sequence, equal ones together where orders allow.
+
+    A line is told when no other voice has it further back. Where one has, that voice's earlier lines go
+    first, so that one extra line of one rank does not tear apart what it says together with the others.
+    """
+
+    def __init__(self, voices: Sequence[_Voice]) -> None:
+        self._voices = voices
+        self._lines = [[*voice.lines, ""] for voice in voices]
+        self._heads = [lines[0] for lines in self._lines]
+        self._next = [0] * len(voices)
+        self._holders: dict[str, dict[int, int]] = {}  # line -> voice -> how often it still has the line
+        for index, voice in enumerate(voices):
+            for line in voice.lines:
+                if (counts := self._holders.get(line)) is None:
+                    self._holders[line] = {index: 1}
+                else:
+                    counts[index] = counts.get(index, 0) + 1
+
+    def run(self, due: float) -> list[FoldedLine]:
+        """Tell what is due, a line of each voice in turn, and take it out of the voices."""
+        told: list[FoldedLine] = []
+        ends = [bisect_right(voice.times, due) for voice in self._voices]
+        turns = [index for index, end in enumerate(ends) if end]
+        while turns:
+            starts = self._next.copy()
+            for index in turns:
+                while self._next[index] == starts[index]:
+                    told.append(self._tell(index))
+            turns = [index for index in turns if self._next[index] < ends[index]]
+        for voice, count in zip(self._voices, self._next, strict=True):
+            voice.drop(count)
+        return told
+
+    def _tell(self, index: int) -> FoldedLine:
+        """Tell the next line of a voice, or the one that must go before it."""
+        line = self._heads[index]
+        if len(self._holders[line]) == 1:
+            indices = [index]
+            self._advance(index)
+        else:
+            line = self._free_line(index)
+            indices = self._take(line)
+        return FoldedLine(tuple([self._voices[index].rank for index in indices]), STREAM[line[0]], line[1:])
+
+    def _free_line(self, index: int) -> str:
+        line = self._heads[index]
+        for _ in range(_CHAIN):
+            blocker = next((i for i in self._holders[line] if self._heads[i] != line), None)
+            if blocker is None:
+                return line
+            line = self._heads[blocker]
+        return self._heads[index]  # the orders contradict each other: some line has to be told twice
+
+    def _take(self, line: str) -> list[int]:
+        """Take a line from all voices that have it next."""
+        counts = self._holders[line]
+        indices = [index for index in counts if self._heads[index] == line]
+        for index in indices:
+            counts[index] -= 1
+            if not counts[index]:
+                del counts[index]
+            self._advance(index)
+        return indices
+
+    def _advance(self, index: int) -> None:
+        self._next[index] = position = self._next[index] + 1
+        self._heads[index] = self._lines[index][position]

@@ -1,0 +1,56 @@
+"""Answers of any ranks to one call, by rank: for lists of ranks that form no rectangle, such as those still alive."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from ..runtime.errors import SupervisionError
+from ..runtime.ranks.failure import RemoteFailure, rebuild
+from ..runtime.roster import Roster
+from ..runtime.wire import codec
+from ..runtime.wire.lane import Frames
+from ..runtime.wire.messages import Answer, Note, Reply
+
+
+class Gather:
+    """Waits for ranks; what each answered stands in `answers`, what it failed with in `errors`."""
+
+    def __init__(self, roster: Roster, ranks: Sequence[int], title: str) -> None:
+        self.answers: dict[int, Any] = {}
+        self.errors: dict[int, BaseException] = {}
+        self._roster = roster
+        self._title = title
+        self._left = set(ranks)
+        self._all_there = threading.Event()
+        if not self._left:
+            self._all_there.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until all have answered, failed or died, or `timeout` seconds are over; whether all have."""
+        return self._roster.reactor.wait(self._all_there, timeout)
+
+    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
+        where = f"{self._title} on {self._roster.name_of(rank)}"
+        try:
+            answer = codec.decode(frames[0], frames[1:])
+        except codec.DecodeError as error:
+            self.errors[rank] = error
+        else:
+            if isinstance(answer, RemoteFailure) and not reply.ok:
+                self.errors[rank] = rebuild(answer, where)
+            else:
+                self.answers[rank] = answer
+        self._settle(rank)
+
+    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
+
+    def on_lost(self, rank: int, why: str) -> None:
+        self.errors[rank] = SupervisionError(f"{self._title}: {why}")
+        self._settle(rank)
+
+    def _settle(self, rank: int) -> None:
+        self._left.discard(rank)
+        if not self._left:
+            self._all_there.set()

@@ -1,0 +1,171 @@
+"""Lines: a rank's text, which comes in any pieces, is cut into lines; of too much text the last is kept.
+
+A line is *marked*: its first character says its stream, so that one string comparison compares both.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Literal
+
+Stream = Literal["stdout", "stderr"]
+
+LINE_CAP: Final = 65_536
+"""The most characters that are held of one line; of a longer one its two ends stay."""
+MARK: Final[dict[Stream, str]] = {"stdout": "o", "stderr": "e"}
+STREAM: Final[dict[str, Stream]] = {"o": "stdout", "e": "stderr"}
+
+
+def _last_state(line: str) -> str:
+    """What a terminal leaves of a line: text after a carriage return replaces what stood there."""
+    return line.rstrip("\r").rpartition("\r")[2] if "\r" in line else line
+
+
+def _shorten(line: str, length: int) -> str:
+    half = LINE_CAP // 2
+    return f"{line[:half]} … [a line of {length:,} characters] … {line[-half:]}"
+
+
+class OpenLine:
+    """The line of a stream whose newline has not come; it may grow for ever, its memory does not."""
+
+    __slots__ = ("_has_returned", "_held", "_length", "_pieces", "shown", "since")
+
+    def __init__(self) -> None:
+        self.since = 0.0
+        self.shown = ""  # the state that was told as a partial line
+        self._has_returned = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self._pieces: list[str] = []
+        self._held = self._length = 0
+
+    def add(self, text: str, now: float) -> None:
+        body = text.rstrip("\r")
+        if not self._length and not self._has_returned:
+            self.since = now
+        if body:
+            self._add_visible(body)
+        self._has_returned |= len(body) < len(text)
+
+    def _add_visible(self, body: str) -> None:
+        if self._has_returned or "\r" in body:
+            self._clear()
+            body = body.rpartition("\r")[2]
+        self._has_returned = False
+        self._pieces.append(body)
+        self._held += len(body)
+        self._length += len(body)
+        if self._held > 2 * LINE_CAP:
+            self._squeeze()
+
+    def _squeeze(self) -> None:
+        half = LINE_CAP // 2
+        text = "".join(self._pieces)
+        self._pieces = [text[:half], text[-half:]]
+        self._held = LINE_CAP
+
+    def text(self) -> str:
+        text = "".join(self._pieces)
+        return text if self._length <= LINE_CAP else _shorten(text, self._length)
+
+    def raw(self) -> str:
+        return self.text() + "\r" * self._has_returned
+
+    def take(self) -> str:
+        text = self.text()
+        self._clear()
+        self._has_returned, self.shown = False, ""
+        return text
+
+
+class Cutter:
+    """Cuts one rank's text into marked lines; each stream has its own unfinished line."""
+
+    __slots__ = ("last", "open")
+
+    def __init__(self) -> None:
+        self.open: dict[Stream, OpenLine] = {"stdout": OpenLine(), "stderr": OpenLine()}
+        self.last: Stream = "stdout"
+
+    def cut(self, stream: Stream, text: str, now: float = 0.0) -> list[str]:
+        unfinished, mark = self.open[stream], MARK[stream]
+        self.last = stream
+        first, newline, rest = text.partition("\n")
+        unfinished.add(first, now)
+        if not newline:
+            return []
+        lines = rest.split("\n")
+        last = lines.pop()
+        if "\r" in rest:
+            lines = [_last_state(line) for line in lines]
+        if len(rest) > LINE_CAP:
+            lines = [_shorten(line, len(line)) if len(line) > LINE_CAP else line for line in lines]
+        done = [mark + unfinished.take()]
+        done += [mark + line for line in lines]
+        unfinished.add(last, now)
+        return done
+
+    def rest(self) -> list[str]:
+        """The unfinished lines as if they had ended, but for blank ones (an erased progress bar)."""
+        texts = [(MARK[stream], unfinished.take()) for stream, unfinished in self.open.items()]
+        return [mark + text for mark, text in texts if text.strip()]
+
+
+class Tail:
+    """What a rank says over the budget: its last `limit` characters as they came, the rest counted."""
+
+    __slots__ = ("_cut", "_limit", "_ring", "_size", "_unfinished", "num_bytes", "num_lines")
+
+    def __init__(self, limit: int) -> None:
+        self.num_lines = self.num_bytes = 0
+        self._limit = limit
+        self._ring: deque[tuple[Stream, str]] = deque()
+        self._size = 0
+        self._cut: dict[Stream, bool] = {}  # was a stream's last dropped character inside a line?
+        self._unfinished: dict[Stream, bool] = {}
+
+    def add(self, stream: Stream, text: str) -> None:
+        if not text:
+            return
+        self._count(text)
+        _, newline, last = text.rpartition("\n")
+        self._unfinished[stream] = bool(last.strip()) or (not newline and self._unfinished.get(stream, False))
+        if (excess := len(text) - self._limit) > 0:
+            self._cut[stream] = text[excess - 1] != "\n"
+            text = text[excess:]
+        self._ring.append((stream, text))
+        self._size += len(text)
+        while self._size - len(self._ring[0][1]) >= self._limit:
+            old_stream, old = self._ring.popleft()
+            self._size -= len(old)
+            if old_stream != stream or excess <= 0:
+                self._cut[old_stream] = not old.endswith("\n")
+
+    def prepend(self, line: str) -> None:
+        """Put a marked line before all that is here."""
+        text = line[1:] + "\n"
+        self._count(text)
+        if self._size < self._limit:
+            self._ring.appendleft((STREAM[line[0]], text))
+            self._size += len(text)
+
+    def _count(self, text: str) -> None:
+        self.num_lines += text.count("\n")
+        self.num_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+    def lines(self) -> list[str]:
+        """The marked lines that are left; what was never ended counts as a line from now on."""
+        cutter = Cutter()
+        lines: list[str] = []
+        for stream, text in self._ring:
+            lines += cutter.cut(stream, text)
+        lines += cutter.rest()
+        self.num_lines += sum(self._unfinished.values())
+        return [self._with_ellipsis(line) for line in lines]
+
+    def _with_ellipsis(self, line: str) -> str:
+        if not self._cut.pop(STREAM[line[0]], False):
+            return line
+        return f"{line[0]}… {line[1:]}"

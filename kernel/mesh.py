@@ -1,0 +1,228 @@
+"""A mesh as a notebook has it: ranks with the kernel actor on each, to run cells on all or on some of them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from ..runtime import session as sessions
+from ..runtime.actor import Actor
+from ..runtime.errors import MeshStopped
+from ..runtime.mesh import ActorMesh, ProcMesh
+from ..runtime.roster import Roster
+from ..runtime.wire import codec
+from .agent import KernelActor
+from .gather import Gather
+from .run import Run
+
+A = TypeVar("A", bound=Actor)
+
+PULL_LIMIT = 100 << 20
+"""Bytes that `pull` brings from one rank without being asked for more by number."""
+
+_KEPT_SOURCES = 256
+
+if "meshbook.kernel.cell:warm" not in sessions.ZYGOTE_MODULES:
+    sessions.ZYGOTE_MODULES += ["meshbook.kernel.agent", "meshbook.kernel.cell:warm"]
+
+
+class Mesh:
+    """A named mesh of ranks that run cells.
+
+    `axes` maps axis names to sizes. Ranks are numbered row-major over the axes.
+
+    Example:
+        >>> with Mesh.up("m", {"dp": 2}) as mesh:
+        ...     run = mesh.run("rank * 10")
+        ...     sorted(run.finished.get().progress.outcomes)
+        [0, 1]
+    """
+
+    def __init__(self, name: str, procs: ProcMesh) -> None:
+        self.name = name
+        self.procs = procs
+        self.axes = dict(procs.sizes)
+        self.options: Any = None
+        """What brought it up, kept by who did, to bring it up again."""
+        self.last_failed: tuple[int, ...] = ()
+        """The ranks on which the last cell failed: what `@failed` selects."""
+        self._kernel: ActorMesh[KernelActor] = procs.spawn("kernel", KernelActor)
+        self._keys: dict[str, int] = {}  # sources that ranks were sent, by text, the least recently used first
+        self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
+        self._numbers = itertools.count(1)
+        self._cells = itertools.count(1)
+        self._sending = threading.Lock()  # a source must be on the wire before a run that refers to it
+
+    @classmethod
+    def up(
+        cls,
+        name: str,
+        axes: Mapping[str, int],
+        *,
+        engine: str = "local",
+        how: str = "auto",
+        ready_timeout: float | None = 60.0,
+        **options: Any,
+    ) -> Mesh:
+        """Start the ranks of a mesh and wait until all are ready.
+
+        `options` are those of `session.specs_for`: `device`, `backend`, `env`, `cwd`, `preload`, `path`.
+
+        Raises:
+            SpawnError: a rank did not come up; the others are ended.
+        """
+        procs = sessions.spawn_procs(axes, engine, how, **options)
+        try:
+            procs.roster.wait_ready(ready_timeout)
+            mesh = cls(name, procs)
+            mesh._kernel.initialized.get(ready_timeout)
+        except BaseException:
+            procs.roster.stop(grace=0)
+            raise
+        return mesh
+
+    @property
+    def roster(self) -> Roster:
+        return self.procs.roster
+
+    @property
+    def num_ranks(self) -> int:
+        return len(self.procs)
+
+    @property
+    def is_down(self) -> bool:
+        return self.roster.is_stopped
+
+    def states(self) -> dict[int, str]:
+        """`idle`, `busy`, `failed` (idle, and its last cell raised), `starting` or `dead` for each rank."""
+        names = {rank: state.name for rank, state in self.roster.states.items()}
+        return {rank: "failed" if name == "idle" and rank in self.last_failed else name for rank, name in names.items()}
+
+    def run(self, source: str, ranks: Sequence[int] | None = None, *, name: str = "") -> Run:
+        """Send a cell to these ranks (default: all that live); returns at once.
+
+        Raises:
+            MeshStopped: the mesh was taken down.
+        """
+        self._check_up()
+        chosen = tuple(self.roster.alive() if ranks is None else ranks)
+        cell = next(self._cells)
+        run = Run(self.roster, chosen, cell, name or f"cell {cell}")
+        members = () if len(chosen) == self.num_ranks else chosen
+        with self._sending:
+            key = self._key_of(source)
+            new = [rank for rank in chosen if key not in self._known.setdefault(rank, set())]
+            self._send(run, chosen, key, source, members, set(new))
+        return run
+
+    def _send(
+        self, run: Run, ranks: tuple[int, ...], key: int, source: str, members: tuple[int, ...], new: set[int]
+    ) -> None:
+        """One call, in up to two casts: ranks that know the source get only its key."""
+        texts = {rank: source if rank in new else None for rank in ranks}
+        if len({text is None for text in texts.values()}) == 2:
+            texts = dict.fromkeys(ranks, source)
+        text = next(iter(texts.values()))
+        payload = codec.encode(((run.cell, key, text, run.name, members), {}))
+        run.call = self.roster.call(ranks, self._kernel.actor, "run", None, payload, run, audience=run)
+        for rank in ranks:
+            self._known[rank].add(key)
+
+    def _key_of(self, source: str) -> int:
+        key = self._keys.pop(source, None)
+        if key is None:
+            key = next(self._numbers)
+        self._keys[source] = key
+        if len(self._keys) > _KEPT_SOURCES:
+            self._forget(self._keys.pop(next(iter(self._keys))))
+        return key
+
+    def _forget(self, key: int) -> None:
+        for known in self._known.values():
+            known.discard(key)
+        payload = codec.encode((((key,),), {}))
+        self.roster.call(self.roster.alive(), self._kernel.actor, "forget", None, payload, None)
+
+    def push(self, names: Mapping[str, object], ranks: Sequence[int] | None = None) -> None:
+        """Put values into the namespace of these ranks (default: all that live).
+
+        Raises:
+            EncodeError: a value cannot be pickled; nothing was sent.
+        """
+        self._check_up()
+        self._call(self.roster.alive() if ranks is None else ranks, "push", dict(names))
+
+    def pull(self, name: str, ranks: Sequence[int] | None = None, max_bytes: int = PULL_LIMIT) -> dict[int, Any]:
+        """The value of `name` on each of these ranks. Large arrays arrive as views of shared memory, writable, private.
+
+        Raises:
+            NameError: it is not defined on a rank.
+            ValueError: it is larger than `max_bytes` on a rank.
+        """
+        self._check_up()
+        return self._call(self.roster.alive() if ranks is None else ranks, "pull", name, max_bytes)
+
+    def complete(self, text: str, cursor: int, rank: int = 0, timeout: float = 0.15) -> tuple[int, list[str]]:
+        """Where the word at the cursor begins and what could stand there on `rank`; nothing when it takes too long."""
+        answer = self._ask([rank], "complete", timeout, text, cursor)
+        return answer.get(rank, (cursor, []))
+
+    def where(self, ranks: Sequence[int], timeout: float = 0.5) -> dict[int, str]:
+        """The cell line each of these ranks is at, from those that tell in time."""
+        return self._ask(ranks, "where", timeout)
+
+    def interrupt(self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5) -> dict[int, bool]:
+        """Raise KeyboardInterrupt on these ranks if they work (on `call`, if given); which of them did."""
+        chosen = self.roster.alive() if ranks is None else list(ranks)
+        gather = Gather(self.roster, chosen, f"{self.name}.interrupt")
+        self.roster.interrupt(chosen, call, gather)
+        gather.wait(timeout)
+        return {rank: bool(running) for rank, running in gather.answers.items()}
+
+    def spawn(self, name: str, cls: type[A], *args: Any, **kwargs: Any) -> ActorMesh[A]:
+        """Make actors of your own on the ranks, beside the one that runs cells."""
+        self._check_up()
+        return self.procs.spawn(name, cls, *args, **kwargs)
+
+    def log(self, rank: int, **choice: Any) -> str:
+        """All that a rank has printed (see `RankLog.read` for `run`, `stream`, `last`, `grep`)."""
+        return self.roster.logs[rank].read(**choice)
+
+    def down(self, grace: float = 2.0) -> dict[int, str]:
+        """Take the mesh down; how each rank ended."""
+        return self.roster.stop(grace)
+
+    def __enter__(self) -> Mesh:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    def __len__(self) -> int:
+        return self.num_ranks
+
+    def __repr__(self) -> str:
+        axes = " ".join(f"{axis}={size}" for axis, size in self.axes.items())
+        return f"<Mesh {self.name} {axes}{', down' if self.is_down else ''}>"
+
+    def _check_up(self) -> None:
+        if self.is_down:
+            raise MeshStopped(f"mesh {self.name!r} was taken down: bring it up again with %mesh up")
+
+    def _call(self, ranks: Sequence[int], endpoint: str, *args: Any) -> dict[int, Any]:
+        """Call an endpoint of the kernel actors of any ranks; raises what the first of them failed with."""
+        gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
+        self.roster.call(ranks, self._kernel.actor, endpoint, None, codec.encode((args, {})), gather)
+        gather.wait()
+        for rank in ranks:
+            if rank in gather.errors:
+                raise gather.errors[rank]
+        return gather.answers
+
+    def _ask(self, ranks: Sequence[int], endpoint: str, timeout: float, *args: Any) -> dict[int, Any]:
+        gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
+        self.roster.ask(ranks, self._kernel.actor, endpoint, codec.encode((args, {})), gather)
+        gather.wait(timeout)
+        return dict(gather.answers)

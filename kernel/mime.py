@@ -1,0 +1,34 @@
+"""Mime bundles as they travel: every form a string, binary ones in base64, as Jupyter sends them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import cast
+
+
+def portable(bundle: Mapping[str, object]) -> dict[str, str]:
+    """The bundle with each form as text: `bytes` in base64, JSON as its source.
+
+    >>> portable({"text/plain": "x", "image/png": b"PNG", "application/json": {"a": 1}, "text/html": None})
+    {'text/plain': 'x', 'image/png': 'UE5H', 'application/json': '{"a": 1}'}
+    """
+    return {mime: _text(form) for mime, form in bundle.items() if form is not None}
+
+
+def plain(metadata: Mapping[str, object]) -> dict[str, object]:
+    """Metadata without objects that only the rank knows: what is not JSON becomes its `str`.
+
+    >>> plain({"image/png": {"width": 3, "unit": complex(0, 1)}})
+    {'image/png': {'width': 3, 'unit': '1j'}}
+    """
+    return cast("dict[str, object]", json.loads(json.dumps(metadata, default=str))) if metadata else {}
+
+
+def _text(form: object) -> str:
+    if isinstance(form, str):
+        return form
+    if isinstance(form, bytes | bytearray):
+        return base64.b64encode(form).decode("ascii")
+    return json.dumps(form, default=str)

@@ -1,0 +1,376 @@
+"""Results: what a cell came back with, rank by rank; the odd one out is found without looking for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from operator import index
+from typing import Any, Self
+
+import msgspec
+
+from ..runtime.errors import SupervisionError, actor_error
+from ..runtime.shape import Extent, Point
+from .fold import coords_text, ranks_text
+from .outcome import Failure, Outcome
+from .rows import Row, facts_text, table_text
+
+Pick = int | slice | Sequence[int]
+"""What picks from one axis: an index (a negative one counts from the end), a slice, or several indices."""
+
+Shown = tuple[object, ...]
+_outcome_of = msgspec.msgpack.Decoder(Outcome).decode
+
+
+@dataclass(frozen=True, slots=True)
+class StayedValue:
+    """Stands for a value that did not travel: it is still on its rank."""
+
+    rank: int
+    type_name: str
+    text: str
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    device: str | None
+    nbytes: int | None
+    reason: str
+
+    def __repr__(self) -> str:
+        what = " ".join(filter(None, [self.type_name, facts_text(self.dtype, self.shape, self.device)]))
+        most = f" --max-bytes {self.nbytes}" if self.nbytes else " --max-bytes N"
+        return f"<{what}, stayed on rank {self.rank}: {self.reason}; get it by %mesh pull NAME{most}>"
+
+
+class MeshResult:
+    """What a cell came back with: a value or an error for each of its ranks.
+
+    `r[3]` is the value of global rank 3, `r.sel(dp=0)` the result of some of the ranks; iterating gives pairs
+    of a point and a value. Asking for the value of a rank that failed raises its error. Ranks that came to
+    the same value share one object.
+
+    Example:
+        >>> import pickle, msgspec
+        >>> from meshbook.kernel.outcome import Outcome, Value
+        >>> six = msgspec.msgpack.encode(Outcome(Value("int", "6", pickled=pickle.dumps(6))))
+        >>> r = MeshResult({"dp": 2}, (0, 1), {0: six, 1: six}, {0: 0.01, 1: 0.02}, {}, pickle.loads)
+        >>> r
+        6   ranks 0-1   0.01-0.02 s
+        >>> r[1], r.values(), r.sel(dp=0).item()
+        (6, [6, 6], 6)
+    """
+
+    def __init__(
+        self,
+        axes: Mapping[str, int],
+        ranks: Sequence[int],
+        outcomes: Mapping[int, bytes],
+        seconds: Mapping[int, float],
+        lost: Mapping[int, str],
+        decode: Callable[[bytes], object],
+        render_html: Callable[[MeshResult], str] | None = None,
+    ) -> None:
+        self.axes = dict(axes)
+        self.ranks = tuple(ranks)
+        # Equal bytes become one object: from here on they are compared by identity, however long they are.
+        once: dict[bytes, bytes] = {}
+        self._outcomes = {rank: once.setdefault(data, data) for rank, data in outcomes.items()}
+        self._seconds = seconds
+        self._lost = lost
+        self._decode = decode
+        self._render_html = render_html
+        self._extent = Extent(axes, axes.values())
+        self._is_folded = True
+        self._decoded: dict[bytes, Outcome] = {}
+        self._unpickled: dict[bytes, object] = {}
+        self._keys: dict[bytes, Shown] = {}
+
+    def __getitem__(self, place: int | Mapping[str, int]) -> Any:
+        """The value of a global rank, or of the rank at a point: `r[3]`, `r[{"dp": 0, "tp": 1}]`."""
+        if not isinstance(place, Mapping):
+            return self._value(self._known(index(place)))
+        one = self.sel(**place)
+        if len(one) > 1:
+            raise KeyError(
+                f"{dict(place)} is {len(one)} ranks ({ranks_text(one.ranks)}): name every axis, or use sel()"
+            )
+        return one.item()
+
+    def sel(self, **picks: Pick) -> MeshResult:
+        """The result of some ranks, by their places: `sel(dp=0)`, `sel(tp=slice(0, 2))`, `sel(rank=3)`.
+
+        Raises `KeyError` for an axis that is not there, `IndexError` for a place that is not there or took no
+        part.
+        """
+        wanted = {axis: self._places(axis, pick) for axis, pick in picks.items()}
+        ranks = [
+            rank
+            for rank in self.ranks
+            if all((rank if axis == "rank" else self._point(rank)[axis]) in w for axis, w in wanted.items())
+        ]
+        if not ranks:
+            asked = ", ".join(f"{axis}={pick}" for axis, pick in picks.items())
+            raise IndexError(f"{asked} took no part: this result is of ranks {ranks_text(self.ranks)}")
+        return self._of(ranks)
+
+    def item(self) -> Any:
+        """The value of the only rank; `ValueError` where there are more."""
+        if len(self.ranks) != 1:
+            known = ranks_text(self.ranks)
+            raise ValueError(
+                f"item() is for one rank, and this result has {len(self)} ({known}): r[{self.ranks[0]}]"
+            )
+        return self._value(self.ranks[0])
+
+    def values(self) -> list[Any]:
+        """The value of every rank, in the order of `ranks`."""
+        return [self._value(rank) for rank in self.ranks]
+
+    def __iter__(self) -> Iterator[tuple[Point, Any]]:
+        return ((self._point(rank), self._value(rank)) for rank in self.ranks)
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def table(self) -> Self:
+        """The same result, shown with a row for every rank."""
+        result = self._of(self.ranks)
+        result._is_folded = False
+        return result
+
+    @property
+    def ok(self) -> bool:
+        """Did every rank end well?"""
+        return not self.failed
+
+    @cached_property
+    def failed(self) -> tuple[int, ...]:
+        """The ranks that raised, died or did not answer."""
+        return tuple(rank for row in self.rows() if row.is_failed for rank in row.ranks)
+
+    @property
+    def failures(self) -> dict[int, Failure]:
+        """What each rank that raised tells of it."""
+        return {rank: f for rank in self.ranks if (f := self._failure(rank)) is not None}
+
+    @property
+    def errors(self) -> dict[int, BaseException]:
+        """The exception of each failed rank."""
+        return {rank: self._error(rank) for rank in self.failed}
+
+    @property
+    def lost(self) -> dict[int, str]:
+        """Why a rank has no outcome, for each that has none."""
+        return {rank: self._lost_text(rank) for rank in self.ranks if rank not in self._outcomes}
+
+    @property
+    def seconds(self) -> dict[int, float]:
+        """How long the cell took on each rank that says so."""
+        return {rank: self._seconds[rank] for rank in self.ranks if rank in self._seconds}
+
+    @property
+    def has_values(self) -> bool:
+        """Did the cell end in an expression, on any rank?"""
+        return any(row.value is not None for row in self.rows())
+
+    def stack(self) -> Any:
+        """All values as one tensor or array, in the shape of the mesh if all of it took part; else in a row.
+
+        Raises `ValueError` where shapes differ, or where a value stayed on its rank.
+        """
+        values = self.values()
+        stayed = [value for value in values if isinstance(value, StayedValue)]
+        if stayed:
+            raise ValueError(f"cannot stack what is not here: {stayed[0]!r}")
+        shapes = {
+            rank: tuple(getattr(value, "shape", ())) for rank, value in zip(self.ranks, values, strict=True)
+        }
+        if len(set(shapes.values())) > 1:
+            raise ValueError(f"cannot stack different shapes: {_shapes_text(shapes)}")
+        stacked = _stacked(values)
+        if len(self) == prod(self.axes.values()):
+            return stacked.reshape(*self.axes.values(), *shapes[self.ranks[0]])
+        return stacked
+
+    def to_pandas(self) -> Any:
+        """A data frame, a row a rank: where it is, its value (the text of what is no number), its seconds."""
+        import pandas  # pyright: ignore[reportMissingTypeStubs]
+
+        failed = set(self.failed)
+        rows = [
+            {"rank": rank, **self._point(rank), **self._summary(rank, rank in failed)} for rank in self.ranks
+        ]
+        return pandas.DataFrame(rows)
+
+    def _summary(self, rank: int, is_failed: bool) -> dict[str, object]:
+        seconds = self._seconds.get(rank)
+        if is_failed:
+            return {"value": None, "seconds": seconds, "error": self._row((rank,), False).text}
+        value = self._value(rank)
+        if getattr(value, "shape", None) == () and hasattr(value, "item"):
+            value = value.item()
+        if not isinstance(value, bool | int | float | complex | str | None):
+            value = self._row((rank,), False).text
+        return {"value": value, "seconds": seconds, "error": None}
+
+    def rows(self) -> list[Row]:
+        """The lowest rank first: a row for all ranks that came to the same, or after `table` a row a rank."""
+        groups: dict[Shown, list[int]] = {}
+        for rank in self.ranks:
+            groups.setdefault(self._shown(rank), []).append(rank)
+        most = max(groups.values(), key=len)
+        has_majority = 2 * len(most) > len(self.ranks)
+        rows = [self._row(tuple(ranks), has_majority and ranks is not most) for ranks in groups.values()]
+        if self._is_folded:
+            return rows
+        odd = {rank for row in rows if row.is_odd for rank in row.ranks}
+        return [self._row((rank,), rank in odd) for rank in self.ranks]
+
+    def text(self) -> str:
+        """The rows as plain text, bounded in length."""
+        return table_text(self.rows())
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(self.text())
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        bundle = {"text/plain": self.text()}
+        return bundle if self._render_html is None else bundle | {"text/html": self._render_html(self)}
+
+    def _of(self, ranks: Sequence[int]) -> Self:
+        result = type(self)(
+            self.axes, ranks, self._outcomes, self._seconds, self._lost, self._decode, self._render_html
+        )
+        result._decoded, result._unpickled, result._keys = self._decoded, self._unpickled, self._keys
+        return result
+
+    def _point(self, rank: int) -> Point:
+        return Point(rank, self._extent)
+
+    def _known(self, rank: int) -> int:
+        if rank not in self.ranks:
+            raise IndexError(f"rank {rank} is not in this result: it is of ranks {ranks_text(self.ranks)}")
+        return rank
+
+    def _places(self, axis: str, pick: Pick) -> Sequence[int]:
+        sizes = {"rank": prod(self.axes.values()), **self.axes}
+        if axis not in sizes:
+            raise KeyError(f"no axis {axis!r}: there are {', '.join(self.axes)} (and rank)")
+        places = range(sizes[axis])
+        if isinstance(pick, slice):
+            return places[pick]
+        try:
+            return [places[i] for i in (pick if isinstance(pick, Sequence) else [index(pick)])]
+        except IndexError:
+            size = sizes[axis]
+            raise IndexError(
+                f"{axis}={pick} is out of range: {axis} has size {size} (0..{size - 1})"
+            ) from None
+
+    def _outcome(self, rank: int) -> Outcome | None:
+        data = self._outcomes.get(rank)
+        return self._decoded_once(data) if data is not None else None
+
+    def _decoded_once(self, data: bytes) -> Outcome:
+        if data not in self._decoded:
+            self._decoded[data] = _outcome_of(data)
+        return self._decoded[data]
+
+    def _shown(self, rank: int) -> Shown:
+        data = self._outcomes.get(rank)
+        if data is None:
+            return ("lost", self._lost_text(rank))
+        if data not in self._keys:
+            self._keys[data] = _shown_of(self._decoded_once(data))
+        return self._keys[data]
+
+    def _failure(self, rank: int) -> Failure | None:
+        outcome = self._outcome(rank)
+        return outcome.failure if outcome is not None else None
+
+    def _lost_text(self, rank: int) -> str:
+        return self._lost.get(rank, "did not answer")
+
+    def _value(self, rank: int) -> Any:
+        outcome = self._outcome(rank)
+        if outcome is None or outcome.failure is not None:
+            raise self._error(rank)
+        value = outcome.value
+        if value is None:
+            return None
+        if value.pickled is None:
+            reason = value.stayed or "it was not sent"
+            facts = (value.shape, value.dtype, value.device, value.nbytes)
+            return StayedValue(rank, value.type_name, value.text, *facts, reason)
+        if value.pickled not in self._unpickled:
+            self._unpickled[value.pickled] = self._decode(value.pickled)
+        return self._unpickled[value.pickled]
+
+    def _error(self, rank: int) -> BaseException:
+        where = f"rank {rank} ({coords_text([self._point(rank)], self.axes)})"
+        failure = self._failure(rank)
+        if failure is None:
+            return SupervisionError(f"{where}: {self._lost_text(rank)}")
+        message = f"{where}: {failure.type_name}: {failure.message}"
+        return actor_error(message, self._original(failure), failure.traceback)
+
+    def _original(self, failure: Failure) -> BaseException | None:
+        if failure.pickled is None:
+            return None
+        try:
+            original = self._decode(failure.pickled)
+        except Exception:  # noqa: BLE001 - only the rank may know the class; its name is told all the same
+            return None
+        return original if isinstance(original, BaseException) else None
+
+    def _row(self, ranks: tuple[int, ...], is_odd: bool) -> Row:
+        outcome = self._outcome(ranks[0])
+        times = [self._seconds[rank] for rank in ranks if rank in self._seconds]
+        return Row(
+            ranks=ranks,
+            coords=coords_text([self._point(rank) for rank in ranks], self.axes),
+            value=outcome.value if outcome is not None else None,
+            failure=outcome.failure if outcome is not None else None,
+            lost=self._lost_text(ranks[0]) if outcome is None else None,
+            seconds=(min(times), max(times)) if times else None,
+            is_odd=is_odd,
+            note=self._note(ranks, outcome),
+        )
+
+    def _note(self, ranks: Sequence[int], outcome: Outcome | None) -> str:
+        value = outcome.value if outcome is not None else None
+        if value is None or (value.dtype is None and value.type_name != "float"):
+            return ""  # the bytes of other objects may differ for reasons that are nobody's concern
+        return "differ in what is not shown" if len({self._outcomes[rank] for rank in ranks}) > 1 else ""
+
+
+def _shown_of(outcome: Outcome) -> Shown:
+    """What a table shows of an outcome: ranks for which it is equal are one row."""
+    failure, value = outcome.failure, outcome.value
+    if failure is not None:
+        return ("failed", failure.type_name, failure.message)
+    if value is None:
+        return ("done",)
+    facts = (value.type_name, value.text, value.shape, value.dtype, value.device, value.stayed)
+    return ("value", *facts, *sorted(value.mime.items()))
+
+
+def _stacked(values: Sequence[Any]) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(values[0], torch.Tensor):
+        return torch.stack([value.cpu() for value in values])
+    import numpy
+
+    return numpy.stack([numpy.asarray(value) for value in values])
+
+
+def _shapes_text(shapes: Mapping[int, tuple[int, ...]]) -> str:
+    ranks_of: dict[tuple[int, ...], list[int]] = {}
+    for rank, shape in shapes.items():
+        ranks_of.setdefault(shape, []).append(rank)
+    return "; ".join(f"{list(shape)} on rank {ranks_text(ranks)}" for shape, ranks in ranks_of.items())

@@ -1,0 +1,129 @@
+"""A cell on its way: sent to ranks, watched while they work, folded into one result when they are done."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+from ..runtime.future import Future, Promise
+from ..runtime.ranks.failure import RemoteFailure, rebuild
+from ..runtime.roster import Roster
+from ..runtime.wire import codec
+from ..runtime.wire.lane import Frames
+from ..runtime.wire.messages import Answer, Note, Reply
+from ..runtime.wire.tape import Event, Text
+from .outcome import Display
+from .sequence import Sequence
+
+Said = tuple[int, Text | Display]
+"""A rank, and what it printed or showed."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What has come back from the ranks of a run so far."""
+
+    outcomes: dict[int, bytes] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    failed: list[int] = field(default_factory=list)
+    """Ranks whose cell raised, in the order in which they told."""
+
+
+class Run:
+    """One run of a cell on some ranks: the caller of the endpoint and the audience of what the ranks print.
+
+    The loop's thread hands things in; whoever shows the run takes them out with `take`, also after its end, for what
+    comes late.
+    """
+
+    def __init__(self, roster: Roster, ranks: Seq[int], cell: int, name: str) -> None:
+        self.roster = roster
+        self.ranks = tuple(ranks)
+        self.cell = cell
+        self.name = name
+        self.call = 0
+        self.started = time.monotonic()
+        self.progress = Progress()
+        self.news = threading.Event()
+        """Set when there is something to take, a failure to react to, or nothing more to wait for."""
+        self.on_late: Callable[[], object] | None = None
+        """Called, on the thread that runs the loop, when a rank says something after whoever took the rest has left."""
+        self._promise: Promise[Run] = Promise(roster.reactor)
+        self._said: deque[Said] = deque()
+        self._sequences = {rank: Sequence() for rank in self.ranks}
+        self._owing = set(self.ranks)
+
+    @property
+    def finished(self) -> Future[Run]:
+        """Done when every rank has answered or died."""
+        return self._promise.future
+
+    @property
+    def owing(self) -> list[int]:
+        """The ranks that have not answered yet."""
+        return sorted(self._owing)
+
+    def take(self) -> list[Said]:
+        """What the ranks have said since the last time, each rank in its own order."""
+        self.news.clear()
+        said: list[Said] = []
+        while self._said:
+            said.append(self._said.popleft())
+        return said
+
+    def abandon(self) -> None:
+        """Wait no longer for the ranks that have not answered."""
+        for rank in self.owing:
+            self.progress.lost[rank] = f"{self.roster.name_of(rank)} did not react and is still busy"
+        self._owing.clear()
+        self._promise.resolve(self)
+
+    # From here on: the thread that runs the loop.
+
+    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
+        assert isinstance(reply, Reply)
+        answer = codec.decode(frames[0], frames[1:])
+        if isinstance(answer, RemoteFailure):
+            # The kernel actor itself failed: no outcome of the cell, but a reason why there is none.
+            self.progress.lost[rank] = str(rebuild(answer, self.roster.name_of(rank)))
+        else:
+            is_ok, outcome = answer
+            self.progress.outcomes[rank] = outcome
+            self.progress.seconds[rank] = reply.seconds
+            if not is_ok:
+                self.progress.failed.append(rank)
+                self.news.set()
+        self._settle(rank)
+
+    def on_lost(self, rank: int, why: str) -> None:
+        if rank not in self.progress.lost:
+            self.progress.lost[rank] = why
+            self._say(rank, self._sequences[rank].rest())
+        self.news.set()
+        self._settle(rank)
+
+    def on_note(self, rank: int, note: Note, frames: Frames) -> None:
+        assert note.topic == "display", note.topic
+        display = codec.decode(frames[0], frames[1:])
+        self._say(rank, self._sequences[rank].on_display(display))
+
+    def on_output(self, rank: int, event: Event) -> None:
+        self._say(rank, self._sequences[rank].on_event(event))
+
+    def _say(self, rank: int, items: list[Text | Display]) -> None:
+        if items:
+            self._said.extend((rank, item) for item in items)
+            self.news.set()
+            if self.on_late is not None:
+                self.on_late()
+
+    def _settle(self, rank: int) -> None:
+        self._owing.discard(rank)
+        if not self._owing:
+            self._promise.resolve(self)
+            self.news.set()

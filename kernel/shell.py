@@ -1,0 +1,218 @@
+"""The IPython shell in which cells run on a rank: no history, no sockets, no terminal."""
+
+# IPython types its own code in part only; this is the one file that touches it.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import ast
+import atexit
+import os
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, cast
+
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
+from traitlets import Type
+from traitlets.config import Config
+
+from .source import name_of
+
+Publish = Callable[[Mapping[str, object], Mapping[str, object], str | None, bool], None]
+"""Called with a mime bundle, its metadata, its display id, and whether it replaces what has that id."""
+
+
+class _Publisher(DisplayPublisher):
+    """What `display()` and figures call."""
+
+    shell: QuietShell
+
+    def publish(
+        self,
+        data: dict[str, object],
+        metadata: dict[str, object] | None = None,
+        source: object = None,
+        *,
+        transient: dict[str, str] | None = None,
+        update: bool = False,
+        **_: object,
+    ) -> None:
+        self.shell.publish(data, metadata or {}, (transient or {}).get("display_id"), update)
+
+    def clear_output(self, wait: bool = False) -> None:
+        self.shell.clear(wait)
+
+
+class _Hook(DisplayHook):
+    """What `sys.displayhook` is on a rank, for code that user code compiles by itself. Keeps only `_`."""
+
+    shell: Any  # a trait of IPython's, which is a QuietShell here
+
+    def __call__(self, result: object = None) -> None:
+        if result is None:
+            return
+        self.shell.user_ns["_"] = result
+        self.shell.show(result)
+
+
+class QuietShell(InteractiveShell):
+    """An `InteractiveShell` that starts over in a new namespace when told; others run its cells.
+
+    Give it `publish` and `clear` before its first use. `run_cell` still works, for the magics that call it.
+    """
+
+    displayhook_class = Type(_Hook)
+    display_pub_class = Type(_Publisher)
+
+    publish: Publish
+    clear: Callable[[bool], None]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(config=_config(), user_module=ModuleType("__main__"), **kwargs)
+        atexit.unregister(
+            self.atexit_operations
+        )  # nothing to save; it would clear names that threads still use
+        cast("Any", self.compile).format_code_name = _label
+        self.set_hook("show_in_pager", _print_page)
+        self._transformers = self._count_transformers()
+        # IPython's other call for completions is "provisional" and wants `catch_warnings` around it: those
+        # filters are the process's, and a cell may run on another thread meanwhile.
+        warnings.filterwarnings(
+            "ignore", category=PendingDeprecationWarning, module=r"IPython\.core\.completer"
+        )
+
+    def init_virtualenv(self) -> None:
+        """Whoever started this process has chosen its Python and its path."""
+
+    def init_sys_modules(self) -> None:
+        """`__main__` is registered by `live_in`."""
+
+    def live_in(self, module: ModuleType, names: Mapping[str, object], *, as_main: bool) -> None:
+        """Start over in an empty module that holds `names` and IPython's own."""
+        if as_main:
+            sys.modules["__main__"] = module
+        self.user_module, self.user_ns = self.prepare_user_module(module)
+        self.ns_table.update(user_global=module.__dict__, user_local=self.user_ns)
+        self.Completer.namespace = self.Completer.global_namespace = self.user_ns
+        self.user_ns_hidden.clear()
+        self.init_user_ns()
+        for listing in ("In", "Out", "_ih"):
+            del self.user_ns[listing]  # always empty here: nothing is kept of what ran before
+        self.user_ns.update(names)
+        self.user_ns_hidden.update(names)
+
+    @property
+    def has_default_syntax(self) -> bool:
+        return self._transformers == self._count_transformers()
+
+    @property
+    def future_flags(self) -> int:
+        return self._future_flags
+
+    @future_flags.setter
+    def future_flags(self, flags: int) -> None:
+        self._future_flags = flags
+        self.compile.flags |= flags  # magics such as %timeit compile with these
+
+    _future_flags = 0
+
+    def translated(self, source: str) -> str:
+        return str(self.transform_cell(source))
+
+    def rewritten(self, tree: ast.Module) -> ast.Module:
+        return cast("ast.Module", self.transform_ast(tree)) if self.ast_transformers else tree
+
+    def _count_transformers(self) -> tuple[int, ...]:
+        given = self.input_transformer_manager
+        kinds = (given.cleanup_transforms, given.line_transforms, given.token_transformers)
+        return (*map(len, kinds), len(self.input_transformers_post))
+
+    def before_cell(self, source: str) -> ExecutionResult:
+        """Tell the extensions (autoreload) that a cell starts; give what this returns to `after_cell`."""
+        result = ExecutionResult(
+            ExecutionInfo(source, False, False, True, None, None, transformed_cell=source)
+        )
+        self.events.trigger("pre_execute")
+        self.events.trigger("pre_run_cell", result.info)
+        return result
+
+    def after_cell(self, result: ExecutionResult) -> None:
+        """Tell the extensions, and matplotlib, which shows the open figures, that a cell has ended."""
+        self.events.trigger("post_execute")
+        self.events.trigger("post_run_cell", result)
+
+    def show(self, *values: object, display_id: str | None = None, update: bool = False) -> None:
+        """`display` of this shell; the one in `IPython.display` speaks to the shell of the process."""
+        for value in values:
+            bundle, metadata = cast("Any", self.display_formatter).format(value)
+            if bundle:
+                self.publish(bundle, metadata, display_id, update)
+
+    def system(self, cmd: str) -> None:
+        """`!cmd`: a child that writes to our own file descriptors, after what was printed before it."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        command = str(self.var_expand(cmd, depth=1))
+        code = subprocess.call(command, shell=True, executable=os.environ.get("SHELL"))
+        self.user_ns["_exit_code"] = code
+        if self.system_raise_on_error and code:
+            raise subprocess.CalledProcessError(code, cmd)
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """`%matplotlib inline` asks for no window; a rank has none to give."""
+        if gui:
+            raise UsageError(f"a rank has no screen for {gui!r}: use `%matplotlib inline`")
+
+    def ask_exit(self) -> None:
+        """`exit` and `quit` in a cell."""
+        raise SystemExit
+
+    def printed_error(self, error: BaseException) -> list[str]:
+        """Its traceback in IPython's style, in parts to be joined; whole, as it hangs on the error.
+
+        Raises what a user's `repr` or `_render_traceback_` raises.
+        """
+        kind, tb = type(error), error.__traceback__
+        try:
+            if isinstance(error, UsageError):
+                return [f"UsageError: {error}"]
+            if isinstance(error, SyntaxError):
+                return self.SyntaxTB.structured_traceback(kind, error, cast("Any", traceback.extract_tb(tb)))
+            if hasattr(error, "_render_traceback_"):
+                return list(cast("Any", error)._render_traceback_())
+            return self.InteractiveTB.structured_traceback(kind, error, tb, tb_offset=0)
+        finally:
+            # The formatters keep the traceback, and with its frames all the cell's tensors.
+            for formatter in cast("list[Any]", [self.InteractiveTB, self.SyntaxTB]):
+                formatter.tb = formatter.etype = formatter.evalue = None
+
+
+def _config() -> Config:
+    return Config(
+        {
+            "HistoryManager": {"enabled": False},
+            "InteractiveShell": {"cache_size": 0, "autocall": 0},
+            "IPCompleter": {"use_jedi": False, "evaluation": "limited"},
+        }
+    )
+
+
+def _label(file: str) -> tuple[str, str] | None:
+    """What IPython's tracebacks call a cell: "Cell 5, line 3"."""
+    name = name_of(file)
+    if name is None:
+        return None
+    word, _, rest = name.partition(" ")
+    return (word.capitalize(), rest) if rest else ("Cell", name)
+
+
+def _print_page(shell: QuietShell, data: str | dict[str, str], start: int = 0, screen_lines: int = 0) -> None:
+    """`name?`: a rank has no pager, so the page is printed."""
+    print(data.get("text/plain", "") if isinstance(data, dict) else data)

@@ -1,0 +1,88 @@
+"""How large a value is, before anything of it is copied or pickled."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, cast
+
+_REFERENCE = 2
+"""Bytes that a pickle needs at the least for one more item, be it a small number or one that it holds already."""
+
+_BY_NAME = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
+"""What holds much that a pickle does not: a class or function is a name, or a little code."""
+
+
+def pickles_to_at_least(value: object, enough: int) -> int:
+    """Bytes that a pickle of `value` certainly needs; the count stops once it is over `enough`.
+
+    Sees tensors, arrays and text in containers and in the attributes of objects (a model, an optimizer), runs
+    no code of theirs, and takes time for `enough` bytes only, however large the value is.
+
+    >>> pickles_to_at_least([b"abc", {"k": b"de"}], 100)
+    16
+    >>> pickles_to_at_least([0] * 1_000_000, 100) > 100
+    True
+    """
+    total, seen, left = 0, set[int](), [value]
+    while left and total <= enough:
+        item = left.pop()
+        total += _REFERENCE
+        data = bytes_of_data(item)
+        if data is None and not isinstance(item, int | float) and id(item) not in seen:
+            seen.add(id(item))
+            inside = _inside(item)
+            total += len(inside) if len(inside) > enough else 0  # do not even list them
+            left.extend(inside if total <= enough else ())
+        elif data is not None and id(item) not in seen:
+            seen.add(id(item))
+            total += data
+    return total
+
+
+def bytes_of_data(value: object) -> int | None:
+    """The size of a text's, array's or dense tensor's data; None for anything else.
+
+    >>> bytes_of_data("abc"), bytes_of_data([1])
+    (3, None)
+    """
+    if isinstance(value, str | bytes | bytearray):
+        return len(value)
+    if is_tensor(value):
+        tensor = cast("Any", value)
+        return int(tensor.nbytes) if tensor.layout is sys.modules["torch"].strided else None
+    if is_array(value):
+        return int(cast("Any", value).nbytes)
+    return None
+
+
+def is_tensor(value: object) -> bool:
+    """Is it a `torch.Tensor`? torch is never imported to find out: without it there are none."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_array(value: object) -> bool:
+    """Is it a `numpy.ndarray`? numpy is never imported to find out."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _inside(value: Any) -> list[object]:
+    """What a container or an object holds, one step deep."""
+    if isinstance(value, _BY_NAME) or is_tensor(value):
+        return []
+    held: Iterable[object] = ()
+    if isinstance(value, dict):
+        held = [*dict.keys(value), *dict.values(value)]
+    elif isinstance(value, list | tuple | set | frozenset):
+        held = list(value)
+    return [*held, *_attributes(value).values()]
+
+
+def _attributes(value: object) -> dict[str, object]:
+    try:
+        return cast("dict[str, object]", object.__getattribute__(value, "__dict__"))
+    except AttributeError:  # it has slots, or is written in C
+        return {}

@@ -1,0 +1,144 @@
+"""A cell's text made ready to run: IPython's syntax translated, compiled, its lines kept for tracebacks."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import inspect
+import linecache
+import re
+from dataclasses import dataclass
+from types import CodeType
+from typing import Protocol
+
+_FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
+"""The bit flags of all `from __future__` imports."""
+
+_CELL_FILE = re.compile(r"<(.*), run \d+>")
+
+
+class Syntax(Protocol):
+    """The part of a shell that knows how its cells are written."""
+
+    @property
+    def has_default_syntax(self) -> bool:
+        """Has no cell or extension added a transformer of source text?"""
+        ...
+
+    @property
+    def future_flags(self) -> int:
+        """Compiler flags of the `from __future__` imports of earlier cells."""
+        ...
+
+    @future_flags.setter
+    def future_flags(self, flags: int) -> None: ...
+
+    def translated(self, source: str) -> str:
+        """Python for a cell with `!cmd`, `%magic`, `name?`."""
+        ...
+
+    def rewritten(self, tree: ast.Module) -> ast.Module:
+        """The tree after the transformers of syntax trees that extensions have added."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled cell: first `body`, then `last`, whose value is the cell's."""
+
+    body: CodeType | None
+    last: CodeType | None
+
+    @property
+    def is_async(self) -> bool:
+        return is_async(self.body) or is_async(self.last)
+
+
+def is_async(code: CodeType | None) -> bool:
+    """Does evaluating `code` give a coroutine: has it a top-level `await`?"""
+    return code is not None and bool(code.co_flags & inspect.CO_COROUTINE)
+
+
+def file_of(name: str, run: int) -> str:
+    """The file name of one run of a cell: unique, so that a function of an older run shows its own lines.
+
+    >>> file_of("cell 5", 12)
+    '<cell 5, run 12>'
+    """
+    return f"<{name}, run {run}>"
+
+
+def name_of(file: str) -> str | None:
+    """The cell's name for the reader, of a file name that `file_of` made; None of any other.
+
+    >>> name_of("<cell 5, run 12>"), name_of("train.py")
+    ('cell 5', None)
+    """
+    match = _CELL_FILE.fullmatch(file)
+    return match[1] if match else None
+
+
+def program_of(source: str, file: str, first_line: int, syntax: Syntax) -> Program:
+    """Compile a cell whose first line is line `first_line` of what the user sees.
+
+    Raises `SyntaxError`, and what the user's own transformers raise.
+    """
+    remember(source, file, first_line)
+    tree, text = _parsed(source, file, first_line, syntax)
+    body, last = _split(syntax.rewritten(tree).body, text)
+    flags = syntax.future_flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    first = compile(ast.Module(body, []), file, "exec", flags, dont_inherit=True) if body else None
+    if first is not None:
+        syntax.future_flags |= first.co_flags & _FUTURES
+        flags |= syntax.future_flags
+    return Program(first, compile(last, file, "eval", flags, dont_inherit=True) if last else None)
+
+
+def remember(source: str, file: str, first_line: int) -> None:
+    """Let tracebacks, `inspect.getsource` and the debugger find the lines as the user wrote them."""
+    lines = ["\n"] * (first_line - 1) + [line + "\n" for line in source.splitlines()]
+    linecache.cache[file] = (len(source), None, lines, file)  # no mtime: `checkcache` then keeps it
+
+
+def _parsed(source: str, file: str, first_line: int, syntax: Syntax) -> tuple[ast.Module, str]:
+    """The syntax tree, and the text it came from.
+
+    Plain Python skips IPython's transformers: they cost more than all the rest of a small cell.
+    """
+    above = "\n" * (first_line - 1)
+    flags = syntax.future_flags | ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    if syntax.has_default_syntax:
+        try:
+            tree = compile(above + source, file, "exec", flags, dont_inherit=True)
+        except (SyntaxError, ValueError):
+            pass  # not plain Python: what is wrong with it, if anything, is told below
+        else:
+            if not _is_one_word(tree):
+                return tree, above + source
+    text = above + syntax.translated(source)
+    return compile(text, file, "exec", flags, dont_inherit=True), text
+
+
+def _is_one_word(tree: ast.Module) -> bool:
+    """`pwd`, `exit`, `ls -l`: valid Python, but with another meaning in a cell that has nothing else."""
+    if len(tree.body) != 1 or not isinstance(tree.body[0], ast.Expr):
+        return False
+    value = tree.body[0].value
+    while isinstance(value, ast.BinOp | ast.UnaryOp):
+        value = value.left if isinstance(value, ast.BinOp) else value.operand
+    return isinstance(value, ast.Name)
+
+
+def _split(body: list[ast.stmt], text: str) -> tuple[list[ast.stmt], ast.Expression | None]:
+    """The statements to run, and the expression whose value the cell has; a `;` behind it silences it."""
+    if not body or not isinstance(end := body[-1], ast.Expr) or _is_silenced(text, end):
+        return body, None
+    return body[:-1], ast.Expression(end.value)
+
+
+def _is_silenced(text: str, end: ast.Expr) -> bool:
+    if ";" not in text or end.end_lineno is None or end.end_col_offset is None:
+        return False
+    last, *below = text.splitlines(keepends=True)[end.end_lineno - 1 :]
+    rest = last.encode()[end.end_col_offset :].decode() + "".join(below)  # the parser counts in UTF-8
+    return rest.lstrip(" \t\\\r\n").startswith(";")

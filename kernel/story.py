@@ -1,0 +1,277 @@
+"""The story of an error: who failed and where in the user's own lines, what others did, what to type next.
+
+`tell` makes a `Story` of plain facts; `Story.text` is what a terminal shows, `widgets.story` draws the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from .fold import coords_text, ranks_text
+from .outcome import Failure, Frame
+
+_MAX_CHAPTERS = 5
+_MAX_MESSAGES = 3
+_MAX_FATES = 6
+_MAX_FRAMES = 6
+_MAX_MESSAGE = 2_000
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_COLOURS: Final = {
+    "bad": "\x1b[1;31m",
+    "bold": "\x1b[1m",
+    "hot": "\x1b[31m",
+    "wait": "\x1b[33m",
+    "dim": "\x1b[2m",
+}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Ranks that failed at the same place with the same type of error."""
+
+    where: str
+    """Their coordinates, shortened where there are many."""
+    num_ranks: int
+    type_name: str
+    messages: tuple[str, ...]
+    """The different messages, the first rank's first; not more than a few."""
+    num_messages: int
+    frames: tuple[Frame | int, ...]
+    """The user's frames from the outside in; a number stands for that many left out."""
+    library: Frame | None
+    """Where it was raised, if not in the user's own lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of ranks that did not raise: they died, or they waited for those that failed."""
+
+    where: str
+    num_ranks: int
+    text: str
+    is_lost: bool
+    last_lines: tuple[str, ...] = ()
+    """The end of the stderr of ranks that died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Something to type next, and what for."""
+
+    purpose: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A failed cell, told once for all its ranks."""
+
+    headline: str
+    """`1 of 4 ranks failed`"""
+    summary: str
+    """The headline and who: one line, what `str(MeshError)` says."""
+    chapters: tuple[Chapter, ...]
+    fates: tuple[Fate, ...]
+    hints: tuple[Hint, ...]
+    num_more: int = 0
+    """How many chapters and fates were left out."""
+
+    def text(self, ansi: bool = False) -> str:
+        """The story as plain text, with `ansi` in colour."""
+        return "\n".join(_Painter(ansi).lines(self))
+
+
+def tell(
+    axes: Mapping[str, int],
+    ranks: Sequence[int],
+    failures: Mapping[int, Failure],
+    lost: Mapping[int, str] | None = None,
+    waiting: Mapping[int, str] | None = None,
+    last_lines: Mapping[int, Sequence[str]] | None = None,
+) -> Story:
+    """The story of a cell that ran on `ranks` of a mesh with these axes.
+
+    `failures` raised, `lost` are gone (with why, and in `last_lines` the end of their stderr), `waiting` did
+    something worth telling (waited for the failed ones). At least one failed or is lost.
+
+    Example:
+        >>> frame = Frame("cell 5", 1, "<module>", "check(l)", True)
+        >>> story = tell({"tp": 4}, range(4), {3: Failure("ValueError", "loss is nan", (frame,), "")})
+        >>> print(story.text())
+        ✗ 1 of 4 ranks failed
+        tp=3  ValueError: loss is nan
+             cell 5, line 1
+           → 1  check(l)
+        look inside: %mesh debug tp=3 --pm   run again on it alone: %%on_mesh @failed
+    """
+    lost = lost or {}
+    assert failures or lost
+    where = _Where(axes)
+    chapters = _chapters(where, failures)
+    fates = _fates(where, lost, True, last_lines or {}) + _fates(where, waiting or {}, False, {})
+    shown_fates = fates[:_MAX_FATES]
+    headline = _headline(len(failures), len(lost), len(ranks))
+    return Story(
+        headline=headline,
+        summary=f"{headline} ({where.text([*failures, *lost])})",
+        chapters=tuple(chapters[:_MAX_CHAPTERS]),
+        fates=tuple(shown_fates),
+        hints=tuple(_hints(where, sorted(failures), sorted(lost))),
+        num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
+    )
+
+
+def place_text(frame: Frame) -> str:
+    """Where a frame is: `cell 2, line 9, in check`."""
+    file = frame.file if len(frame.file) <= 48 else "…/" + "/".join(frame.file.split("/")[-2:])
+    inside = "" if frame.name in ("<module>", "") else f", in {frame.name}"
+    return f"{file}, line {frame.line}{inside}"
+
+
+def without_escapes(text: str) -> str:
+    """Text without terminal colours and the like.
+
+    Example:
+        >>> without_escapes("\\x1b[31mred\\x1b[0m")
+        'red'
+    """
+    return _ESCAPES.sub("", text)
+
+
+class _Where:
+    """Names ranks of a mesh by their coordinates."""
+
+    def __init__(self, axes: Mapping[str, int]) -> None:
+        self._axes = axes
+
+    def text(self, ranks: Sequence[int]) -> str:
+        return coords_text([self._point(rank) for rank in sorted(ranks)], self._axes)
+
+    def _point(self, rank: int) -> dict[str, int]:
+        places: dict[str, int] = {}
+        for axis, size in reversed(list(self._axes.items())):
+            rank, places[axis] = divmod(rank, size)
+        return places
+
+
+def _headline(num_failed: int, num_lost: int, num_ranks: int) -> str:
+    of = f" of {num_ranks} rank{'s' * (num_ranks != 1)}"
+    parts = [f"{num_failed}{of} failed"] if num_failed else []
+    if num_lost:
+        parts.append(f"{num_lost}{'' if parts else of} lost")
+    return ", ".join(parts)
+
+
+def _chapters(where: _Where, failures: Mapping[int, Failure]) -> list[Chapter]:
+    """Failures told together: the same type at the same place of the user's lines."""
+    keys = {rank: (f.type_name, tuple(x for x in f.frames if x.is_user)) for rank, f in failures.items()}
+    return [_chapter(where, ranks, failures) for _, ranks in _grouped(keys)]
+
+
+def _chapter(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure]) -> Chapter:
+    first = failures[ranks[0]]
+    messages = list(dict.fromkeys(without_escapes(failures[rank].message.strip()) for rank in ranks))
+    users = [frame for frame in first.frames if frame.is_user]
+    last = first.frames[-1] if first.frames else None
+    return Chapter(
+        where=where.text(ranks),
+        num_ranks=len(ranks),
+        type_name=first.type_name,
+        messages=tuple(message[:_MAX_MESSAGE] for message in messages[:_MAX_MESSAGES]),
+        num_messages=len(messages),
+        frames=_shortened(users),
+        library=None if last is None or last.is_user else last,
+    )
+
+
+def _shortened(frames: Sequence[Frame]) -> tuple[Frame | int, ...]:
+    if len(frames) <= _MAX_FRAMES:
+        return tuple(frames)
+    half = _MAX_FRAMES // 2
+    return (*frames[:half], len(frames) - 2 * half, *frames[-half:])
+
+
+def _fates(
+    where: _Where, texts: Mapping[int, str], is_lost: bool, last_lines: Mapping[int, Sequence[str]]
+) -> list[Fate]:
+    keys = {rank: (text, tuple(last_lines.get(rank, ()))) for rank, text in texts.items()}
+    return [
+        Fate(where.text(ranks), len(ranks), text, is_lost, tuple(map(without_escapes, lines)))
+        for (text, lines), ranks in _grouped(keys)
+    ]
+
+
+def _grouped(keys: Mapping[int, T]) -> list[tuple[T, list[int]]]:
+    groups: dict[T, list[int]] = {}
+    for rank in sorted(keys):
+        groups.setdefault(keys[rank], []).append(rank)
+    return list(groups.items())
+
+
+def _hints(where: _Where, failed: Sequence[int], lost: Sequence[int]) -> list[Hint]:
+    hints: list[Hint] = []
+    if failed:
+        alone = "run again on it alone" if len(failed) == 1 else "run again on them alone"
+        hints = [
+            Hint("look inside", f"%mesh debug {where.text(failed[:1])} --pm"),
+            Hint(alone, "%%on_mesh @failed"),
+        ]
+    if lost:
+        logs = Hint("all it said", f"%mesh logs rank={ranks_text(lost[:1])}")
+        hints += [Hint("bring back", "%mesh restart @dead"), *([] if failed else [logs])]
+    return hints
+
+
+class _Painter:
+    """Turns a story into lines, in colour or not: every mark is there without colour too."""
+
+    def __init__(self, ansi: bool) -> None:
+        self._ansi = ansi
+
+    def lines(self, story: Story) -> list[str]:
+        lines = [self._in("bad", f"✗ {story.headline}")]
+        for chapter in story.chapters:
+            lines += self._chapter(chapter)
+        for fate in story.fates:
+            lines += self._fate(fate)
+        if story.num_more:
+            lines.append(self._in("dim", f"… and {story.num_more:,} more of the kind"))
+        hints = [f"{hint.purpose}: {self._in('bold', hint.command)}" for hint in story.hints]
+        return [*lines, "   ".join(hints)]
+
+    def _chapter(self, chapter: Chapter) -> list[str]:
+        first, *others = chapter.messages
+        title = f"{chapter.type_name}: {first}".removesuffix(": ")
+        lines = [f"{self._in('bold', chapter.where)}{times(chapter.num_ranks)}  {title}"]
+        lines += [f"  also: {message}" for message in others]
+        if hidden := chapter.num_messages - len(chapter.messages):
+            lines.append(self._in("dim", f"  and {hidden:,} other messages"))
+        for frame in chapter.frames:
+            lines += self._frame(frame)
+        if chapter.library is not None:
+            lines.append(self._in("dim", f"     raised in {place_text(chapter.library)}"))
+        return lines
+
+    def _frame(self, frame: Frame | int) -> list[str]:
+        if isinstance(frame, int):
+            return [self._in("dim", f"     … {frame} more frames")]
+        arrow = self._in("hot", f"   → {frame.line}  {frame.source}".rstrip())
+        return [f"     {place_text(frame)}", arrow]
+
+    def _fate(self, fate: Fate) -> list[str]:
+        mark = self._in("bad", "✗") if fate.is_lost else self._in("wait", "◌")
+        line = f"{mark} {self._in('bold', fate.where)}{times(fate.num_ranks)}  {fate.text}"
+        return [line, *(self._in("dim", f"     {last}") for last in fate.last_lines)]
+
+    def _in(self, colour: str, text: str) -> str:
+        return f"{_COLOURS[colour]}{text}\x1b[0m" if self._ansi else text
+
+
+def times(num_ranks: int) -> str:
+    """` ×3` for three ranks, nothing for one."""
+    return f" ×{num_ranks:,}" if num_ranks > 1 else ""

@@ -1,0 +1,212 @@
+"""A cell's values, its last value, its magics and streams, and what it displays."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from meshbook.kernel.outcome import Outcome
+from meshbook.runtime.wire import codec
+
+if TYPE_CHECKING:
+    from tests.kernel.conftest import Notebook
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("1 + 1", "2"),
+        ("x = 20\nx + 1", "21"),
+        ("rank", "3"),
+        ("'a;b'", "'a;b'"),
+        ("'é'; 5", "5"),
+        ("get_ipython().user_ns['rank']", "3"),
+        ("a = !echo hi\na", "['hi']"),
+        ("%precision 2\n1/3", "0.33"),
+        ("import asyncio\nawait asyncio.sleep(0); 7", "7"),
+        ("import asyncio\nx = await asyncio.sleep(0, 8)\nx", "8"),
+        ("import asyncio\n[i async for i in (lambda: (asyncio.sleep(0) for i in []))()] if 0 else 9", "9"),
+        ("__name__", "'__main__'"),
+    ],
+)
+def test_a_cell_has_the_value_of_its_last_expression(notebook: Notebook, source: str, text: str) -> None:
+    assert notebook.value(source).text == text
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["", "   \n", "# only words", "x = 1", "x = 1;", "5;", "'é';  # quiet", "5  \\\n;", "None", "def f(): 1"],
+)
+def test_a_cell_has_no_value(notebook: Notebook, source: str) -> None:
+    assert notebook.run(source) == Outcome()
+
+
+def test_values_travel(notebook: Notebook) -> None:
+    pickled = notebook.value("[1, {'a': (2.5, 'é')}]").pickled
+    assert pickled is not None
+    assert codec.loads(pickled) == [1, {"a": (2.5, "é")}]
+
+
+def test_the_last_value_is_kept_under_one_name_and_no_older_one(notebook: Notebook) -> None:
+    notebook.run("class Thing: pass")
+    notebook.run("Thing()")
+    first = weakref.ref(notebook.shell.namespace["_"])
+    assert notebook.value("type(_).__name__").text == "'Thing'"
+    gc.collect()
+    assert first() is None
+    assert notebook.value("_").text == "'Thing'"
+
+
+def test_a_users_own_underscore_stays(notebook: Notebook) -> None:
+    notebook.run("_ = 'gettext'")
+    notebook.run("5")
+    assert notebook.value("_").text == "'gettext'"
+
+
+def test_a_quiet_cell_does_not_change_the_last_value(notebook: Notebook) -> None:
+    notebook.run("4")
+    notebook.run("5;")
+    assert notebook.value("_").text == "4"
+
+
+def test_future_imports_hold_for_later_cells(notebook: Notebook) -> None:
+    notebook.run("from __future__ import annotations")
+    assert notebook.value("def f(x: nowhere): pass\nf.__annotations__").text == "{'x': 'nowhere'}"
+
+
+def test_a_transformer_of_a_user_is_called_for_plain_python_too(notebook: Notebook) -> None:
+    notebook.run(
+        "get_ipython().input_transformers_post.append(lambda ls: [l.replace('two', '2') for l in ls])"
+    )
+    assert notebook.value("two + two").text == "4"
+
+
+def test_a_transformer_of_syntax_trees_is_called(notebook: Notebook) -> None:
+    notebook.run(
+        "import ast\n"
+        "class Twice(ast.NodeTransformer):\n"
+        "    def visit_Constant(self, node): return ast.Constant(node.value * 2)\n"
+        "get_ipython().ast_transformers.append(Twice());"
+    )
+    assert notebook.value("4").text == "8"
+
+
+def test_extensions_hear_of_cells_also_of_failing_ones(notebook: Notebook) -> None:
+    notebook.run(
+        "heard = []\n"
+        "events = get_ipython().events\n"
+        "events.register('pre_run_cell', lambda info: heard.append(info.raw_cell))\n"
+        "events.register('post_execute', lambda: heard.append('end'))"
+    )
+    notebook.run("1 / 0")
+    assert notebook.value("heard").text == "['end', '1 / 0', 'end', 'heard']"
+
+
+def test_an_automagic_word_is_a_magic_and_a_variable_is_a_variable(notebook: Notebook) -> None:
+    assert notebook.value("pwd").text == repr(os.getcwd())
+    assert notebook.value("pwd = 3\npwd").text == "3"
+    assert notebook.value("pwd").text == "3"
+
+
+def test_output_of_magics_is_printed(notebook: Notebook, capsys: pytest.CaptureFixture[str]) -> None:
+    notebook.run("%timeit -n1 -r1 pass")
+    notebook.run("%%timeit -n1 -r1\npass")
+    assert capsys.readouterr().out.count("1 run, 1 loop each") == 2
+    assert notebook.value("%%time\n6 * 7").text == "42"
+    assert "Wall time" in capsys.readouterr().out
+
+
+def test_commands_write_to_the_file_descriptors(
+    notebook: Notebook, capfd: pytest.CaptureFixture[str]
+) -> None:
+    notebook.run("word = 'hi'\nprint('first')\n!echo {word} $rank; echo bad >&2; exit 4\nprint(_exit_code)")
+    out, err = capfd.readouterr()
+    assert (out, err) == ("first\nhi 3\n4\n", "bad\n")
+
+
+def test_help_is_printed(notebook: Notebook, capsys: pytest.CaptureFixture[str]) -> None:
+    notebook.run("from meshbook.kernel.outcome import Outcome")
+    notebook.run("Outcome?")
+    assert "How a cell ended" in capsys.readouterr().out
+
+
+def test_a_replaced_stream_is_put_back(notebook: Notebook) -> None:
+    before = sys.stdout, sys.stderr
+    notebook.failure("import sys, io\nsys.stdout = sys.stderr = io.StringIO()\n1/0")
+    assert (sys.stdout, sys.stderr) == before
+
+
+def test_source_of_functions_is_found_and_of_an_older_run_too(notebook: Notebook) -> None:
+    notebook.run("def f():\n    return 'old'\n")
+    old = notebook.shell.namespace["f"]
+    notebook.run("def f():\n    return 'new'\n", first_line=4)
+    new = notebook.shell.namespace["f"]
+    assert inspect.getsource(old) == "def f():\n    return 'old'\n"
+    assert inspect.getsource(new) == "def f():\n    return 'new'\n"
+    assert new.__code__.co_firstlineno == 4
+
+
+def test_classes_of_cells_travel_by_value(notebook: Notebook) -> None:
+    notebook.run("class Point:\n    def __init__(self, x): self.x = x")
+    pickled = notebook.value("Point(4)").pickled
+    assert pickled is not None
+    assert codec.loads(pickled).x == 4
+
+
+def test_a_context_variable_of_an_awaited_cell_is_seen_by_its_last_expression(notebook: Notebook) -> None:
+    notebook.run("import asyncio, contextvars\nv = contextvars.ContextVar('v')")
+    assert notebook.value("v.set(5)\nawait asyncio.sleep(0)\nv.get()").text == "5"
+
+
+def test_a_task_of_one_cell_is_awaited_in_the_next(notebook: Notebook) -> None:
+    notebook.run("import asyncio\nasync def work(): return 'done'")
+    notebook.run("task = asyncio.ensure_future(work())\nawait asyncio.sleep(0)")
+    assert notebook.value("await task").text == "'done'"
+
+
+def test_asyncio_run_works_in_a_cell_without_await(notebook: Notebook) -> None:
+    assert notebook.value("import asyncio\nasync def f(): return 6\nasyncio.run(f())").text == "6"
+
+
+def test_displays_come_in_order_with_their_run(notebook: Notebook) -> None:
+    notebook.run("def show(x):\n    display(x)\n    display(x + 1)")
+    notebook.run("display(0)\nshow(1)\nget_ipython().display_pub.clear_output(wait=True)\ndisplay(9)")
+    assert [(d.run, d.number, d.mime.get("text/plain"), d.is_clear) for d in notebook.shown] == [
+        (2, 1, "0", False),
+        (2, 2, "1", False),
+        (2, 3, "2", False),
+        (2, 4, None, True),
+        (2, 5, "9", False),
+    ]
+    assert notebook.shown[3].metadata == {"wait": True}
+
+
+def test_shells_in_threads_do_not_mix(new_notebook: Callable[[], Notebook]) -> None:
+    notebooks = [new_notebook() for _ in range(2)]
+    barrier = threading.Barrier(2)
+    for number, notebook in enumerate(notebooks):
+        notebook.shell.namespace.update(number=number, barrier=barrier)
+    outcomes: dict[int, Outcome] = {}
+
+    def run(number: int) -> None:
+        notebooks[number].run("barrier.wait(5)\ndisplay(number)\nbarrier.wait(5)")
+        outcomes[number] = notebooks[number].run("import asyncio\nawait asyncio.sleep(0, number)")
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [d.mime["text/plain"] for notebook in notebooks for d in notebook.shown] == ["0", "1"]
+    assert [outcome.value.text if outcome.value else outcome for _, outcome in sorted(outcomes.items())] == [
+        "0",
+        "1",
+    ]

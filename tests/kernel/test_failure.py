@@ -1,0 +1,203 @@
+"""How a cell fails: frames of the user, text, and the exception itself where it can travel."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from meshbook.runtime.wire import codec
+
+if TYPE_CHECKING:
+    from tests.kernel.conftest import Notebook
+
+
+def test_frames_of_an_earlier_cells_function_are_the_users_with_their_sources(notebook: Notebook) -> None:
+    notebook.run("def f(a):\n    return 1 / a\n")
+    failure = notebook.failure("x = 1\nf(0)", first_line=2)
+    assert (failure.type_name, failure.message) == ("ZeroDivisionError", "division by zero")
+    assert [(f.file, f.line, f.name, f.source, f.is_user) for f in failure.frames] == [
+        ("cell 2", 3, "<module>", "f(0)", True),
+        ("cell 1", 2, "f", "return 1 / a", True),
+    ]
+    assert "IPython" not in failure.traceback
+    assert "meshbook" not in failure.traceback
+
+
+def test_frames_of_libraries_are_not_the_users(notebook: Notebook) -> None:
+    failure = notebook.failure("import json\njson.loads('{')")
+    assert [frame.is_user for frame in failure.frames] == [True, False, False, False]
+
+
+def test_frames_of_a_users_module_are_the_users(notebook: Notebook, tmp_path: Path) -> None:
+    (tmp_path / "their_module.py").write_text("def g():\n    raise KeyError('k')\n")
+    failure = notebook.failure(
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport their_module\ntheir_module.g()"
+    )
+    sys.path.remove(str(tmp_path))
+    del sys.modules["their_module"]
+    assert [frame.is_user for frame in failure.frames] == [True, True]
+    assert (failure.frames[1].name, failure.message) == ("g", "'k'")
+
+
+def test_frames_of_awaited_functions(notebook: Notebook) -> None:
+    notebook.run("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    raise ValueError('late')")
+    failure = notebook.failure("x = 1\nawait f()")
+    assert [(f.file, f.line) for f in failure.frames] == [("cell 2", 2), ("cell 1", 4)]
+    assert "run_until_complete" not in failure.traceback
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "message"),
+    [
+        ("x = 1\nx = (1,\n", 3, "'(' was never closed (cell 1, line 3)"),
+        ("x = 1\n  y = 2", 3, "unexpected indent (cell 1, line 3)"),
+        ("return 3", 2, "'return' outside function (cell 1, line 2)"),
+        ("%time x = = 3", 2, "invalid syntax"),
+    ],
+)
+def test_syntax_errors_name_the_line(notebook: Notebook, source: str, line: int, message: str) -> None:
+    failure = notebook.failure(source, first_line=2)
+    assert failure.message.startswith(message)
+    assert failure.type_name in ("SyntaxError", "IndentationError")
+    assert (failure.frames[0].file, failure.frames[0].line) == ("cell 1", line)
+
+
+def test_a_syntax_error_shows_its_line_and_a_caret(notebook: Notebook) -> None:
+    failure = notebook.failure("x = 1\ny = x x")
+    assert failure.frames[0].source == "y = x x"
+    assert "^" in failure.traceback
+    assert "y = x x" in failure.traceback
+
+
+def test_a_syntax_error_in_code_that_a_cell_executes(notebook: Notebook) -> None:
+    failure = notebook.failure("exec('1 +')")
+    assert [(f.file, f.source) for f in failure.frames] == [("cell 1", "exec('1 +')"), ("<string>", "1 +")]
+
+
+def test_an_unknown_magic(notebook: Notebook) -> None:
+    failure = notebook.failure("%nowhere")
+    assert (failure.type_name, failure.traceback) == ("UsageError", f"UsageError: {failure.message}")
+    assert failure.message.startswith("Line magic function `%nowhere` not found")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("import sys\nsys.exit()", "sys.exit() ended the cell; the rank lives on"),
+        ("import sys\nsys.exit(3)", "sys.exit(3) ended the cell; the rank lives on"),
+        ("exit", "sys.exit() ended the cell; the rank lives on"),
+        ("quit()", "sys.exit() ended the cell; the rank lives on"),
+    ],
+)
+def test_exit_is_a_failure_and_the_rank_lives(notebook: Notebook, source: str, message: str) -> None:
+    failure = notebook.failure(source)
+    assert (failure.type_name, failure.message) == ("SystemExit", message)
+    assert "meshbook" not in failure.traceback
+    assert notebook.value("1").text == "1"
+
+
+def test_an_error_that_can_be_rebuilt_travels(notebook: Notebook) -> None:
+    pickled = notebook.failure("raise KeyError('axis', 4)").pickled
+    assert pickled is not None
+    error = codec.loads(pickled)
+    assert (type(error), error.args) == (KeyError, ("axis", 4))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class Bad(Exception):\n    def __init__(self, a, b): super().__init__(a)\nraise Bad(1, 2)",
+        "class Bad(Exception):\n    def __init__(self, a): super().__init__('bad: ' + a)\nraise Bad('x')",
+        "import threading\nraise ValueError(threading.Lock())",
+        "raise ValueError('x' * 1_000_000)",
+    ],
+)
+def test_an_error_that_cannot_be_rebuilt_does_not_travel(notebook: Notebook, source: str) -> None:
+    failure = notebook.failure(source)
+    assert failure.pickled is None
+    assert failure.type_name in ("Bad", "ValueError")
+
+
+def test_an_error_that_cannot_be_printed(notebook: Notebook) -> None:
+    notebook.run("class Mute(Exception):\n    def __str__(self): raise RuntimeError\n    __repr__ = __str__")
+    failure = notebook.failure("raise Mute")
+    assert failure.message == "<unprintable Mute object>"
+    assert failure.frames[0].source == "raise Mute"
+
+
+def test_a_long_message_is_shortened(notebook: Notebook) -> None:
+    failure = notebook.failure("raise ValueError('x' * 50_000_000)")
+    assert len(failure.message) < 70_000
+    assert len(failure.traceback) < 300_000
+
+
+def test_chained_errors_are_in_the_text(notebook: Notebook) -> None:
+    text = notebook.failure(
+        "try:\n    1 / 0\nexcept Exception as error:\n    raise ValueError('outer') from error"
+    ).traceback
+    assert "division by zero" in text
+    assert "direct cause" in text
+    assert "outer" in text
+
+
+def test_all_errors_of_a_group_are_in_the_text(notebook: Notebook) -> None:
+    failure = notebook.failure("raise ExceptionGroup('both', [ValueError('left'), KeyError('right')])")
+    assert failure.message == "both (2 sub-exceptions)"
+    assert "ValueError: left" in failure.traceback
+    assert "KeyError: 'right'" in failure.traceback
+    assert 'File "cell 1", line 1' in failure.traceback
+
+
+def test_notes_are_in_the_text(notebook: Notebook) -> None:
+    assert "look here" in notebook.failure("e = ValueError('x')\ne.add_note('look here')\nraise e").traceback
+
+
+def test_a_recursion_without_end_is_told_in_few_frames(notebook: Notebook) -> None:
+    failure = notebook.failure("def f(n): return f(n + 1)\nf(0)")
+    assert failure.type_name == "RecursionError"
+    assert len(failure.frames) == 64
+    assert failure.frames[0].source == "f(0)"
+    assert len(failure.traceback) < 20_000
+
+
+def test_equal_failures_give_equal_bytes(new_notebook: Callable[[], Notebook]) -> None:
+    def fail() -> bytes:
+        notebook = new_notebook()
+        notebook.run("def f(): return {}['k']")
+        return msgspec.msgpack.encode(notebook.run("f()"))
+
+    assert fail() == fail()
+
+
+def test_an_error_is_kept_for_the_debugger_until_the_next_cell(notebook: Notebook) -> None:
+    notebook.run("import weakref\nclass Big: pass")
+    notebook.run("def f():\n    global seen\n    big = Big()\n    seen = weakref.ref(big)\n    1/0")
+    notebook.failure("f()")
+    error = notebook.shell.last_error
+    assert error is not None
+    assert error.__traceback__ is not None
+    assert error.__traceback__.tb_frame.f_code.co_filename == "<cell 3, run 3>"
+    seen = notebook.shell.namespace["seen"]
+    assert seen() is not None
+    del error
+    notebook.run("pass")
+    gc.collect()
+    assert seen() is None
+
+
+def test_a_value_with_a_failing_repr_is_told_and_travels(notebook: Notebook) -> None:
+    notebook.run("class Odd:\n    def __repr__(self): raise ValueError('no')")
+    value = notebook.value("Odd()")
+    assert value.text == "<Odd whose repr fails: ValueError: no>"
+    assert value.pickled is not None
+
+
+def test_a_repr_that_exits_is_a_failure(notebook: Notebook) -> None:
+    notebook.run("class Odd:\n    def __repr__(self): raise SystemExit(2)")
+    assert notebook.failure("Odd()").type_name == "SystemExit"

@@ -1,0 +1,75 @@
+"""The story of an error: equal failures once, the user's own lines, everybody's fate, what to type."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshbook.kernel.outcome import Failure, Frame
+from meshbook.kernel.story import tell, without_escapes
+
+AXES = {"dp": 2, "tp": 4}
+FRAMES = (
+    Frame("cell 5", 1, "<module>", 'if coord["tp"] == 3: check(l)', True),
+    Frame("cell 2", 9, "check", 'raise ValueError("loss is nan")', True),
+)
+BOOM = Failure("ValueError", "loss is nan", FRAMES, "")
+
+
+def test_the_whole_story() -> None:
+    waited = "waited in all_reduce (line 2) for dp=1,tp=3"
+    story = tell(AXES, range(4, 8), {7: BOOM}, waiting=dict.fromkeys([4, 5, 6], waited))
+    assert story.summary == "1 of 4 ranks failed (dp=1,tp=3)"
+    assert (
+        story.text()
+        == """\
+✗ 1 of 4 ranks failed
+dp=1,tp=3  ValueError: loss is nan
+     cell 5, line 1
+   → 1  if coord["tp"] == 3: check(l)
+     cell 2, line 9, in check
+   → 9  raise ValueError("loss is nan")
+◌ dp=1,tp=0-2 ×3  waited in all_reduce (line 2) for dp=1,tp=3
+look inside: %mesh debug dp=1,tp=3 --pm   run again on it alone: %%on_mesh @failed"""
+    )
+
+
+def test_colour_adds_nothing_but_colour() -> None:
+    story = tell(AXES, range(8), {7: BOOM}, {0: "died: SIGKILL"}, {1: "waited"}, {0: ["last words"]})
+    coloured = story.text(ansi=True)
+    assert coloured != story.text() == without_escapes(coloured)
+
+
+def test_equal_failures_are_one_chapter_and_their_messages_are_counted() -> None:
+    failures = {rank: Failure("ValueError", f"bad on {rank}", FRAMES, "") for rank in range(8)}
+    [chapter] = tell(AXES, range(8), failures).chapters
+    assert (chapter.where, chapter.num_ranks) == ("dp=0-1,tp=0-3", 8)
+    assert (chapter.messages, chapter.num_messages) == (("bad on 0", "bad on 1", "bad on 2"), 8)
+
+
+def test_different_failures_are_different_chapters_and_not_too_many() -> None:
+    failures = {rank: Failure(f"Error{rank}", "", FRAMES, "") for rank in range(8)}
+    story = tell(AXES, range(8), failures)
+    assert [chapter.type_name for chapter in story.chapters] == [f"Error{rank}" for rank in range(5)]
+    assert story.num_more == 3 and "… and 3 more" in story.text()
+
+
+def test_a_dead_rank_has_its_last_words() -> None:
+    story = tell(AXES, range(8), {}, {3: "died: SIGSEGV, pid 9"}, last_lines={3: ["\x1b[31mFatal\x1b[0m"]})
+    assert story.headline == "1 of 8 ranks lost"
+    assert "✗ dp=0,tp=3  died: SIGSEGV, pid 9\n     Fatal" in story.text()
+    assert [hint.command for hint in story.hints] == ["%mesh restart @dead", "%mesh logs rank=3"]
+
+
+def test_an_error_inside_a_library_shows_my_line_and_names_the_library() -> None:
+    inside = Frame("/opt/lib/site-packages/torch/nn/modules/functional.py", 2289, "linear", "...", False)
+    story = tell(AXES, range(8), {0: Failure("RuntimeError", "shapes", (FRAMES[0], inside), "")})
+    assert "raised in …/modules/functional.py, line 2289, in linear" in story.text()
+    assert "→ 2289" not in story.text()
+
+
+@pytest.mark.parametrize("depth", [3, 60])
+def test_a_deep_recursion_is_shortened_in_the_middle(depth: int) -> None:
+    frames = tuple(Frame("cell 1", line, "f", "f()", True) for line in range(depth))
+    text = tell(AXES, range(8), {0: Failure("RecursionError", "", frames, "")}).text()
+    assert ("… 54 more frames" in text) == (depth == 60)
+    assert f"→ {depth - 1}  f()" in text and len(text.splitlines()) < 20
