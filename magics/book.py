@@ -1,0 +1,66 @@
+"""The book of a notebook's meshes: by name, with the current one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from IPython.core.error import UsageError
+
+from ..kernel.mesh import Mesh
+from .selector import Selection, near, parse_selector
+
+
+@dataclass(slots=True)
+class Book:
+    """Names of meshes, and which of them `%%on_mesh` means when it names none."""
+
+    meshes: dict[str, Mesh] = field(default_factory=dict[str, Mesh])
+    current: str | None = None
+    slice: str = ""
+    """The selector of `%mesh use NAME[SELECTOR]`: what a cell without a selector runs on."""
+
+    def add(self, mesh: Mesh) -> None:
+        """Make this mesh the current one."""
+        self.meshes[mesh.name] = mesh
+        self.use(mesh.name)
+
+    def use(self, name: str, selector: str = "") -> Mesh:
+        """Make the mesh of this name, or a slice of it, current. Raises `UsageError` if there is none."""
+        mesh = self.get(name)
+        if selector:
+            self.select(selector, mesh)
+        self.current, self.slice = name, selector
+        return mesh
+
+    def remove(self, name: str) -> Mesh:
+        """Take a mesh out of the book; the one added last before it becomes current."""
+        mesh = self.meshes.pop(name)
+        if self.current == name:
+            self.current, self.slice = next(reversed(self.meshes), None), ""
+        return mesh
+
+    def get(self, name: str | None = None) -> Mesh:
+        """The mesh of this name, or the current one. Raises `UsageError`, which says what to type instead."""
+        if not self.meshes:
+            raise UsageError("there is no mesh yet: bring one up with `%mesh up dp=2` (or any axis names and sizes)")
+        wanted = name or self.current
+        assert wanted is not None
+        if wanted not in self.meshes:
+            raise UsageError(f"there is no mesh {wanted!r}{near(wanted, self.meshes)}: there is {', '.join(self.meshes)}")
+        return self.meshes[wanted]
+
+    def select(self, selector: str, mesh: Mesh) -> Selection:
+        """The ranks of a mesh that a selector means."""
+        text = selector or (self.slice if mesh.name == self.current else "")
+        return parse_selector(text).resolve(mesh.axes, mesh.states(), self._hosts(mesh), range(mesh.num_ranks))
+
+    def free_name(self) -> str:
+        """A name for a mesh that was given none: `m0`, `m1`, ..."""
+        number = 0
+        while f"m{number}" in self.meshes:
+            number += 1
+        return f"m{number}"
+
+    def _hosts(self, mesh: Mesh) -> Sequence[str]:
+        return ["localhost"] * mesh.num_ranks

@@ -1,0 +1,158 @@
+"""`%load_ext meshbook`: the magics, their completion, and the transformer that makes cells awaitable."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from IPython.core.completer import (
+    CompletionContext,
+    SimpleCompletion,
+    SimpleMatcherResult,
+    context_matcher,
+)
+from IPython.core.error import UsageError
+
+from ..kernel.mesh import Mesh
+from ..runtime import session as sessions
+from .book import Book
+from .complete import World, complete
+from .mesh import MeshMagic
+from .on_mesh import OnMesh
+
+RUNNER = "__meshbook_run__"
+"""The name in the notebook under which a transformed cell finds the awaitable form of `%%on_mesh`."""
+
+_CELL = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*%%on_mesh(?![\w?])")
+
+
+class Extension:
+    """What one shell was given; `unload` takes all of it back."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self.book = Book()
+        self.on_mesh = OnMesh(shell, self.book)
+        self.mesh = MeshMagic(shell, self.book)
+        self._matcher = self._make_matcher()
+
+    def load(self) -> None:
+        shell = self._shell
+        shell.register_magic_function(self.mesh.line, "line", "mesh")
+        shell.register_magic_function(self._on_mesh_line, "line", "on_mesh")
+        shell.register_magic_function(self._on_mesh_cell, "cell", "on_mesh")
+        shell.user_ns[RUNNER] = self.on_mesh.run_async
+        shell.user_ns_hidden[RUNNER] = self.on_mesh.run_async
+        shell.input_transformers_cleanup.append(self.transform)
+        shell.Completer.custom_matchers.append(self._matcher)
+        # The zygote's second of imports passes while the user types.
+        threading.Thread(target=_warm, name="meshbook-warm", daemon=True).start()
+
+    def unload(self) -> None:
+        """Take every mesh down and remove the magics."""
+        shell = self._shell
+        shell.input_transformers_cleanup.remove(self.transform)
+        shell.Completer.custom_matchers.remove(self._matcher)
+        for kind, name in (("line", "mesh"), ("line", "on_mesh"), ("cell", "on_mesh")):
+            shell.magics_manager.magics[kind].pop(name, None)
+        shell.user_ns.pop(RUNNER, None)
+        shell.user_ns_hidden.pop(RUNNER, None)
+        for name in list(self.book.meshes):
+            self.book.remove(name).down()
+
+    def transform(self, lines: list[str]) -> list[str]:
+        """Turn a `%%on_mesh` cell into a top-level `await`; comments above it do not hinder.
+
+        In a terminal, without autoawait and inside another cell magic (`%%time`), it stays a cell magic, which blocks.
+        """
+        text = "".join(lines)
+        found = _CELL.match(text)
+        if found is None:
+            return lines
+        line, _, body = text[found.end() :].partition("\n")
+        if line.rstrip().endswith("?"):
+            return lines
+        if self._is_awaitable():
+            return [f"await {RUNNER}({line!r}, {body!r})\n"]
+        return [f"%%on_mesh{line}\n", *body.splitlines(keepends=True)]
+
+    def _is_awaitable(self) -> bool:
+        return bool(self._shell.autoawait) and hasattr(self._shell, "kernel") and not _is_inside_cell_magic()
+
+    def _on_mesh_line(self, line: str) -> object:
+        """Run an expression on the mesh: `%on_mesh [SELECTOR] [options] -- EXPR`; returns the result."""
+        if "--" not in line.split() and not any(flag in line.split() for flag in ("-h", "--help")):
+            raise UsageError("`%on_mesh [SELECTOR] -- EXPR` runs an expression; for a cell begin it with %%on_mesh")
+        return self.on_mesh.run(line, "")
+
+    def _on_mesh_cell(self, line: str, cell: str) -> object:
+        """Run the cell on the ranks of a mesh: `%%on_mesh [SELECTOR] [options]`. `%%on_mesh -h` lists the options."""
+        return self.on_mesh.run(line, cell)
+
+    def _make_matcher(self) -> Any:
+        @context_matcher(identifier="meshbook")
+        def match(context: CompletionContext) -> SimpleMatcherResult:
+            cursor = _offset(context.full_text, context.cursor_line, context.cursor_position)
+            found = complete(context.full_text, cursor, self._world())
+            if found is None:
+                return SimpleMatcherResult(completions=[], suppress=False)
+            fragment = context.full_text[found.start : cursor]
+            items = [SimpleCompletion(text=item, type="mesh") for item in found.items]
+            return SimpleMatcherResult(completions=items, matched_fragment=fragment, suppress=True, ordered=True)
+
+        return match
+
+    def _world(self) -> World:
+        mesh = self.book.meshes.get(self.book.current or "")
+        if mesh is None or mesh.is_down:
+            return World(tuple(self.book.meshes))
+        return World(tuple(self.book.meshes), mesh.axes, mesh.states(), lambda prefix: _remote_names(mesh, prefix))
+
+
+def _remote_names(mesh: Mesh, prefix: str) -> Sequence[str]:
+    """Whole names on the first living rank for what is typed so far."""
+    alive = mesh.roster.alive()
+    if not alive:
+        return ()
+    start, words = mesh.complete(prefix, len(prefix), alive[0])
+    return [prefix[:start] + word for word in words]
+
+
+def _offset(text: str, line: int, column: int) -> int:
+    """The place of a cursor given by line and column."""
+    return sum(len(each) for each in text.splitlines(keepends=True)[:line]) + column
+
+
+def _is_inside_cell_magic() -> bool:
+    """Whether a cell magic such as `%%time` transforms its body now: it compiles without top-level await."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "run_cell_magic":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _warm() -> None:
+    sessions.session().engine("local").warm()
+
+
+_loaded: dict[int, Extension] = {}
+
+
+def load(shell: Any) -> None:
+    """Load into a shell; a second time changes nothing."""
+    if id(shell) not in _loaded:
+        _loaded[id(shell)] = Extension(shell)
+        _loaded[id(shell)].load()
+
+
+def unload(shell: Any) -> None:
+    """Take the meshes down and the magics out."""
+    extension = _loaded.pop(id(shell), None)
+    if extension is not None:
+        extension.unload()
+        sessions.close()

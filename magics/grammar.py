@@ -1,0 +1,409 @@
+"""The words of `%mesh` and `%%on_mesh`: a line in, a frozen dataclass out.
+
+Every command is one dataclass, whose fields carry their options, and one entry of `COMMANDS`; a new command
+is a class and an entry. What an option is, `options` says.
+
+Pure: nothing is looked up, started or printed here. A mistake is a `GrammarError`, one line that names what
+would have been right; `-h` anywhere is a `HelpRequested` that carries the usage.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, NoReturn
+
+from .options import (
+    HELP_FLAGS,
+    Command,
+    GrammarError,
+    HelpRequested,
+    Option,
+    Values,
+    columns,
+    count,
+    is_option,
+    module,
+    name,
+    names,
+    num_bytes,
+    seconds,
+    seconds_or_none,
+    split_line,
+    tokens_of,
+    variable,
+)
+from .selector import OTHER_AXES, near
+
+__all__ = [
+    "ALIASES",
+    "COMMANDS",
+    "ON_MESH",
+    "Down",
+    "GrammarError",
+    "HelpRequested",
+    "Interrupt",
+    "Ls",
+    "MeshArgs",
+    "MeshCommand",
+    "OnMeshArgs",
+    "Pull",
+    "Push",
+    "Restart",
+    "Status",
+    "Up",
+    "Use",
+    "mesh_help",
+    "parse_mesh",
+    "parse_on_mesh",
+    "split_line",
+]
+
+Device = Literal["auto", "cpu", "cuda"]
+Engine = Literal["local"]
+Spawn = Literal["auto", "fork", "exec"]
+Group = Literal["auto", "nccl", "gloo", "none"]
+OnError = Literal["stop", "wait"]
+Show = Literal["auto", "table", "first", "none"]
+Gather = Literal["list", "stack", "dict"]
+
+MeshOption = Annotated[str | None, Option("-m --mesh", "a mesh other than the current", "MESH", name, "mesh")]
+Json = Annotated[bool, Option("--json", "as JSON")]
+
+
+@dataclass(frozen=True, slots=True)
+class OnMeshArgs:
+    """Run the cell on the ranks that the selector means; `%on_mesh SELECTOR -- EXPR` runs one expression.
+
+    `hint` is one line to show once: a spelling from elsewhere was understood, and how it is spelled here.
+    """
+
+    selector: str = ""
+    expr: str | None = None
+    hint: str = ""
+    mesh: MeshOption = None
+    out: Annotated[str | None, Option("-o --out", "store the MeshResult as NAME", "NAME", name)] = None
+    bg: Annotated[bool, Option("-b --bg", "do not wait: returns a MeshFuture, output stays here")] = False
+    timeout: Annotated[
+        float | None,
+        Option("-t --timeout", "after S seconds name the ranks not done, interrupt", "S", seconds),
+    ] = None
+    on_error: Annotated[
+        OnError, Option("--on-error", "when a rank fails: interrupt the others after a grace, or wait for them")
+    ] = "stop"
+    grace: Annotated[
+        float, Option("--grace", "seconds the others get with --on-error stop", "S", seconds_or_none)
+    ] = 2.0
+    show: Annotated[Show, Option("--show", "how to show the result; auto folds what is equal")] = "auto"
+    tail: Annotated[int | None, Option("--tail", "keep N lines of each rank in the notebook", "N", count)] = (
+        None
+    )
+    full: Annotated[bool, Option("--full", "keep every line in the notebook")] = False
+    local: Annotated[bool, Option("-l --local", "run it in the notebook's own process too")] = False
+    get: Annotated[
+        tuple[str, ...], Option("--get", "pull these names after the cell", "NAME[,NAME]", names, "remote")
+    ] = ()
+    no_stream: Annotated[bool, Option("--no-stream", "show all at the end, nothing on the way")] = False
+    label: Annotated[str | None, Option("--label", "what dashboard and logs call this cell", "TEXT")] = None
+
+    def __post_init__(self) -> None:
+        if self.full and self.tail is not None:
+            raise GrammarError("--tail and --full exclude each other: write one")
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """Start a mesh and make it the current one.
+
+    `axes` has the sizes in the order given; `-n 4` is `{"rank": 4}`.
+    """
+
+    name: str | None
+    axes: Mapping[str, int]
+    num_ranks: Annotated[int | None, Option("-n", "N ranks in a row, the same as rank=N", "N", count)] = None
+    device: Annotated[Device, Option("--device", "where the ranks compute")] = "auto"
+    engine: Annotated[Engine, Option("--engine", "who starts the ranks")] = "local"
+    spawn: Annotated[Spawn, Option("--spawn", "how the process of a rank begins")] = "auto"
+    pg: Annotated[Group, Option("--pg", "the process group to set up")] = "auto"
+    env: Annotated[
+        tuple[tuple[str, str], ...], Option("--env", "set K in the ranks; repeat for more", "K=V", variable)
+    ] = ()
+    cwd: Annotated[str | None, Option("--cwd", "the folder that the ranks work in", "DIR")] = None
+    ready_timeout: Annotated[
+        float, Option("--ready-timeout", "give up if not all are ready after S seconds", "S", seconds)
+    ] = 60.0
+    imports: Annotated[
+        tuple[str, ...], Option("--import", "import MOD on the ranks; repeat for more", "MOD", module)
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ls:
+    """List the meshes of this notebook."""
+
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Make a mesh, or a slice of it, the current one."""
+
+    name: str
+    selector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Show what every rank does. Bare `%mesh` is the same."""
+
+    selector: str = ""
+    mesh: MeshOption = None
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """End a mesh: the processes that it started, and no others.
+
+    `name` is None for the current mesh.
+    """
+
+    name: str | None = None
+    all: Annotated[bool, Option("--all", "end every mesh of this notebook")] = False
+    grace: Annotated[float, Option("--grace", "seconds before a rank is killed", "S", seconds_or_none)] = 2.0
+
+    def __post_init__(self) -> None:
+        if self.all and self.name:
+            raise GrammarError(f"--all and the name '{self.name}' exclude each other: write one")
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Take a mesh down and bring it up again as it was, with fresh ranks."""
+
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Stop what ranks run now; their state stays."""
+
+    selector: str = ""
+    mesh: MeshOption = None
+    kill: Annotated[bool, Option("--kill", "end the processes of the ranks")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Copy variables of the notebook to the ranks."""
+
+    names: tuple[str, ...]
+    mesh: MeshOption = None
+    sel: Annotated[str, Option("--sel", "to these ranks only", "SELECTOR", offers="selector")] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Copy variables of the ranks to the notebook."""
+
+    names: tuple[str, ...]
+    mesh: MeshOption = None
+    sel: Annotated[str, Option("--sel", "from these ranks only", "SELECTOR", offers="selector")] = ""
+    gather: Annotated[Gather, Option("--as", "what to make of the values of the ranks")] = "list"
+    max_bytes: Annotated[
+        int | None, Option("--max-bytes", "refuse what is larger, such as 64M", "N", num_bytes)
+    ] = None
+
+
+MeshArgs = Up | Ls | Use | Status | Down | Restart | Interrupt | Push | Pull
+
+
+@dataclass(frozen=True, slots=True)
+class MeshCommand:
+    """A line of `%mesh`, read: `name` is the sub-command's own name, whatever alias was typed.
+
+    `hint` is one line to show once: a spelling from elsewhere was understood, and how it is spelled here.
+    """
+
+    name: str
+    args: MeshArgs
+    hint: str = ""
+
+
+def _selector_words(words: list[str], values: Values) -> Values:
+    return {"selector": " ".join(words)}
+
+
+def _name_words(words: list[str], values: Values) -> Values:
+    if len(words) > 1:
+        raise GrammarError(f"'{words[1]}' is one word too many")
+    return {"name": name(words[0]) if words else None}
+
+
+def _use_words(words: list[str], values: Values) -> Values:
+    found = re.fullmatch(r"(\w+)(?:\s*\[(.*)\]|\s+([^\[].*))?", " ".join(words))
+    if found is None:
+        raise GrammarError("write the mesh to use, such as m0 or m0[dp=0]")
+    return {"name": name(found[1]), "selector": (found[2] or found[3] or "").strip()}
+
+
+def _names_words(words: list[str], values: Values) -> Values:
+    found = tuple(each for word in words for each in names(word))
+    if not found:
+        raise GrammarError("write one name or more, such as x y")
+    return {"names": found}
+
+
+def _up_words(words: list[str], values: Values) -> Values:
+    parts = [part for word in words for part in word.split(",") if part]
+    plain = [part for part in parts if "=" not in part]
+    axes = _axes([part for part in parts if "=" in part])
+    if len(plain) > 1:
+        raise GrammarError(f"'{plain[1]}' is not AXIS=N: write a size without spaces, such as dp=2")
+    if plain and plain[0].isdigit():
+        raise GrammarError(f"'{plain[0]}' is not a name: write -n {plain[0]} for {plain[0]} ranks in a row")
+    if "num_ranks" in values:
+        if axes:
+            raise GrammarError(f"-n and axes exclude each other: write -n {values['num_ranks']} or the axes")
+        axes = {"rank": values["num_ranks"]}
+    if not axes:
+        raise GrammarError("write axes with their sizes, such as dp=2 tp=2, or -n 4 for 4 ranks in a row")
+    return {"name": name(plain[0]) if plain else None, "axes": axes}
+
+
+def _axes(parts: Sequence[str]) -> dict[str, int]:
+    axes: dict[str, int] = {}
+    for part in parts:
+        axis, _, size = part.partition("=")
+        if axis in axes:
+            raise GrammarError(f"axis '{axis}' is given twice, {axis}={axes[axis]} and {part}: write it once")
+        axes[_axis(axis)] = _size(part, axis, size)
+    if "rank" in axes and len(axes) > 1:
+        raise GrammarError("'rank' is for a mesh with one axis: write another name here, such as dp")
+    return axes
+
+
+def _axis(axis: str) -> str:
+    if axis in OTHER_AXES and axis != "rank":
+        raise GrammarError(f"'{axis}' has a meaning in selectors: write another name here, such as dp")
+    if not axis.isidentifier() or keyword.iskeyword(axis):
+        raise GrammarError(f"'{axis}' cannot name an axis: write letters, digits and _, such as dp=2")
+    return axis
+
+
+def _size(part: str, axis: str, text: str) -> int:
+    try:
+        return count(text)
+    except GrammarError:
+        advice = f"write a whole number of 1 or more, such as {axis}=2"
+        raise GrammarError(f"'{part}' gives no size: {advice}") from None
+
+
+ON_MESH = Command(
+    "%%on_mesh", OnMeshArgs, "%%on_mesh dp=0,tp=1: -o r", "[SELECTOR]", _selector_words, "selector"
+)
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command("%mesh up", Up, "m = %mesh up dp=2 tp=2 --device cpu", "[NAME] AXIS=N ...", _up_words),
+        Command("%mesh ls", Ls, "%mesh ls"),
+        Command("%mesh use", Use, "%mesh use m0[dp=0]", "NAME[SELECTOR]", _use_words, "mesh"),
+        Command("%mesh status", Status, "%mesh status @failed", "[SELECTOR]", _selector_words, "selector"),
+        Command("%mesh down", Down, "%mesh down m0", "[NAME]", _name_words, "mesh"),
+        Command("%mesh restart", Restart, "%mesh restart m0", "[NAME]", _name_words, "mesh"),
+        Command(
+            "%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", _selector_words, "selector"
+        ),
+        Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", _names_words),
+        Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", _names_words, "remote"),
+    )
+}
+
+ALIASES = {"start": "up", "init": "up", "stop": "down", "shutdown": "down"}
+"""Spellings from elsewhere, understood with a hint."""
+
+
+def parse_mesh(line: str) -> MeshCommand:
+    """Read what stands behind `%mesh`.
+
+    Raises `GrammarError` for a mistake and `HelpRequested` for `-h`.
+
+    >>> parse_mesh("up dp=2 tp=2 --device cpu").args.axes
+    {'dp': 2, 'tp': 2}
+    >>> parse_mesh("").name
+    'status'
+    """
+    tokens = [token.text for token in tokens_of(line)]
+    if tokens and tokens[0] in ("help", *HELP_FLAGS):
+        raise HelpRequested(mesh_help(*tokens[1:2]))
+    if not tokens or is_option(tokens[0]):
+        tokens.insert(0, "status")
+    typed = tokens[0]
+    command = COMMANDS.get(ALIASES.get(typed, typed)) or _refuse_command(typed)
+    hint = f"`%mesh {typed}` is spelled `%mesh {command.name}`" if typed in ALIASES else ""
+    return MeshCommand(command.name, command.read(tokens[1:]), hint)
+
+
+def mesh_help(name: str = "") -> str:
+    """The usage of a sub-command, or the list of all."""
+    if name in COMMANDS:
+        return COMMANDS[name].help()
+    rows = [(f"{each.name} {each.words}".strip(), each.summary) for each in COMMANDS.values()]
+    return (
+        f"usage: %mesh [COMMAND] ...\n\ncommands:\n{columns(rows)}\n\n"
+        "`%mesh COMMAND -h` shows the options of one.\n\nexample:\n  m = %mesh up dp=2 tp=2"
+    )
+
+
+def parse_on_mesh(line: str) -> OnMeshArgs:
+    """Read what stands behind `%%on_mesh`, or behind `%on_mesh` with an expression after `--`.
+
+    The selector stays text: see `parse_selector`. Raises `GrammarError` for a mistake and `HelpRequested` for
+    `-h`.
+
+    >>> parse_on_mesh("dp=0, tp=1: -o r").selector
+    'dp=0, tp=1:'
+    >>> parse_on_mesh("dp=0 -- x.sum()").expr
+    'x.sum()'
+    """
+    head, expr = _split_expr(line)
+    selector, tokens = split_line(head)
+    targets, tokens = _without_targets(tokens)
+    args: OnMeshArgs = ON_MESH.read(tokens, expr=expr)
+    given = [text for text in (selector, targets, args.selector) if text]
+    if len(given) > 1:
+        raise GrammarError(f"%%on_mesh: two selectors, '{given[0]}' and '{given[1]}': write one, in front")
+    hint = f"`--targets {targets}` is spelled `%%on_mesh {targets}`" if targets else ""
+    return replace(args, selector="".join(given), hint=hint)
+
+
+def _split_expr(line: str) -> tuple[str, str | None]:
+    for token in tokens_of(line):
+        if token.raw == "--":
+            expr = line[token.end :].strip()
+            if not expr:
+                raise GrammarError("an expression is missing after --, such as %on_mesh dp=0 -- x.sum()")
+            return line[: token.start], expr
+    return line, None
+
+
+def _without_targets(tokens: list[str]) -> tuple[str, list[str]]:
+    """Takes ipyparallel's `--targets` out of the options."""
+    for place, token in enumerate(tokens):
+        flag, equals, value = token.partition("=")
+        if flag == "--targets":
+            targets = value if equals else " ".join(tokens[place + 1 : place + 2])
+            return targets, tokens[:place] + tokens[place + (1 if equals else 2) :]
+    return "", tokens
+
+
+def _refuse_command(typed: str) -> NoReturn:
+    if "=" in typed:
+        raise GrammarError(f"%mesh: '{typed}' is not a sub-command: write `%mesh up {typed}` to start a mesh")
+    known = ", ".join(COMMANDS)
+    raise GrammarError(
+        f"%mesh: no sub-command '{typed}'{near(typed, [*COMMANDS, *ALIASES])} (there are {known})"
+    )

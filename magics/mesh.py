@@ -1,0 +1,207 @@
+"""`%mesh`: bring meshes up, look at them, move values, take them down."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from IPython.core.error import UsageError
+
+from ..kernel.fold import ranks_text
+from ..kernel.mesh import PULL_LIMIT, Mesh
+from ..runtime.devices import choose_device, num_gpus
+from ..runtime.errors import MeshbookError
+from ..runtime.wire.codec import EncodeError
+from ..widgets.stage import NotebookStage
+from ..widgets.status import MeshList, Status, banner
+from . import grammar
+from .book import Book
+from .options import GrammarError, HelpRequested
+from .selector import Selection, SelectorError
+
+_ASSIGNED = re.compile(r"^\s*[\w, .\[\]]+=\s*%mesh\b", re.MULTILINE)
+
+
+class MeshMagic:
+    """The line magic; each sub-command is one method."""
+
+    def __init__(self, shell: Any, book: Book) -> None:
+        self._shell = shell
+        self._book = book
+        self._commands: dict[type, Callable[[Any], object]] = {
+            grammar.Up: self._up,
+            grammar.Ls: self._ls,
+            grammar.Use: self._use,
+            grammar.Status: self._status,
+            grammar.Down: self._down,
+            grammar.Restart: self._restart,
+            grammar.Interrupt: self._interrupt,
+            grammar.Push: self._push,
+            grammar.Pull: self._pull,
+        }
+
+    def line(self, line: str) -> object:
+        """Manage meshes: `%mesh up dp=2 tp=2`, `%mesh` (status), `%mesh ls`, `%mesh down`. `%mesh -h` lists all."""
+        try:
+            command = grammar.parse_mesh(self._shell.var_expand(line, depth=1) if "{" in line else line)
+            if command.hint:
+                print(command.hint)
+            return self._commands[type(command.args)](command.args)
+        except HelpRequested as asked:
+            print(asked.text)
+            return None
+        except (GrammarError, SelectorError) as mistake:
+            raise UsageError(str(mistake)) from None
+
+    def _up(self, args: grammar.Up) -> Mesh | None:
+        name = args.name or self._book.free_name()
+        self._check_free(name)
+        axes = dict(args.axes)
+        num_ranks = _product(axes)
+        try:
+            device = choose_device(args.device, num_ranks, num_gpus())
+        except ValueError as mistake:
+            raise UsageError(str(mistake)) from None
+        mesh = self._start(name, axes, args, device)
+        self._book.add(mesh)
+        return self._returned(mesh)
+
+    def _check_free(self, name: str) -> None:
+        old = self._book.meshes.get(name)
+        if old is not None and not old.is_down:
+            raise UsageError(
+                f"mesh {name!r} is up: `%mesh down {name}` ends it, `%mesh up OTHER ...` starts one beside it"
+            )
+
+    def _start(self, name: str, axes: Mapping[str, int], args: grammar.Up, device: str) -> Mesh:
+        started = time.perf_counter()
+        try:
+            mesh = Mesh.up(
+                name,
+                axes,
+                engine=args.engine,
+                how=args.spawn,
+                ready_timeout=args.ready_timeout,
+                device=device,
+                backend=args.pg,
+                env=dict(args.env),
+                cwd=args.cwd,
+                preload=args.imports,
+                path=sys.path,
+            )
+        except (MeshbookError, OSError) as error:
+            raise UsageError(f"mesh {name!r} did not come up: {error}") from None
+        mesh.options = args
+        NotebookStage(self._shell).display(banner(mesh, device, args.pg, time.perf_counter() - started))
+        return mesh
+
+    def _returned(self, mesh: Mesh) -> Mesh | None:
+        """The mesh where the line assigns it; alone on its line the banner has said everything."""
+        return mesh if _ASSIGNED.search(self._raw_cell()) else None
+
+    def _raw_cell(self) -> str:
+        history = self._shell.user_ns.get("In") or [""]
+        return str(history[-1])
+
+    def _ls(self, args: grammar.Ls) -> object:
+        listing = MeshList(list(self._book.meshes.values()), self._book.current)
+        return json.dumps(listing.data()) if args.json else listing
+
+    def _use(self, args: grammar.Use) -> Mesh:
+        return self._book.use(args.name, args.selector)
+
+    def _status(self, args: grammar.Status) -> object:
+        if not self._book.meshes and not args.selector:
+            return MeshList([], None)
+        mesh, selection = self._selected(args.mesh, args.selector)
+        status = Status(mesh, selection.ranks)
+        return json.dumps(status.data()) if args.json else status
+
+    def _down(self, args: grammar.Down) -> None:
+        names = list(self._book.meshes) if args.all else [self._book.get(args.name).name]
+        for name in names:
+            ends = self._book.remove(name).down(args.grace)
+            print(f"mesh {name!r} is down: {_ends_text(ends)}")
+
+    def _restart(self, args: grammar.Restart) -> Mesh | None:
+        old = self._book.get(args.name)
+        old.down(grace=0.5)
+        options = old.options
+        device = choose_device(options.device, old.num_ranks, num_gpus())
+        mesh = self._start(old.name, old.axes, options, device)
+        self._book.meshes[old.name] = mesh
+        return self._returned(mesh)
+
+    def _interrupt(self, args: grammar.Interrupt) -> None:
+        mesh, selection = self._selected(args.mesh, args.selector)
+        if args.kill:
+            mesh.roster.kill(selection.ranks)
+            print(f"killed: ranks {ranks_text(selection.ranks)}")
+            return
+        running = [rank for rank, was_busy in mesh.interrupt(selection.ranks).items() if was_busy]
+        print(f"interrupted: ranks {ranks_text(running)}" if running else "no rank was busy")
+
+    def _push(self, args: grammar.Push) -> None:
+        mesh, selection = self._selected(args.mesh, args.sel)
+        missing = [name for name in args.names if name not in self._shell.user_ns]
+        if missing:
+            raise UsageError(f"there is no {missing[0]!r} in the notebook to push: assign it first")
+        values = {name: self._shell.user_ns[name] for name in args.names}
+        try:
+            mesh.push(values, selection.ranks)
+        except (EncodeError, MeshbookError) as error:
+            raise UsageError(f"nothing was pushed: {error}") from None
+        print(f"pushed {', '.join(args.names)} to ranks {ranks_text(selection.ranks)}")
+
+    def _pull(self, args: grammar.Pull) -> object:
+        mesh, selection = self._selected(args.mesh, args.sel)
+        limit = args.max_bytes if args.max_bytes is not None else PULL_LIMIT
+        try:
+            pulled = {name: mesh.pull(name, selection.ranks, limit) for name in args.names}
+        except MeshbookError as error:
+            raise UsageError(str(error).partition("\n")[0]) from None
+        gathered = {name: _gathered(values, args.gather) for name, values in pulled.items()}
+        self._shell.user_ns.update(gathered)
+        return next(iter(gathered.values())) if len(gathered) == 1 else gathered
+
+    def _selected(self, name: str | None, selector: str) -> tuple[Mesh, Selection]:
+        mesh = self._book.get(name)
+        return mesh, self._book.select(selector, mesh)
+
+
+def _gathered(values: Mapping[int, Any], how: str) -> object:
+    if how == "dict":
+        return dict(values)
+    if how == "stack":
+        return _stack(list(values.values()))
+    return [values[rank] for rank in sorted(values)]
+
+
+def _stack(values: list[Any]) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(values[0], torch.Tensor):
+        return torch.stack(values)
+    import numpy
+
+    return numpy.stack([numpy.asarray(value) for value in values])
+
+
+def _ends_text(ends: Mapping[int, str]) -> str:
+    """Example: `ranks 0-2 exited with code 0; rank 3 killed by SIGKILL (signal 9)`."""
+    by_end: dict[str, list[int]] = {}
+    for rank, end in sorted(ends.items()):
+        by_end.setdefault(end, []).append(rank)
+    return "; ".join(
+        f"rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)} {end}" for end, ranks in by_end.items()
+    )
+
+
+def _product(axes: Mapping[str, int]) -> int:
+    size = 1
+    for count in axes.values():
+        size *= count
+    return size

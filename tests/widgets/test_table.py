@@ -1,0 +1,153 @@
+"""HTML of results and errors: readable without style, script or kernel; safe; bounded."""
+
+from __future__ import annotations
+
+import re
+import time
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+
+from meshbook.kernel.outcome import Failure, Frame, Outcome, Value
+from meshbook.kernel.results import MeshResult
+from meshbook.kernel.story import tell
+from meshbook.widgets.story import story_html
+from meshbook.widgets.table import result_html
+
+VOID = {"br", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """What a browser makes of it when the style is stripped: tags that close in order, and text."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(source)
+        self.close()
+        assert not self.open, f"not closed: {self.open}"
+        self.text = re.sub(r"\s+", " ", "".join(self.words)).strip()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.words.append(" ")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    def has(self, tag: str, **attrs: str) -> bool:
+        return any(name == tag and attrs.items() <= found.items() for name, found in self.tags)
+
+
+def result(outcomes: dict[int, Outcome], lost: dict[int, str] | None = None, tp: int = 4) -> MeshResult:
+    encoded = {rank: msgspec.msgpack.encode(outcome) for rank, outcome in outcomes.items()}
+    ranks = sorted([*outcomes, *(lost or ())])
+    axes = {"dp": max(ranks[-1] // tp + 1, 1), "tp": tp}
+    return MeshResult(axes, ranks, encoded, dict.fromkeys(outcomes, 0.01), lost or {}, bytes, result_html)
+
+
+def value(text: str, **more: object) -> Outcome:
+    return Outcome(Value("T", text, pickled=text.encode(), **more))  # type: ignore[arg-type]
+
+
+def test_ranks_that_agree_are_one_line_and_no_table() -> None:
+    page = Page(result_html(result({rank: value("6.0", dtype="float32", shape=(2,)) for rank in range(4)})))
+    assert page.text.replace("\xa0", "").split() == ["6.0", "ranks", "0-3", "·", "float32", "[2]", "·", "0.01", "s"]
+    assert not page.has("table")
+
+
+def test_the_odd_row_and_the_failed_row_are_marked_by_more_than_colour() -> None:
+    failed = Outcome(failure=Failure("ValueError", "boom", (), ""))
+    outcomes = {rank: value("1") for rank in range(5)} | {5: value("2"), 6: failed}
+    page = Page(result_html(result(outcomes, {7: "died: SIGKILL"})))
+    assert page.has("tr", **{"class": "mb-odd"}) and page.has("tr", **{"class": "mb-bad"})
+    assert page.has("span", title="differs from the majority") and page.has("span", title="failed")
+    assert "≠ 5 dp=1,tp=1 2" in page.text and "✗ 6 dp=1,tp=2 ValueError: boom" in page.text
+    assert page.text.endswith("5 of 8 equal · 2 failed")
+
+
+def test_a_screen_reader_finds_a_named_region_and_headed_rows_and_columns() -> None:
+    page = Page(result_html(result({0: value("1"), 1: value("2")})))
+    assert page.has("div", role="region", **{"aria-label": "result of 2 ranks, 2 rows"})
+    assert page.has("th", scope="col") and page.has("th", scope="row")
+
+
+def test_there_is_no_script_and_no_control_that_needs_one() -> None:
+    html = result_html(result({0: value("1"), 1: value("2")}))
+    assert not re.search(r"<script|<input|<button|onclick", html)
+
+
+@pytest.mark.parametrize("text", ["<script>x</script>", "a & b", 'say "<b>"', "\x1b[31m<i>red\x1b[0m"])
+def test_what_ranks_print_is_escaped(text: str) -> None:
+    failure = Failure(text, text, (Frame(text, 1, text, text, True),), "")
+    lost = {2: text}
+    page = Page(result_html(result({0: value(text), 1: Outcome(failure=failure)}, lost)))
+    assert not {tag for tag, _ in page.tags} & {"script", "b", "i"}
+    assert text.replace("\x1b[31m", "").replace("\x1b[0m", "") in page.text
+    story = Page(story_html(tell({"dp": 4}, range(4), {0: failure}, lost, {1: text}, {2: [text]})))
+    assert not {tag for tag, _ in story.tags} & {"script", "b", "i"}
+
+
+def test_rich_values_are_details_open_where_there_are_few() -> None:
+    few = {
+        rank: value(f"df {rank}", mime={"text/html": f"<table><tr><td>{rank}</td></tr></table>"})
+        for rank in (0, 1)
+    }
+    page = Page(result_html(result(few)))
+    assert page.has("details", open=None) or any(
+        "open" in attrs for tag, attrs in page.tags if tag == "details"
+    )
+    many = {rank: value(f"df {rank}", mime={"text/html": f"<u>{rank}</u>"}) for rank in range(8)}
+    page = Page(result_html(result(many)))
+    assert page.has("summary") and not any("open" in attrs for tag, attrs in page.tags if tag == "details")
+    assert page.has("u")
+
+
+def test_pictures_are_data_in_the_page() -> None:
+    svg = value("fig", mime={"image/svg+xml": "<svg><script>x</script></svg>"})
+    page = Page(result_html(result({0: value("fig", mime={"image/png": "aGk=\n"}), 1: svg})))
+    sources = [attrs["src"] or "" for tag, attrs in page.tags if tag == "img"]
+    assert sources[0] == "data:image/png;base64,aGk=" and sources[1].startswith("data:image/svg+xml;base64,")
+    assert not page.has("script")
+
+
+def test_text_of_several_lines_keeps_them() -> None:
+    html = result_html(result({0: value("1 2\n3 4"), 1: value("5")}))
+    assert "<pre>1 2\n3 4</pre>" in html
+
+
+def test_a_thousand_different_ranks_are_small_and_quick() -> None:
+    outcomes = {
+        rank: value(f"tensor({rank})" + "x" * 1_000, dtype="float32", shape=()) for rank in range(1024)
+    }
+    r = result(outcomes, tp=32)
+    start = time.process_time()
+    html = result_html(r)
+    assert time.process_time() - start < 0.5
+    assert len(html) < 300_000 and html.count("<tr") == 1025
+
+
+def test_the_story_reads_as_plain_text_too() -> None:
+    frame = Frame("cell 5", 1, "<module>", "check(l)", True)
+    failure = Failure("ValueError", "loss is nan", (frame,), "")
+    story = tell({"tp": 4}, range(4), {3: failure}, {0: "died"}, {1: "waited"}, {0: ["last words"]})
+    page = Page(story_html(story))
+    words = [
+        "✗ 1 of 4 ranks failed, 1 lost",
+        "tp=3",
+        "ValueError: loss is nan",
+        "cell 5, line 1",
+        "→ 1 check(l)",
+    ]
+    words += ["✗ tp=0", "died", "last words", "◌ tp=1", "waited", "look inside: %mesh debug tp=3 --pm"]
+    positions = [page.text.find(word) for word in words]
+    assert -1 not in positions and positions == sorted(positions)

@@ -1,0 +1,206 @@
+"""A running cell's output, live: what ranks print beside a gutter that says who, and what they show."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
+from ..kernel.outcome import Display, Outcome
+from ..kernel.run import Progress, Said
+from ..kernel.summary import readable
+from ..runtime.wire.tape import Text
+from .stage import Stage, StreamName
+
+WINDOW = 0.05
+"""Seconds that a line or a display waits for its equals from other ranks."""
+
+BUDGET = 48_000
+"""Characters of printed text that one cell puts into the notebook."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A display that may still find its equals."""
+
+    ranks: list[int]
+    display: Display
+    since: float
+
+
+class Live:
+    """Folds what ranks say and puts it on a stage. Time is an argument."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        ranks: Sequence[int],
+        budget: int = BUDGET,
+        is_quiet: bool = False,
+        tail: int | None = None,
+    ) -> None:
+        self._stage = stage
+        self._ranks = tuple(ranks)
+        self._folder = LineFolder(ranks, WINDOW, budget)
+        self._waiting: dict[bytes, _Waiting] = {}
+        self._display_ids: dict[tuple[int, str], str] = {}
+        self._width = max(3, len(ranks_text(ranks)))
+        self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
+        self._last_lines = LastLines(tail) if tail is not None else None
+
+    def update(self, said: Iterable[Said], now: float) -> None:
+        """Take what came, tell what is due."""
+        for rank, item in said:
+            if isinstance(item, Display):
+                self._take_display(rank, item, now)
+            else:
+                if any(rank in waiting.ranks for waiting in self._waiting.values()):
+                    self._tell_displays(now + WINDOW)  # what a rank says after a display stands after it
+                self._feed(rank, item, now)
+        if not self._is_quiet:
+            self._tell(self._folder.poll(now))
+            self._tell_displays(now)
+
+    def finish(self, now: float) -> None:
+        """Tell all that is left."""
+        self._is_quiet = False
+        self._tell_displays(now + WINDOW)
+        if self._last_lines is not None:
+            for rank, text in self._last_lines.take():
+                self._folder.feed(rank, text.stream, text.text, now)
+        self._tell(self._folder.finish(now))
+
+    def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
+        """Say that ranks failed while others still work."""
+        failed = [*progress.failed, *progress.lost]
+        others = f"; {ranks_text(owing)} still {'work' if len(owing) > 1 else 'works'}" if owing else ""
+        self._stage.write(f"{ranks_text(sorted(failed)):>{self._width}} ✗ {_first_words(progress)}{others}\n", "stderr")
+
+    def late(self, said: Iterable[Said], now: float) -> None:
+        """Tell what came after the end, at once and as it is."""
+        folder = LineFolder(self._ranks, WINDOW, BUDGET)
+        for rank, item in said:
+            if isinstance(item, Display):
+                self._take_display(rank, item, now)
+            else:
+                folder.feed(rank, item.stream, item.text, now)
+        self._tell(folder.finish(now))
+        self._tell_displays(now + WINDOW)
+
+    def _feed(self, rank: int, text: Text, now: float) -> None:
+        if self._last_lines is not None:
+            self._last_lines.add(rank, text)
+        else:
+            self._folder.feed(rank, text.stream, text.text, now)
+
+    def _tell(self, lines: Sequence[FoldedLine | FoldedGap]) -> None:
+        for stream, text in _blocks(lines, self._width):
+            self._stage.write(text, stream)
+
+    def _take_display(self, rank: int, display: Display, now: float) -> None:
+        self._tell(self._folder.poll(now + WINDOW))  # what a rank said before stands before
+        if display.is_clear:
+            self._clear(display)
+        elif display.is_update:
+            self._update(rank, display)
+        else:
+            self._wait_for_equals(rank, display, now)
+
+    def _wait_for_equals(self, rank: int, display: Display, now: float) -> None:
+        # A display that can be updated stays apart: its rank may later make it differ.
+        unique = (rank, display.number) if display.display_id else None
+        key = msgspec.msgpack.encode((display.mime, unique))
+        waiting = self._waiting.setdefault(key, _Waiting([], display, now))
+        if rank in waiting.ranks:
+            self._tell_displays(now + WINDOW)
+            self._waiting[key] = waiting = _Waiting([], display, now)
+        waiting.ranks.append(rank)
+
+    def _tell_displays(self, now: float) -> None:
+        for key, waiting in list(self._waiting.items()):
+            if len(waiting.ranks) == len(self._ranks) or now - waiting.since >= WINDOW:
+                del self._waiting[key]
+                self._show(waiting)
+
+    def _show(self, waiting: _Waiting) -> None:
+        display = waiting.display
+        display_id = None
+        if display.display_id:
+            display_id = uuid.uuid4().hex
+            for rank in waiting.ranks:
+                self._display_ids[rank, display.display_id] = display_id
+        if len(self._ranks) > 1:
+            self._stage.write(f"{ranks_text(sorted(waiting.ranks)):>{self._width}} │\n")
+        self._stage.display(display.mime, display.metadata, display_id)
+
+    def _update(self, rank: int, display: Display) -> None:
+        self._tell_displays(float("inf"))
+        display_id = self._display_ids.get((rank, display.display_id or ""))
+        if display_id is not None:
+            self._stage.display(display.mime, display.metadata, display_id, update=True)
+
+    def _clear(self, display: Display) -> None:
+        # With several ranks in one output area, one of them cannot wipe what the others said.
+        if len(self._ranks) == 1:
+            self._stage.clear(bool(display.metadata.get("wait")))
+
+
+class LastLines:
+    """Keeps the last lines that each rank printed, for a cell that shows no more.
+
+    Example:
+        >>> kept = LastLines(1)
+        >>> kept.add(0, Text(1, "stdout", "one\\ntwo\\n"))
+        >>> [(rank, text.text) for rank, text in kept.take()]
+        [(0, 'two\\n')]
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._texts: dict[int, deque[Text]] = {}
+
+    def add(self, rank: int, text: Text) -> None:
+        """Take a piece of text; what is no longer among the last lines is dropped."""
+        kept = self._texts.setdefault(rank, deque())
+        lines = text.text.splitlines(keepends=True)[-self._count :]
+        for line in lines:
+            if kept and not kept[-1].text.endswith("\n") and kept[-1].stream == text.stream:
+                line = kept.pop().text + line
+            kept.append(Text(text.run, text.stream, line))
+        while len(kept) > self._count:
+            kept.popleft()
+
+    def take(self) -> list[tuple[int, Text]]:
+        """All that is kept, rank by rank; nothing is kept any more."""
+        texts, self._texts = self._texts, {}
+        return [(rank, text) for rank, kept in texts.items() for text in kept]
+
+
+def _first_words(progress: Progress) -> str:
+    """What the first rank that failed failed with, in one line."""
+    if not progress.failed:
+        return next(iter(progress.lost.values())).partition("\n")[0]
+    failure = msgspec.msgpack.decode(progress.outcomes[progress.failed[0]], type=Outcome).failure
+    assert failure is not None
+    return f"{failure.type_name}: {failure.message}".partition("\n")[0]
+
+
+def _blocks(lines: Sequence[FoldedLine | FoldedGap], width: int) -> list[tuple[StreamName, str]]:
+    """Lines with their gutter, neighbours of one stream joined: a message each would be dear."""
+    blocks: list[tuple[StreamName, list[str]]] = []
+    for line in lines:
+        stream: StreamName = "stdout" if isinstance(line, FoldedGap) else line.stream
+        if not blocks or blocks[-1][0] != stream:
+            blocks.append((stream, []))
+        blocks[-1][1].append(_line(line, width))
+    return [(stream, "".join(texts)) for stream, texts in blocks]
+
+
+def _line(line: FoldedLine | FoldedGap, width: int) -> str:
+    if isinstance(line, FoldedGap):
+        return f"{'…':>{width}} ┆ {line.lines:,} more lines ({readable(line.bytes)}): m.log(RANK) has all\n"
+    return f"{ranks_text(line.ranks):>{width}} │ {line.text}\n"

@@ -1,0 +1,92 @@
+"""Where a cell's output goes: to the cell that started it, also when it comes late or from another thread."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+StreamName = Literal["stdout", "stderr"]
+
+
+class Stage(Protocol):
+    """The output area of one cell."""
+
+    def write(self, text: str, stream: StreamName = "stdout") -> None:
+        """Add text."""
+        ...
+
+    def display(
+        self,
+        data: Mapping[str, object],
+        metadata: Mapping[str, object] | None = None,
+        display_id: str | None = None,
+        update: bool = False,
+    ) -> None:
+        """Add (or with `update` replace) a display."""
+        ...
+
+    def clear(self, wait: bool = False) -> None:
+        """Remove what is there."""
+        ...
+
+    def leave(self) -> None:
+        """The cell has ended: what comes from now on is late."""
+        ...
+
+
+class NotebookStage:
+    """The output area of the running cell of an IPython shell, in a notebook or a terminal.
+
+    While the cell runs, output goes the ordinary way, so that `%%capture` and redirected streams see it. After its end,
+    and from other threads, it carries the cell's own message header: ipykernel would else add it to whichever cell (or
+    widget click) came last.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._kernel = getattr(shell, "kernel", None)
+        self._parent = self._kernel.get_parent() if self._kernel is not None else None
+        self._thread = threading.get_ident()
+        self._is_over = False
+
+    def leave(self) -> None:
+        self._is_over = True
+
+    @property
+    def _is_live(self) -> bool:
+        return not self._is_over and threading.get_ident() == self._thread
+
+    def write(self, text: str, stream: StreamName = "stdout") -> None:
+        if self._is_live or self._kernel is None:
+            target = sys.stdout if stream == "stdout" else sys.stderr
+            target.write(text)
+            target.flush()
+        else:
+            self._send("stream", {"name": stream, "text": text})
+
+    def display(
+        self,
+        data: Mapping[str, object],
+        metadata: Mapping[str, object] | None = None,
+        display_id: str | None = None,
+        update: bool = False,
+    ) -> None:
+        transient = {"display_id": display_id} if display_id else {}
+        if self._is_live or self._kernel is None:
+            publisher = self._shell.display_pub
+            publisher.publish(data=dict(data), metadata=dict(metadata or {}), transient=transient, update=update)
+        else:
+            content = {"data": dict(data), "metadata": dict(metadata or {}), "transient": transient}
+            self._send("update_display_data" if update else "display_data", content)
+
+    def clear(self, wait: bool = False) -> None:
+        if self._is_live or self._kernel is None:
+            self._shell.display_pub.clear_output(wait=wait)
+        else:
+            self._send("clear_output", {"wait": wait})
+
+    def _send(self, kind: str, content: dict[str, object]) -> None:
+        kernel: Any = self._kernel
+        kernel.session.send(kernel.iopub_socket, kind, content, parent=self._parent, ident=kernel._topic(kind))

@@ -1,0 +1,179 @@
+"""Meshes at a glance: the line under `%mesh up`, the list, the state of every rank. Static, as text and HTML."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+import psutil
+
+from ..kernel.fold import ranks_text
+from ..kernel.mesh import Mesh
+from ..kernel.rows import seconds_text
+from ..kernel.summary import readable
+from ..runtime.ranks.place import coordinates
+from .style import STYLE
+
+_GLYPHS = {"idle": "●", "busy": "▶", "failed": "✗", "dead": "✝", "starting": "◌"}
+_COLOURS = {"idle": "var(--mb-ok)", "busy": "var(--mb-bar)", "failed": "var(--mb-bad)", "dead": "var(--mb-dim)"}
+_MOST_CELLS = 1024
+
+
+def banner(mesh: Mesh, device: str, backend: str, seconds: float) -> dict[str, str]:
+    """What `%mesh up` shows: one line, with the mesh drawn small in front of it."""
+    count = f"{mesh.num_ranks} rank{'s' if mesh.num_ranks > 1 else ''}"
+    words = [f"{axes_text(mesh)}", f"{count} on {device}", *group_words(device, backend)]
+    words.append(f"ready in {seconds_text(seconds, seconds)}")
+    text = f"mesh {mesh.name}   {' · '.join(words)}"
+    line = f'{grid(mesh)}<b>{escape(mesh.name)}</b> &nbsp;<span class="mb-dim">{escape(" · ".join(words))}</span>'
+    style = "display:flex;align-items:center;gap:10px"
+    return {"text/plain": text, "text/html": f'{STYLE}<div class="meshbook" style="{style}">{line}</div>'}
+
+
+def group_words(device: str, backend: str) -> list[str]:
+    if backend == "none":
+        return ["no process group"]
+    return [("nccl" if device.startswith("cuda") else "gloo") if backend == "auto" else backend]
+
+
+def axes_text(mesh: Mesh) -> str:
+    """Example: `dp=2 × tp=4`."""
+    return " × ".join(f"{axis}={size}" for axis, size in mesh.axes.items())
+
+
+def grid(mesh: Mesh) -> str:
+    """The mesh as little squares in its own axes (the last one runs right), coloured by state, titled by coordinates."""
+    if mesh.num_ranks > _MOST_CELLS:
+        return ""
+    states = mesh.states()
+    columns = list(mesh.axes.values())[-1] if len(mesh.axes) > 1 else min(mesh.num_ranks, 32)
+    cells = "".join(_square(rank, states[rank], mesh) for rank in range(mesh.num_ranks))
+    size = 11 if mesh.num_ranks <= 64 else 6
+    layout = f"display:inline-grid;grid-template-columns:repeat({columns},{size}px);grid-auto-rows:{size}px;gap:2px"
+    label = f"{mesh.num_ranks} ranks: {_counts(states.values())}"
+    return f'<span role="img" aria-label="{escape(label)}" style="{layout}">{cells}</span>'
+
+
+def _square(rank: int, state: str, mesh: Mesh) -> str:
+    where = ", ".join(f"{axis}={i}" for axis, i in coordinates(rank, mesh.axes).items())
+    colour = _COLOURS.get(state, "var(--mb-line)")
+    return f'<span title="rank {rank}: {where}, {state}" style="background:{colour};border-radius:2px"></span>'
+
+
+def _counts(states: Iterable[str]) -> str:
+    counts: dict[str, int] = {}
+    for state in states:
+        counts[state] = counts.get(state, 0) + 1
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+
+class Status:
+    """The state of some ranks of a mesh, as they were when it was asked for."""
+
+    def __init__(self, mesh: Mesh, ranks: Sequence[int]) -> None:
+        self._title = f"mesh {mesh.name}   {axes_text(mesh)}{' · down' if mesh.is_down else ''}"
+        self._grid = grid(mesh)
+        busy = [rank for rank in ranks if mesh.roster.states[rank].name == "busy"]
+        where = mesh.where(busy) if busy and not mesh.is_down else {}
+        self._rows = [_facts(mesh, rank, where.get(rank, "")) for rank in ranks]
+
+    def data(self) -> list[dict[str, Any]]:
+        """One dict a rank: rank, coord, state, pid, seconds, memory (bytes, None if unknown), at, ended."""
+        return self._rows
+
+    def __repr__(self) -> str:
+        lines = [f"{_GLYPHS.get(row['state'], '?')} {_ranks_of(row)}  {_words(row)}" for row in self._rows]
+        counts = _counts(row["state"] for row in self._rows)
+        return "\n".join([f"{self._title}   {counts}", *lines])
+
+    def _repr_html_(self) -> str:
+        columns = ("rank", "place", "state", "for", "pid", "memory", "at")
+        head = "".join(f'<th scope="col">{column}</th>' for column in columns)
+        body = "".join(_html_row(row) for row in self._rows)
+        return (
+            f'{STYLE}<div class="meshbook" role="region" aria-label="status of the mesh">{self._grid} '
+            f'<b>{escape(self._title)}</b><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        )
+
+
+def _facts(mesh: Mesh, rank: int, at: str) -> dict[str, Any]:
+    state = mesh.roster.states[rank]
+    return {
+        "rank": rank,
+        "coord": coordinates(rank, mesh.axes),
+        "state": mesh.states()[rank],
+        "pid": state.pid or None,
+        "seconds": time.monotonic() - state.since,
+        "memory": _memory(state.pid) if state.exit is None else None,
+        "at": at,
+        "ended": str(state.exit) if state.exit is not None else "",
+    }
+
+
+def _memory(pid: int) -> int | None:
+    try:
+        return psutil.Process(pid).memory_info().rss if pid else None
+    except psutil.Error:
+        return None
+
+
+def _ranks_of(row: dict[str, Any]) -> str:
+    where = ",".join(f"{axis}={i}" for axis, i in row["coord"].items())
+    return f"rank {row['rank']}" + ("" if list(row["coord"]) == ["rank"] else f" ({where})")
+
+
+def _words(row: dict[str, Any]) -> str:
+    memory = readable(row["memory"]) if row["memory"] else ""
+    pid = f"pid {row['pid']}" if row["pid"] else ""
+    parts = [f"{row['state']} for {seconds_text(row['seconds'], row['seconds'])}", pid, memory, row["at"], row["ended"]]
+    return "  ".join(part for part in parts if part)
+
+
+def _html_row(row: dict[str, Any]) -> str:
+    cells = [
+        ",".join(f"{axis}={i}" for axis, i in row["coord"].items()),
+        f"{_GLYPHS.get(row['state'], '?')} {row['state']}",
+        seconds_text(row["seconds"], row["seconds"]),
+        row["pid"] or "",
+        readable(row["memory"]) if row["memory"] else "",
+        row["at"] or row["ended"],
+    ]
+    kind = ' class="mb-bad"' if row["state"] in ("dead", "failed") else ""
+    body = "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
+    return f'<tr{kind}><th scope="row">{row["rank"]}</th>{body}</tr>'
+
+
+class MeshList:
+    """The meshes of a notebook."""
+
+    def __init__(self, meshes: Sequence[Mesh], current: str | None) -> None:
+        self._rows = [_mesh_facts(mesh, mesh.name == current) for mesh in meshes]
+
+    def data(self) -> list[dict[str, Any]]:
+        """One dict a mesh: name, axes, num_ranks, states, is_current, is_down."""
+        return self._rows
+
+    def __repr__(self) -> str:
+        if not self._rows:
+            return "no mesh: bring one up with `%mesh up dp=2`"
+        return "\n".join(_mesh_text(row) for row in self._rows)
+
+
+def _mesh_facts(mesh: Mesh, is_current: bool) -> dict[str, Any]:
+    states = mesh.states()
+    return {
+        "name": mesh.name,
+        "axes": dict(mesh.axes),
+        "num_ranks": mesh.num_ranks,
+        "states": {state: ranks_text(r for r, s in states.items() if s == state) for state in dict.fromkeys(states.values())},
+        "is_current": is_current,
+        "is_down": mesh.is_down,
+    }
+
+
+def _mesh_text(row: dict[str, Any]) -> str:
+    axes = " × ".join(f"{axis}={size}" for axis, size in row["axes"].items())
+    states = "down" if row["is_down"] else ", ".join(f"{state} {ranks}" for state, ranks in row["states"].items())
+    return f"{'*' if row['is_current'] else ' '} {row['name']}   {axes} · {row['num_ranks']} ranks · {states}"

@@ -1,0 +1,49 @@
+"""The one style of what meshbook draws: the frontend's own theme, Okabe-Ito accents, quiet type.
+
+All of it is scoped to `.meshbook`, doubled where JupyterLab's rules for tables are as specific. A frontend
+that strips the style (GitHub, an untrusted notebook) leaves plain tables and `<details>`, which read as well.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_LIGHT: Final = "--mb-ok:#0072b2;--mb-wait:#b37400;--mb-bar:#e69f00;--mb-bad:#c04f00;"
+_DARK: Final = "--mb-ok:#56b4e9;--mb-wait:#f0b429;--mb-bar:#f0b429;--mb-bad:#ff8552;"
+
+_CSS: Final = f"""
+.meshbook{{{_LIGHT}
+--mb-fg:var(--jp-ui-font-color1,CanvasText);--mb-dim:var(--jp-ui-font-color2,GrayText);
+--mb-line:var(--jp-border-color2,color-mix(in srgb,CanvasText 20%,transparent));
+--mb-mono:var(--jp-code-font-family,ui-monospace,Menlo,monospace);
+color:var(--mb-fg);font:13px/1.5 var(--jp-ui-font-family,system-ui,sans-serif);overflow-x:auto}}
+body[data-jp-theme-light=false] .meshbook,.vscode-dark .meshbook{{{_DARK}}}
+.meshbook code,.meshbook pre,.meshbook summary{{font:12.5px/1.5 var(--mb-mono);color:inherit;
+background:none;border:0;margin:0;padding:0;white-space:pre-wrap}}
+.meshbook.meshbook table{{border-collapse:collapse;margin:2px 0;border:0;table-layout:auto;font-size:12.5px}}
+.meshbook.meshbook tbody tr{{background:none}}
+.meshbook.meshbook thead th{{font-weight:600;font-size:11px;color:var(--mb-dim);background:none;
+border:0;border-bottom:1px solid var(--mb-line)}}
+.meshbook.meshbook tr>*{{text-align:left;vertical-align:baseline;padding:3px 18px 3px 0;max-width:none;
+border:0;border-bottom:1px solid color-mix(in srgb,var(--mb-line) 55%,transparent)}}
+.meshbook.meshbook tbody th{{font-weight:400;white-space:nowrap}}
+.meshbook.meshbook tr.mb-odd>*{{background:color-mix(in srgb,var(--mb-bar) 13%,transparent)}}
+.meshbook.meshbook tr.mb-bad>*{{background:color-mix(in srgb,var(--mb-bad) 11%,transparent)}}
+.meshbook tr.mb-odd>:first-child{{box-shadow:inset 3px 0 var(--mb-bar)}}
+.meshbook tr.mb-bad>:first-child{{box-shadow:inset 3px 0 var(--mb-bad)}}
+.meshbook.meshbook tr.mb-odd>:first-child,.meshbook.meshbook tr.mb-bad>:first-child{{padding-left:9px}}
+.meshbook .mb-dim{{color:var(--mb-dim)}}.meshbook .mb-mark{{color:var(--mb-wait)}}
+.meshbook .mb-bad .mb-mark,.meshbook .mb-bad.mb-mark{{color:var(--mb-bad)}}
+.meshbook .mb-foot{{color:var(--mb-dim);font-size:11.5px}}
+.meshbook .mb-foot code{{font-size:11.5px;border:1px solid var(--mb-line);border-radius:3px;padding:0 5px}}
+.meshbook img,.meshbook svg{{max-width:100%;height:auto;background:none}}
+.meshbook details{{margin:0}}.meshbook summary{{cursor:pointer;display:list-item}}
+.meshbook .mb-story{{border-left:3px solid var(--mb-bad);padding:1px 0 1px 12px}}
+.meshbook .mb-story p{{margin:0}}.meshbook .mb-story pre{{margin:4px 0}}
+.meshbook .mb-head{{color:var(--mb-bad);font-weight:600}}
+.meshbook .mb-hot{{display:inline-block;width:100%;
+background:color-mix(in srgb,var(--mb-bad) 15%,transparent)}}
+"""
+
+STYLE: Final = f"<style>{_CSS.strip()}</style>"
+"""One `<style>` element; every output carries its own, so that each stands alone in the saved notebook."""
