@@ -70,7 +70,9 @@ class KernelActor(Actor):
         self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT)
 
     @endpoint
-    def run(self, cell: int, key: int, source: str | None, name: str, members: tuple[int, ...]) -> tuple[bool, bytes]:
+    def run(
+        self, cell: int, key: int, source: str | None, name: str, members: tuple[int, ...]
+    ) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
         `source` is None when this rank has been sent it before under the same `key`. `members` are the ranks of a
@@ -116,7 +118,7 @@ class KernelActor(Actor):
     @control_endpoint
     def where(self) -> str:
         """Which line of which cell runs now, and the collective it waits in, in one line."""
-        frame = sys._current_frames().get(self._main)
+        frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
         lines: list[str] = []
         for summary in traceback.extract_stack(frame) if frame is not None else ():
             if (name := name_of(summary.filename)) is not None:

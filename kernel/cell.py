@@ -184,9 +184,7 @@ class CellShell:
         display_id: str | None,
         is_update: bool,
     ) -> None:
-        self._send(
-            mime=portable(bundle), metadata=plain(metadata), display_id=display_id, is_update=is_update
-        )
+        self._send(mime=portable(bundle), metadata=plain(metadata), display_id=display_id, is_update=is_update)
 
     def _clear(self, wait: bool) -> None:
         self._send(mime={}, metadata={"wait": True} if wait else {}, is_clear=True)

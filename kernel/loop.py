@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from types import TracebackType
+import signal
+import threading
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
 from typing import Any
 
 GRACE = 1.0
-"""Seconds that an interrupted cell's `finally` and `except CancelledError` may take."""
+"""Seconds that a cell which was interrupted twice may still take for its `finally`."""
 
 
 class CellLoop:
     """Runs the coroutines of cells, on the thread that runs the cells. Between cells the loop stands still.
 
-    With `may_nest`, library code may call `asyncio.run` inside an awaited cell. That patches asyncio in the
-    whole process (nest-asyncio): right for a rank, where user code owns the main thread; wrong for a
-    notebook's own kernel.
+    With `may_nest`, library code may call `asyncio.run` inside an awaited cell. That patches asyncio in the whole
+    process (nest-asyncio): right for a rank, where user code owns the main thread; wrong for a notebook's own kernel.
 
     >>> loop = CellLoop(may_nest=False)
     >>> loop.run(asyncio.sleep(0, "slept"))
@@ -31,17 +33,21 @@ class CellLoop:
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """What the coroutine returns or raises; SIGINT ends its `await` as a `KeyboardInterrupt` there."""
         loop = self._started()
-        place = _Place()
-        task = loop.create_task(place.watch(coroutine))
+        watch = _Watch(loop, coroutine)
         try:
-            return loop.run_until_complete(task)
+            with watch.over_sigint():
+                return loop.run_until_complete(watch.task)
+        except asyncio.CancelledError:
+            if not watch.is_interrupted:
+                raise  # the cell itself was cancelled, by the cell
+            raise KeyboardInterrupt().with_traceback(watch.reached) from None
         except KeyboardInterrupt as stop:
-            if task.done():
+            if watch.task.done():
                 raise  # it hit a line of the cell, and is already where the user looks
-            self._end(loop, task)
-            raise stop.with_traceback(place.reached) from None
+            self._end(loop, watch.task)
+            raise stop.with_traceback(watch.reached) from None
         finally:
-            place.reached = None
+            watch.reached = None  # its frames hold the cell's tensors
 
     def close(self) -> None:
         if self._loop is not None:
@@ -66,18 +72,49 @@ class CellLoop:
             task.exception()  # asked for, so that asyncio does not complain that nobody did
 
 
-class _Place:
-    """Where in the user's code a cancelled coroutine was: the interrupt only hit the loop's `select`."""
+class _Watch:
+    """Over one coroutine: how it is interrupted, and where in the user's code it then was."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._loop = loop
+        self._watched = self._watch(coroutine)
+        self.task = loop.create_task(self._watched)
         self.reached: TracebackType | None = None
+        self.is_interrupted = False
 
-    async def watch(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    async def _watch(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         try:
             return await coroutine
         except asyncio.CancelledError as cancelled:
             self.reached = cancelled.__traceback__
             raise
+
+    @contextmanager
+    def over_sigint(self) -> Generator[None]:
+        """While the loop's own code runs, an interrupt cancels the task instead of being raised.
+
+        Raised there, it can fall between a task and its next step, which then never comes. (The idea is that of
+        `asyncio.Runner`; other than there, a line of the cell itself is still interrupted at once.)
+        """
+        handler = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or not callable(handler):
+            yield
+            return
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            try:
+                handler(number, frame)  # it decides whether the interrupt is meant for us
+            except KeyboardInterrupt:
+                if self._watched.cr_running or self.is_interrupted:
+                    raise
+                self.is_interrupted = True
+                self._loop.call_soon_threadsafe(self.task.cancel)  # threadsafe: it also wakes the loop
+
+        signal.signal(signal.SIGINT, on_signal)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, handler)
 
 
 def _let_loops_nest(loop: asyncio.AbstractEventLoop) -> None:

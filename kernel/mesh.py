@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
 from ..runtime.errors import MeshStopped
-from ..runtime.mesh import ActorMesh, ProcMesh
+from ..runtime.mesh import ActorMesh, ProcMesh, actor_number
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from .agent import KernelActor
@@ -49,7 +49,10 @@ class Mesh:
         self.last_failed: tuple[int, ...] = ()
         """The ranks on which the last cell failed: what `@failed` selects."""
         self._kernel: ActorMesh[KernelActor] = procs.spawn("kernel", KernelActor)
-        self._keys: dict[str, int] = {}  # sources that ranks were sent, by text, the least recently used first
+        self._actor = actor_number(self._kernel)
+        self._keys: dict[
+            str, int
+        ] = {}  # sources that ranks were sent, by text, the least recently used first
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
         self._numbers = itertools.count(1)
         self._cells = itertools.count(1)
@@ -98,7 +101,10 @@ class Mesh:
     def states(self) -> dict[int, str]:
         """`idle`, `busy`, `failed` (idle, and its last cell raised), `starting` or `dead` for each rank."""
         names = {rank: state.name for rank, state in self.roster.states.items()}
-        return {rank: "failed" if name == "idle" and rank in self.last_failed else name for rank, name in names.items()}
+        return {
+            rank: "failed" if name == "idle" and rank in self.last_failed else name
+            for rank, name in names.items()
+        }
 
     def run(self, source: str, ranks: Sequence[int] | None = None, *, name: str = "") -> Run:
         """Send a cell to these ranks (default: all that live); returns at once.
@@ -125,8 +131,8 @@ class Mesh:
         if len({text is None for text in texts.values()}) == 2:
             texts = dict.fromkeys(ranks, source)
         text = next(iter(texts.values()))
-        payload = codec.encode(((run.cell, key, text, run.name, members), {}))
-        run.call = self.roster.call(ranks, self._kernel.actor, "run", None, payload, run, audience=run)
+        payload = _arguments(run.cell, key, text, run.name, members)
+        run.call = self.roster.call(ranks, self._actor, "run", None, payload, run, audience=run)
         for rank in ranks:
             self._known[rank].add(key)
 
@@ -142,8 +148,8 @@ class Mesh:
     def _forget(self, key: int) -> None:
         for known in self._known.values():
             known.discard(key)
-        payload = codec.encode((((key,),), {}))
-        self.roster.call(self.roster.alive(), self._kernel.actor, "forget", None, payload, None)
+        payload = _arguments((key,))
+        self.roster.call(self.roster.alive(), self._actor, "forget", None, payload, None)
 
     def push(self, names: Mapping[str, object], ranks: Sequence[int] | None = None) -> None:
         """Put values into the namespace of these ranks (default: all that live).
@@ -154,7 +160,9 @@ class Mesh:
         self._check_up()
         self._call(self.roster.alive() if ranks is None else ranks, "push", dict(names))
 
-    def pull(self, name: str, ranks: Sequence[int] | None = None, max_bytes: int = PULL_LIMIT) -> dict[int, Any]:
+    def pull(
+        self, name: str, ranks: Sequence[int] | None = None, max_bytes: int = PULL_LIMIT
+    ) -> dict[int, Any]:
         """The value of `name` on each of these ranks. Large arrays arrive as views of shared memory, writable, private.
 
         Raises:
@@ -173,7 +181,9 @@ class Mesh:
         """The cell line each of these ranks is at, from those that tell in time."""
         return self._ask(ranks, "where", timeout)
 
-    def interrupt(self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5) -> dict[int, bool]:
+    def interrupt(
+        self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5
+    ) -> dict[int, bool]:
         """Raise KeyboardInterrupt on these ranks if they work (on `call`, if given); which of them did."""
         chosen = self.roster.alive() if ranks is None else list(ranks)
         gather = Gather(self.roster, chosen, f"{self.name}.interrupt")
@@ -214,7 +224,7 @@ class Mesh:
     def _call(self, ranks: Sequence[int], endpoint: str, *args: Any) -> dict[int, Any]:
         """Call an endpoint of the kernel actors of any ranks; raises what the first of them failed with."""
         gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
-        self.roster.call(ranks, self._kernel.actor, endpoint, None, codec.encode((args, {})), gather)
+        self.roster.call(ranks, self._actor, endpoint, None, _arguments(*args), gather)
         gather.wait()
         for rank in ranks:
             if rank in gather.errors:
@@ -223,6 +233,11 @@ class Mesh:
 
     def _ask(self, ranks: Sequence[int], endpoint: str, timeout: float, *args: Any) -> dict[int, Any]:
         gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
-        self.roster.ask(ranks, self._kernel.actor, endpoint, codec.encode((args, {})), gather)
+        self.roster.ask(ranks, self._actor, endpoint, _arguments(*args), gather)
         gather.wait(timeout)
         return dict(gather.answers)
+
+
+def _arguments(*args: Any) -> codec.Encoded:
+    """The arguments of a call, packed as the ranks unpack them."""
+    return codec.encode((args, dict[str, Any]()))

@@ -47,7 +47,7 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
     """Size in bytes of an array's or tensor's data."""
     pickled: bytes | None = None
     stayed: str | None = None
-    """Why the value stayed on its rank ("210 MB, over the limit of 1 MB", "cannot be pickled: ..."); None when it travelled."""
+    """Why the value stayed on its rank ("210 MB, over the limit of 1 MB", "cannot be pickled: ..."), if it did."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
@@ -58,7 +58,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Display(msgspec.Struct, frozen=True, array_like=True):
-    """Something shown on the way: `display(...)`, a figure, HTML. Its place in the text is kept by a mark in the pipe."""
+    """Something shown on the way: `display(...)`, a figure, HTML. A mark in the pipe keeps its place in the text."""
 
     run: int
     number: int

@@ -119,9 +119,7 @@ class MeshResult:
         """The value of the only rank; `ValueError` where there are more."""
         if len(self.ranks) != 1:
             known = ranks_text(self.ranks)
-            raise ValueError(
-                f"item() is for one rank, and this result has {len(self)} ({known}): r[{self.ranks[0]}]"
-            )
+            raise ValueError(f"item() is for one rank, and this result has {len(self)} ({known}): r[{self.ranks[0]}]")
         return self._value(self.ranks[0])
 
     def values(self) -> list[Any]:
@@ -184,9 +182,7 @@ class MeshResult:
         stayed = [value for value in values if isinstance(value, StayedValue)]
         if stayed:
             raise ValueError(f"cannot stack what is not here: {stayed[0]!r}")
-        shapes = {
-            rank: tuple(getattr(value, "shape", ())) for rank, value in zip(self.ranks, values, strict=True)
-        }
+        shapes = {rank: tuple(getattr(value, "shape", ())) for rank, value in zip(self.ranks, values, strict=True)}
         if len(set(shapes.values())) > 1:
             raise ValueError(f"cannot stack different shapes: {_shapes_text(shapes)}")
         stacked = _stacked(values)
@@ -199,9 +195,7 @@ class MeshResult:
         import pandas  # pyright: ignore[reportMissingTypeStubs]
 
         failed = set(self.failed)
-        rows = [
-            {"rank": rank, **self._point(rank), **self._summary(rank, rank in failed)} for rank in self.ranks
-        ]
+        rows = [{"rank": rank, **self._point(rank), **self._summary(rank, rank in failed)} for rank in self.ranks]
         return pandas.DataFrame(rows)
 
     def _summary(self, rank: int, is_failed: bool) -> dict[str, object]:
@@ -268,9 +262,7 @@ class MeshResult:
             return [places[i] for i in (pick if isinstance(pick, Sequence) else [index(pick)])]
         except IndexError:
             size = sizes[axis]
-            raise IndexError(
-                f"{axis}={pick} is out of range: {axis} has size {size} (0..{size - 1})"
-            ) from None
+            raise IndexError(f"{axis}={pick} is out of range: {axis} has size {size} (0..{size - 1})") from None
 
     def _outcome(self, rank: int) -> Outcome | None:
         data = self._outcomes.get(rank)

@@ -27,10 +27,10 @@ Said = tuple[int, Text | Display]
 class Progress:
     """What has come back from the ranks of a run so far."""
 
-    outcomes: dict[int, bytes] = field(default_factory=dict)
-    seconds: dict[int, float] = field(default_factory=dict)
-    lost: dict[int, str] = field(default_factory=dict)
-    failed: list[int] = field(default_factory=list)
+    outcomes: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    seconds: dict[int, float] = field(default_factory=dict[int, float])
+    lost: dict[int, str] = field(default_factory=dict[int, str])
+    failed: list[int] = field(default_factory=list[int])
     """Ranks whose cell raised, in the order in which they told."""
 
 

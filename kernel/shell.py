@@ -76,17 +76,13 @@ class QuietShell(InteractiveShell):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(config=_config(), user_module=ModuleType("__main__"), **kwargs)
-        atexit.unregister(
-            self.atexit_operations
-        )  # nothing to save; it would clear names that threads still use
+        atexit.unregister(self.atexit_operations)  # nothing to save; it would clear names that threads still use
         cast("Any", self.compile).format_code_name = _label
         self.set_hook("show_in_pager", _print_page)
         self._transformers = self._count_transformers()
         # IPython's other call for completions is "provisional" and wants `catch_warnings` around it: those
         # filters are the process's, and a cell may run on another thread meanwhile.
-        warnings.filterwarnings(
-            "ignore", category=PendingDeprecationWarning, module=r"IPython\.core\.completer"
-        )
+        warnings.filterwarnings("ignore", category=PendingDeprecationWarning, module=r"IPython\.core\.completer")
 
     def init_virtualenv(self) -> None:
         """Whoever started this process has chosen its Python and its path."""
@@ -136,9 +132,7 @@ class QuietShell(InteractiveShell):
 
     def before_cell(self, source: str) -> ExecutionResult:
         """Tell the extensions (autoreload) that a cell starts; give what this returns to `after_cell`."""
-        result = ExecutionResult(
-            ExecutionInfo(source, False, False, True, None, None, transformed_cell=source)
-        )
+        result = ExecutionResult(ExecutionInfo(source, False, False, True, None, None, transformed_cell=source))
         self.events.trigger("pre_execute")
         self.events.trigger("pre_run_cell", result.info)
         return result

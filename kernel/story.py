@@ -121,7 +121,7 @@ def tell(
         summary=f"{headline} ({where.text([*failures, *lost])})",
         chapters=tuple(chapters[:_MAX_CHAPTERS]),
         fates=tuple(shown_fates),
-        hints=tuple(_hints(where, sorted(failures), sorted(lost))),
+        hints=tuple(_hints(sorted(failures), sorted(lost))),
         num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
     )
 
@@ -213,17 +213,14 @@ def _grouped(keys: Mapping[int, T]) -> list[tuple[T, list[int]]]:
     return list(groups.items())
 
 
-def _hints(where: _Where, failed: Sequence[int], lost: Sequence[int]) -> list[Hint]:
+def _hints(failed: Sequence[int], lost: Sequence[int]) -> list[Hint]:
     hints: list[Hint] = []
     if failed:
         alone = "run again on it alone" if len(failed) == 1 else "run again on them alone"
-        hints = [
-            Hint("look inside", f"%mesh debug {where.text(failed[:1])} --pm"),
-            Hint(alone, "%%on_mesh @failed"),
-        ]
+        hints = [Hint(alone, "%%on_mesh @failed")]
     if lost:
         logs = Hint("all it said", f"%mesh logs rank={ranks_text(lost[:1])}")
-        hints += [Hint("bring back", "%mesh restart @dead"), *([] if failed else [logs])]
+        hints += [Hint("bring back", "%mesh restart"), *([] if failed else [logs])]
     return hints
 
 

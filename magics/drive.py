@@ -13,10 +13,10 @@ from ..kernel.run import Run
 from ..widgets.live import Live
 
 TICK = 0.05
-"""Seconds between two looks at a running cell: ipykernel sees an interrupt of an awaited cell only when its loop wakes."""
+"""Seconds between two looks at a running cell: ipykernel sees an interrupt only when its loop wakes."""
 
 _SPRINT = 0.004
-"""Seconds that an awaited cell blocks at first: most cells answer in that time, and a turn of the kernel's loop is dear."""
+"""Seconds that an awaited cell blocks at first: most answer in that time, and a turn of the kernel's loop is dear."""
 
 _TOLD_AFTER = 0.2
 """Seconds after the first failure at which it is told although other ranks still work."""

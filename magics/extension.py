@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from IPython.core.completer import (
     CompletionContext,
     SimpleCompletion,
     SimpleMatcherResult,
-    context_matcher,
+    context_matcher,  # pyright: ignore[reportUnknownVariableType]
 )
 from IPython.core.error import UsageError
 
@@ -85,7 +85,9 @@ class Extension:
     def _on_mesh_line(self, line: str) -> object:
         """Run an expression on the mesh: `%on_mesh [SELECTOR] [options] -- EXPR`; returns the result."""
         if "--" not in line.split() and not any(flag in line.split() for flag in ("-h", "--help")):
-            raise UsageError("`%on_mesh [SELECTOR] -- EXPR` runs an expression; for a cell begin it with %%on_mesh")
+            raise UsageError(
+                "`%on_mesh [SELECTOR] -- EXPR` runs an expression; for a cell begin it with %%on_mesh"
+            )
         return self.on_mesh.run(line, "")
 
     def _on_mesh_cell(self, line: str, cell: str) -> object:
@@ -93,7 +95,7 @@ class Extension:
         return self.on_mesh.run(line, cell)
 
     def _make_matcher(self) -> Any:
-        @context_matcher(identifier="meshbook")
+        @context_matcher(identifier="meshbook")  # pyright: ignore[reportUntypedFunctionDecorator]
         def match(context: CompletionContext) -> SimpleMatcherResult:
             cursor = _offset(context.full_text, context.cursor_line, context.cursor_position)
             found = complete(context.full_text, cursor, self._world())
@@ -101,7 +103,9 @@ class Extension:
                 return SimpleMatcherResult(completions=[], suppress=False)
             fragment = context.full_text[found.start : cursor]
             items = [SimpleCompletion(text=item, type="mesh") for item in found.items]
-            return SimpleMatcherResult(completions=items, matched_fragment=fragment, suppress=True, ordered=True)
+            return SimpleMatcherResult(
+                completions=items, matched_fragment=fragment, suppress=True, ordered=True
+            )
 
         return match
 
@@ -109,7 +113,9 @@ class Extension:
         mesh = self.book.meshes.get(self.book.current or "")
         if mesh is None or mesh.is_down:
             return World(tuple(self.book.meshes))
-        return World(tuple(self.book.meshes), mesh.axes, mesh.states(), lambda prefix: _remote_names(mesh, prefix))
+        return World(
+            tuple(self.book.meshes), mesh.axes, mesh.states(), lambda prefix: _remote_names(mesh, prefix)
+        )
 
 
 def _remote_names(mesh: Mesh, prefix: str) -> Sequence[str]:
@@ -128,7 +134,7 @@ def _offset(text: str, line: int, column: int) -> int:
 
 def _is_inside_cell_magic() -> bool:
     """Whether a cell magic such as `%%time` transforms its body now: it compiles without top-level await."""
-    frame = sys._getframe(1)
+    frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code.co_name == "run_cell_magic":
             return True

@@ -91,7 +91,8 @@ class OnMeshArgs:
         Option("-t --timeout", "after S seconds name the ranks not done, interrupt", "S", seconds),
     ] = None
     on_error: Annotated[
-        OnError, Option("--on-error", "when a rank fails: interrupt the others after a grace, or wait for them")
+        OnError,
+        Option("--on-error", "when a rank fails: interrupt the others after a grace, or wait for them"),
     ] = "stop"
     grace: Annotated[
         float, Option("--grace", "seconds the others get with --on-error stop", "S", seconds_or_none)

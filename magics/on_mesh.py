@@ -112,7 +112,9 @@ class OnMesh:
             print(args.hint)
         source = args.expr if args.expr is not None else body
         if not source.strip():
-            raise UsageError("there is nothing to run: put Python lines below %%on_mesh, or `%on_mesh -- EXPR`")
+            raise UsageError(
+                "there is nothing to run: put Python lines below %%on_mesh, or `%on_mesh -- EXPR`"
+            )
         return self._send(args, mesh, selection, source)
 
     def _send(self, args: OnMeshArgs, mesh: Mesh, selection: Selection, source: str) -> Cell:
@@ -160,7 +162,7 @@ class OnMesh:
             result = result.sel(rank=result.ranks[0])
         elif cell.args.show == "table":
             result = result.table()
-        cell.stage.display(result._repr_mimebundle_())
+        cell.stage.display(result._repr_mimebundle_())  # pyright: ignore[reportPrivateUsage] - what IPython calls
 
     def _keep(self, args: OnMeshArgs, result: object) -> None:
         self._shell.user_ns[LAST_RESULT] = result
@@ -173,7 +175,13 @@ def result_of(cell: Cell) -> MeshResult:
     progress = cell.run.progress
     cell.mesh.last_failed = tuple(sorted({*progress.failed, *progress.lost}))
     return MeshResult(
-        cell.mesh.axes, cell.run.ranks, progress.outcomes, progress.seconds, progress.lost, codec.loads, result_html
+        cell.mesh.axes,
+        cell.run.ranks,
+        progress.outcomes,
+        progress.seconds,
+        progress.lost,
+        codec.loads,
+        result_html,
     )
 
 

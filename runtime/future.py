@@ -6,19 +6,17 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from .wire.reactor import Reactor
 
 R = TypeVar("R")
 
-Waiter = Callable[[threading.Event, float | None], bool]
-
 
 class Future(Generic[R]):
     """What a call will come to. `get()` blocks, `await` does not; both may be used any number of times.
 
-    Futures are made by calls (`mesh.actor.endpoint.call(...)`), never directly. Dropping one cancels nothing.
+    Futures are made by calls (`mesh.endpoint.call(...)`), never directly. Dropping one cancels nothing.
 
     Example:
         >>> promise = Promise()
@@ -27,16 +25,16 @@ class Future(Generic[R]):
         (3, None)
     """
 
-    __slots__ = ("_callbacks", "_done", "_error", "_event", "_lock", "_value", "_wait")
+    __slots__ = ("_answer",)
 
-    _value: R
+    _answer: _Answer
 
     def __init__(self, *args: object, **kwargs: object) -> None:
-        raise TypeError("a Future comes from a call, such as actor.endpoint.call(...): it cannot be made directly")
+        raise TypeError("a Future comes from a call, such as mesh.endpoint.call(...): it cannot be made directly")
 
     def done(self) -> bool:
         """Whether the answer is there."""
-        return self._done
+        return self._answer.is_there
 
     def get(self, timeout: float | None = None) -> R:
         """The answer; waits up to `timeout` seconds for it.
@@ -46,11 +44,11 @@ class Future(Generic[R]):
             ValueError: `timeout` is negative or not finite.
             Exception: what the call failed with.
         """
-        if not self._done:
-            self._block(timeout)
-        if self._error is not None:
-            raise self._error
-        return self._value
+        answer = self._answer
+        answer.block(timeout)
+        if answer.error is not None:
+            raise answer.error
+        return answer.value
 
     def result(self, timeout: float | None = None) -> R:
         """The same as `get`."""
@@ -58,28 +56,12 @@ class Future(Generic[R]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What the call failed with, or None; waits like `get`."""
-        if not self._done:
-            self._block(timeout)
-        return self._error
-
-    def _block(self, timeout: float | None) -> None:
-        if timeout is not None and not (math.isfinite(timeout) and timeout >= 0):
-            raise ValueError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
-        with self._lock:
-            if self._event is None:
-                self._event = threading.Event()
-                if self._done:
-                    self._event.set()
-        if not self._wait(self._event, timeout):
-            raise TimeoutError
+        self._answer.block(timeout)
+        return self._answer.error
 
     def add_done_callback(self, call: Callable[[Future[R]], object]) -> None:
         """Run `call(self)` when the answer is there: at once, or on the thread that brings it."""
-        with self._lock:
-            if not self._done:
-                self._callbacks.append(call)
-                return
-        call(self)
+        self._answer.when_there(lambda: call(self))
 
     def as_asyncio(self) -> asyncio.Future[R]:
         """An `asyncio.Future` of the running loop. Cancelling it leaves the call alone.
@@ -89,25 +71,10 @@ class Future(Generic[R]):
         """
         loop = asyncio.get_running_loop()
         twin: asyncio.Future[R] = loop.create_future()
-
-        def settle() -> None:
-            if twin.done():
-                return
-            if self._error is not None:
-                twin.set_exception(self._error)
-            else:
-                twin.set_result(self._value)
-
-        def hand_over(_: object) -> None:
-            try:
-                loop.call_soon_threadsafe(settle)
-            except RuntimeError:  # the loop was closed while the call ran: nobody observes it there any more
-                return
-
-        if self._done:
-            settle()
+        if self._answer.is_there:
+            self._answer.hand_to(twin)
         else:
-            self.add_done_callback(hand_over)
+            self._answer.when_there(lambda: _call_soon(loop, lambda: self._answer.hand_to(twin)))
         return twin
 
     def __await__(self) -> Generator[Any, None, R]:
@@ -121,47 +88,87 @@ class Future(Generic[R]):
         raise TypeError("a Future cannot be pickled: send its value")
 
     def __repr__(self) -> str:
-        if not self._done:
+        answer = self._answer
+        if not answer.is_there:
             return "<Future: waiting>"
-        return f"<Future: failed: {self._error!r}>" if self._error is not None else f"<Future: {self._value!r}>"
+        return f"<Future: failed: {answer.error!r}>" if answer.error is not None else f"<Future: {answer.value!r}>"
 
 
 class Promise(Generic[R]):
     """The other side of a future: whoever makes the answer holds it, and settles it once."""
 
-    __slots__ = ("future",)
+    __slots__ = ("_answer", "future")
 
     def __init__(self, reactor: Reactor | None = None) -> None:
-        future: Future[R] = Future.__new__(Future)
-        future._lock = threading.Lock()
-        future._done = False
-        future._error = None
-        future._event = None
-        future._callbacks = []
-        future._wait = reactor.wait if reactor is not None else _wait_event
-        self.future = future
+        self._answer = _Answer(reactor.wait if reactor is not None else threading.Event.wait)
+        self.future = cast("Future[R]", Future.__new__(Future))
+        object.__setattr__(self.future, "_answer", self._answer)
 
     def resolve(self, value: R) -> None:
         """Settle with a value; settling a second time changes nothing."""
-        self._settle(value, None)
+        self._answer.settle(value, None)
 
     def fail(self, error: BaseException) -> None:
         """Settle with an error."""
-        self._settle(None, error)
+        self._answer.settle(None, error)
 
-    def _settle(self, value: Any, error: BaseException | None) -> None:
-        future = self.future
-        with future._lock:
-            if future._done:
+
+class _Answer:
+    """What a promise writes and its future reads."""
+
+    __slots__ = ("_callbacks", "_event", "_lock", "_wait", "error", "is_there", "value")
+
+    def __init__(self, wait: Callable[[threading.Event, float | None], bool]) -> None:
+        self.is_there = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self._wait = wait
+        self._lock = threading.Lock()  # the loop's thread settles while others begin to wait
+        self._event: threading.Event | None = None  # made by the first who blocks: most answers are never blocked on
+        self._callbacks: list[Callable[[], object]] = []
+
+    def block(self, timeout: float | None) -> None:
+        if self.is_there:
+            return
+        if timeout is not None and not (math.isfinite(timeout) and timeout >= 0):
+            raise ValueError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
+        with self._lock:
+            event = self._event = self._event or threading.Event()
+            if self.is_there:
+                event.set()
+        if not self._wait(event, timeout):
+            raise TimeoutError
+
+    def when_there(self, call: Callable[[], object]) -> None:
+        with self._lock:
+            if not self.is_there:
+                self._callbacks.append(call)
                 return
-            future._value, future._error = value, error
-            future._done = True
-            callbacks, future._callbacks = future._callbacks, []
-            if future._event is not None:
-                future._event.set()
+        call()
+
+    def settle(self, value: object, error: BaseException | None) -> None:
+        with self._lock:
+            if self.is_there:
+                return
+            self.value, self.error = value, error
+            self.is_there = True
+            callbacks, self._callbacks = self._callbacks, []
+            if self._event is not None:
+                self._event.set()
         for call in callbacks:
-            call(future)
+            call()
+
+    def hand_to(self, twin: asyncio.Future[Any]) -> None:
+        if twin.done():
+            return
+        if self.error is not None:
+            twin.set_exception(self.error)
+        else:
+            twin.set_result(self.value)
 
 
-def _wait_event(event: threading.Event, timeout: float | None) -> bool:
-    return event.wait(timeout)
+def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:  # the loop was closed while the call ran: nobody observes the answer there any more
+        return

@@ -3,6 +3,9 @@
 A mesh is a value: slicing one gives another view of the same ranks. Names and meanings follow Monarch.
 """
 
+# pyright: reportPrivateUsage=false
+# Meshes keep their members private: every public one is a name that no endpoint of an actor can have.
+
 from __future__ import annotations
 
 import inspect
@@ -87,7 +90,9 @@ class ProcMesh(_View):
         inspect.signature(cls).bind(*args, **kwargs)
         promise: Promise[None] = Promise(self._roster.reactor)
         actor = next_number()
-        gather = _Gather(self._shape, f"{name}.__init__", self._roster, lambda _: promise.resolve(None), promise.fail)
+        gather = _Gather(
+            self._shape, f"{name}.__init__", self._roster, lambda _: promise.resolve(None), promise.fail
+        )
         payload = codec.encode((cls, args, kwargs))
         self._roster.spawn_actor(self._shape.ranks(), actor, name, self._view(), payload, gather)
         return ActorMesh(self._roster, self._shape, actor, name, cls, promise.future)
@@ -99,7 +104,9 @@ class ProcMesh(_View):
             ValueError: this is a slice; only the whole mesh can be stopped.
         """
         if not self._is_owned:
-            raise ValueError("ProcMesh is not owned; must be stopped by an owner: stop the mesh this is a slice of")
+            raise ValueError(
+                "ProcMesh is not owned; must be stopped by an owner: stop the mesh this is a slice of"
+            )
         promise: Promise[None] = Promise(self._roster.reactor)
         self._roster.stop()
         promise.resolve(None)
@@ -135,22 +142,13 @@ class ActorMesh(_View, Generic[A]):
         self._initialized = initialized
 
     @property
-    def __name__(self) -> str:
+    def __name__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - Monarch's meshes have it
         return self._class.__name__
 
     @property
     def initialized(self) -> Future[None]:
         """Done when every constructor has run; fails with the first that raised."""
         return self._initialized
-
-    @property
-    def roster(self) -> Roster:
-        return self._roster
-
-    @property
-    def actor(self) -> int:
-        """The number under which the ranks know these actors."""
-        return self._actor
 
     def _new_with_shape(self, shape: Shape) -> Self:
         return type(self)(self._roster, shape, self._actor, self._name, self._class, self._initialized)
@@ -167,7 +165,9 @@ class ActorMesh(_View, Generic[A]):
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """Forget these actors on their ranks; the ranks live on."""
         promise: Promise[None] = Promise(self._roster.reactor)
-        gather = _Gather(self._shape, f"{self._name}.stop", self._roster, lambda _: promise.resolve(None), promise.fail)
+        gather = _Gather(
+            self._shape, f"{self._name}.stop", self._roster, lambda _: promise.resolve(None), promise.fail
+        )
         self._roster.stop_actor(self._shape.ranks(), self._actor, gather)
         return promise.future
 
@@ -185,8 +185,8 @@ class Endpoint(Generic[P, R]):
 
     def call(self, *args: Any, **kwargs: Any) -> Future[ValueMesh[Any]]:
         """Call all actors of the mesh; the answers by rank. The first failure ends it, with `.partial` answers."""
-        promise: Promise[ValueMesh[Any]] = Promise(self._mesh.roster.reactor)
-        gather = _Gather(self._mesh._shape, self._title, self._mesh.roster, promise.resolve, promise.fail)
+        promise: Promise[ValueMesh[Any]] = Promise(self._mesh._roster.reactor)
+        gather = _Gather(self._mesh._shape, self._title, self._mesh._roster, promise.resolve, promise.fail)
         self._send(self._mesh._shape, gather, args, kwargs)
         return promise.future
 
@@ -204,8 +204,8 @@ class Endpoint(Generic[P, R]):
     def stream(self, *args: Any, **kwargs: Any) -> Iterator[Future[Any]]:
         """Call all actors; futures of the answers in the order in which they come. The calls go out at once."""
         ranks = self._mesh._shape.ranks()
-        promises: list[Promise[Any]] = [Promise(self._mesh.roster.reactor) for _ in ranks]
-        self._send(self._mesh._shape, _Arrivals(self._title, self._mesh.roster, promises), args, kwargs)
+        promises: list[Promise[Any]] = [Promise(self._mesh._roster.reactor) for _ in ranks]
+        self._send(self._mesh._shape, _Arrivals(self._title, self._mesh._roster, promises), args, kwargs)
         return iter([promise.future for promise in promises])
 
     def broadcast(self, *args: Any, **kwargs: Any) -> None:
@@ -223,8 +223,8 @@ class Endpoint(Generic[P, R]):
         return f"{self._mesh._name}.{self._name}"
 
     def _call_single(self, shape: Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        promise: Promise[Any] = Promise(self._mesh.roster.reactor)
-        self._send(shape, _Arrivals(self._title, self._mesh.roster, [promise]), args, kwargs)
+        promise: Promise[Any] = Promise(self._mesh._roster.reactor)
+        self._send(shape, _Arrivals(self._title, self._mesh._roster, [promise]), args, kwargs)
         return promise.future
 
     def _send(self, shape: Shape, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -232,7 +232,7 @@ class Endpoint(Generic[P, R]):
         mesh = self._mesh
         piece = shape.ndslice
         view = view_of(shape.labels, piece.offset, piece.sizes, piece.strides)
-        mesh.roster.call(shape.ranks(), mesh.actor, self._name, view, codec.encode((args, kwargs)), caller)
+        mesh._roster.call(shape.ranks(), mesh._actor, self._name, view, codec.encode((args, kwargs)), caller)
 
 
 class _Gather:
@@ -307,11 +307,16 @@ def _lost(title: str, why: str) -> SupervisionError:
     return error
 
 
-def _check_class(cls: type) -> None:
+def actor_number(mesh: ActorMesh[Any]) -> int:
+    """The number under which the ranks know the actors of a mesh."""
+    return mesh._actor
+
+
+def _check_class(cls: Any) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Actor)):
-        raise ValueError(f"{cls!r} is not an Actor: write `class {getattr(cls, '__name__', 'Name')}(Actor)`")
+        raise ValueError(f"{cls!r} is not an Actor: write `class Name(Actor)`")
     taken = sorted(name for name in cls.endpoints() if hasattr(ActorMesh, name))
     if taken:
-        raise ValueError(f"{cls.__name__}: an endpoint cannot be called {taken[0]!r}, meshes use that name themselves")
-
-
+        raise ValueError(
+            f"{cls.__name__}: an endpoint cannot be called {taken[0]!r}, meshes use that name themselves"
+        )

@@ -1,4 +1,4 @@
-"""The ranks of one mesh as the controller knows them: who lives, who works on what, what they said and how they ended."""
+"""The ranks of one mesh as the controller knows them: who lives, who works on what, what they said, how they ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,20 @@ from .ranks.place import coordinates
 from .wire.codec import Encoded
 from .wire.lane import Frames
 from .wire.log import RankLog
-from .wire.messages import AnyMessage, Answer, Ask, Bye, Call, Interrupt, Note, Ready, Reply, Spawn, StopActor, View
+from .wire.messages import (
+    Answer,
+    AnyMessage,
+    Ask,
+    Bye,
+    Call,
+    Interrupt,
+    Note,
+    Ready,
+    Reply,
+    Spawn,
+    StopActor,
+    View,
+)
 from .wire.post import Caller, Post
 from .wire.reactor import Reactor
 from .wire.tape import Event, Text
@@ -27,7 +40,7 @@ class RankState:
 
     rank: int
     is_ready: bool = False
-    open_calls: list[int] = field(default_factory=list)
+    open_calls: list[int] = field(default_factory=list[int])
     exit: Exit | None = None
     pid: int = 0
     since: float = field(default_factory=time.monotonic)
@@ -53,7 +66,9 @@ class Audience(Protocol):
 class Roster:
     """The living ranks of one mesh: sends calls to them, keeps their logs, notices their ends."""
 
-    def __init__(self, reactor: Reactor, engine: Engine, specs: Sequence[RankSpec], how: str = "auto") -> None:
+    def __init__(
+        self, reactor: Reactor, engine: Engine, specs: Sequence[RankSpec], how: str = "auto"
+    ) -> None:
         self.axes = dict(specs[0].axes)
         self.states = {spec.rank: RankState(spec.rank) for spec in specs}
         self.logs = {spec.rank: RankLog() for spec in specs}
@@ -92,7 +107,9 @@ class Roster:
 
     def _why_not_up(self, state: RankState) -> str:
         what = state.trouble or str(state.exit)
-        return "\n".join([f"{self.name_of(state.rank)} did not come up: {what}", *self.last_words(state.rank)])
+        return "\n".join(
+            [f"{self.name_of(state.rank)} did not come up: {what}", *self.last_words(state.rank)]
+        )
 
     def _why_late(self, late: list[int], timeout: float | None) -> str:
         first = self.name_of(late[0])
@@ -116,7 +133,9 @@ class Roster:
 
     # What goes out.
 
-    def spawn_actor(self, ranks: Sequence[int], actor: int, name: str, view: View, payload: Encoded, caller: Caller) -> int:
+    def spawn_actor(
+        self, ranks: Sequence[int], actor: int, name: str, view: View, payload: Encoded, caller: Caller
+    ) -> int:
         """Make an actor on these ranks; `caller` hears from each."""
         return self._send(ranks, caller, lambda seq: Spawn(seq, actor, name, view), payload)
 
@@ -174,7 +193,11 @@ class Roster:
         """A rank that was dead when it was called will not die again: its callers are told now."""
         dead = [rank for rank in ranks if self.states[rank].exit is not None]
         if dead:
-            self._reactor.schedule(lambda: [self._post.lose(rank, self.why_dead(rank)) for rank in dead])
+            self._reactor.schedule(lambda: self._lose(dead))
+
+    def _lose(self, dead: Sequence[int]) -> None:
+        for rank in dead:
+            self._post.lose(rank, self.why_dead(rank))
 
     def ask(self, ranks: Sequence[int], actor: int, endpoint: str, payload: Encoded, caller: Caller) -> int:
         """Ask a control endpoint; ranks answer while they are busy."""
@@ -205,7 +228,9 @@ class Roster:
         if not self._is_stopped:
             self._is_stopped = True
             idle = [state.rank for state in self.states.values() if state.name == "idle"]
-            self._crew.kill([state.rank for state in self.states.values() if state.name in ("busy", "starting")])
+            self._crew.kill(
+                [state.rank for state in self.states.values() if state.name in ("busy", "starting")]
+            )
             self._crew.post(idle, Bye())
             self._reactor.wait(self._all_gone, grace)
             self._crew.close()
@@ -284,7 +309,9 @@ def view_of(labels: Sequence[str], offset: int, sizes: Sequence[int], strides: S
     return View(tuple(labels), offset, tuple(sizes), tuple(strides))
 
 
-def environment(env: Mapping[str, str], rank: int, world_size: int, local_rank: int, local_world_size: int) -> dict[str, str]:
+def environment(
+    env: Mapping[str, str], rank: int, world_size: int, local_rank: int, local_world_size: int
+) -> dict[str, str]:
     """The environment of a rank: torchrun's variables on top of `env`."""
     return {
         **env,

@@ -5,19 +5,19 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
-from .engines.spec import RankSpec
+from .engines.spec import Backend, RankSpec
 from .mesh import ProcMesh
 from .roster import Roster, environment
 from .shape import Shape
 from .wire.reactor import Reactor
 
-ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker"]
+ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker", "torch.distributed.tensor~", "torch._dynamo~"]
 """What the zygote imports; wings above add theirs before the first mesh (see `local.LocalEngine.preload`)."""
 
 
@@ -26,9 +26,10 @@ class Session:
 
     def __init__(self) -> None:
         self.reactor = Reactor()
-        self.rosters: weakref.WeakSet[Roster] = weakref.WeakSet()
         self._engines: dict[str, Engine] = {}
-        self._living: list[Roster] = []  # a mesh nobody refers to any more lives on: dropping a name stops nothing
+        self._living: list[
+            Roster
+        ] = []  # a mesh nobody refers to any more lives on: dropping a name stops nothing
 
     def engine(self, name: str = "local") -> Engine:
         """The engine of this name. Raises `ValueError` for a name that is none."""
@@ -38,7 +39,9 @@ class Session:
             elif name == "inproc":
                 self._engines[name] = InprocEngine(self.reactor)
             else:
-                raise ValueError(f"there is no engine {name!r}: local (processes here) or inproc (threads, for tests)")
+                raise ValueError(
+                    f"there is no engine {name!r}: local (processes here) or inproc (threads, for tests)"
+                )
         return self._engines[name]
 
     def spawn(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
@@ -86,7 +89,7 @@ def specs_for(
     axes: Mapping[str, int],
     *,
     device: str = "cpu",
-    backend: str = "auto",
+    backend: Backend = "auto",
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     preload: Sequence[str] = (),
@@ -117,7 +120,9 @@ def specs_for(
     ]
 
 
-def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto", **options: object) -> ProcMesh:
+def spawn_procs(
+    axes: Mapping[str, int], engine: str = "local", how: str = "auto", **options: Any
+) -> ProcMesh:
     """A process mesh of these axes on this host."""
-    roster = session().spawn(specs_for(axes, **options), engine, how)  # type: ignore[arg-type]
+    roster = session().spawn(specs_for(axes, **options), engine, how)
     return ProcMesh(roster, Shape.row_major(axes))

@@ -17,7 +17,12 @@ from ..runtime.ranks.place import coordinates
 from .style import STYLE
 
 _GLYPHS = {"idle": "●", "busy": "▶", "failed": "✗", "dead": "✝", "starting": "◌"}
-_COLOURS = {"idle": "var(--mb-ok)", "busy": "var(--mb-bar)", "failed": "var(--mb-bad)", "dead": "var(--mb-dim)"}
+_COLOURS = {
+    "idle": "var(--mb-ok)",
+    "busy": "var(--mb-bar)",
+    "failed": "var(--mb-bad)",
+    "dead": "var(--mb-dim)",
+}
 _MOST_CELLS = 1024
 
 
@@ -44,7 +49,7 @@ def axes_text(mesh: Mesh) -> str:
 
 
 def grid(mesh: Mesh) -> str:
-    """The mesh as little squares in its own axes (the last one runs right), coloured by state, titled by coordinates."""
+    """The mesh as little squares in its own axes (the last one runs right), coloured by state."""
     if mesh.num_ranks > _MOST_CELLS:
         return ""
     states = mesh.states()
@@ -59,7 +64,9 @@ def grid(mesh: Mesh) -> str:
 def _square(rank: int, state: str, mesh: Mesh) -> str:
     where = ", ".join(f"{axis}={i}" for axis, i in coordinates(rank, mesh.axes).items())
     colour = _COLOURS.get(state, "var(--mb-line)")
-    return f'<span title="rank {rank}: {where}, {state}" style="background:{colour};border-radius:2px"></span>'
+    return (
+        f'<span title="rank {rank}: {where}, {state}" style="background:{colour};border-radius:2px"></span>'
+    )
 
 
 def _counts(states: Iterable[str]) -> str:
@@ -94,7 +101,7 @@ class Status:
         body = "".join(_html_row(row) for row in self._rows)
         return (
             f'{STYLE}<div class="meshbook" role="region" aria-label="status of the mesh">{self._grid} '
-            f'<b>{escape(self._title)}</b><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+            f"<b>{escape(self._title)}</b><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         )
 
 
@@ -127,7 +134,13 @@ def _ranks_of(row: dict[str, Any]) -> str:
 def _words(row: dict[str, Any]) -> str:
     memory = readable(row["memory"]) if row["memory"] else ""
     pid = f"pid {row['pid']}" if row["pid"] else ""
-    parts = [f"{row['state']} for {seconds_text(row['seconds'], row['seconds'])}", pid, memory, row["at"], row["ended"]]
+    parts = [
+        f"{row['state']} for {seconds_text(row['seconds'], row['seconds'])}",
+        pid,
+        memory,
+        row["at"],
+        row["ended"],
+    ]
     return "  ".join(part for part in parts if part)
 
 
@@ -167,7 +180,10 @@ def _mesh_facts(mesh: Mesh, is_current: bool) -> dict[str, Any]:
         "name": mesh.name,
         "axes": dict(mesh.axes),
         "num_ranks": mesh.num_ranks,
-        "states": {state: ranks_text(r for r, s in states.items() if s == state) for state in dict.fromkeys(states.values())},
+        "states": {
+            state: ranks_text(r for r, s in states.items() if s == state)
+            for state in dict.fromkeys(states.values())
+        },
         "is_current": is_current,
         "is_down": mesh.is_down,
     }
@@ -175,5 +191,7 @@ def _mesh_facts(mesh: Mesh, is_current: bool) -> dict[str, Any]:
 
 def _mesh_text(row: dict[str, Any]) -> str:
     axes = " × ".join(f"{axis}={size}" for axis, size in row["axes"].items())
-    states = "down" if row["is_down"] else ", ".join(f"{state} {ranks}" for state, ranks in row["states"].items())
+    states = (
+        "down" if row["is_down"] else ", ".join(f"{state} {ranks}" for state, ranks in row["states"].items())
+    )
     return f"{'*' if row['is_current'] else ' '} {row['name']}   {axes} · {row['num_ranks']} ranks · {states}"

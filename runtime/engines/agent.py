@@ -36,13 +36,16 @@ _CHUNK = 1 << 18
 _F_SETPIPE_SZ = 1031
 
 
+_Datagram = tuple[Sequence[Buffer], Sequence[int]]
+
+
 @dataclass(slots=True)
 class _Outlet:
     """Datagrams to one rank on one lane: sent at once, or kept in order while the rank does not read."""
 
     lane: Lane
     reactor: Reactor
-    backlog: deque[tuple[Sequence[Buffer], Sequence[int]]] = field(default_factory=deque)
+    backlog: deque[_Datagram] = field(default_factory=deque["_Datagram"])
     lock: threading.Lock = field(default_factory=threading.Lock)  # senders are on any thread
 
     def post(self, parts: Sequence[Buffer]) -> None:
@@ -81,7 +84,9 @@ class _Peer:
 class Agent:
     """A crew of rank processes on this host."""
 
-    def __init__(self, reactor: Reactor, starter: Starter, specs: Sequence[RankSpec], listener: Listener) -> None:
+    def __init__(
+        self, reactor: Reactor, starter: Starter, specs: Sequence[RankSpec], listener: Listener
+    ) -> None:
         self.pids: dict[int, int] = {}
         self._reactor = reactor
         self._starter = starter
@@ -125,7 +130,9 @@ class Agent:
             self._watch(peer)
             port = self._port.getsockname()[1]
             env = spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": str(port)}
-            self._starter.start(ticket, msgspec.structs.replace(spec, token=token, env=env, master_port=port), fds, self)
+            self._starter.start(
+                ticket, msgspec.structs.replace(spec, token=token, env=env, master_port=port), fds, self
+            )
         for _, write_end in pipes:
             os.close(write_end)
 
@@ -268,7 +275,9 @@ def _output_pipe() -> tuple[int, int]:
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     if hasattr(fcntl, "F_SETPIPE_SZ"):
-        with contextlib.suppress(PermissionError):  # over the user's limit for pipes: a smaller one only blocks sooner
+        with contextlib.suppress(
+            PermissionError
+        ):  # over the user's limit for pipes: a smaller one only blocks sooner
             fcntl.fcntl(write_end, _F_SETPIPE_SZ, _PIPE_BYTES)
     return read_end, write_end
 

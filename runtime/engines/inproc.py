@@ -1,8 +1,8 @@
 """The in-process engine: ranks are threads of the controller. The verified fake that fast tests run on.
 
 Everything above the link is the real thing (mailbox, control thread, codec, roster). What needs a process is
-approximated: an interrupt reaches Python code only, a kill takes effect when the rank returns to Python, what is printed
-is told by thread, and there is one `os.environ` and one torch for all ranks.
+approximated: an interrupt reaches Python code only, a kill takes effect when the rank returns to Python, what is
+printed is told by thread, and there is one `os.environ` and one torch for all ranks.
 """
 
 from __future__ import annotations
@@ -243,7 +243,10 @@ class _Router:
     def routed(self, streams: _ThreadStreams):  # type: ignore[no-untyped-def]
         with self._lock:
             if not self.of_thread:
-                sys.stdout, sys.stderr = _Routed(self, "stdout", sys.stdout), _Routed(self, "stderr", sys.stderr)
+                sys.stdout, sys.stderr = (
+                    _Routed(self, "stdout", sys.stdout),
+                    _Routed(self, "stderr", sys.stderr),
+                )
             self.of_thread[threading.get_ident()] = streams
         try:
             yield

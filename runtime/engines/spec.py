@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+Backend = Literal["auto", "gloo", "nccl", "none"]
 
 
 class RankSpec(msgspec.Struct, frozen=True):
@@ -25,7 +29,7 @@ class RankSpec(msgspec.Struct, frozen=True):
     path: tuple[str, ...]
     """`sys.path`."""
     device: str = "cpu"
-    backend: str = "auto"
+    backend: Backend = "auto"
     master_addr: str = "127.0.0.1"
     master_port: int = 0
     generation: int = 0
@@ -43,7 +47,9 @@ class RankFds(msgspec.Struct, frozen=True, array_like=True):
     listen: int = -1
 
     def as_list(self) -> list[int]:
-        return [fd for fd in (self.data, self.control, self.lifeline, self.out, self.err, self.listen) if fd >= 0]
+        return [
+            fd for fd in (self.data, self.control, self.lifeline, self.out, self.err, self.listen) if fd >= 0
+        ]
 
 
 encode_spec = msgspec.msgpack.Encoder().encode

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -46,7 +46,9 @@ class Zygote:
 
     def __init__(self, reactor: Reactor, preload: Sequence[str], env: dict[str, str]) -> None:
         self._reactor = reactor
-        self._births: dict[int, Births] = {}  # by ticket until the process is there, then by pid in `_children`
+        self._births: dict[
+            int, Births
+        ] = {}  # by ticket until the process is there, then by pid in `_children`
         self._children: dict[int, Births] = {}
         self.trouble = ""
         self.key = zygote_key(env)
@@ -124,9 +126,11 @@ class Zygote:
             _Orphan(self._reactor, pid, births)
 
 
-# One thread before the fork: OpenBLAS would start more when numpy is imported (ranks raise the number again). Large
-# pages make the fork of a big image a fifth cheaper.
-_ZYGOTE_ENV = {"OPENBLAS_NUM_THREADS": "1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+_ZYGOTE_ENV = {
+    "OPENBLAS_NUM_THREADS": "1",  # it starts its threads when numpy is imported; ranks raise the number again
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # makes the fork of a big image a fifth cheaper
+    "TORCH_CPP_LOG_LEVEL": "ERROR",  # read at import: a peer's death would print 35 lines of C++ stack in each rank
+}
 
 
 class _Orphan:
@@ -194,7 +198,17 @@ class ZygoteKey:
     """The environment variables that libraries read when they are imported or loaded."""
 
 
-_IMPORT_TIME_PREFIXES = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "KMP_", "TORCH", "PYTORCH_", "CUDA_HOME")
+_IMPORT_TIME_PREFIXES = (
+    "PYTHON",
+    "LD_",
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "KMP_",
+    "TORCH",
+    "PYTORCH_",
+    "CUDA_HOME",
+)
 
 
 def zygote_key(env: dict[str, str]) -> ZygoteKey:
@@ -205,5 +219,3 @@ def zygote_key(env: dict[str, str]) -> ZygoteKey:
         tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders if folder.is_dir()),
         tuple(sorted((k, v) for k, v in env.items() if k.startswith(_IMPORT_TIME_PREFIXES))),
     )
-
-

@@ -2,12 +2,13 @@
 
 It imports and never computes: a parallel region, a CUDA context or a thread before the fork would make its children
 hang. It has one thread, its own session, and ends when its controller does. Started as
-`python -m meshbook.runtime.engines.zygote FD MODULE...`; a module name may end in `?` (optional) or in `:function`
-(to be called after the import).
+`python -m meshbook.runtime.engines.zygote FD MODULE...`; a module name may end in `?` (optional), `~` (optional, and
+imported after the others when nobody asks for a rank) or `:function` (to be called after the import).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -21,12 +22,15 @@ import traceback
 from types import FrameType
 from typing import NoReturn
 
+from ..errors import LinkClosed
 from ..wire.link import LARGEST, PairLink
 from ..wire.messages import AnyMessage, Exited, Fork, Forked, Packet, Warm, decoder, encoder
-from ..errors import LinkClosed
 from .spec import RankFds, decode_spec
 
 _PR_SET_CHILD_SUBREAPER = 36
+
+_IDLE = 0.5
+"""Seconds without a request after which modules are imported that can wait."""
 
 
 def main(fd: int, modules: list[str]) -> None:
@@ -34,10 +38,10 @@ def main(fd: int, modules: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt goes to whole process groups
     link = PairLink(socket.socket(fileno=fd))
     started = time.perf_counter()
-    trouble = _preload(modules)
+    trouble = _preload([name for name in modules if not name.endswith("~")])
     _send(link, Warm(time.perf_counter() - started, trouble))
     try:
-        _Zygote(link).serve()
+        _Zygote(link, [name.rstrip("~") for name in modules if name.endswith("~")]).serve()
     except LinkClosed:
         return  # the controller is gone; its ranks have their own lifeline
 
@@ -75,8 +79,10 @@ def _why_unsafe() -> str:
 
 
 class _Zygote:
-    def __init__(self, link: PairLink) -> None:
+    def __init__(self, link: PairLink, later: list[str]) -> None:
         self._link = link
+        self._later = later
+        self._children: set[int] = set()
         self._bell, self._bell_in = os.pipe()
         for fd in (self._bell, self._bell_in):
             os.set_blocking(fd, False)
@@ -88,7 +94,12 @@ class _Zygote:
 
     def serve(self) -> NoReturn:
         while True:
-            ready, _, _ = select.select([self._link, self._bell], [], [])
+            # While it has children it must hear of their ends, and an import would keep it for half a second.
+            idle = _IDLE if self._later and not self._children else None
+            ready, _, _ = select.select([self._link, self._bell], [], [], idle)
+            if not ready:
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(self._later.pop(0))
             if self._bell in ready:
                 os.read(self._bell, 4096)
                 self._reap()
@@ -113,6 +124,7 @@ class _Zygote:
             return Forked(request.ticket, 0, f"fork failed: {error}")
         if pid == 0:
             self._become_rank(request, fds)
+        self._children.add(pid)
         return Forked(request.ticket, pid)
 
     def _become_rank(self, request: Fork, fds: list[int]) -> NoReturn:
@@ -127,7 +139,7 @@ class _Zygote:
 
             worker.main(decode_spec(request.spec), RankFds(*fds))
             code = 0
-        except BaseException:  # the rim of a process: whatever it was, it goes to stderr and into the exit code
+        except BaseException:  # noqa: BLE001 - the rim of a process: it goes to stderr and into the exit code
             traceback.print_exc()
         finally:
             os._exit(code)
@@ -140,6 +152,7 @@ class _Zygote:
                 return
             if pid == 0:
                 return
+            self._children.discard(pid)
             _send(self._link, Exited(pid, status))
 
 

@@ -11,6 +11,7 @@ or gone.
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import math
 import os
@@ -318,6 +319,7 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
     failed: list[Exception] = []
 
     def connect() -> None:
+        _ask_names_briefly()
         try:
             found.append(
                 dist.TCPStore(
@@ -339,6 +341,19 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
         raise ConnectionError(f"rank 0 does not answer at {where}") from (failed[0] if failed else None)
     found[0].set_timeout(LONG)
     return found[0]
+
+
+def _ask_names_briefly() -> None:
+    """Let this thread wait one second for a name server, not ten and more (glibc only).
+
+    At each connection torch asks for the name of ::ffff:127.0.0.1, only to log it: offline, every rank would
+    wait.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "__res_state") and libc.__res_init() == 0:
+        libc.__res_state.restype = ctypes.POINTER(ctypes.c_int)
+        # struct __res_state begins with `int retrans; int retry;`: the seconds of a try, and how many.
+        libc.__res_state()[0] = libc.__res_state()[1] = 1
 
 
 def _import_torch_at_knock(fd: int) -> None:

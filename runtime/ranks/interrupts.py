@@ -1,14 +1,14 @@
 """Interrupting the call that a rank runs, and only that one.
 
-An interrupt asked for call 7 must not hit call 8, nor the runtime's own code between them: the handler compares the call
-it was meant for with the one that runs, and holds back while the runtime works.
+An interrupt asked for call 7 must not hit call 8, nor the runtime's own code between them: the handler compares the
+call it was meant for with the one that runs, and holds back while the runtime works.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -37,7 +37,7 @@ class Interrupts:
         return running
 
     @contextmanager
-    def open_for(self, call: int) -> Iterator[None]:
+    def open_for(self, call: int) -> Generator[None]:
         """User code of `call` runs inside; an interrupt of it raises `KeyboardInterrupt` there."""
         self._held_back = False
         self.running = call
@@ -47,7 +47,7 @@ class Interrupts:
             self.running = 0
 
     @contextmanager
-    def shield(self) -> Iterator[None]:
+    def shield(self) -> Generator[None]:
         """The runtime works inside, called from user code: an interrupt waits until it is done."""
         self._shields += 1
         try:

@@ -41,15 +41,10 @@ class Mailbox:
         try:
             while True:
                 message, frames = self._data.recv()
-                if isinstance(message, Call):
-                    self._serve(message.seq, message.wants_reply, lambda: self._call(message, frames))
-                elif isinstance(message, Spawn):
-                    self._serve(message.seq, True, lambda: self._spawn(message, frames))
-                elif isinstance(message, StopActor):
-                    self._serve(message.seq, True, lambda: self.actors.pop(message.actor, None) and None)
-                else:
-                    assert isinstance(message, Bye), message
+                if isinstance(message, Bye):
                     return
+                assert isinstance(message, Call | Spawn | StopActor), message
+                self._serve(message, frames)
         except LinkClosed:
             return
 
@@ -58,24 +53,32 @@ class Mailbox:
         with self._interrupts.shield():
             self._data.send(Note(self._calling, topic), codec.encode(value))
 
-    def _serve(self, seq: int, wants_reply: bool, work: Callable[[], object]) -> None:
-        """Run `work` as call `seq` and answer with what it returned or raised."""
+    def _serve(self, message: Call | Spawn | StopActor, frames: Frames) -> None:
+        """Do what a message asks for, and answer with what that returned or raised."""
         started = time.perf_counter()
-        self._calling = seq
+        self._calling = seq = message.seq
         self._streams.begin(seq)
         ok = True
         try:
             with self._interrupts.open_for(seq):
-                result = work()
+                result = self._do(message, frames)
             payload = codec.encode(result)
-        except BaseException as error:  # the rim: whatever user code raised travels to the caller
+        except BaseException as error:  # noqa: BLE001 - the rim: what user code raised travels to the caller
             self._interrupts.running = 0
             ok = False
             payload = codec.encode(describe(error))
         seconds = time.perf_counter() - started
         talked = self._streams.end(seq)
-        if wants_reply:
+        if not isinstance(message, Call) or message.wants_reply:
             self._data.send(Reply(seq, ok, seconds, talked), payload)
+
+    def _do(self, message: Call | Spawn | StopActor, frames: Frames) -> object:
+        if isinstance(message, Call):
+            return self._call(message, frames)
+        if isinstance(message, Spawn):
+            return self._spawn(message, frames)
+        self.actors.pop(message.actor, None)
+        return None
 
     def _spawn(self, message: Spawn, frames: Frames) -> None:
         cls, args, kwargs = codec.decode(frames[0], frames[1:])

@@ -134,7 +134,7 @@ class Streams:
             else:
                 self._pending.append((run, voice, text))
             self._size += len(text)
-            if self._size >= _FULL or voice == "err":
+            if self._size >= _FULL or (voice == "err" and text != "\n"):  # print's own line end may wait
                 self._flush()
             elif not self._is_awake:
                 self._soon("\n" in text)
@@ -168,19 +168,23 @@ class Streams:
             if has_line:
                 self._flush()
             return
-        self._is_awake = True
         if not self._has_flusher:
-            self._has_flusher = True
             # Not a `threading.Thread`: no debugger stops it, no list of the user's threads shows it.
-            start_new_thread(self._keep_flushing, (self._wakes,))
+            start_new_thread(self._keep_flushing, ())
+            self._has_flusher = True
         self._wakes.put(None)
+        self._is_awake = True
 
-    def _keep_flushing(self, wakes: SimpleQueue[None]) -> None:
+    def _keep_flushing(self) -> None:
         while True:
-            wakes.get()
+            self._wakes.get()
             sleep(_DELAY)
-            self._is_awake = False
-            self.flush()
+            lock = self._lock
+            if self._by_line:
+                return
+            with lock:
+                self._is_awake = False
+                self._flush()
 
     def _flush(self) -> None:
         if self._is_flushing:
@@ -188,8 +192,10 @@ class Streams:
         self._is_flushing = True
         try:
             while self._pending or self._out.unsent:
-                count = len(self._pending)
-                self._out.unsent.extend(self._encoded(self._pending))
+                batch = self._pending[:]  # a signal handler may append to the list meanwhile
+                count, packets = len(batch), self._encoded(batch)
+                # No call in these two lines: only at a call can a KeyboardInterrupt come between them.
+                self._out.unsent += packets
                 del self._pending[:count]
                 self._size = 0
                 self._out.send()
@@ -257,10 +263,11 @@ class Streams:
         self._by_line, self._is_awake = True, False
 
     def _exit(self) -> None:
-        """No flusher from here on: one that died with the lock would hang the interpreter's last flush."""
+        """No flusher from here on. The new lock: the interpreter ends threads that may hold the old one."""
         with self._lock:
             self._by_line = True
             self._flush()
+        self._lock = threading.RLock()
 
 
 class TextStream(io.TextIOBase):
@@ -362,11 +369,13 @@ class _Pipe:
 
     def send(self) -> None:
         while self.unsent:
-            # `extend(map(...))` keeps the result even when a KeyboardInterrupt strikes as `os.write` returns;
-            # an assignment would lose it, and the text would come twice.
+            data = memoryview(self.unsent[0])
+            size = len(data)
+            # `extend(map(...))` keeps the result even when a KeyboardInterrupt strikes as `os.write` returns
+            # (an assignment would lose it, and the text would come twice); `finally` makes no call for the same.
             done: list[int] = []
             try:
-                done.extend(map(os.write, (self.fd,), (self.unsent[0],)))
+                done.extend(map(os.write, (self.fd,), (data,)))
             except BlockingIOError:  # a subprocess made the shared pipe non-blocking
                 _wait_writable(self.fd)
             except OSError as error:
@@ -374,13 +383,10 @@ class _Pipe:
                     raise
                 self.unsent.clear()  # the controller is gone, and this rank with it
             finally:
-                self._sent(done)
-
-    def _sent(self, done: list[int]) -> None:
-        if done and self.unsent:
-            rest = memoryview(self.unsent.popleft())[done[0] :]
-            if rest:
-                self.unsent.appendleft(rest)
+                if done and done[0] == size:
+                    del self.unsent[0]
+                elif done:
+                    self.unsent[0] = data[done[0] :]
 
 
 def _wait_writable(fd: int) -> None:

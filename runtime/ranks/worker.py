@@ -19,6 +19,7 @@ from ..wire.pool import Pool
 from . import lifeline, seed, waits
 from .control import Control
 from .groups import GroupPlan, Groups
+from .imports import when_imported
 from .interrupts import Interrupts
 from .mailbox import Mailbox
 from .place import Place, enter
@@ -85,11 +86,17 @@ def _prepare(spec: RankSpec, groups: Groups) -> str:
         for name in spec.preload:
             importlib.import_module(name)
         seed.prepare_torch(spec.local_world_size, spec.rank)
-        waits.install()
+        when_imported("torch", lambda: _prepare_torch(spec.device))
         groups.start()
     except Exception as error:  # noqa: BLE001 - the rim: `up` tells it in the notebook
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def _prepare_torch(device: str) -> None:
+    waits.install()
+    if device.startswith("cuda"):
+        sys.modules["torch"].cuda.set_device(device)
 
 
 def _leave(groups: Groups, streams: Streams) -> None:

@@ -21,7 +21,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
-from types import FunctionType, MethodType, TracebackType
+from types import FunctionType, MethodType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
@@ -196,8 +196,8 @@ class _Pickler(CloudPickler):
             return NotImplemented
         # A submodule made by an extension has no spec either, but appears where its package is imported.
         package = sys.modules.get(name.partition(".")[0]) if isinstance(name, str) else None
-        if package is not None and package.__spec__ is None and name != "__main__" and name in sys.modules:
-            cloudpickle.register_pickle_by_value(sys.modules[name])  # pyright: ignore[reportUnknownMemberType]
+        if isinstance(package, ModuleType) and package.__spec__ is None and name != "__main__":
+            cloudpickle.register_pickle_by_value(package)  # pyright: ignore[reportUnknownMemberType]
         return cast("Any", super()).reducer_override(obj)
 
 
@@ -225,23 +225,23 @@ def _reduce_tensor(tensor: Any, sent: _Sent) -> Any:
     """Dense tensors; torch's own code reduces the others, subclasses too, down to tensors and storages."""
     import torch
 
-    is_dense = tensor.layout is torch.strided and not (
-        tensor.is_quantized or tensor.is_nested or tensor.is_meta
-    )
+    is_dense = tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
     if not is_dense or tensor.__dict__:
         return NotImplemented
     dtype, shape, nbytes = str(tensor.dtype)[6:], tuple(tensor.shape), tensor.nbytes
     if not nbytes:
         return _empty, (dtype, shape, tensor.requires_grad)
+    address = tensor.data_ptr()
+    if not address:  # its storage was emptied, as FSDP does
+        return NotImplemented
     in_order, stride = tensor, None
     if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
         in_order, stride = _in_memory_order(tensor)
     form = (dtype, shape, stride, tensor.requires_grad)
     if in_order is tensor or stride is not None:  # not a copy: others may be made of the same bytes
-        key = (tensor.device, tensor.data_ptr(), nbytes)
-        if key in sent:
-            return _alias, (sent[key], *form)
-        sent[key] = tensor
+        first = sent.setdefault((tensor.device, address, nbytes), tensor)
+        if first is not tensor:
+            return _alias, (first, *form)
     if not tensor.is_cpu:
         in_order = in_order.detach().cpu()
     return _tensor, (pickle.PickleBuffer(_bytes_of(in_order, nbytes)), *form)
@@ -296,24 +296,15 @@ def _alias(tensor: Any, dtype: str, shape: Any, stride: Any, requires_grad: bool
     """Another tensor over the same bytes; not a view, which autograd would tie to the first."""
     import torch
 
-    other = torch.empty(0, dtype=getattr(torch, dtype))
-    other.set_(tensor.untyped_storage(), 0, shape, stride or _contiguous(shape))
+    other = torch.empty(0, dtype=getattr(torch, dtype), device="cpu")
+    other.set_(tensor.untyped_storage(), 0, shape, stride or ())
     return other.requires_grad_() if requires_grad else other
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
 
 
 def _empty(dtype: str, shape: Any, requires_grad: bool) -> Any:
     import torch
 
-    return torch.empty(shape, dtype=getattr(torch, dtype), requires_grad=requires_grad)
+    return torch.empty(shape, dtype=getattr(torch, dtype), device="cpu", requires_grad=requires_grad)
 
 
 def _untyped_storage(tensor: Any) -> Any:

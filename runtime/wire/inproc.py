@@ -1,4 +1,4 @@
-"""The in-memory link: two queues and two eventfd-like pipes in one process, for the in-process engine and fast tests."""
+"""The in-memory link: two queues and two pipes as bells, for the in-process engine and fast tests."""
 
 from __future__ import annotations
 

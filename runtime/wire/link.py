@@ -18,7 +18,7 @@ from ..errors import LinkClosed
 Buffer = bytes | bytearray | memoryview
 
 LARGEST = 192 * 1024
-"""The largest datagram in bytes: below the 208 KB that a stock kernel grants a socket; what is larger goes through `pool`."""
+"""The largest datagram in bytes: below the 208 KB that a stock kernel grants a socket. Larger goes through `pool`."""
 
 
 class Link(Protocol):

@@ -152,9 +152,7 @@ class RankLog:
             entries = zip(self._offsets, ends, self._least, self._greatest, strict=False)
             return [(begin, end) for begin, end, low, high in entries if run is None or low <= run <= high]
 
-    def _texts(
-        self, blocks: Iterable[tuple[int, int]], run: int | None, stream: Stream | None
-    ) -> Iterator[str]:
+    def _texts(self, blocks: Iterable[tuple[int, int]], run: int | None, stream: Stream | None) -> Iterator[str]:
         for begin, end in blocks:
             assert self._file is not None
             pieces = _SWITCH.split(os.pread(self._file.fileno(), end - begin, begin))

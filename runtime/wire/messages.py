@@ -15,7 +15,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class BlockRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A frame that lies in shared memory: `length` bytes at `offset` of a segment whose descriptor was passed before."""
+    """A frame in shared memory: `length` bytes at `offset` of a segment whose descriptor was passed before."""
 
     segment: int
     offset: int
@@ -32,20 +32,20 @@ class View(msgspec.Struct, frozen=True, array_like=True, gc=False):
     strides: tuple[int, ...]
 
 
-class Segment(Message):
+class Segment(Message, frozen=True):
     """Either end to the other, data: here is the descriptor of a region of shared memory, used by later frames."""
 
     id: int
     size: int
 
 
-class Released(Message):
+class Released(Message, frozen=True):
     """Either end to the other, data: these blocks of your shared memory are no longer used here."""
 
     blocks: tuple[int, ...]
 
 
-class Spawn(Message):
+class Spawn(Message, frozen=True):
     """Controller to rank, data: make an actor; the frames hold its class and arguments. Answered by `Reply`."""
 
     seq: int
@@ -54,7 +54,7 @@ class Spawn(Message):
     view: View
 
 
-class Call(Message):
+class Call(Message, frozen=True):
     """Controller to rank, data: run an endpoint of an actor; the frames hold the arguments. Answered by `Reply`."""
 
     seq: int
@@ -64,25 +64,25 @@ class Call(Message):
     wants_reply: bool = True
 
 
-class StopActor(Message):
+class StopActor(Message, frozen=True):
     """Controller to rank, data: clean up and forget an actor. Answered by `Reply`."""
 
     seq: int
     actor: int
 
 
-class Bye(Message):
+class Bye(Message, frozen=True):
     """Controller to rank, data: leave when you have done what was sent before."""
 
 
-class Ready(Message):
+class Ready(Message, frozen=True):
     """Rank to controller, data: I am up, or (`trouble`) why not."""
 
     pid: int
     trouble: str = ""
 
 
-class Reply(Message):
+class Reply(Message, frozen=True):
     """Rank to controller, data: the answer to call `seq`; the frames hold the result or the `RemoteFailure`."""
 
     seq: int
@@ -92,14 +92,14 @@ class Reply(Message):
     """Whether its output pipes hold text of this call, up to an `end` mark in each."""
 
 
-class Note(Message):
+class Note(Message, frozen=True):
     """Rank to controller, data: something an actor says unasked while it works on call `seq` (a display)."""
 
     seq: int
     topic: str
 
 
-class Interrupt(Message):
+class Interrupt(Message, frozen=True):
     """Controller to rank, control: raise KeyboardInterrupt in call `seq` if that is what you are running.
 
     Answered by `Answer` with the call that runs (0: none).
@@ -109,7 +109,7 @@ class Interrupt(Message):
     call: int
 
 
-class Ask(Message):
+class Ask(Message, frozen=True):
     """Controller to rank, control: run a control endpoint of an actor, now. Answered by `Answer`."""
 
     seq: int
@@ -117,21 +117,21 @@ class Ask(Message):
     endpoint: str
 
 
-class Answer(Message):
+class Answer(Message, frozen=True):
     """Rank to controller, control: the answer to `Ask` or `Interrupt`; the frames hold the result."""
 
     seq: int
     ok: bool = True
 
 
-class Fork(Message):
+class Fork(Message, frozen=True):
     """Controller to zygote, zygote: make a rank with the descriptors that come along. Answered by `Forked`."""
 
     ticket: int
     spec: bytes
 
 
-class Forked(Message):
+class Forked(Message, frozen=True):
     """Zygote to controller, zygote: the process of this ticket, or (`trouble`) why there is none."""
 
     ticket: int
@@ -139,14 +139,14 @@ class Forked(Message):
     trouble: str = ""
 
 
-class Exited(Message):
+class Exited(Message, frozen=True):
     """Zygote to controller, zygote: a process it forked has ended, with this wait status."""
 
     pid: int
     status: int
 
 
-class Warm(Message):
+class Warm(Message, frozen=True):
     """Zygote to controller, zygote: imports are done in so many seconds, or (`trouble`) why forks are not possible."""
 
     seconds: float

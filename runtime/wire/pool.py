@@ -431,9 +431,7 @@ class Mapped:
         self._dead.clear()
 
     def _collect(self, _: object = None) -> None:
-        with contextlib.suppress(
-            IndexError
-        ):  # the deque is empty; asking first would race with other threads
+        with contextlib.suppress(IndexError):  # the deque is empty; asking first would race with other threads
             for held in iter(self._dead.popleft, None):  # no interrupt between the pop and the name, as above
                 try:
                     self._give_back(held)
@@ -462,9 +460,7 @@ def _pages(length: int) -> int:
 
 def _map(fd: int, size: int, kind: int) -> mmap.mmap:
     if sys.version_info >= (3, 13):
-        return mmap.mmap(
-            fd, size, flags=kind, trackfd=False
-        )  # before that, each map keeps a copy of the descriptor
+        return mmap.mmap(fd, size, flags=kind, trackfd=False)  # before that, each map keeps a copy of the descriptor
     return mmap.mmap(fd, size, flags=kind)
 
 

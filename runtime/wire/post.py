@@ -1,6 +1,7 @@
 """The post office of a mesh: numbers what goes out and knows which ranks still owe an answer to it.
 
-Pure bookkeeping: no sockets, no clock. Whoever sends opens an entry first; whoever receives hands replies and deaths in.
+Pure bookkeeping: no sockets, no clock. Whoever sends opens an entry first; whoever receives hands in replies and
+deaths.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The one loop that watches every descriptor of the controller.
 
 A background thread runs it, so that output, deaths and answers are seen while nobody waits. A thread that *does* wait
-for an answer takes the loop over for that time (the leader/followers pattern of Schmidt et al.): the answer then reaches
-it without a hand-over between threads, which costs 50 microseconds a call and, while another thread burns Python, a
-whole GIL interval of 5 ms. At any moment exactly one thread runs the loop: it holds `_watch`.
+for an answer takes the loop over for that time (the leader/followers pattern of Schmidt et al.): the answer then
+reaches it without a hand-over between threads, which costs 50 microseconds a call and, while another thread burns
+Python, a whole GIL interval of 5 ms. At any moment exactly one thread runs the loop: it holds `_watch`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -28,10 +28,12 @@ class Reactor:
 
     def __init__(self) -> None:
         self._poller = _Poller()
-        self._callbacks: dict[int, Callable[[], None]] = {}
-        self._scheduled: deque[Callable[[], None]] = deque()
+        self._callbacks: dict[int, Callable[[], object]] = {}
+        self._scheduled: deque[Callable[[], object]] = deque()
         self._watch = threading.Lock()  # held by the thread that runs the loop
-        self._foreground = 0  # threads that want the loop; the background thread stays out while there are any
+        self._foreground = (
+            0  # threads that want the loop; the background thread stays out while there are any
+        )
         self._counting = threading.Lock()  # of `_foreground`, which several threads change
         self._lease_until = 0.0
         self._vacant = threading.Condition()
@@ -44,7 +46,7 @@ class Reactor:
         self._thread = threading.Thread(target=self._run, name="meshbook-io", daemon=True)
         self._thread.start()
 
-    def add(self, fd: int, on_ready: Callable[[], None]) -> None:
+    def add(self, fd: int, on_ready: Callable[[], object]) -> None:
         """Call `on_ready` whenever `fd` is readable or its other end is gone, on the thread that runs the loop."""
         self._callbacks[fd] = on_ready
         self._poller.add(fd)
@@ -59,7 +61,7 @@ class Reactor:
         if fd in self._callbacks:
             self._poller.set_writes(fd, on)
 
-    def schedule(self, call: Callable[[], None]) -> None:
+    def schedule(self, call: Callable[[], object]) -> None:
         """Run `call` on the loop, soon; any thread may ask."""
         self._scheduled.append(call)
         self._ring()
@@ -73,7 +75,9 @@ class Reactor:
         if event.is_set():
             return True
         if threading.current_thread() is self._thread:
-            raise RuntimeError("this would wait for an answer on the thread that receives it: `await` it instead")
+            raise RuntimeError(
+                "this would wait for an answer on the thread that receives it: `await` it instead"
+            )
         deadline = None if timeout is None else time.monotonic() + timeout
         with _DeferredInterrupt(self._ring) as interrupt, self._wanted():
             if self._take_watch(event, deadline, interrupt):
@@ -112,7 +116,7 @@ class Reactor:
         return self._foreground > 0 or time.monotonic() < self._lease_until
 
     @contextmanager
-    def _wanted(self) -> Iterator[None]:
+    def _wanted(self) -> Generator[None]:
         with self._counting:
             self._foreground += 1
         try:
@@ -121,7 +125,9 @@ class Reactor:
             with self._counting:
                 self._foreground -= 1
 
-    def _take_watch(self, event: threading.Event, deadline: float | None, interrupt: _DeferredInterrupt) -> bool:
+    def _take_watch(
+        self, event: threading.Event, deadline: float | None, interrupt: _DeferredInterrupt
+    ) -> bool:
         """Get the loop; False when another thread kept it until this one need not wait any more."""
         while not self._watch.acquire(blocking=False):
             self._ring()

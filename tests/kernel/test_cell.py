@@ -83,9 +83,7 @@ def test_future_imports_hold_for_later_cells(notebook: Notebook) -> None:
 
 
 def test_a_transformer_of_a_user_is_called_for_plain_python_too(notebook: Notebook) -> None:
-    notebook.run(
-        "get_ipython().input_transformers_post.append(lambda ls: [l.replace('two', '2') for l in ls])"
-    )
+    notebook.run("get_ipython().input_transformers_post.append(lambda ls: [l.replace('two', '2') for l in ls])")
     assert notebook.value("two + two").text == "4"
 
 
@@ -124,9 +122,7 @@ def test_output_of_magics_is_printed(notebook: Notebook, capsys: pytest.CaptureF
     assert "Wall time" in capsys.readouterr().out
 
 
-def test_commands_write_to_the_file_descriptors(
-    notebook: Notebook, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_write_to_the_file_descriptors(notebook: Notebook, capfd: pytest.CaptureFixture[str]) -> None:
     notebook.run("word = 'hi'\nprint('first')\n!echo {word} $rank; echo bad >&2; exit 4\nprint(_exit_code)")
     out, err = capfd.readouterr()
     assert (out, err) == ("first\nhi 3\n4\n", "bad\n")

@@ -18,9 +18,7 @@ FEEDS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(STREAMS), PIECES),
 WORDS = st.lists(st.sampled_from(["step", "warn", "", "done"]), max_size=12)
 
 
-def run(
-    feeds: Iterable[Feed], ranks: Sequence[int], poll: int = 1, **options: float
-) -> list[FoldedLine | FoldedGap]:
+def run(feeds: Iterable[Feed], ranks: Sequence[int], poll: int = 1, **options: float) -> list[FoldedLine | FoldedGap]:
     """Feed one piece every 10 ms, poll after every `poll`-th, and finish."""
     folder = LineFolder(ranks, **options)  # type: ignore[arg-type]
     told: list[FoldedLine | FoldedGap] = []
@@ -55,9 +53,7 @@ def terminal(feeds: Iterable[Feed], rank: int) -> list[tuple[Stream, str]]:
 
 
 def text_of(lines: Iterable[FoldedLine | FoldedGap]) -> list[tuple[str, str]]:
-    return [
-        (ranks_text(x.ranks), x.text) if isinstance(x, FoldedLine) else ("gap", str(x.lines)) for x in lines
-    ]
+    return [(ranks_text(x.ranks), x.text) if isinstance(x, FoldedLine) else ("gap", str(x.lines)) for x in lines]
 
 
 @given(FEEDS, st.integers(1, 5), st.sampled_from([0.0, 0.05, 9.0]))
@@ -98,9 +94,7 @@ def test_lines_are_told_at_least_once_and_folded_when_all_agree(words: list[list
 
 
 @given(WORDS, st.lists(st.integers(1, 9), min_size=1), st.integers(0, 2))
-def test_how_the_text_was_cut_into_pieces_does_not_matter(
-    words: list[str], cuts: list[int], slow: int
-) -> None:
+def test_how_the_text_was_cut_into_pieces_does_not_matter(words: list[str], cuts: list[int], slow: int) -> None:
     text = "".join(word + "\n" for word in words)
     folder = LineFolder([0, 1, 2])
     for rank in {0, 1, 2} - {slow}:

@@ -49,9 +49,7 @@ def test_displays_of_a_rank(zygote: Zygote, tmp_path: Path) -> None:
         "clear_output()\n"
         "display({'application/json': {'k': 1}}, raw=True)",
         "%%capture kept\nprint('no')\ndisplay('no')",
-        "class Pic:\n"
-        "    def _repr_png_(self): return b'PNG'\n"
-        "display(Pic(), metadata={'image/png': {'width': 3}})",
+        "class Pic:\n    def _repr_png_(self): return b'PNG'\ndisplay(Pic(), metadata={'image/png': {'width': 3}})",
     )
     assert [outcome.failure for outcome in report.outcomes] == [None] * 3
     shown = report.shown

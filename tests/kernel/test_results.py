@@ -118,9 +118,7 @@ def test_a_cell_that_ended_in_a_statement_has_no_values() -> None:
 
 
 def test_a_value_that_stayed_says_where_why_and_how_to_get_it() -> None:
-    value = Value(
-        "Tensor", "tensor(...)", {}, (1024, 1024), "torch.float32", "cuda:0", 4 << 20, None, "too large"
-    )
+    value = Value("Tensor", "tensor(...)", {}, (1024, 1024), "torch.float32", "cuda:0", 4 << 20, None, "too large")
     r = result({0: seen(1), 1: Outcome(value)})
     assert isinstance(r[1], StayedValue)
     assert repr(r[1]) == (

@@ -62,9 +62,9 @@ def test_the_size_that_is_expected_is_never_too_large(value: object) -> None:
     [
         ("x" * 3_000_000, "2.9 MB, over the limit of 1 MB"),
         ([b"x" * 800_000, b"x" * 800_000], "at least 1.5 MB, over the limit of 1 MB"),
-        (list(range(2_000_000)), "at least 2.9 MB, over the limit of 1 MB"),
-        (threading.Lock(), "cannot be pickled: it is a _thread.lock"),
-        ((number for number in ()), "cannot be pickled: it is a generator"),
+        (list(range(2_000_000)), "at least 1.9 MB, over the limit of 1 MB"),
+        (threading.Lock(), "cannot be pickled: a _thread.lock"),
+        ((number for number in ()), "cannot be pickled: a generator"),
     ],
     ids=["text", "list of bytes", "long list", "lock", "generator"],
 )
@@ -76,7 +76,7 @@ def test_what_stays_says_why(value: object, reason: str) -> None:
 def test_another_function_may_pickle() -> None:
     told = describe([1], dumps=lambda value: b"<" + repr(value).encode() + b">")
     assert told.pickled == b"<[1]>"
-    assert describe([1], limit=2, dumps=lambda value: b"12345").stayed == "5 B, over the limit of 2 B"
+    assert describe([1], limit=3, dumps=lambda value: b"12345").stayed == "5 B, over the limit of 3 B"
 
 
 def test_an_interrupt_while_pickling_is_not_swallowed() -> None:
@@ -92,7 +92,9 @@ def test_a_reducer_that_fails_keeps_the_value() -> None:
         def __reduce__(self) -> str:
             raise RuntimeError("first line\nsecond")
 
-    assert describe(Odd()).stayed == "cannot be pickled: RuntimeError: first line"
+    stayed = describe(Odd()).stayed or ""
+    assert stayed.startswith("cannot be pickled: ")
+    assert stayed.endswith("Odd (RuntimeError: first line)")
 
 
 def test_what_is_too_large_is_not_pickled() -> None:
@@ -232,9 +234,7 @@ def test_a_form_that_would_freeze_the_browser_is_left_out(notebook: Notebook) ->
     assert notebook.value("Big()").mime == {}
 
 
-def test_a_rich_form_that_fails_leaves_the_others(
-    notebook: Notebook, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rich_form_that_fails_leaves_the_others(notebook: Notebook, capsys: pytest.CaptureFixture[str]) -> None:
     notebook.run("class Bad:\n    def _repr_html_(self): 1 / 0\n    def _repr_latex_(self): return '$b$'\n")
     assert notebook.value("Bad()").mime == {"text/latex": "$b$"}
     capsys.readouterr()
@@ -253,7 +253,7 @@ def test_printers_of_the_shell_make_the_text(notebook: Notebook) -> None:
 
 def test_nothing_is_imported_to_describe() -> None:
     program = (
-        "import sys; from meshbook.kernel.summary import describe; describe([1, {'a': b'x'}], formatter=None)\n"
+        "import sys; from meshbook.kernel.summary import describe; describe([1, {'a': b'x'}])\n"
         "print({'torch', 'numpy', 'pandas', 'matplotlib'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -61,7 +61,7 @@ def value(text: str, **more: object) -> Outcome:
 
 def test_ranks_that_agree_are_one_line_and_no_table() -> None:
     page = Page(result_html(result({rank: value("6.0", dtype="float32", shape=(2,)) for rank in range(4)})))
-    assert page.text.replace("\xa0", "").split() == ["6.0", "ranks", "0-3", "·", "float32", "[2]", "·", "0.01", "s"]
+    assert " ".join(page.text.split()) == "6.0 ranks 0-3 · float32 [2] · 0.01 s"
     assert not page.has("table")
 
 
@@ -98,14 +98,9 @@ def test_what_ranks_print_is_escaped(text: str) -> None:
 
 
 def test_rich_values_are_details_open_where_there_are_few() -> None:
-    few = {
-        rank: value(f"df {rank}", mime={"text/html": f"<table><tr><td>{rank}</td></tr></table>"})
-        for rank in (0, 1)
-    }
+    few = {rank: value(f"df {rank}", mime={"text/html": f"<table><tr><td>{rank}</td></tr></table>"}) for rank in (0, 1)}
     page = Page(result_html(result(few)))
-    assert page.has("details", open=None) or any(
-        "open" in attrs for tag, attrs in page.tags if tag == "details"
-    )
+    assert [("open" in attrs) for tag, attrs in page.tags if tag == "details"] == [True, True]
     many = {rank: value(f"df {rank}", mime={"text/html": f"<u>{rank}</u>"}) for rank in range(8)}
     page = Page(result_html(result(many)))
     assert page.has("summary") and not any("open" in attrs for tag, attrs in page.tags if tag == "details")
@@ -126,9 +121,7 @@ def test_text_of_several_lines_keeps_them() -> None:
 
 
 def test_a_thousand_different_ranks_are_small_and_quick() -> None:
-    outcomes = {
-        rank: value(f"tensor({rank})" + "x" * 1_000, dtype="float32", shape=()) for rank in range(1024)
-    }
+    outcomes = {rank: value(f"tensor({rank})" + "x" * 1_000, dtype="float32", shape=()) for rank in range(1024)}
     r = result(outcomes, tp=32)
     start = time.process_time()
     html = result_html(r)

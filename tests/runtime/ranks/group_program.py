@@ -1,8 +1,8 @@
 """A zygote for the tests of process groups: it forks the ranks of each request on its standard input.
 
-A request is a line `[body, num_ranks, axes]`. Each rank runs the function `in_rank_<body>` with its `Seat`; the
-zygote answers with a line of what they returned or how they failed, when all ranks are gone. Its arguments are the
-modules to import before it forks.
+A request is a line `[body, num_ranks, axes]`. Each rank runs the function `in_rank_<body>` with its `Seat`;
+the zygote answers with a line of what they returned or how they failed, when all ranks are gone. A rank lives
+until all have run. The program's arguments are the modules to import before it forks.
 """
 
 from __future__ import annotations
@@ -295,9 +295,7 @@ def in_rank_after_interrupt(seat: Seat) -> object:
         with pytest.raises(RuntimeError, match="timed out"):
             stuck.wait(timedelta(milliseconds=60))
     of_pair = _sum_of_ranks(seat.groups.slice_group((0, 2)))
-    dist.init_process_group(
-        "gloo", rank=seat.rank // 2, world_size=2
-    )  # destroys the group of the stuck collective
+    dist.init_process_group("gloo", rank=seat.rank // 2, world_size=2)  # destroys the group of the stuck collective
     again = _sum_of_ranks() + 1
     dist.destroy_process_group()
     seconds = time.monotonic() - start
@@ -387,18 +385,25 @@ def _run_ranks(body: str, num_ranks: int, axes: dict[str, int]) -> list[Any]:
     assert math.prod(axes.values()) == num_ranks
     doors = [socket.create_server(("127.0.0.1", 0)), socket.create_server(("127.0.0.1", 0))]
     mail, results = [os.pipe() for _ in range(num_ranks)], [os.pipe() for _ in range(num_ranks)]
+    all_ran = os.pipe()
     pids: list[int] = []
     for rank in range(num_ranks):
         pids.append(os.fork())
         if pids[-1] == 0:
-            _be_rank(body, rank, num_ranks, axes, doors, mail, results[rank][1])
+            for other in results[:rank] + results[rank + 1 :]:
+                os.close(other[1])
+            _be_rank(body, rank, num_ranks, axes, doors, mail, results[rank], all_ran)
     for door in doors:
         door.close()
-    replies = [_reply_of(pid, read, write) for pid, (read, write) in zip(pids, results, strict=True)]
-    for fds in mail:
-        os.close(fds[0])
-        os.close(fds[1])
-    return replies
+    texts = [_text_of(read, write) for read, write in results]
+    os.close(all_ran[1])
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    for fd in [all_ran[0], *(fd for pipe in mail for fd in pipe)]:
+        os.close(fd)
+    return [
+        json.loads(text) if code == 0 and text else {"failure": f"exit code {code}, said {text!r}"}
+        for text, code in zip(texts, codes, strict=True)
+    ]
 
 
 def _be_rank(
@@ -407,32 +412,38 @@ def _be_rank(
     num_ranks: int,
     axes: dict[str, int],
     doors: list[socket.socket],
-    mail: Any,
-    reply: int,
+    mail: list[tuple[int, int]],
+    result: tuple[int, int],
+    all_ran: tuple[int, int],
 ) -> None:
     try:
         signal.alarm(RANK_SECONDS)
+        os.close(all_ran[1])
         port = doors[0].getsockname()[1]
         listen_fd = doors[0].detach() if rank == 0 else doors[0].close()
         plan = GroupPlan(rank, num_ranks, rank, axes, "auto", "cpu", "127.0.0.1", port, listen_fd)
         seat = Seat(Groups(plan), mail, doors[1])
-        value = globals()[f"in_rank_{body}"](seat)
-        os.write(reply, json.dumps({"value": value}).encode())
-        if value != EXIT_AT_ONCE:
+        reply = _reply_of(body, seat)
+        os.write(result[1], json.dumps(reply).encode())
+        os.close(result[1])
+        if reply.get("value") != EXIT_AT_ONCE:
+            os.read(all_ran[0], 1)
             seat.groups.close()
-    except BaseException:  # noqa: BLE001 the rim of the process: the test reports it
-        os.write(reply, json.dumps({"failure": traceback.format_exc()}).encode())
     finally:
         os._exit(0)
 
 
-def _reply_of(pid: int, read: int, write: int) -> Any:
+def _reply_of(body: str, seat: Seat) -> dict[str, Any]:
+    try:
+        return {"value": globals()[f"in_rank_{body}"](seat)}
+    except BaseException:  # noqa: BLE001 the rim of the process: the test reports it
+        return {"failure": traceback.format_exc()}
+
+
+def _text_of(read: int, write: int) -> str:
     os.close(write)
     with os.fdopen(read) as pipe:
-        text = pipe.read()
-    _, status = os.waitpid(pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    return json.loads(text) if code == 0 and text else {"failure": f"exit code {code}, said {text!r}"}
+        return pipe.read()
 
 
 if __name__ == "__main__":

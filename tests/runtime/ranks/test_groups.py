@@ -1,6 +1,6 @@
 """Process groups, interruptible waits and seeds, in real ranks, forked from a process that imported torch.
 
-What the ranks of a test do stands in `group_program.py`: `zygote.run("x", 2)` runs its `in_rank_x` in two ranks.
+What the ranks of a test do stands in `group_program.py`: `zygote.run("x", 2)` runs its `in_rank_x` in two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ class Zygote:
 
     def __init__(self, *preloads: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, PROGRAM, *preloads], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, PROGRAM, *preloads],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # OpenBLAS would start a thread at import; a process with threads must not fork.
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
         )
 
     def run(self, body: str, num_ranks: int, **axes: int) -> list[Any]:
@@ -39,9 +44,7 @@ class Zygote:
         assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps([body, num_ranks, axes or {"dp": num_ranks}]), file=self.process.stdin, flush=True)
         replies = json.loads(self.process.stdout.readline())
-        failures = [
-            f"rank {rank}: {reply['failure']}" for rank, reply in enumerate(replies) if "failure" in reply
-        ]
+        failures = [f"rank {rank}: {reply['failure']}" for rank, reply in enumerate(replies) if "failure" in reply]
         assert not failures, "\n".join(failures)
         return [reply["value"] for reply in replies]
 
@@ -53,7 +56,9 @@ class Zygote:
 
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[Zygote]:
-    with contextlib.closing(Zygote("torch", "torch.distributed", "numpy.random")) as zygote:
+    # The last two are what sharded tensors and DDP import at their first use: 1 s of CPU, once and not per rank.
+    preloads = ["torch", "numpy.random", "torch.distributed.tensor", "torch._dynamo"]
+    with contextlib.closing(Zygote(*preloads)) as zygote:
         yield zygote
     assert zygote.process.returncode == 0
 
@@ -93,8 +98,7 @@ def test_slices_at_the_same_time(zygote: Zygote) -> None:
 
 def test_device_mesh_has_our_axes(zygote: Zygote) -> None:
     expected = [
-        [[["dp", 2], ["tp", 2]], [r // 2, r % 2], [4 + 2.0 * (r % 2), 3 + 4.0 * (r // 2)], True]
-        for r in range(4)
+        [[["dp", 2], ["tp", 2]], [r // 2, r % 2], [4 + 2.0 * (r % 2), 3 + 4.0 * (r // 2)], True] for r in range(4)
     ]
     assert zygote.run("device_mesh", 4, dp=2, tp=2) == expected
 
@@ -178,9 +182,7 @@ def test_plan_must_hold_its_ranks() -> None:
         prepare_torch(0, 0)
 
 
-def test_when_imported_waits_for_an_import_that_succeeds(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_imported_waits_for_an_import_that_succeeds(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     name, calls = "a_module_of_test_groups", list[str]()
     (tmp_path / f"{name}.py").write_text("import sys\nvalue = 1 / sys.flags_of_test_groups\n")
