@@ -70,9 +70,7 @@ class KernelActor(Actor):
         self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT)
 
     @endpoint
-    def run(
-        self, cell: int, key: int, source: str | None, name: str, members: tuple[int, ...]
-    ) -> tuple[bool, bytes]:
+    def run(self, cell: int, key: int, source: str | None, name: str, members: tuple[int, ...]) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
         `source` is None when this rank has been sent it before under the same `key`. `members` are the ranks of a

@@ -50,9 +50,7 @@ class Mesh:
         """The ranks on which the last cell failed: what `@failed` selects."""
         self._kernel: ActorMesh[KernelActor] = procs.spawn("kernel", KernelActor)
         self._actor = actor_number(self._kernel)
-        self._keys: dict[
-            str, int
-        ] = {}  # sources that ranks were sent, by text, the least recently used first
+        self._keys: dict[str, int] = {}  # sources that ranks were sent, by text, the least recently used first
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
         self._numbers = itertools.count(1)
         self._cells = itertools.count(1)
@@ -101,10 +99,7 @@ class Mesh:
     def states(self) -> dict[int, str]:
         """`idle`, `busy`, `failed` (idle, and its last cell raised), `starting` or `dead` for each rank."""
         names = {rank: state.name for rank, state in self.roster.states.items()}
-        return {
-            rank: "failed" if name == "idle" and rank in self.last_failed else name
-            for rank, name in names.items()
-        }
+        return {rank: "failed" if name == "idle" and rank in self.last_failed else name for rank, name in names.items()}
 
     def run(self, source: str, ranks: Sequence[int] | None = None, *, name: str = "") -> Run:
         """Send a cell to these ranks (default: all that live); returns at once.
@@ -160,9 +155,7 @@ class Mesh:
         self._check_up()
         self._call(self.roster.alive() if ranks is None else ranks, "push", dict(names))
 
-    def pull(
-        self, name: str, ranks: Sequence[int] | None = None, max_bytes: int = PULL_LIMIT
-    ) -> dict[int, Any]:
+    def pull(self, name: str, ranks: Sequence[int] | None = None, max_bytes: int = PULL_LIMIT) -> dict[int, Any]:
         """The value of `name` on each of these ranks. Large arrays arrive as views of shared memory, writable, private.
 
         Raises:
@@ -181,9 +174,7 @@ class Mesh:
         """The cell line each of these ranks is at, from those that tell in time."""
         return self._ask(ranks, "where", timeout)
 
-    def interrupt(
-        self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5
-    ) -> dict[int, bool]:
+    def interrupt(self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5) -> dict[int, bool]:
         """Raise KeyboardInterrupt on these ranks if they work (on `call`, if given); which of them did."""
         chosen = self.roster.alive() if ranks is None else list(ranks)
         gather = Gather(self.roster, chosen, f"{self.name}.interrupt")

@@ -43,9 +43,7 @@ class Book:
     def get(self, name: str | None = None) -> Mesh:
         """The mesh of this name, or the current one. Raises `UsageError`, which says what to type instead."""
         if not self.meshes:
-            raise UsageError(
-                "there is no mesh yet: bring one up with `%mesh up dp=2` (or any axis names and sizes)"
-            )
+            raise UsageError("there is no mesh yet: bring one up with `%mesh up dp=2` (or any axis names and sizes)")
         wanted = name or self.current
         assert wanted is not None
         if wanted not in self.meshes:
@@ -57,9 +55,7 @@ class Book:
     def select(self, selector: str, mesh: Mesh) -> Selection:
         """The ranks of a mesh that a selector means."""
         text = selector or (self.slice if mesh.name == self.current else "")
-        return parse_selector(text).resolve(
-            mesh.axes, mesh.states(), self._hosts(mesh), range(mesh.num_ranks)
-        )
+        return parse_selector(text).resolve(mesh.axes, mesh.states(), self._hosts(mesh), range(mesh.num_ranks))
 
     def free_name(self) -> str:
         """A name for a mesh that was given none: `m0`, `m1`, ..."""

@@ -108,9 +108,7 @@ def _flags(command: Command, previous: Sequence[str], typed: str) -> list[str]:
 
 
 def _value(each: Option, typed: str, cursor: int, world: World) -> Completions:
-    return (
-        _fitting(typed, each.choices, cursor) if each.choices else _offered(each.offers, typed, cursor, world)
-    )
+    return _fitting(typed, each.choices, cursor) if each.choices else _offered(each.offers, typed, cursor, world)
 
 
 def _offered(offer: Offer, rest: str, cursor: int, world: World) -> Completions:

@@ -85,9 +85,7 @@ class Extension:
     def _on_mesh_line(self, line: str) -> object:
         """Run an expression on the mesh: `%on_mesh [SELECTOR] [options] -- EXPR`; returns the result."""
         if "--" not in line.split() and not any(flag in line.split() for flag in ("-h", "--help")):
-            raise UsageError(
-                "`%on_mesh [SELECTOR] -- EXPR` runs an expression; for a cell begin it with %%on_mesh"
-            )
+            raise UsageError("`%on_mesh [SELECTOR] -- EXPR` runs an expression; for a cell begin it with %%on_mesh")
         return self.on_mesh.run(line, "")
 
     def _on_mesh_cell(self, line: str, cell: str) -> object:
@@ -103,9 +101,7 @@ class Extension:
                 return SimpleMatcherResult(completions=[], suppress=False)
             fragment = context.full_text[found.start : cursor]
             items = [SimpleCompletion(text=item, type="mesh") for item in found.items]
-            return SimpleMatcherResult(
-                completions=items, matched_fragment=fragment, suppress=True, ordered=True
-            )
+            return SimpleMatcherResult(completions=items, matched_fragment=fragment, suppress=True, ordered=True)
 
         return match
 
@@ -113,9 +109,7 @@ class Extension:
         mesh = self.book.meshes.get(self.book.current or "")
         if mesh is None or mesh.is_down:
             return World(tuple(self.book.meshes))
-        return World(
-            tuple(self.book.meshes), mesh.axes, mesh.states(), lambda prefix: _remote_names(mesh, prefix)
-        )
+        return World(tuple(self.book.meshes), mesh.axes, mesh.states(), lambda prefix: _remote_names(mesh, prefix))
 
 
 def _remote_names(mesh: Mesh, prefix: str) -> Sequence[str]:

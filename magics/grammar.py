@@ -94,13 +94,11 @@ class OnMeshArgs:
         OnError,
         Option("--on-error", "when a rank fails: interrupt the others after a grace, or wait for them"),
     ] = "stop"
-    grace: Annotated[
-        float, Option("--grace", "seconds the others get with --on-error stop", "S", seconds_or_none)
-    ] = 2.0
-    show: Annotated[Show, Option("--show", "how to show the result; auto folds what is equal")] = "auto"
-    tail: Annotated[int | None, Option("--tail", "keep N lines of each rank in the notebook", "N", count)] = (
-        None
+    grace: Annotated[float, Option("--grace", "seconds the others get with --on-error stop", "S", seconds_or_none)] = (
+        2.0
     )
+    show: Annotated[Show, Option("--show", "how to show the result; auto folds what is equal")] = "auto"
+    tail: Annotated[int | None, Option("--tail", "keep N lines of each rank in the notebook", "N", count)] = None
     full: Annotated[bool, Option("--full", "keep every line in the notebook")] = False
     local: Annotated[bool, Option("-l --local", "run it in the notebook's own process too")] = False
     get: Annotated[
@@ -213,9 +211,7 @@ class Pull:
     mesh: MeshOption = None
     sel: Annotated[str, Option("--sel", "from these ranks only", "SELECTOR", offers="selector")] = ""
     gather: Annotated[Gather, Option("--as", "what to make of the values of the ranks")] = "list"
-    max_bytes: Annotated[
-        int | None, Option("--max-bytes", "refuse what is larger, such as 64M", "N", num_bytes)
-    ] = None
+    max_bytes: Annotated[int | None, Option("--max-bytes", "refuse what is larger, such as 64M", "N", num_bytes)] = None
 
 
 MeshArgs = Up | Ls | Use | Status | Down | Restart | Interrupt | Push | Pull
@@ -302,9 +298,7 @@ def _size(part: str, axis: str, text: str) -> int:
         raise GrammarError(f"'{part}' gives no size: {advice}") from None
 
 
-ON_MESH = Command(
-    "%%on_mesh", OnMeshArgs, "%%on_mesh dp=0,tp=1: -o r", "[SELECTOR]", _selector_words, "selector"
-)
+ON_MESH = Command("%%on_mesh", OnMeshArgs, "%%on_mesh dp=0,tp=1: -o r", "[SELECTOR]", _selector_words, "selector")
 
 COMMANDS = {
     command.name: command
@@ -315,9 +309,7 @@ COMMANDS = {
         Command("%mesh status", Status, "%mesh status @failed", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh down", Down, "%mesh down m0", "[NAME]", _name_words, "mesh"),
         Command("%mesh restart", Restart, "%mesh restart m0", "[NAME]", _name_words, "mesh"),
-        Command(
-            "%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", _selector_words, "selector"
-        ),
+        Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", _names_words),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", _names_words, "remote"),
     )
@@ -405,6 +397,4 @@ def _refuse_command(typed: str) -> NoReturn:
     if "=" in typed:
         raise GrammarError(f"%mesh: '{typed}' is not a sub-command: write `%mesh up {typed}` to start a mesh")
     known = ", ".join(COMMANDS)
-    raise GrammarError(
-        f"%mesh: no sub-command '{typed}'{near(typed, [*COMMANDS, *ALIASES])} (there are {known})"
-    )
+    raise GrammarError(f"%mesh: no sub-command '{typed}'{near(typed, [*COMMANDS, *ALIASES])} (there are {known})")

@@ -195,9 +195,7 @@ def _ends_text(ends: Mapping[int, str]) -> str:
     by_end: dict[str, list[int]] = {}
     for rank, end in sorted(ends.items()):
         by_end.setdefault(end, []).append(rank)
-    return "; ".join(
-        f"rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)} {end}" for end, ranks in by_end.items()
-    )
+    return "; ".join(f"rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)} {end}" for end, ranks in by_end.items())
 
 
 def _product(axes: Mapping[str, int]) -> int:

@@ -112,9 +112,7 @@ class OnMesh:
             print(args.hint)
         source = args.expr if args.expr is not None else body
         if not source.strip():
-            raise UsageError(
-                "there is nothing to run: put Python lines below %%on_mesh, or `%on_mesh -- EXPR`"
-            )
+            raise UsageError("there is nothing to run: put Python lines below %%on_mesh, or `%on_mesh -- EXPR`")
         return self._send(args, mesh, selection, source)
 
     def _send(self, args: OnMeshArgs, mesh: Mesh, selection: Selection, source: str) -> Cell:

@@ -131,9 +131,7 @@ def _bound(hint: Any, default: object) -> Option:
     if get_origin(kind) is not Literal:
         return replace(made, default=default)
     choices = get_args(kind)
-    return replace(
-        made, default=default, choices=choices, metavar=f"{{{','.join(choices)}}}", read=_one_of(choices)
-    )
+    return replace(made, default=default, choices=choices, metavar=f"{{{','.join(choices)}}}", read=_one_of(choices))
 
 
 def split_line(line: str) -> tuple[str, list[str]]:

@@ -325,9 +325,7 @@ class _Grid:
                 bare = ranks if bare is None else bare | ranks
         kept = kept if bare is None else kept & bare
         if not kept:
-            raise SelectorError(
-                f"no rank of this mesh ({self.sizes()}) is in every term of '{selector.text}'"
-            )
+            raise SelectorError(f"no rank of this mesh ({self.sizes()}) is in every term of '{selector.text}'")
         return kept
 
     def with_states(self, selector: Selector, kept: set[int]) -> set[int]:
@@ -385,15 +383,11 @@ class _Grid:
         if term.axis == "local_rank":
             return self.local_places()
         advice = near(term.axis, [*self.axes, *OTHER_AXES]) or f": there are also {', '.join(OTHER_AXES)}"
-        raise SelectorError(
-            f"no axis '{term.axis}' in this mesh ({self.sizes()}) at column {term.column}{advice}"
-        )
+        raise SelectorError(f"no axis '{term.axis}' in this mesh ({self.sizes()}) at column {term.column}{advice}")
 
     def host_names(self, term: Term) -> list[str]:
         if not self.hosts:
-            raise SelectorError(
-                f"no host names are known for this mesh ({self.sizes()}) at column {term.column}"
-            )
+            raise SelectorError(f"no host names are known for this mesh ({self.sizes()}) at column {term.column}")
         return list(dict.fromkeys(self.hosts))
 
     def local_places(self) -> Sequence[int]:
@@ -437,9 +431,7 @@ class _Grid:
         return known.index(name)
 
     def fail(self, term: Term, what: str, size: int) -> NoReturn:
-        there = (
-            f"{term.axis or 'rank'} is 0 to {size - 1}" if size > 1 else f"{term.axis or 'rank'} is only 0"
-        )
+        there = f"{term.axis or 'rank'} is 0 to {size - 1}" if size > 1 else f"{term.axis or 'rank'} is only 0"
         raise SelectorError(f"{what} at column {term.index_column}: {there} in this mesh ({self.sizes()})")
 
     def everyone(self) -> set[int]:
@@ -459,9 +451,7 @@ def _strides(axes: Mapping[str, int]) -> dict[str, int]:
 
 def _box(ranks: Sequence[int], axes: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
     strides = _strides(axes)
-    box = {
-        axis: tuple(sorted({rank // strides[axis] % size for rank in ranks})) for axis, size in axes.items()
-    }
+    box = {axis: tuple(sorted({rank // strides[axis] % size for rank in ranks})) for axis, size in axes.items()}
     return box if math.prod(len(indices) for indices in box.values()) == len(ranks) else None
 
 

@@ -38,9 +38,7 @@ def main() -> int:
     if failure is not None:
         print(f"\nThe quickstart failed. {failure}", file=sys.stderr)
         return 1
-    print(
-        f"\nThe quickstart ran in {time.monotonic() - started:.0f} s; build/ has the notebook and its HTML."
-    )
+    print(f"\nThe quickstart ran in {time.monotonic() - started:.0f} s; build/ has the notebook and its HTML.")
     print("To play with it: .venv/bin/jupyter lab notebooks/quickstart.ipynb")
     return 0
 

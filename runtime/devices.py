@@ -43,10 +43,7 @@ def torch_has_cuda() -> bool:
     if spec is None or spec.origin is None:
         return False
     version = Path(spec.origin).with_name("version.py")
-    return (
-        version.is_file()
-        and re.search(r"^cuda\b[^=]*=\s*['\"]", version.read_text(), re.MULTILINE) is not None
-    )
+    return version.is_file() and re.search(r"^cuda\b[^=]*=\s*['\"]", version.read_text(), re.MULTILINE) is not None
 
 
 def choose_device(asked: str, num_ranks: int, gpus: int) -> str:

@@ -76,9 +76,7 @@ class ActorError(MeshbookError):
     (see `actor_error`).
     """
 
-    def __init__(
-        self, message: str, exception: BaseException | None = None, remote_traceback: str = ""
-    ) -> None:
+    def __init__(self, message: str, exception: BaseException | None = None, remote_traceback: str = "") -> None:
         super().__init__(message, remote_traceback)
         self.exception = exception
         self.message = message

@@ -90,9 +90,7 @@ class ProcMesh(_View):
         inspect.signature(cls).bind(*args, **kwargs)
         promise: Promise[None] = Promise(self._roster.reactor)
         actor = next_number()
-        gather = _Gather(
-            self._shape, f"{name}.__init__", self._roster, lambda _: promise.resolve(None), promise.fail
-        )
+        gather = _Gather(self._shape, f"{name}.__init__", self._roster, lambda _: promise.resolve(None), promise.fail)
         payload = codec.encode((cls, args, kwargs))
         self._roster.spawn_actor(self._shape.ranks(), actor, name, self._view(), payload, gather)
         return ActorMesh(self._roster, self._shape, actor, name, cls, promise.future)
@@ -104,9 +102,7 @@ class ProcMesh(_View):
             ValueError: this is a slice; only the whole mesh can be stopped.
         """
         if not self._is_owned:
-            raise ValueError(
-                "ProcMesh is not owned; must be stopped by an owner: stop the mesh this is a slice of"
-            )
+            raise ValueError("ProcMesh is not owned; must be stopped by an owner: stop the mesh this is a slice of")
         promise: Promise[None] = Promise(self._roster.reactor)
         self._roster.stop()
         promise.resolve(None)
@@ -165,9 +161,7 @@ class ActorMesh(_View, Generic[A]):
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """Forget these actors on their ranks; the ranks live on."""
         promise: Promise[None] = Promise(self._roster.reactor)
-        gather = _Gather(
-            self._shape, f"{self._name}.stop", self._roster, lambda _: promise.resolve(None), promise.fail
-        )
+        gather = _Gather(self._shape, f"{self._name}.stop", self._roster, lambda _: promise.resolve(None), promise.fail)
         self._roster.stop_actor(self._shape.ranks(), self._actor, gather)
         return promise.future
 
@@ -317,6 +311,4 @@ def _check_class(cls: Any) -> None:
         raise ValueError(f"{cls!r} is not an Actor: write `class Name(Actor)`")
     taken = sorted(name for name in cls.endpoints() if hasattr(ActorMesh, name))
     if taken:
-        raise ValueError(
-            f"{cls.__name__}: an endpoint cannot be called {taken[0]!r}, meshes use that name themselves"
-        )
+        raise ValueError(f"{cls.__name__}: an endpoint cannot be called {taken[0]!r}, meshes use that name themselves")

@@ -96,9 +96,7 @@ class NDSlice:
         """The slice at one `position` of `axis`, without that axis. The position must exist."""
         assert 0 <= position < self._sizes[axis]
         offset = self._offset + position * self._strides[axis]
-        return NDSlice(
-            offset=offset, sizes=_without(self._sizes, axis), strides=_without(self._strides, axis)
-        )
+        return NDSlice(offset=offset, sizes=_without(self._sizes, axis), strides=_without(self._strides, axis))
 
     def select(self, axis: int, positions: range) -> NDSlice:
         """The slice restricted to some `positions` of `axis`: existing ones, upwards, at least one."""
@@ -269,9 +267,7 @@ def _check_no_overlap(sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
             continue
         if stride <= reach:
             problem = "nonunique strides: " if stride == last else ""
-            raise ValueError(
-                f"{problem}stride {stride} must be larger than size of previous space {reach + 1}"
-            )
+            raise ValueError(f"{problem}stride {stride} must be larger than size of previous space {reach + 1}")
         reach, last = reach + (size - 1) * stride, stride
 
 

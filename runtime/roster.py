@@ -66,9 +66,7 @@ class Audience(Protocol):
 class Roster:
     """The living ranks of one mesh: sends calls to them, keeps their logs, notices their ends."""
 
-    def __init__(
-        self, reactor: Reactor, engine: Engine, specs: Sequence[RankSpec], how: str = "auto"
-    ) -> None:
+    def __init__(self, reactor: Reactor, engine: Engine, specs: Sequence[RankSpec], how: str = "auto") -> None:
         self.axes = dict(specs[0].axes)
         self.states = {spec.rank: RankState(spec.rank) for spec in specs}
         self.logs = {spec.rank: RankLog() for spec in specs}
@@ -107,9 +105,7 @@ class Roster:
 
     def _why_not_up(self, state: RankState) -> str:
         what = state.trouble or str(state.exit)
-        return "\n".join(
-            [f"{self.name_of(state.rank)} did not come up: {what}", *self.last_words(state.rank)]
-        )
+        return "\n".join([f"{self.name_of(state.rank)} did not come up: {what}", *self.last_words(state.rank)])
 
     def _why_late(self, late: list[int], timeout: float | None) -> str:
         first = self.name_of(late[0])
@@ -228,9 +224,7 @@ class Roster:
         if not self._is_stopped:
             self._is_stopped = True
             idle = [state.rank for state in self.states.values() if state.name == "idle"]
-            self._crew.kill(
-                [state.rank for state in self.states.values() if state.name in ("busy", "starting")]
-            )
+            self._crew.kill([state.rank for state in self.states.values() if state.name in ("busy", "starting")])
             self._crew.post(idle, Bye())
             self._reactor.wait(self._all_gone, grace)
             self._crew.close()

@@ -27,9 +27,7 @@ class Session:
     def __init__(self) -> None:
         self.reactor = Reactor()
         self._engines: dict[str, Engine] = {}
-        self._living: list[
-            Roster
-        ] = []  # a mesh nobody refers to any more lives on: dropping a name stops nothing
+        self._living: list[Roster] = []  # a mesh nobody refers to any more lives on: dropping a name stops nothing
 
     def engine(self, name: str = "local") -> Engine:
         """The engine of this name. Raises `ValueError` for a name that is none."""
@@ -39,9 +37,7 @@ class Session:
             elif name == "inproc":
                 self._engines[name] = InprocEngine(self.reactor)
             else:
-                raise ValueError(
-                    f"there is no engine {name!r}: local (processes here) or inproc (threads, for tests)"
-                )
+                raise ValueError(f"there is no engine {name!r}: local (processes here) or inproc (threads, for tests)")
         return self._engines[name]
 
     def spawn(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
@@ -120,9 +116,7 @@ def specs_for(
     ]
 
 
-def spawn_procs(
-    axes: Mapping[str, int], engine: str = "local", how: str = "auto", **options: Any
-) -> ProcMesh:
+def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto", **options: Any) -> ProcMesh:
     """A process mesh of these axes on this host."""
     roster = session().spawn(specs_for(axes, **options), engine, how)
     return ProcMesh(roster, Shape.row_major(axes))

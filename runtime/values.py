@@ -171,8 +171,7 @@ def _folds(mesh: ValueMesh[Any]) -> list[_Fold]:
             text_of[id(value)] = repr(value)
         points.setdefault(text_of[id(value)], []).append(point)
     return [
-        _Fold(spans(point.rank for point in same), _shared(same), _shortened(text))
-        for text, same in points.items()
+        _Fold(spans(point.rank for point in same), _shared(same), _shortened(text)) for text, same in points.items()
     ]
 
 

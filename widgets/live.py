@@ -78,9 +78,7 @@ class Live:
         """Say that ranks failed while others still work."""
         failed = [*progress.failed, *progress.lost]
         others = f"; {ranks_text(owing)} still {'work' if len(owing) > 1 else 'works'}" if owing else ""
-        self._stage.write(
-            f"{ranks_text(sorted(failed)):>{self._width}} ✗ {_first_words(progress)}{others}\n", "stderr"
-        )
+        self._stage.write(f"{ranks_text(sorted(failed)):>{self._width}} ✗ {_first_words(progress)}{others}\n", "stderr")
 
     def late(self, said: Iterable[Said], now: float) -> None:
         """Tell what came after the end, at once and as it is."""

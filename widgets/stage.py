@@ -76,9 +76,7 @@ class NotebookStage:
         transient = {"display_id": display_id} if display_id else {}
         if self._is_live or self._kernel is None:
             publisher = self._shell.display_pub
-            publisher.publish(
-                data=dict(data), metadata=dict(metadata or {}), transient=transient, update=update
-            )
+            publisher.publish(data=dict(data), metadata=dict(metadata or {}), transient=transient, update=update)
         else:
             content = {"data": dict(data), "metadata": dict(metadata or {}), "transient": transient}
             self._send("update_display_data" if update else "display_data", content)
@@ -91,6 +89,4 @@ class NotebookStage:
 
     def _send(self, kind: str, content: Mapping[str, object]) -> None:
         kernel: Any = self._kernel
-        kernel.session.send(
-            kernel.iopub_socket, kind, dict(content), parent=self._parent, ident=kernel._topic(kind)
-        )
+        kernel.session.send(kernel.iopub_socket, kind, dict(content), parent=self._parent, ident=kernel._topic(kind))

@@ -64,9 +64,7 @@ def grid(mesh: Mesh) -> str:
 def _square(rank: int, state: str, mesh: Mesh) -> str:
     where = ", ".join(f"{axis}={i}" for axis, i in coordinates(rank, mesh.axes).items())
     colour = _COLOURS.get(state, "var(--mb-line)")
-    return (
-        f'<span title="rank {rank}: {where}, {state}" style="background:{colour};border-radius:2px"></span>'
-    )
+    return f'<span title="rank {rank}: {where}, {state}" style="background:{colour};border-radius:2px"></span>'
 
 
 def _counts(states: Iterable[str]) -> str:
@@ -181,8 +179,7 @@ def _mesh_facts(mesh: Mesh, is_current: bool) -> dict[str, Any]:
         "axes": dict(mesh.axes),
         "num_ranks": mesh.num_ranks,
         "states": {
-            state: ranks_text(r for r, s in states.items() if s == state)
-            for state in dict.fromkeys(states.values())
+            state: ranks_text(r for r, s in states.items() if s == state) for state in dict.fromkeys(states.values())
         },
         "is_current": is_current,
         "is_down": mesh.is_down,
@@ -191,7 +188,5 @@ def _mesh_facts(mesh: Mesh, is_current: bool) -> dict[str, Any]:
 
 def _mesh_text(row: dict[str, Any]) -> str:
     axes = " × ".join(f"{axis}={size}" for axis, size in row["axes"].items())
-    states = (
-        "down" if row["is_down"] else ", ".join(f"{state} {ranks}" for state, ranks in row["states"].items())
-    )
+    states = "down" if row["is_down"] else ", ".join(f"{state} {ranks}" for state, ranks in row["states"].items())
     return f"{'*' if row['is_current'] else ' '} {row['name']}   {axes} · {row['num_ranks']} ranks · {states}"

@@ -84,9 +84,7 @@ class _Peer:
 class Agent:
     """A crew of rank processes on this host."""
 
-    def __init__(
-        self, reactor: Reactor, starter: Starter, specs: Sequence[RankSpec], listener: Listener
-    ) -> None:
+    def __init__(self, reactor: Reactor, starter: Starter, specs: Sequence[RankSpec], listener: Listener) -> None:
         self.pids: dict[int, int] = {}
         self._reactor = reactor
         self._starter = starter
@@ -275,9 +273,7 @@ def _output_pipe() -> tuple[int, int]:
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     if hasattr(fcntl, "F_SETPIPE_SZ"):
-        with contextlib.suppress(
-            PermissionError
-        ):  # over the user's limit for pipes: a smaller one only blocks sooner
+        with contextlib.suppress(PermissionError):  # over the user's limit for pipes: a smaller one only blocks sooner
             fcntl.fcntl(write_end, _F_SETPIPE_SZ, _PIPE_BYTES)
     return read_end, write_end
 

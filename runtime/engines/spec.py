@@ -47,9 +47,7 @@ class RankFds(msgspec.Struct, frozen=True, array_like=True):
     listen: int = -1
 
     def as_list(self) -> list[int]:
-        return [
-            fd for fd in (self.data, self.control, self.lifeline, self.out, self.err, self.listen) if fd >= 0
-        ]
+        return [fd for fd in (self.data, self.control, self.lifeline, self.out, self.err, self.listen) if fd >= 0]
 
 
 encode_spec = msgspec.msgpack.Encoder().encode

@@ -46,9 +46,7 @@ class Zygote:
 
     def __init__(self, reactor: Reactor, preload: Sequence[str], env: dict[str, str]) -> None:
         self._reactor = reactor
-        self._births: dict[
-            int, Births
-        ] = {}  # by ticket until the process is there, then by pid in `_children`
+        self._births: dict[int, Births] = {}  # by ticket until the process is there, then by pid in `_children`
         self._children: dict[int, Births] = {}
         self.trouble = ""
         self.key = zygote_key(env)

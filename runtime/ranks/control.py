@@ -16,9 +16,7 @@ from .mailbox import Mailbox
 class Control:
     """Serves the control lane of a rank."""
 
-    def __init__(
-        self, lane: Lane, mailbox: Mailbox, interrupts: Interrupts, on_gone: Callable[[], None]
-    ) -> None:
+    def __init__(self, lane: Lane, mailbox: Mailbox, interrupts: Interrupts, on_gone: Callable[[], None]) -> None:
         self._lane = lane
         self._mailbox = mailbox
         self._interrupts = interrupts

@@ -71,11 +71,7 @@ def _format(error: BaseException) -> list[str]:
 
 def _cut(tb: TracebackType | None) -> TracebackType | None:
     """The part of a traceback that begins in user code."""
-    while (
-        tb is not None
-        and tb.tb_next is not None
-        and tb.tb_frame.f_globals.get("__name__", "").startswith(_OURS)
-    ):
+    while tb is not None and tb.tb_next is not None and tb.tb_frame.f_globals.get("__name__", "").startswith(_OURS):
         tb = tb.tb_next
     return tb
 

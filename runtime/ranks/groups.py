@@ -67,9 +67,7 @@ class GroupPlan:
 
     def __post_init__(self) -> None:
         if not self.axes or math.prod(self.axes.values()) != self.world_size:
-            raise ValueError(
-                f"axes {self.axes} hold {math.prod(self.axes.values())} ranks, not {self.world_size}"
-            )
+            raise ValueError(f"axes {self.axes} hold {math.prod(self.axes.values())} ranks, not {self.world_size}")
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank must be in 0..{self.world_size - 1}, not {self.rank}")
 

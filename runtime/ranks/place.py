@@ -63,7 +63,5 @@ def here() -> Place:
     """The place of the rank this code runs on. Raises `RuntimeError` elsewhere (in the notebook, say)."""
     place = _thread.get(_process[0] if _process else None)
     if place is None:
-        raise RuntimeError(
-            "this runs on no rank: put it into a cell that begins with %%on_mesh, or into an endpoint"
-        )
+        raise RuntimeError("this runs on no rank: put it into a cell that begins with %%on_mesh, or into an endpoint")
     return place

@@ -242,8 +242,9 @@ class Streams:
         return mark(self._token, "aside", run) + data + mark(self._token, "back")
 
     def _mark_both(self, kind: Literal["run", "end"], run: int) -> None:
+        word = mark(self._token, kind, run)
         for pipe in (self._out, self._err):
-            pipe.unsent.append(mark(self._token, kind, run))
+            pipe.unsent.append(word)
             pipe.send()
 
     def _flush_first(self, *_: object, **__: object) -> None:

@@ -56,9 +56,7 @@ def _structs() -> list[type[msgspec.Struct]]:
     return [
         thing
         for thing in vars(messages).values()
-        if isinstance(thing, type)
-        and issubclass(thing, msgspec.Struct)
-        and thing.__module__ == messages.__name__
+        if isinstance(thing, type) and issubclass(thing, msgspec.Struct) and thing.__module__ == messages.__name__
     ]
 
 

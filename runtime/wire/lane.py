@@ -41,8 +41,7 @@ def pack(
     limit = _inline_limit(frames)
     owners = tuple(receivers)
     places = tuple(
-        pool.put(frame, owners) if memoryview(frame).nbytes > limit else memoryview(frame).nbytes
-        for frame in frames
+        pool.put(frame, owners) if memoryview(frame).nbytes > limit else memoryview(frame).nbytes for frame in frames
     )
     inline = [frame for frame, place in zip(frames, places, strict=True) if isinstance(place, int)]
     return [b"".join([_head(Packet(message, places)), *inline])]

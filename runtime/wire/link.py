@@ -110,9 +110,7 @@ class PairLink:
 
     def _recvmsg(self, flags: int) -> tuple[memoryview, list[int]]:
         try:
-            size, cargo, _, _ = self._sock.recvmsg_into(
-                [self._buffer], _CARGO_SPACE, flags | socket.MSG_CMSG_CLOEXEC
-            )
+            size, cargo, _, _ = self._sock.recvmsg_into([self._buffer], _CARGO_SPACE, flags | socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError as gone:
             raise LinkClosed("the other end is gone") from gone
         if size == 0:

@@ -31,9 +31,7 @@ class Reactor:
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._scheduled: deque[Callable[[], object]] = deque()
         self._watch = threading.Lock()  # held by the thread that runs the loop
-        self._foreground = (
-            0  # threads that want the loop; the background thread stays out while there are any
-        )
+        self._foreground = 0  # threads that want the loop; the background thread stays out while there are any
         self._counting = threading.Lock()  # of `_foreground`, which several threads change
         self._lease_until = 0.0
         self._vacant = threading.Condition()
@@ -75,9 +73,7 @@ class Reactor:
         if event.is_set():
             return True
         if threading.current_thread() is self._thread:
-            raise RuntimeError(
-                "this would wait for an answer on the thread that receives it: `await` it instead"
-            )
+            raise RuntimeError("this would wait for an answer on the thread that receives it: `await` it instead")
         deadline = None if timeout is None else time.monotonic() + timeout
         with _DeferredInterrupt(self._ring) as interrupt, self._wanted():
             if self._take_watch(event, deadline, interrupt):
@@ -125,9 +121,7 @@ class Reactor:
             with self._counting:
                 self._foreground -= 1
 
-    def _take_watch(
-        self, event: threading.Event, deadline: float | None, interrupt: _DeferredInterrupt
-    ) -> bool:
+    def _take_watch(self, event: threading.Event, deadline: float | None, interrupt: _DeferredInterrupt) -> bool:
         """Get the loop; False when another thread kept it until this one need not wait any more."""
         while not self._watch.acquire(blocking=False):
             self._ring()

@@ -36,7 +36,5 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 def test_the_face_imports_nothing_heavy(tmp_path: Path) -> None:
     program = f"import sys, meshbook; print(sorted(sys.modules.keys() & {set(HEAVY)}))"
     # -I and another folder: only the installed package counts, whatever the checkout is called.
-    answer = subprocess.run(
-        [sys.executable, "-I", "-c", program], cwd=tmp_path, capture_output=True, text=True
-    )
+    answer = subprocess.run([sys.executable, "-I", "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert answer.stdout.strip() == "[]", answer.stderr

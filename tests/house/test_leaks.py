@@ -52,9 +52,7 @@ def test_an_orphan_is_found(leaks: Leaks) -> None:
             assert [line for line in leaks.found(grace=0) if line.startswith(f"process {orphan} ")]
         finally:
             os.kill(orphan, signal.SIGKILL)
-        assert (
-            parent.stdout.read() == ""
-        )  # the end of the file is the end of the orphan, who held its other end
+        assert parent.stdout.read() == ""  # the end of the file is the end of the orphan, who held its other end
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="shared memory has no folder here")

@@ -10,9 +10,7 @@ from typing import Any
 def test_the_list_of_packages_equals_the_folders(root: Path, pyproject: dict[str, Any]) -> None:
     # A folder that is not in the list works in an editable install and is missing from the wheel.
     wings = [".", "kernel", "magics", "runtime", "widgets"]
-    folders = {
-        file.parent for wing in wings for file in (root / wing).glob("**/*.py" if wing != "." else "*.py")
-    }
+    folders = {file.parent for wing in wings for file in (root / wing).glob("**/*.py" if wing != "." else "*.py")}
     found = {".".join(["meshbook", *folder.relative_to(root).parts]) for folder in folders}
     assert sorted(found) == pyproject["tool"]["setuptools"]["packages"]
 

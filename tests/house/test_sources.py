@@ -15,12 +15,7 @@ LONGEST = 500  # lines; above it a file holds two ideas
 
 def test_no_file_is_too_long(root: Path) -> None:
     folders = ["kernel", "magics", "runtime", "widgets", "tests", "notebooks", "benchmarks"]
-    files = [
-        file
-        for folder in folders
-        for kind in ("*.py", "*.js", "*.css")
-        for file in (root / folder).rglob(kind)
-    ]
+    files = [file for folder in folders for kind in ("*.py", "*.js", "*.css") for file in (root / folder).rglob(kind)]
     lengths = {str(file.relative_to(root)): len(file.read_text().splitlines()) for file in files}
     assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
 
@@ -51,11 +46,7 @@ def test_the_examples_in_docstrings_run(module_name: str) -> None:
 def _swallowers(tree: ast.Module) -> Iterator[int]:
     """The lines of `except Exception: pass` in its forms: bare, in a tuple, `...`, `contextlib.suppress`."""
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.ExceptHandler)
-            and _is_broad(node.type)
-            and all(map(_does_nothing, node.body))
-        ):
+        if isinstance(node, ast.ExceptHandler) and _is_broad(node.type) and all(map(_does_nothing, node.body)):
             yield node.lineno
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
             yield from (node.lineno for argument in node.args if _is_broad(argument))

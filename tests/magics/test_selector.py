@@ -112,9 +112,7 @@ def test_dead_ranks_are_skipped(text: str):
     assert 3 not in ranks(text, states={3: "dead"})
 
 
-@pytest.mark.parametrize(
-    "text", ["3", "rank=3", "rank=(0,3)", "dp=0,tp=3", "dp=0,tp=-1", "@dead", "dp=0,@dead"]
-)
+@pytest.mark.parametrize("text", ["3", "rank=3", "rank=(0,3)", "dp=0,tp=3", "dp=0,tp=-1", "@dead", "dp=0,@dead"])
 def test_dead_ranks_are_kept_where_they_are_named(text: str):
     assert 3 in ranks(text, states={3: "dead"})
 
@@ -258,9 +256,7 @@ def test_rectangles_are_those_of_numpy(data: st.DataObject):
     kinds = st.sampled_from([integers, slices, tuples, exceptions])
     drawn = {axis: data.draw(data.draw(kinds)(axes[axis])) for axis in named}
     text = data.draw(st.sampled_from([",", " ", " , "])).join(f"{axis}={drawn[axis][0]}" for axis in named)
-    indices = [
-        kept(drawn[axis][1], size) if axis in drawn else list(range(size)) for axis, size in axes.items()
-    ]
+    indices = [kept(drawn[axis][1], size) if axis in drawn else list(range(size)) for axis, size in axes.items()]
     expected = np.arange(np.prod(sizes)).reshape(sizes)[np.ix_(*indices)].ravel().tolist()
 
     if not expected:

@@ -15,9 +15,7 @@ from meshbook.runtime.shape import Extent, MeshTrait, NDSlice, Point, Region, Se
 Ranks: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
 
 LABELS = ("host", "dp", "tp", "pp")
-sizes_of_meshes = st.lists(st.integers(1, 5), max_size=4).map(
-    lambda sizes: dict(zip(LABELS, sizes, strict=False))
-)
+sizes_of_meshes = st.lists(st.integers(1, 5), max_size=4).map(lambda sizes: dict(zip(LABELS, sizes, strict=False)))
 
 
 def reference(sizes: Mapping[str, int]) -> Ranks:
@@ -33,9 +31,7 @@ def draw_selectors(data: st.DataObject, sizes: Mapping[str, int]) -> dict[str, S
             selectors[label] = data.draw(st.integers(0, size - 1))
         elif kind == "range":
             start = data.draw(st.integers(0, size - 1))
-            selectors[label] = slice(
-                start, data.draw(st.integers(start + 1, size + 1)), data.draw(st.integers(1, 3))
-            )
+            selectors[label] = slice(start, data.draw(st.integers(start + 1, size + 1)), data.draw(st.integers(1, 3)))
     return selectors
 
 
@@ -71,9 +67,7 @@ class TestAgainstNumPy:
             assert tuple(point.values()) == place
             assert shape.coordinates(int(rank)) == dict(point)
             assert shape.slice(**point).ranks() == [rank]
-            assert (
-                shape.ranks()[point.rank] == shape.ndslice.nditem(place) == shape.ndslice[point.rank] == rank
-            )
+            assert shape.ranks()[point.rank] == shape.ndslice.nditem(place) == shape.ndslice[point.rank] == rank
             assert shape.ndslice.index(int(rank)) == point.rank
         for rank in set(range(len(reference(sizes).ravel()) + 2)) - set(ranks.ravel().tolist()):
             assert rank not in shape.ndslice
@@ -237,9 +231,7 @@ class TestShape:
             Slice(offset=8, sizes=[2, 4], strides=[12, 1]),
         )
         assert shape.index(batch=1, width=3) == shape.slice(batch=1, width=3)
-        assert shape.select("width", slice(-2, None)).ndslice == Slice(
-            offset=2, sizes=[2, 3, 2], strides=[12, 4, 1]
-        )
+        assert shape.select("width", slice(-2, None)).ndslice == Slice(offset=2, sizes=[2, 3, 2], strides=[12, 4, 1])
 
     def test_equal_shapes(self) -> None:
         assert Shape.row_major({"a": 2}) == Shape(["a"], Slice.new_row_major([2]))
@@ -258,9 +250,7 @@ class TestShape:
             Shape(["a", "a"], Slice.new_row_major([2, 2]))
         with pytest.raises(ValueError, match="axis 'dp' has size 0"):
             Shape.row_major({"dp": 0})
-        with pytest.raises(
-            ValueError, match=r"value 9 not in slice: the ranks of \{label0=2,label1=3\} are 0-5"
-        ):
+        with pytest.raises(ValueError, match=r"value 9 not in slice: the ranks of \{label0=2,label1=3\} are 0-5"):
             self.shape.coordinates(9)
 
     def test_region(self) -> None:
@@ -411,9 +401,7 @@ class TestMeshTrait:
             ({"tp": ("a", "b"), "b": 2, "c": 2}, ValueError, r"unused size constraints: \('c',\)"),
         ],
     )
-    def test_split_errors(
-        self, changes: dict[str, int | tuple[str, ...]], error: type[Exception], text: str
-    ) -> None:
+    def test_split_errors(self, changes: dict[str, int | tuple[str, ...]], error: type[Exception], text: str) -> None:
         with pytest.raises(error, match=text):
             self.mesh.split(**changes)
 

@@ -1,0 +1,72 @@
+"""What `make bench` runs: each promise about speed as a ratio, measured here and now.
+
+    python benchmarks/run.py [NAME ...] [--quick]
+
+A number over its target is told, never a failure: the machine may be busy. A wrong answer or a lost line is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+
+import call
+import cell
+import idle
+import logs
+import payload
+import spawn
+from measure import Row, heading
+
+from meshbook.runtime import session
+
+BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
+    "spawn": spawn.measure,
+    "cell": cell.measure,
+    "call": call.measure,
+    "payload": payload.measure,
+    "logs": logs.measure,
+    "idle": idle.measure,
+}
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="few repeats and small meshes: does it work at all?")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.names if name not in BENCHMARKS]:
+        parser.error(f"there is no benchmark {unknown[0]!r}: there are {', '.join(BENCHMARKS)}")
+    try:
+        return run(options.names or list(BENCHMARKS), options.quick)
+    finally:
+        session.close()
+
+
+def run(names: list[str], is_quick: bool) -> int:
+    """Print the table as it comes; 1 if a benchmark is broken."""
+    started = time.monotonic()
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}{', quick: not to be quoted' * is_quick}\n")
+    print(heading(), flush=True)
+    broken = [name for name in names if not is_sound(name, is_quick)]
+    print(f"\n{time.monotonic() - started:.0f} s" + (f"; BROKEN: {', '.join(broken)}" if broken else ""))
+    return 1 if broken else 0
+
+
+def is_sound(name: str, is_quick: bool) -> bool:
+    """Print the rows of one benchmark; whether it came to its end."""
+    try:
+        for row in BENCHMARKS[name](is_quick):
+            print(row.text(), flush=True)
+    except Exception:  # noqa: BLE001 - the others are measured all the same, and the exit code tells
+        traceback.print_exc()
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
