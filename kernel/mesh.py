@@ -220,7 +220,7 @@ class Mesh:
         for rank in ranks:
             if rank in gather.errors:
                 raise gather.errors[rank]
-        return gather.answers
+        return {rank: gather.answers[rank] for rank in ranks}
 
     def _ask(self, ranks: Sequence[int], endpoint: str, timeout: float, *args: Any) -> dict[int, Any]:
         gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")

@@ -12,11 +12,14 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from .codec import Encoded
 from .link import LARGEST, Buffer, Link
-from .messages import AnyMessage, Packet, Released, Segment, decoder, encoder
+from .messages import AnyMessage, BlockRef, Dropped, Packet, Released, Segment, decoder, encoder
 from .pool import Mapped, Pool
 
 INLINE = 32 * 1024
 """Frames of more bytes than this go through shared memory: below it, mapping and releasing costs more than copying."""
+
+HOT = 256 << 20
+"""Bytes of shared memory that a pool keeps for the next large frames when nothing uses it: fresh pages are dear."""
 
 _HEADROOM = 16 * 1024
 
@@ -38,13 +41,26 @@ def pack(
     frames: list[Buffer] = [payload.head, *payload.buffers]
     if pool is None:
         return [_head(Packet(message, tuple(memoryview(f).nbytes for f in frames))), *frames]
-    limit = _inline_limit(frames)
-    owners = tuple(receivers)
-    places = tuple(
-        pool.put(frame, owners) if memoryview(frame).nbytes > limit else memoryview(frame).nbytes for frame in frames
-    )
+    places = _place(frames, pool, tuple(receivers))
     inline = [frame for frame, place in zip(frames, places, strict=True) if isinstance(place, int)]
     return [b"".join([_head(Packet(message, places)), *inline])]
+
+
+def _place(frames: Sequence[Buffer], pool: Pool, receivers: tuple[Hashable, ...]) -> tuple[int | BlockRef, ...]:
+    """Put the large frames into the pool: where each lies, or its length where it travels inline."""
+    limit = _inline_limit(frames)
+    places: list[int | BlockRef] = []
+    try:
+        for frame in frames:
+            size = memoryview(frame).nbytes
+            places.append(pool.put(frame, receivers) if size > limit else size)
+    except BaseException:
+        # The message will not go out: nobody would ever release what was put for it.
+        for block in (place.id for place in places if isinstance(place, BlockRef)):
+            for receiver in receivers:
+                pool.release(block, receiver)
+        raise
+    return tuple(places)
 
 
 def _inline_limit(frames: Sequence[Buffer]) -> int:
@@ -90,13 +106,16 @@ class Lane:
             self.link.send(parts)
 
     def announcements(self) -> list[tuple[list[Buffer], list[int]]]:
-        """Datagrams that hand over the descriptors of segments that the other end has not seen."""
+        """Datagrams that tell the other end of new segments, with their descriptors, and of closed ones."""
         if self.pool is None:
             return []
-        return [
+        told: list[tuple[list[Buffer], list[int]]] = [
             ([_head(Packet(Segment(segment.id, segment.size)))], [segment.fd])
             for segment in self.pool.segments_for(self._peer)
         ]
+        if closed := self.pool.closed_for(self._peer):
+            told.append(([_head(Packet(Dropped(tuple(closed))))], []))
+        return told
 
     def recv(self) -> tuple[AnyMessage, Frames]:
         """Wait for the next message that is not about shared memory."""
@@ -122,10 +141,17 @@ class Lane:
             assert self._mapped is not None
             self._mapped.add(message.id, fds[0], message.size)
             return None
+        if isinstance(message, Dropped):
+            assert self._mapped is not None
+            for segment in message.segments:
+                self._mapped.drop(segment)
+            return None
         if isinstance(message, Released):
             assert self.pool is not None
             for block in message.blocks:
                 self.pool.release(block, self._peer)
+            if not self.pool.stats().blocks:
+                self.pool.trim(keep=HOT)
             return None
         return message, self._frames(packet, view[4 + size :])
 
@@ -155,4 +181,7 @@ class Lane:
             self.send(Released(tuple(blocks)))
 
     def close(self) -> None:
+        """Close the link. What was received through shared memory stays valid."""
         self.link.close()
+        if self._mapped is not None:
+            self._mapped.close()

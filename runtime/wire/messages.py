@@ -39,6 +39,12 @@ class Segment(Message, frozen=True):
     size: int
 
 
+class Dropped(Message, frozen=True):
+    """Either end to the other, data: these regions are closed; forget them when nothing uses them any more."""
+
+    segments: tuple[int, ...]
+
+
 class Released(Message, frozen=True):
     """Either end to the other, data: these blocks of your shared memory are no longer used here."""
 
@@ -155,6 +161,7 @@ class Warm(Message, frozen=True):
 
 AnyMessage = (
     Segment
+    | Dropped
     | Released
     | Spawn
     | Call
