@@ -1,4 +1,4 @@
-"""A trivial `%%on_mesh` cell, its result shown, over a plain cell in the same kernel; and what each further rank adds."""
+"""A trivial `%%on_mesh` cell, its result shown, over a plain cell in the same kernel; and what one more rank adds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ SLOPE = 30.0
 
 INSIDE = """
 import json, statistics, time
-times = []
+magic, taken = get_ipython().run_cell_magic, {{size: [] for size in {sizes}}}
 for _ in range({repeats}):
-    started = time.perf_counter()
-    get_ipython().run_cell_magic("on_mesh", "-m {mesh}", "1")
-    times.append(time.perf_counter() - started)
-print(json.dumps(statistics.median(times)))
+    for size, times in taken.items():
+        started = time.perf_counter()
+        magic("on_mesh", f"-m m{{size}}", "1")
+        times.append(time.perf_counter() - started)
+print(json.dumps([statistics.median(times) for times in taken.values()]))
 """
 
 
@@ -61,14 +62,12 @@ def on_mesh(notebook: Notebook, size: int) -> float:
 
 def slope(notebook: Notebook, sizes: list[int], repeats: int) -> Iterator[Row]:
     """The magic alone, timed inside the kernel, with all that it publishes."""
-    times: dict[int, float] = {}
     for size in sizes:
         if size not in MOST:
             notebook.execute(f"%mesh up m{size} dp={size}")
-        notebook.execute(f"%%on_mesh -m m{size}\n1")
-    for size in sizes:
-        times[size] = notebook.evaluate(INSIDE.format(repeats=repeats, mesh=f"m{size} --show none"))
+        on_mesh(notebook, size)
+    times = notebook.evaluate(INSIDE.format(sizes=sizes, repeats=repeats))
     first, last = sizes[0], sizes[-1]
-    told = ", ".join(f"{n}: {seconds_text(t)}" for n, t in times.items())
-    per_rank = (times[last] - times[first]) / (last - first) * 1e6
-    yield Row(f"each rank more, {first} to {last} ranks", f"{per_rank:.1f} us", told, per_rank, "us", SLOPE)
+    told = ", ".join(f"{size}: {seconds_text(seconds)}" for size, seconds in zip(sizes, times, strict=True))
+    per_rank = (times[-1] - times[0]) / (last - first) * 1e6
+    yield Row(f"each rank more, {first} to {last} ranks", "", told, per_rank, "us", SLOPE)

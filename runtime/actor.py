@@ -1,6 +1,6 @@
 """Actors: objects that live on ranks and answer calls.
 
-The names are Monarch's (`Actor`, `endpoint`), so that a class written for it works here.
+The names are Monarch's (`Actor`, `endpoint`, ...), so that a class written for it works here.
 """
 
 from __future__ import annotations
@@ -8,31 +8,70 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, overload
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 
 
 class EndpointProperty(Generic[P, R]):
     """A method that can be called from elsewhere; made by `@endpoint`."""
 
-    def __init__(self, method: Callable[P, R], *, on_control: bool = False) -> None:
+    def __init__(
+        self,
+        method: Callable[..., Any],
+        *,
+        propagate: object = None,
+        explicit_response_port: bool = False,
+        instrument: bool = True,
+        is_concurrent: bool = False,
+        on_control: bool = False,
+    ) -> None:
         self.method = method
+        self.propagate = propagate
+        self.explicit_response_port = explicit_response_port
+        self.instrument = instrument
+        self.is_concurrent = is_concurrent
         self.on_control = on_control
+        self.is_async = inspect.iscoroutinefunction(method)
         self.__doc__ = method.__doc__
-        self.signature = inspect.signature(method)
+        self._signature = inspect.signature(method)
+        self._is_plain = _takes_anything_positional(self._signature)
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raises `TypeError` where the arguments do not fit the method, before anything is sent."""
+        lead = (None, None) if self.explicit_response_port else (None,)
+        if kwargs or len(args) + len(lead) not in self._is_plain:
+            self._signature.bind(*lead, *args, **kwargs)
+
+
+def _takes_anything_positional(signature: inspect.Signature) -> range:
+    """The numbers of positional arguments that surely fit: binding costs more than the rest of a call's preparation."""
+    parameters = list(signature.parameters.values())
+    if any(p.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
+        return range(0)
+    needed = sum(1 for p in parameters if p.default is inspect.Parameter.empty)
+    return range(needed, len(parameters) + 1)
 
 
 @overload
-def endpoint(method: Callable[P, R], /) -> EndpointProperty[P, R]: ...
+def endpoint(method: Callable[Concatenate[S, P], R], /) -> EndpointProperty[P, R]: ...
 @overload
-def endpoint() -> Callable[[Callable[P, R]], EndpointProperty[P, R]]: ...
-def endpoint(method: Callable[..., Any] | None = None, /) -> Any:
+def endpoint(
+    *, propagate: object = None, explicit_response_port: bool = False, instrument: bool = True
+) -> Callable[[Callable[..., R]], EndpointProperty[..., R]]: ...
+def endpoint(
+    method: Callable[..., Any] | None = None,
+    *,
+    propagate: object = None,
+    explicit_response_port: bool = False,
+    instrument: bool = True,
+) -> Any:
     """Make a method of an `Actor` callable from elsewhere.
+
+    With `explicit_response_port` the method gets a `Port` first and answers through it, whenever it wants.
+    `propagate` and `instrument` are Monarch's; they mean nothing here and are accepted.
 
     Example:
         >>> class Counter(Actor):
@@ -45,10 +84,47 @@ def endpoint(method: Callable[..., Any] | None = None, /) -> Any:
         >>> sorted(Counter.endpoints())
         ['add']
     """
-    return EndpointProperty if method is None else EndpointProperty(method)
+
+    def wrap(method: Callable[..., Any]) -> EndpointProperty[..., Any]:
+        if isinstance(method, EndpointProperty):
+            raise ValueError("@endpoint stands on an endpoint already: write one decorator")
+        return EndpointProperty(
+            method, propagate=propagate, explicit_response_port=explicit_response_port, instrument=instrument
+        )
+
+    return wrap if method is None else wrap(method)
 
 
-def control_endpoint(method: Callable[P, R], /) -> EndpointProperty[P, R]:
+def concurrent_endpoint(
+    method: Callable[..., Any] | None = None,
+    *,
+    propagate: object = None,
+    explicit_response_port: bool = False,
+    instrument: bool = True,
+) -> Any:
+    """An async endpoint whose calls overlap: the actor takes the next message while one waits.
+
+    Raises:
+        ValueError: the method is not `async def`, or is an endpoint already.
+    """
+
+    def wrap(method: Callable[..., Any]) -> EndpointProperty[..., Any]:
+        if isinstance(method, EndpointProperty):
+            raise ValueError("@concurrent_endpoint cannot stand on @endpoint: write one decorator")
+        if not inspect.iscoroutinefunction(method):
+            raise ValueError(f"a concurrent endpoint must be async: write `async def {method.__name__}`")
+        return EndpointProperty(
+            method,
+            propagate=propagate,
+            explicit_response_port=explicit_response_port,
+            instrument=instrument,
+            is_concurrent=True,
+        )
+
+    return wrap if method is None else wrap(method)
+
+
+def control_endpoint(method: Callable[..., Any], /) -> EndpointProperty[..., Any]:
     """An endpoint that the control thread of a rank answers, also while the actor is busy or stuck.
 
     It runs beside the actor's own code: it may read its state, must not wait for it, and must not change it.
@@ -57,20 +133,72 @@ def control_endpoint(method: Callable[P, R], /) -> EndpointProperty[P, R]:
 
 
 class Actor:
-    """The base of all actors: state on each rank of a mesh, with endpoints to be called."""
+    """The base of all actors: state on each rank of a mesh, with endpoints to be called.
 
-    logger: ClassVar[logging.Logger]
+    Endpoints of one actor run one at a time, on a thread of its own. They are all `def`, or all `async def`; then they
+    run on an event loop of the actor's own.
+
+    Two methods may be given: `__supervise__(self, failure)` hears of failures of meshes that this actor made, and
+    returns True where it has dealt with one; `__cleanup__(self, exc)` runs when the actor is stopped (`exc` is None) or
+    has failed.
+    """
+
+    logger: ClassVar[logging.Logger] = logging.getLogger("Actor")
+
+    _on_main_thread: ClassVar[bool] = False
+    """Whether its endpoints run on the main thread of the rank, as cells do."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.logger = logging.getLogger(cls.__name__)
+        cls.logger.setLevel(logging.DEBUG)
 
     @classmethod
     def endpoints(cls) -> dict[str, EndpointProperty[Any, Any]]:
         """All endpoints of the class by name, inherited ones included."""
-        found: dict[str, EndpointProperty[Any, Any]] = {}
-        for base in reversed(cls.__mro__):
-            for name, member in vars(base).items():
-                if isinstance(member, EndpointProperty):
-                    found[name] = member
+        found = cls.__dict__.get("_endpoints")
+        if found is None:
+            found = _find_endpoints(cls)
+            cls._endpoints = found
         return found
+
+    _endpoints: ClassVar[dict[str, EndpointProperty[Any, Any]]]
+
+
+def _find_endpoints(cls: type) -> dict[str, EndpointProperty[Any, Any]]:
+    found: dict[str, EndpointProperty[Any, Any]] = {}
+    for base in reversed(cls.__mro__):
+        for name, member in vars(base).items():
+            if isinstance(member, EndpointProperty):
+                found[name] = member
+            else:
+                found.pop(name, None)  # overridden by a plain method
+    return found
+
+
+def kind_of(cls: type[Actor]) -> str:
+    """`sync` or `async`, by the endpoints of the class.
+
+    Raises:
+        ValueError: it mixes both, or a hook does not match.
+    """
+    endpoints = {name: ep for name, ep in cls.endpoints().items() if not ep.on_control}
+    is_async = {name for name, ep in endpoints.items() if ep.is_async}
+    if is_async and len(is_async) < len(endpoints):
+        sync = sorted(set(endpoints) - is_async)
+        raise ValueError(
+            f"{cls} mixes both async and sync endpoints. Synchronous endpoints: {sync}, async ones: {sorted(is_async)}"
+        )
+    kind = "async" if is_async else "sync"
+    _check_hooks(cls, kind if endpoints else "")
+    return kind
+
+
+def _check_hooks(cls: type[Actor], kind: str) -> None:
+    cleanup = getattr(cls, "__cleanup__", None)
+    supervise = getattr(cls, "__supervise__", None)
+    if cleanup is not None and kind and inspect.iscoroutinefunction(cleanup) != (kind == "async"):
+        word = "async def" if kind == "async" else "def"
+        raise ValueError(f"{cls.__name__}.__cleanup__ must be {word}, like its endpoints")
+    if supervise is not None and kind == "sync" and inspect.iscoroutinefunction(supervise):
+        raise ValueError(f"{cls.__name__}.__supervise__ must be def, like its endpoints")

@@ -23,10 +23,10 @@ from ..errors import LinkClosed
 from ..wire.codec import Encoded
 from ..wire.lane import Lane, pack
 from ..wire.link import Buffer, PairLink
-from ..wire.messages import AnyMessage, Reply
+from ..wire.messages import AnyMessage, Reply, wants_reply
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from ..wire.tape import Event, Tape, Text
+from ..wire.tape import Tape, Text
 from .base import Exit, Listener
 from .spec import RankFds, RankSpec
 from .starter import Starter
@@ -77,6 +77,7 @@ class _Peer:
     data: _Outlet
     control: _Outlet
     tapes: dict[int, Tape]  # by file descriptor of the pipe
+    calls: deque[int] = field(default_factory=deque[int])  # on the data lane, not answered: the first one runs
     pid: int = 0
     exit: Exit | None = None
 
@@ -148,33 +149,36 @@ class Agent:
         try:
             while (received := outlet.lane.recv_nowait()) is not None:
                 message, frames = received
-                if isinstance(message, Reply) and message.talked:
-                    self._read_up_to_end(peer, message.seq)
+                if isinstance(message, Reply):
+                    if message.talked:
+                        self._read_up_to_end(peer, message.seq)
+                    peer.calls.popleft()
                 self._listener.on_message(peer.rank, message, frames)
         except LinkClosed:
             # The end itself is told by the exit of the process: a child of the rank may hold the other end for longer.
             self._reactor.remove(outlet.lane.link.fileno())
 
-    def _on_pipe(self, peer: _Peer, fd: int) -> list[Event]:
-        """Read a chunk of what the rank printed, and report it."""
+    def _on_pipe(self, peer: _Peer, fd: int) -> bool:
+        """Read a chunk of what the rank printed, and report it; whether there may be more."""
+        tape = peer.tapes[fd]
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
-            return []
-        if not data:
-            self._reactor.remove(fd)
-            return []
-        events = peer.tapes[fd].feed(data)
+            return False
+        if peer.calls:
+            tape.begin(peer.calls[0])
+        events = tape.feed(data) if data else tape.close()
         if events:
             self._listener.on_output(peer.rank, events)
-        return events
+        if not data:
+            self._reactor.remove(fd)
+        return bool(data)
 
     def _read_up_to_end(self, peer: _Peer, run: int) -> None:
         """Read both pipes up to the end mark of `run`, which the rank wrote before it answered."""
-        for fd in peer.tapes:
-            while peer.tapes[fd].ended < run:
-                if not self._on_pipe(peer, fd):
-                    break
+        for fd, tape in peer.tapes.items():
+            while tape.ended != run and self._on_pipe(peer, fd):
+                pass
 
     def on_started(self, ticket: int, pid: int, trouble: str) -> None:
         peer = self._peers[self._tickets.pop(ticket)]
@@ -224,6 +228,8 @@ class Agent:
         peers = self._living(ranks)
         parts = pack(message, payload, self._pool, [peer.rank for peer in peers])
         for peer in peers:
+            if wants_reply(message):
+                peer.calls.append(message.seq)
             peer.data.post(parts)
 
     def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:

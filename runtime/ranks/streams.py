@@ -4,9 +4,10 @@ All text that Python writes goes through one pipe (fd 1), stderr too, so its ord
 text stand marks (`wire/tape.py`) that say to which run and stream it belongs. The second pipe (fd 2) takes
 what is written past Python: C, subprocesses, `faulthandler`.
 
-Between two flushes the first pipe *rests*: at the run begun last, at stdout. So whatever C code or a
-subprocess writes to fd 1 is labelled right; text of others (a thread that an earlier run left behind, a
-forked child) goes as an `aside`.
+The first text of a run brings the first pipe to *rest* at it, at stdout: what C code writes to fd 1 from then on is
+labelled right, and text of others (a thread that an earlier run left behind, a forked child) goes as an `aside`. A run
+that says nothing writes no mark: most say nothing, and four small writes would be half of what a call costs. What C
+code writes before any text of Python is labelled by the controller, which knows what it asked for (`Tape.begin`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import os
 import select
 import subprocess
 import sys
+import termios
 import threading
 from _thread import start_new_thread
 from collections import deque
@@ -58,13 +60,16 @@ class Streams:
 
     def __init__(self, token: str, out_fd: int, err_fd: int) -> None:
         self._token = token
+        self._to_err, self._to_out = mark(token, "err"), mark(token, "out")
         self._out = _Pipe(out_fd)
         self._err = _Pipe(err_fd)
         # `_lock`: threads print at the same time, and `begin` must not come between a writer's look at the
         # run and its write. Reentrant: a signal handler may print while this very thread is inside.
         self._lock = threading.RLock()
         self._run = 0
-        self._resting: int | None = 0  # None: a forked child, which cannot know where the pipe rests
+        self._resting: int | None = None  # None: where the pipe rests is not known, or a run has ended there
+        self._is_open = False  # between `begin` and `end`, and not in a forked child: the pipe may be brought to rest
+        self._talked = False
         self._pending: list[str | _Piece] = []  # a bare str is stdout of the run that the pipe rests at
         self._size = 0
         self._is_flushing = False
@@ -97,20 +102,22 @@ class Streams:
         """From here on what the main thread, C code and subprocesses write belongs to `run`."""
         with self._lock:
             self._flush()
-            self._run = self._resting = run
+            self._run, self._resting, self._is_open = run, None, True
             _RUN.set(run)
-            self._mark_both("run", run)
 
     def end(self, run: int) -> bool:
-        """All output so far goes out (C's stdout too), then the mark `end` on both pipes.
+        """All output so far goes out (C's stdout too), then the mark `end` on both pipes if there was any.
 
-        True: the pipes are to be read up to it. Always so, for nobody here knows what C code wrote.
+        True: the pipes are to be read up to it. False: nothing was said that the controller has not read.
         """
         self._c_stdout()
         with self._lock:
             self._flush()
-            self._mark_both("end", run)
-        return True
+            talked = self._talked or self._out.has_unread() or self._err.has_unread()
+            if talked:
+                self._mark_both("end", run)
+            self._resting, self._is_open, self._talked = None, False, False
+        return talked
 
     def show(self, number: int) -> None:
         """Marks the place of display message `number`. It is in the pipe when this returns."""
@@ -194,6 +201,7 @@ class Streams:
             while self._pending or self._out.unsent:
                 batch = self._pending[:]  # a signal handler may append to the list meanwhile
                 count, packets = len(batch), self._encoded(batch)
+                self._talked = True
                 # No call in these two lines: only at a call can a KeyboardInterrupt come between them.
                 self._out.unsent += packets
                 del self._pending[:count]
@@ -213,15 +221,22 @@ class Streams:
         """Text and marks in order. A piece that holds a mark is at most `PIPE_BUF` long."""
         for (run, voice), entries in groupby(pending, self._owner):
             if voice == "show":
+                yield from self._come_to_rest(run)
                 yield from (self._show(*cast("tuple[int, str, int]", entry)) for entry in entries)
                 continue
             data = b"".join(map(_bytes, entries))
+            yield from self._come_to_rest(run)
             if run != self._resting:
                 yield from self._aside(run, voice, data)
             elif voice == "err":
-                yield from (mark(self._token, "err"), data, mark(self._token, "out"))
+                yield from (self._to_err, data, self._to_out)
             else:
                 yield data
+
+    def _come_to_rest(self, run: int | None) -> Iterator[bytes]:
+        if self._is_open and run == self._run and run != self._resting:
+            self._resting = run
+            yield mark(self._token, "run", run)
 
     def _owner(self, entry: str | _Piece) -> tuple[int | None, str]:
         return (self._resting, "out") if isinstance(entry, str) else entry[:2]
@@ -233,7 +248,7 @@ class Streams:
     def _aside(self, run: int | None, voice: str, data: bytes) -> Iterator[bytes]:
         """Pieces so small that no other process that writes to the pipe can come between their marks."""
         assert run is not None
-        first = mark(self._token, "err") if voice == "err" else b""
+        first = self._to_err if voice == "err" else b""
         room = select.PIPE_BUF - len(self._framed(run, first))
         for part in _parted(data, room):
             yield self._framed(run, first + part)
@@ -248,7 +263,12 @@ class Streams:
             pipe.send()
 
     def _flush_first(self, *_: object, **__: object) -> None:
-        self.flush()
+        """A child is about to write to both pipes."""
+        with self._lock:
+            self._flush()
+            if self._is_open:
+                self._resting, self._talked = self._run, True
+                self._mark_both("run", self._run)
 
     def _flush_all(self) -> None:
         self._c_stdout()
@@ -260,7 +280,7 @@ class Streams:
         self._pending, self._size, self._is_flushing = [], 0, False
         self._out.unsent.clear()
         self._err.unsent.clear()
-        self._run, self._resting = self._writer(), None
+        self._run, self._resting, self._is_open = self._writer(), None, False
         self._by_line, self._is_awake = True, False
 
     def _exit(self) -> None:
@@ -360,6 +380,7 @@ class _Pipe:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.unsent: deque[bytes | memoryview] = deque()
+        self._count = bytearray(4)
 
     def own(self) -> None:
         """A descriptor that no `dup2` on fds 1 and 2 turns away and no subprocess inherits."""
@@ -367,6 +388,11 @@ class _Pipe:
         if self.fd > 2:
             os.close(self.fd)
         self.fd = copy
+
+    def has_unread(self) -> bool:
+        """Whether the controller has not read all that anybody wrote."""
+        fcntl.ioctl(self.fd, termios.FIONREAD, self._count)
+        return any(self._count)
 
     def send(self) -> None:
         while self.unsent:

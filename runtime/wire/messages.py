@@ -7,6 +7,8 @@ rank, *control* by its second thread, which answers while a cell runs; *zygote* 
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import msgspec
 
 
@@ -178,6 +180,11 @@ AnyMessage = (
     | Exited
     | Warm
 )
+
+
+def wants_reply(message: AnyMessage) -> TypeGuard[Spawn | Call | StopActor]:
+    """Whether a rank answers this on its data lane, by a `Reply` of the same number."""
+    return isinstance(message, Spawn | StopActor) or (isinstance(message, Call) and message.wants_reply)
 
 
 class Packet(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -22,7 +22,7 @@ from __future__ import annotations
 import codecs
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Stream = Literal["stdout", "stderr"]
 Kind = Literal["run", "err", "out", "show", "end", "aside", "back"]
@@ -65,11 +65,10 @@ def mark(token: str, kind: Kind, value: int | None = None) -> bytes:
     >>> mark("0123456789abcdef", "run", 7)
     b'\x1b]mb;0123456789abcdef;run;7\x07'
     """
-    return b"\x1b]mb;%b;%b;%b\a" % (token.encode(), kind.encode(), b"" if value is None else b"%d" % value)
+    return f"\x1b]mb;{token};{kind};{'' if value is None else value}\a".encode()
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     """Where on the tape we are: whose text comes now."""
 
     run: int
@@ -107,7 +106,8 @@ class Tape:
         while (at := data.find(prefix, look)) >= 0:
             found = _REST.match(data, at + len(prefix))
             if found is not None:
-                self._text(data[start:at], events)
+                if start < at:
+                    self._text(data[start:at], events)
                 self._mark(found[1], int(found[2] or 0), events)
                 start = look = found.end()
             elif _REST_BEGUN.fullmatch(data, at + len(prefix)):
@@ -119,6 +119,13 @@ class Tape:
         self._text(data[start:at], events)
         self._held = data[at:]
         return events
+
+    def begin(self, run: int) -> None:
+        """The rank has been asked for `run`: what comes without a mark from here on belongs to it."""
+        if run != self._main.run:
+            self._main = _Place(run, self._home)
+            if not self._place.is_aside:
+                self._place = self._main
 
     def note(self, text: str) -> list[Event]:
         """A word of the controller's own, placed as stderr of the run that the rank is in."""

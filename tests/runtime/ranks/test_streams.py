@@ -23,6 +23,13 @@ streams = Streams({TOKEN!r}, int(sys.argv[1]), int(sys.argv[2]))
 streams.install()
 libc = ctypes.CDLL(None)
 """
+LABELLED = """
+plain_begin = streams.begin
+def labelled(run):  # these programs have no controller, which would label what C code writes first
+    plain_begin(run)
+    os.system("")
+streams.begin = labelled
+"""
 
 
 def merged(events: list[Event]) -> list[Event]:
@@ -39,9 +46,9 @@ def merged(events: list[Event]) -> list[Event]:
 class Rank:
     """A process that prints, and what its two pipes said."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, is_labelled: bool = True) -> None:
         (out, out_in), (err, err_in) = os.pipe(), os.pipe()
-        command = [sys.executable, "-c", PRELUDE + code, str(out_in), str(err_in)]
+        command = [sys.executable, "-c", PRELUDE + LABELLED * is_labelled + code, str(out_in), str(err_in)]
         self.process = subprocess.Popen(
             command, pass_fds=(out_in, err_in), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
         )
@@ -79,8 +86,8 @@ class Rank:
 
 
 @contextlib.contextmanager
-def rank(code: str) -> Iterator[Rank]:
-    rank = Rank(code)
+def rank(code: str, is_labelled: bool = True) -> Iterator[Rank]:
+    rank = Rank(code, is_labelled)
     try:
         yield rank
     finally:
@@ -93,10 +100,28 @@ def rank(code: str) -> Iterator[Rank]:
             os.close(fd)
 
 
-def ran(code: str) -> Rank:
-    with rank(code) as done:
+def ran(code: str, is_labelled: bool = True) -> Rank:
+    with rank(code, is_labelled) as done:
         assert done.wait() == 0, done.err
     return done
+
+
+def test_a_silent_run_writes_nothing_and_says_so():
+    done = ran("streams.begin(1); silent = streams.end(1); streams.begin(2); print(silent); streams.end(2)", False)
+    assert done.out == [Text(2, "stdout", "False\n"), Ended(2)]
+    assert done.err == [Ended(2)]
+
+
+def test_what_only_c_code_wrote_ends_with_a_mark_too():
+    with rank("streams.begin(1); os.write(2, b'from c'); assert streams.end(1)", False) as done:
+        assert done.process.wait(20) == 0  # before anything is read: what was read by then needs no mark
+        done.wait()
+    assert done.err == [Text(0, "stderr", "from c"), Ended(1)]
+
+
+def test_text_between_runs_belongs_to_the_run_that_ended():
+    done = ran("streams.begin(1); print('in'); streams.end(1); print('late'); streams.begin(2); streams.end(2)", False)
+    assert done.out == [Text(1, "stdout", "in\n"), Ended(1), Text(1, "stdout", "late\n"), Ended(2)]
 
 
 def test_stdout_stderr_and_displays_keep_their_order():

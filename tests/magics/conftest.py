@@ -1,0 +1,285 @@
+"""A real kernel for the tests of the magics: cells go in over its sockets, what a front-end shows comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from ast import literal_eval
+from collections.abc import Callable, Generator
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import psutil
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import KernelManager
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+_WAIT = 30.0  # seconds that a cell may take unless a test says otherwise: a loaded machine must not fail it
+
+Message = dict[str, Any]
+
+
+class Outputs:
+    """What a front-end got for one cell."""
+
+    def __init__(self, messages: list[Message], reply: Message) -> None:
+        self.messages = messages
+        self.reply = reply["content"]
+        self.seconds = (reply["header"]["date"] - reply["parent_header"]["date"]).total_seconds()
+        """From the request to the reply."""
+
+    @property
+    def status(self) -> str:
+        return self.reply["status"]
+
+    @property
+    def error(self) -> str:
+        """The type and the text of the error that the reply carries; empty without one."""
+        return f"{self.reply['ename']}: {self.reply['evalue']}" if self.status == "error" else ""
+
+    @property
+    def traceback(self) -> str:
+        """The error as a front-end shows it, without colours."""
+        return _plain("\n".join(line for error in self._of("error") for line in error["traceback"]))
+
+    @property
+    def stdout(self) -> str:
+        return self._stream("stdout")
+
+    @property
+    def stderr(self) -> str:
+        return self._stream("stderr")
+
+    @property
+    def shown(self) -> list[dict[str, Any]]:
+        """The mime bundles of displays and of the result, in order; updates are not among them."""
+        return [content["data"] for content in self._of("display_data", "execute_result")]
+
+    @property
+    def results(self) -> list[str]:
+        """What stands behind `Out[...]`: at most one text."""
+        return [content["data"]["text/plain"] for content in self._of("execute_result")]
+
+    @property
+    def updates(self) -> list[Message]:
+        """The contents of display updates."""
+        return self._of("update_display_data")
+
+    @property
+    def text(self) -> str:
+        """All that a reader sees, in order, without colours."""
+        return _plain("".join(map(_text, self.messages)))
+
+    def _of(self, *kinds: str) -> list[Message]:
+        return [message["content"] for message in self.messages if message["msg_type"] in kinds]
+
+    def _stream(self, name: str) -> str:
+        return _plain("".join(content["text"] for content in self._of("stream") if content["name"] == name))
+
+
+def _text(message: Message) -> str:
+    content = message["content"]
+    match message["msg_type"]:
+        case "stream":
+            return content["text"]
+        case "display_data" | "execute_result":
+            return content["data"].get("text/plain", "") + "\n"
+        case "error":
+            return "\n".join(content["traceback"]) + "\n"
+    return ""
+
+
+def _plain(text: str) -> str:
+    return _ESCAPES.sub("", text)
+
+
+class Cell:
+    """A cell that was sent; more may come for it even after its end."""
+
+    def __init__(self, kernel: Kernel, number: str) -> None:
+        self._kernel = kernel
+        self._number = number
+
+    @property
+    def messages(self) -> list[Message]:
+        """What has come for this cell so far."""
+        return self._kernel.messages_of(self._number)
+
+    def until(self, text: str, timeout: float = _WAIT) -> None:
+        """Wait for this text in what the cell prints and shows."""
+        self._kernel.listen_until(lambda: text in _plain("".join(map(_text, self.messages))), timeout, f"{text!r}")
+
+    def end(self, timeout: float = _WAIT) -> Outputs:
+        """Wait for its reply, and for all that belongs before it."""
+        self._kernel.listen_until(lambda: any(map(_is_idle, self.messages)), timeout, "the end of the cell")
+        return Outputs(self.messages, self._kernel.reply_to(self._number, timeout))
+
+
+def _is_idle(message: Message) -> bool:
+    return message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
+
+
+class Kernel:
+    """An ipykernel in a process of its own, with an empty profile in a folder of its own."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="mb-"))  # short: it is part of the sockets' names
+        self._by_cell: dict[str, list[Message]] = {}
+        self._replies: dict[str, Message] = {}
+        specs = KernelSpecManager(kernel_dirs=[])  # leaves ipykernel's own, which runs this Python
+        address = {"transport": "ipc", "ip": str(self.folder / "kernel")}
+        self._manager = KernelManager(kernel_spec_manager=specs, **address)
+        self._manager.start_kernel(cwd=str(self.folder), env=os.environ | {"IPYTHONDIR": str(self.folder / "profile")})
+        self._connect()
+
+    @property
+    def pid(self) -> int:
+        provisioner: Any = self._manager.provisioner
+        return provisioner.pid
+
+    def _connect(self) -> None:
+        self._client = self._manager.blocking_client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=_WAIT)
+
+    def start(self, source: str, **options: Any) -> Cell:
+        """Send a cell."""
+        number = self._client.execute(source, **options)
+        self._by_cell[number] = []
+        return Cell(self, number)
+
+    def cell(self, source: str, timeout: float = _WAIT, **options: Any) -> Outputs:
+        """Run a cell to its end."""
+        return self.start(source, **options).end(timeout)
+
+    def ok(self, source: str) -> Outputs:
+        """Run a cell that must do well."""
+        outputs = self.cell(source)
+        assert outputs.status == "ok", outputs.text
+        return outputs
+
+    def value(self, expression: str) -> Any:
+        """The value of an expression of literals in the notebook's own process."""
+        outputs = self.cell("", silent=True, user_expressions={"it": expression})
+        found = outputs.reply["user_expressions"]["it"]
+        assert found["status"] == "ok", found
+        return literal_eval(found["data"]["text/plain"])
+
+    def pids(self, name: str = "") -> dict[int, int]:
+        """The process of each rank of a mesh."""
+        mesh = f"-m {name}" if name else ""
+        rows = json.loads(self.value(f"get_ipython().run_line_magic('mesh', 'status {mesh} --json')"))
+        return {row["rank"]: row["pid"] for row in rows}
+
+    def completions(self, text: str) -> list[str]:
+        """What Tab offers at the end of a text: each the whole text that it would give."""
+        content = self._client.complete(text, len(text), reply=True, timeout=_WAIT)["content"]
+        return [text[: content["cursor_start"]] + match for match in content["matches"]]
+
+    def interrupt(self) -> None:
+        """What the stop button does."""
+        self._manager.interrupt_kernel()
+
+    def restart(self) -> None:
+        """What the restart button does."""
+        self._client.stop_channels()
+        self._manager.restart_kernel()
+        self._connect()
+
+    def kill(self) -> None:
+        """End its process as the kernel of the operating system would for want of memory."""
+        psutil.Process(self.pid).kill()
+
+    def close(self) -> None:
+        """End it, as a front-end does."""
+        self._client.stop_channels()
+        self._manager.shutdown_kernel()
+        self._manager.cleanup_resources()
+        self._client.context.destroy()
+        shutil.rmtree(self.folder)
+
+    def messages_of(self, number: str) -> list[Message]:
+        return self._by_cell[number]
+
+    def listen_until(self, is_there: Callable[[], bool], timeout: float, what: str) -> None:
+        """Take messages of all cells until a condition holds."""
+        deadline = time.monotonic() + timeout
+        while not is_there():
+            try:
+                message = self._client.get_iopub_msg(timeout=max(deadline - time.monotonic(), 0))
+            except Empty:
+                seen = "".join(_text(message) for messages in self._by_cell.values() for message in messages)
+                raise AssertionError(f"no {what} after {timeout:g} s; so far: {seen[-2000:]}") from None
+            self._by_cell.setdefault(message["parent_header"].get("msg_id", ""), []).append(message)
+
+    def reply_to(self, number: str, timeout: float) -> Message:
+        while number not in self._replies:
+            reply = self._client.get_shell_msg(timeout=timeout)
+            self._replies[reply["parent_header"]["msg_id"]] = reply
+        return self._replies.pop(number)
+
+
+@pytest.fixture
+def new_kernel() -> Generator[Callable[[], Kernel]]:
+    """Makes kernels for one test."""
+    kernels: list[Kernel] = []
+
+    def create() -> Kernel:
+        kernels.append(Kernel())
+        return kernels[-1]
+
+    yield create
+    for kernel in kernels:
+        kernel.close()
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Generator[Kernel]:
+    """A kernel with a mesh `m`, dp=2 × tp=2, shared by the tests of a file."""
+    kernel = Kernel()
+    try:
+        kernel.ok("%load_ext meshbook")
+        kernel.ok("m = %mesh up m dp=2 tp=2 --device cpu")
+        kernel.ok("%%on_mesh\nimport time, torch, torch.distributed as dist")
+        yield kernel
+    finally:
+        kernel.close()
+
+
+Until = Callable[..., None]
+
+
+@pytest.fixture
+def until() -> Until:
+    """Waits for a condition, asking often: for what sends no message when it comes."""
+
+    def wait(condition: Callable[[], bool], timeout: float = 5.0) -> None:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come"
+            time.sleep(0.01)
+
+    return wait
+
+
+@pytest.fixture
+def gone(until: Until) -> Callable[..., None]:
+    """Waits until processes have ended."""
+
+    def wait(pids: dict[int, int], timeout: float = 3.0) -> None:
+        until(lambda: not any(psutil.pid_exists(pid) and not _is_zombie(pid) for pid in pids.values()), timeout)
+
+    return wait
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
