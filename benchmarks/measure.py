@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 
-WIDTHS = (42, 15, 30, 15, 13, 7, 5)
+WIDTHS = (36, 12, 40, 17, 19, 5, 5)
 """Of the columns of the table."""
 
 
@@ -27,7 +26,6 @@ class Row:
     unit: str
     target: float | None = None
     at_least: bool = False
-    load: float = field(default_factory=lambda: os.getloadavg()[0])
 
     @property
     def verdict(self) -> str:
@@ -38,11 +36,11 @@ class Row:
             return "ok" if self.figure >= self.target else "under"
         return "ok" if self.figure <= self.target else "over"
 
-    def text(self) -> str:
-        """The row as the table prints it."""
+    def text(self, load: float) -> str:
+        """The row as the table prints it; `load` is the machine's before it was measured."""
         bound = "" if self.target is None else f"{'>=' if self.at_least else '<='} {_amount(self.target)} {self.unit}"
         figure = f"{_amount(self.figure)} {self.unit}"
-        return columns(self.name, self.ours, self.yardstick, figure, bound, self.verdict, f"{self.load:.1f}")
+        return columns(self.name, self.ours, self.yardstick, figure, bound, self.verdict, f"{load:.1f}")
 
 
 def columns(*cells: str) -> str:

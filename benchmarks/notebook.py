@@ -55,7 +55,7 @@ class Notebook:
         """Run a cell to its end. Raises `Broken` with the traceback if it failed."""
         started = time.perf_counter()
         request = self._client.execute(code)
-        text, shown = "", list[str]()
+        text, shown, failure = "", list[str](), ""
         while True:
             message = self._client.get_iopub_msg(timeout=_TIMEOUT)
             if message["parent_header"].get("msg_id") != request:
@@ -68,8 +68,10 @@ class Notebook:
             elif kind in ("display_data", "execute_result"):
                 shown.append(content["data"].get("text/plain", ""))
             elif kind == "error":
-                raise Broken(f"{code}\n" + "\n".join(content["traceback"]))
+                failure = "\n".join([code, *content["traceback"]])
         self._client.get_shell_msg(timeout=_TIMEOUT)
+        if failure:
+            raise Broken(failure)
         return Executed(time.perf_counter() - started, text, shown)
 
     def evaluate(self, code: str) -> Any:

@@ -28,7 +28,7 @@ def measure(is_quick: bool) -> Iterator[Row]:
     sizes = [8] if is_quick else list(WARM)
     up(8)  # the zygote has imported; its next fork is like all later ones
     works = {"cold": cold, "import": timed(import_torch), **{str(size): lambda n=size: up(n) for size in sizes}}
-    times = medians(1 if is_quick else 5, works)
+    times = medians(1 if is_quick else 3, works)
     yardstick = times["import"]
     yield ratio("spawn 8 ranks, cold", times["cold"], yardstick, TORCH, COLD)
     for size in sizes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -117,10 +118,8 @@ class KernelActor(Actor):
     def where(self) -> str:
         """Which line of which cell runs now, and the collective it waits in, in one line."""
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
-        lines: list[str] = []
-        for summary in traceback.extract_stack(frame) if frame is not None else ():
-            if (name := name_of(summary.filename)) is not None:
-                lines.append(f"{name} line {summary.lineno}")
+        stack = [(file, line) for file, line, _, _ in traceback.extract_stack(frame)] if frame is not None else []
+        lines = _cell_lines(stack) or _cell_lines(self._cells.suspended_at())
         waiting = waits.current
         return " > ".join(lines) + (f", waiting in {waiting[0]}" if waiting is not None else "")
 
@@ -136,3 +135,7 @@ class KernelActor(Actor):
         # The place in the text first: the reader holds what follows it until the display itself has come.
         self._place.streams.show(self._shown)
         self._place.note("display", msgspec.structs.replace(display, number=self._shown))
+
+
+def _cell_lines(places: Sequence[tuple[str, int | None]]) -> list[str]:
+    return [f"{name} line {line}" for file, line in places if (name := name_of(file)) is not None]

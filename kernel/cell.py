@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
+import inspect
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from types import CodeType, ModuleType
@@ -103,6 +105,7 @@ class CellShell:
         self._loop = CellLoop(may_nest=owned is not None)
         self._run, self._numbers = 0, count(1)
         self._last: object = None
+        self._awaited: Coroutine[Any, Any, Any] | None = None
         self.last_error: BaseException | None = None
         """What ended the last cell, with its frames, for a debugger; the next cell drops it."""
         self._shell.publish, self._shell.clear = self._publish, self._clear
@@ -112,6 +115,7 @@ class CellShell:
         if owned:
             owned.builtin_trap.__enter__()  # for good: no need to swap builtins at each cell
             sys.displayhook = owned.displayhook
+            builtins.input = _refuse_input
 
     @property
     def namespace(self) -> dict[str, Any]:
@@ -136,6 +140,16 @@ class CellShell:
     def complete(self, text: str, cursor: int) -> tuple[int, list[str]]:
         """Where the word at the cursor begins, and what could stand there. Any thread may ask at any time."""
         return complete(text, cursor, self._shell.Completer, self.namespace)
+
+    def suspended_at(self) -> list[tuple[str, int]]:
+        """File and line of each coroutine of an awaiting cell, from the outside in."""
+        places: list[tuple[str, int]] = []
+        waiting: object = self._awaited
+        while inspect.iscoroutine(waiting):
+            if waiting.cr_frame is not None:
+                places.append((waiting.cr_code.co_filename, waiting.cr_frame.f_lineno))
+            waiting = waiting.cr_await
+        return places
 
     def close(self) -> None:
         """End the event loop of the cells."""
@@ -163,7 +177,8 @@ class CellShell:
     def _play(self, program: Program) -> Any:
         names = self.namespace
         if program.is_async:
-            return self._loop.run(_play_async(program, names))
+            self._awaited = _play_async(program, names)
+            return self._loop.run(self._awaited)
         if program.body is not None:
             exec(program.body, names)
         return None if program.last is None else eval(program.last, names)
@@ -191,6 +206,10 @@ class CellShell:
 
     def _send(self, **fields: Any) -> None:
         self._show(Display(run=self._run, number=next(self._numbers), **fields))
+
+
+def _refuse_input(prompt: object = "") -> str:
+    raise EOFError("nobody sits at a rank: ask with input() in the notebook's own cell, then `%mesh push` the answer")
 
 
 async def _play_async(program: Program, names: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ import linecache
 import re
 import sysconfig
 import traceback
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -29,14 +30,16 @@ TRACEBACK_LIMIT = 1 << 18
 PICKLE_LIMIT = 1 << 18
 """Bytes of a pickled exception: some carry the batch that they complain about."""
 
+_OUR_HOME = str(Path(__file__).parent.parent)
+
 _CELL_IN_TEXT = re.compile(r'File "(<.*, run \d+>)"')
 
 
 def failure_of(error: BaseException, file: str, shell: QuietShell) -> Failure:
     """Tell of `error`, raised by the cell in `file`. Cuts its traceback: it begins with the cell's frame."""
     error.__traceback__ = _from_cell(error.__traceback__, file)
-    if isinstance(error, SystemExit):
-        _end_with_the_users(error.__traceback__)
+    # How `exit` works is of no interest, and neither is how an interrupt gets to the user's line.
+    _end_with(error.__traceback__, is_users if isinstance(error, SystemExit) else _is_not_ours)
     return Failure(
         type_name=type(error).__name__,
         message=shortened(_message(error)),
@@ -53,11 +56,11 @@ def _from_cell(tb: TracebackType | None, file: str) -> TracebackType | None:
     return tb
 
 
-def _end_with_the_users(tb: TracebackType | None) -> None:
-    """Drop what is below the last frame of the user: how `exit` works is of no interest."""
+def _end_with(tb: TracebackType | None, is_kept: Callable[[str], bool]) -> None:
+    """Drop what is below the last frame of a file that is kept."""
     last = None
     while tb is not None:
-        last = tb if is_users(tb.tb_frame.f_code.co_filename) else last
+        last = tb if is_kept(tb.tb_frame.f_code.co_filename) else last
         tb = tb.tb_next
     if last is not None:
         last.tb_next = None
@@ -102,19 +105,29 @@ def is_users(file: str) -> bool:
 
 
 @cache
+def _is_not_ours(file: str) -> bool:
+    path = Path(file)
+    return not path.is_relative_to(_OUR_HOME) or "site-packages" in path.relative_to(_OUR_HOME).parts
+
+
+@cache
 def _homes_of_others() -> tuple[str, ...]:
-    ours = str(Path(__file__).parent.parent)
-    return (ours, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    return (_OUR_HOME, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 
 
 def _printed(error: BaseException, shell: QuietShell) -> str:
-    """The traceback as IPython prints it; in Python's own form where IPython has none or fails at it."""
-    if _has_group(error) or not (error.__traceback__ or isinstance(error, SyntaxError)):
+    """The traceback as IPython prints it; in Python's own form where IPython has none, is slow, or fails at it."""
+    if _has_group(error) or not (error.__traceback__ or isinstance(error, SyntaxError)) or _is_deep(error):
         return _in_python_style(error)
     try:
         return "\n".join(shell.printed_error(error))
     except Exception:  # noqa: BLE001 - it calls the user's repr, str and _render_traceback_
         return _in_python_style(error)
+
+
+def _is_deep(error: BaseException) -> bool:
+    """IPython takes milliseconds a frame, even of those that it leaves out: seconds for a recursion without end."""
+    return sum(1 for _ in traceback.walk_tb(error.__traceback__)) > MAX_FRAMES
 
 
 def _in_python_style(error: BaseException) -> str:

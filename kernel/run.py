@@ -76,6 +76,11 @@ class Run:
             said.append(self._said.popleft())
         return said
 
+    @property
+    def has_more(self) -> bool:
+        """Is there something to take?"""
+        return bool(self._said)
+
     def abandon(self) -> None:
         """Wait no longer for the ranks that have not answered."""
         for rank in self.owing:

@@ -156,7 +156,7 @@ class QuietShell(InteractiveShell):
         command = str(self.var_expand(cmd, depth=1))
         code = subprocess.call(command, shell=True, executable=os.environ.get("SHELL"))
         self.user_ns["_exit_code"] = code
-        if self.system_raise_on_error and code:
+        if code and getattr(self, "system_raise_on_error", False):  # IPython 9.13 and later
             raise subprocess.CalledProcessError(code, cmd)
 
     def enable_gui(self, gui: str | None = None) -> None:

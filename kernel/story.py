@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from .fold import coords_text, ranks_text
+from .fold import coords_text
 from .outcome import Failure, Frame
 
 _MAX_CHAPTERS = 5
@@ -107,7 +107,7 @@ def tell(
         tp=3  ValueError: loss is nan
              cell 5, line 1
            → 1  check(l)
-        look inside: %mesh debug tp=3 --pm   run again on it alone: %%on_mesh @failed
+        run again on it alone: %%on_mesh @failed
     """
     lost = lost or {}
     assert failures or lost
@@ -219,7 +219,7 @@ def _hints(failed: Sequence[int], lost: Sequence[int]) -> list[Hint]:
         alone = "run again on it alone" if len(failed) == 1 else "run again on them alone"
         hints = [Hint(alone, "%%on_mesh @failed")]
     if lost:
-        logs = Hint("all it said", f"%mesh logs rank={ranks_text(lost[:1])}")
+        logs = Hint("all it said", f"m.log({lost[0]})")
         hints += [Hint("bring back", "%mesh restart"), *([] if failed else [logs])]
     return hints
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from ..kernel.mesh import Mesh
 from ..kernel.patience import Patience, Step
@@ -22,6 +25,16 @@ _TOLD_AFTER = 0.2
 """Seconds after the first failure at which it is told although other ranks still work."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """The user stopped a cell: one line tells it, without our own frames."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"KeyboardInterrupt: {self}"]
+
+
+Interrupted.__name__ = "KeyboardInterrupt"  # what front-ends show as the name of the error, and look for
+
+
 @dataclass(slots=True)
 class Drive:
     """One run with its output and the rule for late ranks. `steps()` says how long to wait next."""
@@ -31,7 +44,7 @@ class Drive:
     live: Live
     patience: Patience
     abandoned: tuple[int, ...] = ()
-    waiting: dict[int, str] | None = None
+    waiting: dict[int, str] = field(default_factory=dict[int, str])
     """Where the ranks were that had to be interrupted."""
 
     def steps(self) -> Generator[float, bool, None]:
@@ -48,6 +61,8 @@ class Drive:
         self.live.update(self.run.take(), time.monotonic())
         self.live.finish(time.monotonic())
         self.run.on_late = self._on_late
+        if self.run.has_more:  # it came between the two lines above
+            self.mesh.roster.reactor.schedule(self._on_late)
 
     @property
     def _has_failure(self) -> bool:
@@ -56,8 +71,10 @@ class Drive:
     def _act(self, step: Step) -> None:
         owing = self.run.owing
         if step is Step.INTERRUPT:
-            self.waiting = self.mesh.where(owing, timeout=0.2)
-            self.mesh.interrupt(owing, self.run.call, timeout=0.2)
+            with suppress(KeyboardInterrupt):  # pressed again, as people do
+                self.waiting = self.mesh.where(owing, timeout=0.2)
+            with suppress(KeyboardInterrupt):
+                self.mesh.interrupt(owing, self.run.call, timeout=0.2)
         elif step is Step.ABANDON:
             self.abandoned = tuple(owing)
             self.run.abandon()
@@ -75,20 +92,64 @@ class Drive:
         self.live.late(self.run.take(), time.monotonic())
 
 
+class _StopButton:
+    """Turns Ctrl-C into a flag as long as a cell is driven from the main thread.
+
+    Raised wherever it hits, it would leave the ranks running with nobody to watch them.
+    """
+
+    def __init__(self) -> None:
+        self._was_pressed = False
+
+    def __enter__(self) -> _StopButton:
+        self._is_installed = threading.current_thread() is threading.main_thread()
+        if self._is_installed:
+            self._former = signal.signal(signal.SIGINT, self.press)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_installed:
+            signal.signal(signal.SIGINT, self._former)
+
+    def press(self, *_: object) -> None:
+        self._was_pressed = True
+
+    def take(self) -> bool:
+        """Was it pressed since the last time?"""
+        was_pressed, self._was_pressed = self._was_pressed, False
+        return was_pressed
+
+
 def drive(drive: Drive) -> None:
     """Wait for the run on this thread. Ctrl-C interrupts the ranks and is then raised again by the caller."""
     steps = drive.steps()
-    reactor = drive.mesh.roster.reactor
-    is_interrupted = False
+    with _StopButton() as button:
+        try:
+            seconds = next(steps)
+            while True:
+                _wait(drive, seconds, button)
+                seconds = steps.send(button.take())
+        except StopIteration:
+            pass
+        if button.take():  # too late for the ranks, not for the cells that wait behind this one
+            drive.patience.reason = "user"
+
+
+def _wait(drive: Drive, seconds: float, button: _StopButton) -> None:
+    try:
+        drive.mesh.roster.reactor.wait(drive.run.news, seconds)
+    except KeyboardInterrupt:
+        button.press()
+
+
+def drive_in_background(drive: Drive) -> None:
+    """The same on a thread that nobody waits for; it leaves the loop to those who are waited for."""
+    steps = drive.steps()
     try:
         seconds = next(steps)
         while True:
-            try:
-                reactor.wait(drive.run.news, seconds)
-                is_interrupted = False
-            except KeyboardInterrupt:
-                is_interrupted = True
-            seconds = steps.send(is_interrupted)
+            drive.run.news.wait(seconds)
+            seconds = steps.send(False)
     except StopIteration:
         return
 
@@ -96,9 +157,12 @@ def drive(drive: Drive) -> None:
 async def drive_async(drive: Drive) -> None:
     """The same for an awaited cell: the kernel's loop goes on, so widgets work and interrupts are seen."""
     steps = drive.steps()
+    button = _StopButton()
+    _wait(drive, _SPRINT, button)
     try:
-        drive.mesh.roster.reactor.wait(drive.run.news, _SPRINT)
         seconds = next(steps)
+        if button.take():
+            seconds = steps.send(True)
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
         drive.run.finished.add_done_callback(lambda _: loop.call_soon_threadsafe(news.set))

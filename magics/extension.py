@@ -14,18 +14,20 @@ from IPython.core.completer import (
     SimpleMatcherResult,
     context_matcher,  # pyright: ignore[reportUnknownVariableType]
 )
-from IPython.core.error import UsageError
+from IPython.core.magic import no_var_expand
 
 from ..kernel.mesh import Mesh
 from ..runtime import session as sessions
 from .book import Book
 from .complete import World, complete
+from .grammar import ON_MESH
 from .mesh import MeshMagic
 from .on_mesh import OnMesh
 
 RUNNER = "__meshbook_run__"
 """The name in the notebook under which a transformed cell finds the awaitable form of `%%on_mesh`."""
 
+_EXPR = re.compile(r"(?:^|\s)--\s")
 _CELL = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*%%on_mesh(?![\w?])")
 
 
@@ -77,20 +79,27 @@ class Extension:
             return lines
         if self._is_awaitable():
             return [f"await {RUNNER}({line!r}, {body!r})\n"]
+        if not body.strip():
+            return [f"%on_mesh{line}\n"]  # `%%on_mesh -h`: IPython refuses a cell magic without a body
         return [f"%%on_mesh{line}\n", *body.splitlines(keepends=True)]
 
     def _is_awaitable(self) -> bool:
         return bool(self._shell.autoawait) and hasattr(self._shell, "kernel") and not _is_inside_cell_magic()
 
+    @no_var_expand
     def _on_mesh_line(self, line: str) -> object:
         """Run an expression on the mesh: `%on_mesh [SELECTOR] [options] -- EXPR`; returns the result."""
-        if "--" not in line.split() and not any(flag in line.split() for flag in ("-h", "--help")):
-            raise UsageError("`%on_mesh [SELECTOR] -- EXPR` runs an expression; for a cell begin it with %%on_mesh")
-        return self.on_mesh.run(line, "")
+        # Only what stands before the expression is expanded: in it, `{rank}` is a set.
+        expr = _EXPR.search(line)
+        end = expr.start() if expr else len(line)
+        caller = 2  # frames above this one: IPython's, then the user's
+        return self.on_mesh.run(self._shell.var_expand(line[:end], depth=caller) + line[end:], "")
 
     def _on_mesh_cell(self, line: str, cell: str) -> object:
-        """Run the cell on the ranks of a mesh: `%%on_mesh [SELECTOR] [options]`. `%%on_mesh -h` lists the options."""
         return self.on_mesh.run(line, cell)
+
+    # What `%%on_mesh?` shows.
+    _on_mesh_cell.__doc__ = ON_MESH.help()
 
     def _make_matcher(self) -> Any:
         @context_matcher(identifier="meshbook")  # pyright: ignore[reportUntypedFunctionDecorator]

@@ -110,6 +110,8 @@ class OnMeshArgs:
     def __post_init__(self) -> None:
         if self.full and self.tail is not None:
             raise GrammarError("--tail and --full exclude each other: write one")
+        if self.get and self.bg:
+            raise GrammarError("--get and --bg exclude each other: `%mesh pull` when the future is done")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -23,7 +24,8 @@ from .book import Book
 from .options import GrammarError, HelpRequested
 from .selector import Selection, SelectorError
 
-_ASSIGNED = re.compile(r"^\s*[\w, .\[\]]+=\s*%mesh\b", re.MULTILINE)
+_ALONE = re.compile(r"^%?mesh\b[^\n]*\s*\Z", re.MULTILINE)
+"""A cell that ends in a line of `%mesh` whose value nobody takes."""
 
 
 class MeshMagic:
@@ -45,9 +47,8 @@ class MeshMagic:
         }
 
     def line(self, line: str) -> object:
-        """Manage meshes: `%mesh up dp=2 tp=2`, `%mesh` (status), `%mesh ls`, `%mesh down`. `%mesh -h` lists all."""
         try:
-            command = grammar.parse_mesh(self._shell.var_expand(line, depth=1) if "{" in line else line)
+            command = grammar.parse_mesh(line.rstrip().removesuffix(";"))  # `;` keeps IPython from showing the value
             if command.hint:
                 print(command.hint)
             return self._commands[type(command.args)](command.args)
@@ -56,6 +57,8 @@ class MeshMagic:
             return None
         except (GrammarError, SelectorError) as mistake:
             raise UsageError(str(mistake)) from None
+
+    line.__doc__ = grammar.mesh_help()  # what `%mesh?` shows
 
     def _up(self, args: grammar.Up) -> Mesh | None:
         name = args.name or self._book.free_name()
@@ -89,7 +92,7 @@ class MeshMagic:
                 device=device,
                 backend=args.pg,
                 env=dict(args.env),
-                cwd=args.cwd,
+                cwd=_folder(args.cwd),
                 preload=args.imports,
                 path=sys.path,
             )
@@ -100,12 +103,9 @@ class MeshMagic:
         return mesh
 
     def _returned(self, mesh: Mesh) -> Mesh | None:
-        """The mesh where the line assigns it; alone on its line the banner has said everything."""
-        return mesh if _ASSIGNED.search(self._raw_cell()) else None
-
-    def _raw_cell(self) -> str:
-        history = self._shell.user_ns.get("In") or [""]
-        return str(history[-1])
+        """The mesh, but for a line that ends the cell: there the banner has said everything."""
+        cells = self._shell.history_manager.input_hist_raw
+        return None if _ALONE.search(cells[-1]) else mesh
 
     def _ls(self, args: grammar.Ls) -> object:
         listing = MeshList(list(self._book.meshes.values()), self._book.current)
@@ -117,8 +117,10 @@ class MeshMagic:
     def _status(self, args: grammar.Status) -> object:
         if not self._book.meshes and not args.selector:
             return MeshList([], None)
-        mesh, selection = self._selected(args.mesh, args.selector)
-        status = Status(mesh, selection.ranks)
+        mesh = self._book.get(args.mesh)
+        # Without a selector all of them, also those that are dead: else nobody sees that they are.
+        ranks = self._book.select(args.selector, mesh).ranks if args.selector else range(mesh.num_ranks)
+        status = Status(mesh, ranks)
         return json.dumps(status.data()) if args.json else status
 
     def _down(self, args: grammar.Down) -> None:
@@ -171,6 +173,15 @@ class MeshMagic:
     def _selected(self, name: str | None, selector: str) -> tuple[Mesh, Selection]:
         mesh = self._book.get(name)
         return mesh, self._book.select(selector, mesh)
+
+
+def _folder(cwd: str | None) -> str | None:
+    if cwd is None:
+        return None
+    folder = Path(cwd).expanduser()
+    if not folder.is_dir():
+        raise UsageError(f"--cwd: there is no folder {cwd!r}")
+    return str(folder)
 
 
 def _gathered(values: Mapping[int, Any], how: str) -> object:

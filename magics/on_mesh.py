@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from IPython.core.error import UsageError
 
+from ..kernel.fold import ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.outcome import Failure
 from ..kernel.patience import Patience
@@ -21,13 +24,15 @@ from ..widgets.live import BUDGET, Live
 from ..widgets.stage import NotebookStage
 from ..widgets.table import result_html
 from .book import Book
-from .drive import Drive, drive, drive_async
+from .drive import Drive, Interrupted, drive, drive_async, drive_in_background
 from .grammar import OnMeshArgs, parse_on_mesh
 from .options import GrammarError, HelpRequested
 from .selector import Selection, SelectorError
 
 LAST_RESULT = "_mesh"
 """The name under which the notebook finds the last result."""
+
+NOTHING_TO_RUN = "there is nothing to run: put Python lines below %%on_mesh, or write `%on_mesh [SELECTOR] -- EXPR`"
 
 _UNBOUNDED = 1 << 60
 
@@ -58,7 +63,10 @@ class MeshFuture:
 
     def result(self, timeout: float | None = None) -> MeshResult:
         """Wait for the ranks. Raises `TimeoutError` after `timeout` seconds, `MeshError` if ranks failed."""
-        self._cell.run.finished.get(timeout)
+        try:
+            self._cell.run.finished.get(timeout)
+        except TimeoutError:
+            raise TimeoutError(f"{self!r} after {timeout:g} s: it goes on") from None
         return checked(self._cell)
 
     def __await__(self) -> Any:
@@ -90,7 +98,7 @@ class OnMesh:
 
     async def run_async(self, line: str, body: str) -> object:
         """The same as an awaited cell: the kernel stays responsive meanwhile."""
-        cell = self._start(line, body)
+        cell = self._start(self._shell.var_expand(line), body)
         if cell is None:
             return None
         if cell.args.bg:
@@ -112,55 +120,63 @@ class OnMesh:
             print(args.hint)
         source = args.expr if args.expr is not None else body
         if not source.strip():
-            raise UsageError("there is nothing to run: put Python lines below %%on_mesh, or `%on_mesh -- EXPR`")
+            raise UsageError(NOTHING_TO_RUN)
         return self._send(args, mesh, selection, source)
 
     def _send(self, args: OnMeshArgs, mesh: Mesh, selection: Selection, source: str) -> Cell:
-        name = args.label or f"cell {self._shell.execution_count}"
+        name = args.label or f"cell {self._cell_number()}"
+        if args.local:
+            self._run_here(source)
         try:
             run = mesh.run(source, selection.ranks, name=name)
         except MeshbookError as error:
             raise UsageError(str(error)) from None
-        if args.local:
-            self._shell.ex(self._shell.transform_cell(source))
         stage = NotebookStage(self._shell)
         budget = _UNBOUNDED if args.full else BUDGET
-        live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream or args.bg, tail=args.tail)
+        live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
         return Cell(args, mesh, selection, run, Drive(mesh, run, live, patience), stage)
 
+    def _run_here(self, source: str) -> None:
+        """`--local`: before the ranks, so that a mistake shows while nothing has run on them."""
+        if not self._shell.run_cell(source, store_history=False).success:
+            raise UsageError("--local: the cell failed here, so it was not sent to the ranks")
+
+    def _cell_number(self) -> int:
+        """The number in front of the running cell. (`execution_count` is, in newer IPythons, that of the next one.)"""
+        inputs = self._shell.user_ns.get("In") or [""]
+        return max(len(inputs) - 1, 1)
+
     def _leave_running(self, cell: Cell) -> MeshFuture:
-        """Let the loop's thread show what comes, in the output of this cell."""
+        """Let a thread show what comes, in the output of this cell, and interrupt late ranks."""
         future = MeshFuture(cell)
         self._keep(cell.args, future)
         cell.stage.leave()
-        live, run = cell.drive.live, cell.run
-        run.on_late = lambda: live.late(run.take(), time.monotonic())
-        run.on_late()
+        threading.Thread(target=_watch, args=(cell,), name="meshbook-cell", daemon=True).start()
         return future
 
     def _finish(self, cell: Cell) -> object:
         """Show and store what came back; raise if ranks failed or the user interrupted."""
         result = result_of(cell)
+        _note_failed(cell, result)
         self._keep(cell.args, result)
-        if cell.args.show != "none":
-            self._show(cell, result)
+        is_line = cell.args.expr is not None
+        if cell.args.show != "none" and not is_line and result.has_values:
+            shown = _shaped(result, cell.args.show)
+            cell.stage.display(shown._repr_mimebundle_())  # pyright: ignore[reportPrivateUsage] - what IPython calls
         cell.stage.leave()
         if cell.drive.patience.reason == "user":
-            raise KeyboardInterrupt(_interrupted_text(cell))
+            raise Interrupted(_interrupted_text(cell))
         checked(cell, result)
         for name in cell.args.get:
-            self._shell.user_ns[name] = cell.mesh.pull(name, cell.selection.ranks)
-        return result if cell.args.expr is not None else None
+            self._shell.user_ns[name] = self._pulled(cell, name)
+        return _shaped(result, cell.args.show) if is_line else None  # like any expression, shown where it ends a cell
 
-    def _show(self, cell: Cell, result: MeshResult) -> None:
-        if not result.has_values:
-            return
-        if cell.args.show == "first":
-            result = result.sel(rank=result.ranks[0])
-        elif cell.args.show == "table":
-            result = result.table()
-        cell.stage.display(result._repr_mimebundle_())  # pyright: ignore[reportPrivateUsage] - what IPython calls
+    def _pulled(self, cell: Cell, name: str) -> list[Any]:
+        try:
+            return list(cell.mesh.pull(name, cell.selection.ranks).values())
+        except MeshbookError as error:
+            raise UsageError(str(error).partition("\n")[0]) from None
 
     def _keep(self, args: OnMeshArgs, result: object) -> None:
         self._shell.user_ns[LAST_RESULT] = result
@@ -168,10 +184,33 @@ class OnMesh:
             self._shell.user_ns[args.out] = result
 
 
+def _shaped(result: MeshResult, show: str) -> MeshResult:
+    """A result as `--show` asks for it."""
+    if show == "first":
+        return result.sel(rank=result.ranks[0])
+    return result.table() if show == "table" else result
+
+
+def _note_failed(cell: Cell, result: MeshResult) -> None:
+    """What `@failed` selects: not the ranks that worked or waited until they were told to stop."""
+    stopped = cell.drive.patience.reason in ("user", "failure")
+    innocent = {r for r, failure in result.failures.items() if stopped and failure.type_name == "KeyboardInterrupt"}
+    cell.mesh.last_failed = tuple(rank for rank in sorted(result.failed) if rank not in innocent)
+
+
+def _watch(cell: Cell) -> None:
+    """The thread of a cell that runs in the background: it says so at once when ranks fail, asked or not."""
+    drive_in_background(cell.drive)
+    _note_failed(cell, result_of(cell))
+    try:
+        checked(cell)
+    except MeshError as error:
+        cell.stage.write(f"✗ {error}: `result()` of its future tells the story\n", "stderr")
+
+
 def result_of(cell: Cell) -> MeshResult:
     """What came back so far."""
     progress = cell.run.progress
-    cell.mesh.last_failed = tuple(sorted({*progress.failed, *progress.lost}))
     return MeshResult(
         cell.mesh.axes,
         cell.run.ranks,
@@ -188,8 +227,9 @@ def checked(cell: Cell, result: MeshResult | None = None) -> MeshResult:
     result = result or result_of(cell)
     if not result.failed and not result.lost:
         return result
-    waiting = _fates(cell, result.failures)
-    failures = {rank: failure for rank, failure in result.failures.items() if rank not in waiting}
+    told = _timed_out(cell, result.failures)
+    waiting = _fates(cell, told)
+    failures = {rank: failure for rank, failure in told.items() if rank not in waiting}
     lost = {rank: why.partition("\n")[0] for rank, why in result.lost.items()}
     words = {rank: cell.mesh.roster.last_words(rank) for rank in lost if rank not in cell.drive.abandoned}
     story = tell(cell.mesh.axes, result.ranks, failures, lost, waiting, words)
@@ -198,19 +238,43 @@ def checked(cell: Cell, result: MeshResult | None = None) -> MeshResult:
 
 def _fates(cell: Cell, failures: Mapping[int, Failure]) -> dict[int, str]:
     """What became of the ranks that were interrupted because others failed: not their fault, and told apart."""
-    if cell.drive.patience.reason != "failure" or cell.drive.waiting is None:
+    if cell.drive.patience.reason != "failure":
         return {}
     return {
-        rank: f"was at {cell.drive.waiting.get(rank) or 'an unknown line'}; interrupted after "
-        f"{cell.args.grace:g} s, state kept"
+        rank: f"was at {_place(cell, rank)}; interrupted after {cell.args.grace:g} s, state kept"
         for rank, failure in failures.items()
         if failure.type_name == "KeyboardInterrupt"
     }
 
 
+def _timed_out(cell: Cell, failures: Mapping[int, Failure]) -> dict[int, Failure]:
+    """The failures, with `TimeoutError` for ranks that `--timeout` interrupted: nobody pressed a key."""
+    if cell.drive.patience.reason != "timeout":
+        return dict(failures)
+    seconds = f"{cell.args.timeout:g} s"
+    return {
+        rank: msgspec.structs.replace(
+            failure,
+            type_name="TimeoutError",
+            message=f"not done after {seconds}, at {_place(cell, rank)}; interrupted, state kept",
+        )
+        if failure.type_name == "KeyboardInterrupt"
+        else failure
+        for rank, failure in failures.items()
+    }
+
+
+def _place(cell: Cell, rank: int) -> str:
+    return cell.drive.waiting.get(rank) or "an unknown line"
+
+
 def _interrupted_text(cell: Cell) -> str:
-    """One line for the user who pressed stop."""
+    """One line for the user who pressed stop: where the ranks were, and what they are now."""
     busy = cell.drive.abandoned
     if busy:
-        return f"ranks {busy} did not react and are still busy: `%mesh restart` gives fresh ones"
-    return "the ranks were interrupted; they are idle and keep their state"
+        return f"ranks {ranks_text(busy)} did not react and are still busy: `%mesh restart` gives fresh ones"
+    by_place: dict[str, list[int]] = {}
+    for rank, place in sorted(cell.drive.waiting.items()):
+        by_place.setdefault(place or "an unknown line", []).append(rank)
+    places = ", ".join(f"ranks {ranks_text(ranks)} at {place}" for place, ranks in by_place.items())
+    return f"interrupted: {places or 'when all ranks were done'}; they are idle and keep their state"

@@ -73,11 +73,12 @@ class ActorError(MeshbookError):
     """An endpoint raised: `exception` is the original where it could travel, the text its remote traceback.
 
     The error a caller catches is at the same time an instance of the original's type, so `except ValueError` works
-    (see `actor_error`).
+    (see `actor_error`). Not so for what is no `Exception`: a rank's `SystemExit` must not end the notebook.
     """
 
     def __init__(self, message: str, exception: BaseException | None = None, remote_traceback: str = "") -> None:
-        super().__init__(message, remote_traceback)
+        # Not `super()`: in a class with two parents that would be `SyntaxError`, which wants other arguments.
+        Exception.__init__(self, message, remote_traceback)
         self.exception = exception
         self.message = message
         self.exception_formatted = remote_traceback
@@ -97,7 +98,10 @@ def actor_error(message: str, exception: BaseException | None, remote_traceback:
         ActorError a.f failed on rank 1
     """
     cls = _twin(type(exception)) if exception is not None else ActorError
-    error = cls.__new__(cls)
+    try:
+        error = cls.__new__(cls)
+    except TypeError:  # a class such as `ExceptionGroup`, which cannot be made without its arguments
+        error = ActorError.__new__(ActorError)
     ActorError.__init__(error, message, exception, remote_traceback)
     if exception is not None:
         error.__dict__ |= {k: v for k, v in vars(exception).items() if k not in error.__dict__}
@@ -109,8 +113,20 @@ _twins: dict[type[BaseException], type[ActorError]] = {}
 
 def _twin(original: type[BaseException]) -> type[ActorError]:
     if original not in _twins:
-        try:
-            _twins[original] = type("ActorError", (ActorError, original), {"__init__": ActorError.__init__})
-        except TypeError:  # incompatible memory layouts, or a class that forbids subclasses
-            _twins[original] = ActorError
+        _twins[original] = _made_twin(original)
     return _twins[original]
+
+
+_OF_THE_RUNNING_CODE = (StopIteration, StopAsyncIteration)
+"""With `SystemExit`, `KeyboardInterrupt`, `CancelledError`, ...: they steer the code they are raised in, not ours."""
+
+
+def _made_twin(original: type[BaseException]) -> type[ActorError]:
+    if not issubclass(original, Exception) or issubclass(original, _OF_THE_RUNNING_CODE):
+        return ActorError
+    try:
+        twin = type("ActorError", (ActorError, original), {"__init__": ActorError.__init__})
+        twin.__new__(twin)
+    except Exception:  # noqa: BLE001 - incompatible layouts, a class that forbids subclasses, a `__new__` of its own
+        return ActorError
+    return twin

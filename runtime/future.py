@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
-from .wire.reactor import Reactor
+from .wire.reactor import Reactor, contained
 
 R = TypeVar("R")
 
@@ -60,7 +60,10 @@ class Future(Generic[R]):
         return self._answer.error
 
     def add_done_callback(self, call: Callable[[Future[R]], object]) -> None:
-        """Run `call(self)` when the answer is there: at once, or on the thread that brings it."""
+        """Run `call(self)` when the answer is there: at once, or on the thread that brings it.
+
+        What it raises is reported on stderr, and stops nothing.
+        """
         self._answer.when_there(lambda: call(self))
 
     def as_asyncio(self) -> asyncio.Future[R]:
@@ -100,7 +103,7 @@ class Promise(Generic[R]):
     __slots__ = ("_answer", "future")
 
     def __init__(self, reactor: Reactor | None = None) -> None:
-        self._answer = _Answer(reactor.wait if reactor is not None else threading.Event.wait)
+        self._answer = _Answer(reactor)
         self.future = cast("Future[R]", Future.__new__(Future))
         object.__setattr__(self.future, "_answer", self._answer)
 
@@ -116,13 +119,13 @@ class Promise(Generic[R]):
 class _Answer:
     """What a promise writes and its future reads."""
 
-    __slots__ = ("_callbacks", "_event", "_lock", "_wait", "error", "is_there", "value")
+    __slots__ = ("_callbacks", "_event", "_lock", "_reactor", "error", "is_there", "value")
 
-    def __init__(self, wait: Callable[[threading.Event, float | None], bool]) -> None:
+    def __init__(self, reactor: Reactor | None) -> None:
         self.is_there = False
         self.value: Any = None
         self.error: BaseException | None = None
-        self._wait = wait
+        self._reactor = reactor
         self._lock = threading.Lock()  # the loop's thread settles while others begin to wait
         self._event: threading.Event | None = None  # made by the first who blocks: most answers are never blocked on
         self._callbacks: list[Callable[[], object]] = []
@@ -136,15 +139,15 @@ class _Answer:
             event = self._event = self._event or threading.Event()
             if self.is_there:
                 event.set()
-        if not self._wait(event, timeout):
-            raise TimeoutError
+        if not (self._reactor.wait(event, timeout) if self._reactor is not None else event.wait(timeout)):
+            raise TimeoutError(f"no answer after {timeout:g} s; the call goes on, and may be waited for again")
 
     def when_there(self, call: Callable[[], object]) -> None:
         with self._lock:
             if not self.is_there:
                 self._callbacks.append(call)
                 return
-        call()
+        contained(call)
 
     def settle(self, value: object, error: BaseException | None) -> None:
         with self._lock:
@@ -153,10 +156,13 @@ class _Answer:
             self.value, self.error = value, error
             self.is_there = True
             callbacks, self._callbacks = self._callbacks, []
-            if self._event is not None:
-                self._event.set()
+            event = self._event
+        if event is not None and self._reactor is not None:
+            self._reactor.announce(event)
+        elif event is not None:
+            event.set()
         for call in callbacks:
-            call()
+            contained(call)
 
     def hand_to(self, twin: asyncio.Future[Any]) -> None:
         if twin.done():

@@ -222,7 +222,7 @@ class Endpoint(Generic[P, R]):
         return promise.future
 
     def _send(self, shape: Shape, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._declared.signature.bind(None, *args, **kwargs)
+        self._declared.check(args, kwargs)
         mesh = self._mesh
         piece = shape.ndslice
         view = view_of(shape.labels, piece.offset, piece.sizes, piece.strides)

@@ -11,6 +11,7 @@ from typing import Protocol
 from .engines.base import Crew, Engine, Exit
 from .engines.spec import RankSpec
 from .errors import MeshStopped, SpawnError
+from .forks import let_go_in_child
 from .ranks.place import coordinates
 from .wire.codec import Encoded
 from .wire.lane import Frames
@@ -78,8 +79,10 @@ class Roster:
         self._settled = threading.Event()
         self._all_gone = threading.Event()
         self._is_stopped = False
+        self._why_stopped = "this mesh was taken down: bring one up with %mesh up, or spawn one"
         self._posting = threading.Lock()  # the order in `open_calls` is the order on the wire
         self._crew: Crew = engine.spawn(specs, self, how)
+        let_go_in_child(self)
 
     @property
     def reactor(self) -> Reactor:
@@ -166,7 +169,7 @@ class Roster:
         audience: Audience | None = None,
     ) -> int:
         if self._is_stopped:
-            raise MeshStopped("this mesh was taken down: bring one up with %mesh up, or spawn one")
+            raise MeshStopped(self._why_stopped)
         with self._posting:
             seq = self._post.open(ranks if caller else (), caller or _nobody)
             if audience is not None:
@@ -226,11 +229,18 @@ class Roster:
             idle = [state.rank for state in self.states.values() if state.name == "idle"]
             self._crew.kill([state.rank for state in self.states.values() if state.name in ("busy", "starting")])
             self._crew.post(idle, Bye())
-            self._reactor.wait(self._all_gone, grace)
-            self._crew.close()
-            for log in self.logs.values():
-                log.close()
+            try:
+                self._reactor.wait(self._all_gone, grace)
+            finally:  # Ctrl-C says: do not wait for those that would leave by themselves
+                self._crew.close()
+                for log in self.logs.values():
+                    log.close()
         return {rank: str(state.exit) for rank, state in self.states.items()}
+
+    def let_go(self) -> None:
+        """In a forked child of the notebook."""
+        self._is_stopped = True
+        self._why_stopped = "this mesh belongs to the process that this one was forked from"
 
     # What comes in: the Listener of the crew.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +18,7 @@ from .mesh import ProcMesh
 from .roster import Roster, environment
 from .shape import Shape
 from .wire.reactor import Reactor
+from .wire.wiring import LinkKind
 
 ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker", "torch.distributed.tensor~", "torch._dynamo~"]
 """What the zygote imports; wings above add theirs before the first mesh (see `local.LocalEngine.preload`)."""
@@ -49,11 +52,12 @@ class Session:
 
     def close(self) -> None:
         """Take all meshes down, then the engines, then the loop."""
-        for roster in self._living:
-            roster.stop(grace=0.5)
-        for engine in self._engines.values():
-            engine.close()
-        self.reactor.close()
+        with contextlib.ExitStack() as end:
+            end.callback(self.reactor.close)
+            for engine in self._engines.values():
+                end.callback(engine.close)
+            for roster in self._living:
+                end.callback(roster.stop, grace=0.5)
 
 
 _lock = threading.Lock()  # the background thread of `%load_ext` and the first cell may both be first
@@ -77,8 +81,14 @@ def close() -> None:
         atexit.unregister(close)
 
 
-# A forked child of the notebook has none of its threads and must not touch its ranks.
-os.register_at_fork(after_in_child=_sessions.clear)
+def _begin_anew() -> None:
+    """In a forked child of the notebook: it may have meshes of its own, and must not touch its parent's."""
+    global _lock
+    _lock = threading.Lock()  # a thread that is not here may have held the old one
+    _sessions.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def specs_for(
@@ -89,11 +99,12 @@ def specs_for(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     preload: Sequence[str] = (),
-    path: Sequence[str] = (),
+    path: Sequence[str] | None = None,
+    link: LinkKind = "auto",
 ) -> list[RankSpec]:
     """The specs of a mesh of ranks on this host, one for each point of `axes` in row-major order.
 
-    `device` is `cpu` or `cuda`: on cuda rank `i` gets `cuda:i`.
+    `device` is `cpu` or `cuda`: on cuda rank `i` gets `cuda:i`. `link` is the kind of links to them (`wire.wiring`).
     """
     world_size = len(Shape.row_major(axes))
     base = {**os.environ, **(env or {})}
@@ -107,10 +118,11 @@ def specs_for(
             token="",
             env=environment(base, rank, world_size, rank, world_size),
             cwd=cwd or os.getcwd(),
-            path=tuple(path),
+            path=tuple(sys.path if path is None else path),
             device=f"cuda:{rank}" if device == "cuda" else device,
             backend=backend,
             preload=tuple(preload),
+            link=link,
         )
         for rank in range(world_size)
     ]

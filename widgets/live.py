@@ -51,6 +51,7 @@ class Live:
         self._width = max(3, len(ranks_text(ranks)))
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
         self._last_lines = LastLines(tail) if tail is not None else None
+        self._late = LineFolder(ranks, window=0.0, budget=BUDGET)  # keeps a line until its rank has finished it
 
     def update(self, said: Iterable[Said], now: float) -> None:
         """Take what came, tell what is due."""
@@ -81,14 +82,13 @@ class Live:
         self._stage.write(f"{ranks_text(sorted(failed)):>{self._width}} ✗ {_first_words(progress)}{others}\n", "stderr")
 
     def late(self, said: Iterable[Said], now: float) -> None:
-        """Tell what came after the end, at once and as it is."""
-        folder = LineFolder(self._ranks, WINDOW, BUDGET)
+        """Tell what came after the end: whole lines, at once."""
         for rank, item in said:
             if isinstance(item, Display):
                 self._take_display(rank, item, now)
             else:
-                folder.feed(rank, item.stream, item.text, now)
-        self._tell(folder.finish(now))
+                self._late.feed(rank, item.stream, item.text, now)
+        self._tell(self._late.poll(now))
         self._tell_displays(now + WINDOW)
 
     def _feed(self, rank: int, text: Text, now: float) -> None:

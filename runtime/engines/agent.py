@@ -20,13 +20,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ..errors import LinkClosed
+from ..forks import let_go_in_child
 from ..wire.codec import Encoded
-from ..wire.lane import Lane, pack
-from ..wire.link import Buffer, PairLink
+from ..wire.lane import Lane, datagrams, pack
+from ..wire.link import Buffer, NearLink
 from ..wire.messages import AnyMessage, Reply, wants_reply
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
 from ..wire.tape import Tape, Text
+from ..wire.wiring import wiring
 from .base import Exit, Listener
 from .spec import RankFds, RankSpec
 from .starter import Starter
@@ -44,6 +46,7 @@ class _Outlet:
     """Datagrams to one rank on one lane: sent at once, or kept in order while the rank does not read."""
 
     lane: Lane
+    link: NearLink
     reactor: Reactor
     backlog: deque[_Datagram] = field(default_factory=deque["_Datagram"])
     lock: threading.Lock = field(default_factory=threading.Lock)  # senders are on any thread
@@ -52,21 +55,22 @@ class _Outlet:
         with self.lock, contextlib.suppress(LinkClosed):  # a rank that is gone is reported by its exit
             for announcement, fds in self.lane.announcements():
                 self._send(announcement, fds)
-            self._send(parts, ())
+            for datagram in datagrams(parts, self.link.largest):
+                self._send(datagram, ())
 
     def _send(self, parts: Sequence[Buffer], fds: Sequence[int]) -> None:
-        if self.backlog or not self.lane.link.send_nowait(parts, fds):
+        if self.backlog or not self.link.send_nowait(parts, fds):
             if not self.backlog:
-                self.reactor.watch_writes(self.lane.link.fileno(), True)
+                self.link.watch_writes(self.reactor, True)
             self.backlog.append((parts, fds))
 
     def drain(self) -> None:
         """Send what was kept, as far as the rank takes it."""
         with self.lock, contextlib.suppress(LinkClosed):
-            while self.backlog and self.lane.link.send_nowait(*self.backlog[0]):
+            while self.backlog and self.link.send_nowait(*self.backlog[0]):
                 self.backlog.popleft()
             if not self.backlog:
-                self.reactor.watch_writes(self.lane.link.fileno(), False)
+                self.link.watch_writes(self.reactor, False)
 
 
 @dataclass(slots=True)
@@ -90,35 +94,37 @@ class Agent:
         self._reactor = reactor
         self._starter = starter
         self._listener = listener
-        self._pool = Pool()
+        self._wiring = wiring(specs[0].link, reactor)
+        self._pool = Pool() if self._wiring.carries_fds else None
         self._peers: dict[int, _Peer] = {}
         self._tickets: dict[int, int] = {}
         self._all_gone = threading.Event()
         self._is_closed = False
         _allow_descriptors(6 * len(specs))
         self._lifeline, self._lifeline_in = os.pipe()
-        os.register_at_fork(after_in_child=self._let_go_in_child)
+        let_go_in_child(self)
         self._port = _held_port()
         for spec in specs:
             self._start(spec)
+        self._wiring.seal()
 
     def _start(self, spec: RankSpec) -> None:
-        data, data_theirs = PairLink.make()
-        control, control_theirs = PairLink.make()
+        data, data_theirs = self._wiring.open()
+        control, control_theirs = self._wiring.open()
         pipes = [_output_pipe() for _ in range(2)]
         outlets = [
-            _Outlet(Lane(data, self._pool, spec.rank), self._reactor),
-            _Outlet(Lane(control), self._reactor),
+            _Outlet(Lane(data, self._pool, spec.rank), data, self._reactor),
+            _Outlet(Lane(control), control, self._reactor),
         ]
         token = secrets.token_hex(8)
         tapes = {pipes[0][0]: Tape(token, "out"), pipes[1][0]: Tape(token, "err")}
         peer = _Peer(spec.rank, outlets[0], outlets[1], tapes)
         outlets[0].lane.on_release = lambda: self._reactor.schedule(lambda: self._send_releases(peer))
         self._peers[spec.rank] = peer
-        with data_theirs, control_theirs:
+        with contextlib.closing(data_theirs), contextlib.closing(control_theirs):
             fds = RankFds(
-                data_theirs.fileno(),
-                control_theirs.fileno(),
+                data_theirs.fd,
+                control_theirs.fd,
                 self._lifeline,
                 pipes[0][1],
                 pipes[1][1],
@@ -129,15 +135,26 @@ class Agent:
             self._watch(peer)
             port = self._port.getsockname()[1]
             env = spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": str(port)}
-            self._starter.start(
-                ticket, msgspec.structs.replace(spec, token=token, env=env, master_port=port), fds, self
+            birth = msgspec.structs.replace(
+                spec,
+                token=token,
+                env=env,
+                master_port=port,
+                data=data_theirs.address,
+                control=control_theirs.address,
             )
-        for _, write_end in pipes:
-            os.close(write_end)
+            try:
+                self._starter.start(ticket, birth, fds, self)
+            except (LinkClosed, OSError) as error:
+                why = str(error)
+                self._reactor.schedule(lambda: self.on_started(ticket, 0, why))
+            finally:
+                for _, write_end in pipes:
+                    os.close(write_end)
 
     def _watch(self, peer: _Peer) -> None:
         for outlet in (peer.data, peer.control):
-            self._reactor.add(outlet.lane.link.fileno(), lambda outlet=outlet: self._on_lane(peer, outlet))
+            outlet.link.watch(self._reactor, lambda outlet=outlet: self._on_lane(peer, outlet))
         for fd in peer.tapes:
             self._reactor.add(fd, lambda fd=fd: self._on_pipe(peer, fd))
 
@@ -156,7 +173,7 @@ class Agent:
                 self._listener.on_message(peer.rank, message, frames)
         except LinkClosed:
             # The end itself is told by the exit of the process: a child of the rank may hold the other end for longer.
-            self._reactor.remove(outlet.lane.link.fileno())
+            outlet.link.unwatch(self._reactor)
 
     def _on_pipe(self, peer: _Peer, fd: int) -> bool:
         """Read a chunk of what the rank printed, and report it; whether there may be more."""
@@ -198,6 +215,7 @@ class Agent:
 
     def _end(self, peer: _Peer, exit: Exit) -> None:
         """Take what the rank still said, then report its end."""
+        self._wiring.pump()
         for outlet in (peer.data, peer.control):
             self._on_lane(peer, outlet)
         for fd in peer.tapes:
@@ -205,7 +223,8 @@ class Agent:
                 pass
         peer.exit = exit
         self.pids.pop(peer.rank, None)
-        self._pool.forget(peer.rank)
+        if self._pool is not None:
+            self._pool.forget(peer.rank)
         if peer.pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(peer.pid, signal.SIGKILL)  # what it started and left behind
@@ -216,8 +235,9 @@ class Agent:
 
     def _release(self, peer: _Peer) -> None:
         for outlet in (peer.data, peer.control):
-            self._reactor.remove(outlet.lane.link.fileno())
-            outlet.lane.close()
+            with outlet.lock:  # a sender may be about to watch for room
+                outlet.link.unwatch(self._reactor)
+                outlet.lane.close()
         for fd in peer.tapes:
             self._reactor.remove(fd)
             os.close(fd)
@@ -254,12 +274,19 @@ class Agent:
             return
         self._is_closed = True
         self.kill(list(self._peers))
-        if self._peers:
-            self._reactor.wait(self._all_gone, timeout=10)
+        try:
+            if self._peers:
+                self._reactor.wait(self._all_gone, timeout=10)
+        finally:
+            self._free()
+
+    def _free(self) -> None:
         os.close(self._lifeline_in)
         os.close(self._lifeline)
         self._port.close()
-        self._pool.close()
+        self._wiring.close()
+        if self._pool is not None:
+            self._pool.close()
 
     def _living(self, ranks: Iterable[int]) -> list[_Peer]:
         return [peer for rank in ranks if (peer := self._peers[rank]).exit is None]
@@ -269,10 +296,13 @@ class Agent:
             with contextlib.suppress(LinkClosed):
                 peer.data.lane.send_releases()
 
-    def _let_go_in_child(self) -> None:
-        """A child that the notebook forks must not keep ranks alive by holding their lifeline."""
+    def let_go(self) -> None:
+        """A child that the notebook forks must not keep ranks alive by holding their lifeline, nor speak to them."""
         if not self._is_closed:
+            self._is_closed = True
             os.close(self._lifeline_in)
+            for peer in self._peers.values():
+                peer.exit = peer.exit or Exit()
 
 
 def _output_pipe() -> tuple[int, int]:

@@ -13,7 +13,7 @@ import io
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TextIO
 
 from ..errors import LinkClosed
@@ -165,19 +165,36 @@ class _ThreadInterrupts(Interrupts):
 
     thread = 0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()  # a call must not end between the look at it and the raising in it
+
     def request(self, call: int) -> int:
-        running = self.running
-        if running and call in (0, running):
-            _raise_in(self.thread, KeyboardInterrupt)
-        return running
+        with self._lock:
+            running = self.running
+            if running and call in (0, running):
+                _raise_in(self.thread, KeyboardInterrupt)
+            return running
+
+    @contextlib.contextmanager
+    def open_for(self, call: int) -> Generator[None]:
+        try:
+            with super().open_for(call):
+                yield
+        finally:
+            with self._lock:
+                self.running = 0
+                _raise_in(self.thread, None)  # one that has not struck yet was meant for this call
 
     def kill(self) -> None:
         if self.running:
             _raise_in(self.thread, LinkClosed)
 
 
-def _raise_in(thread: int, error: type[BaseException]) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Raise in another thread, at its next Python instruction; None takes back what has not been raised yet."""
+    raised = ctypes.py_object() if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
 
 
 class _ThreadStreams:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, Self
 
 import msgspec
+
+from ..wire.link import Address
+from ..wire.wiring import LinkKind
 
 Backend = Literal["auto", "gloo", "nccl", "none"]
 
@@ -34,10 +38,17 @@ class RankSpec(msgspec.Struct, frozen=True):
     master_port: int = 0
     generation: int = 0
     preload: tuple[str, ...] = ()
+    link: LinkKind = "auto"
+    data: Address | None = None
+    """Where its data lane is, when the link has names; None: `RankFds.data` is that lane."""
+    control: Address | None = None
 
 
 class RankFds(msgspec.Struct, frozen=True, array_like=True):
-    """Descriptors a rank is born with. `listen` is -1 but on rank 0: the bound socket of `MASTER_PORT`."""
+    """Descriptors a rank is born with; -1 where there is none.
+
+    `data` and `control` are its lanes when they are pairs. Rank 0 has `listen`, the bound socket of `MASTER_PORT`.
+    """
 
     data: int
     control: int
@@ -48,6 +59,11 @@ class RankFds(msgspec.Struct, frozen=True, array_like=True):
 
     def as_list(self) -> list[int]:
         return [fd for fd in (self.data, self.control, self.lifeline, self.out, self.err, self.listen) if fd >= 0]
+
+    @classmethod
+    def of(cls, spec: RankSpec, fds: Sequence[int]) -> Self:
+        """From the descriptors of `as_list`, as they are numbered in the rank."""
+        return cls(*fds) if spec.data is None else cls(-1, -1, *fds)
 
 
 encode_spec = msgspec.msgpack.Encoder().encode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import LinkClosed
+from ..forks import let_go_in_child
 from ..wire.link import PairLink
 from ..wire.messages import Exited, Fork, Forked, Packet, Warm, decoder, encoder
 from ..wire.reactor import Reactor
@@ -63,6 +65,7 @@ class Zygote:
                 start_new_session=True,  # Jupyter's interrupt signals the kernel's whole process group
             )
         self.pid = self._process.pid
+        let_go_in_child(self)
         reactor.add(self._link.fileno(), self._on_ready)
 
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
@@ -71,7 +74,11 @@ class Zygote:
             raise LinkClosed("the zygote is gone")
         self._births[ticket] = births
         head = encoder.encode(Packet(Fork(ticket, encode_spec(spec))))
-        self._link.send([len(head).to_bytes(4, "little") + head], fds.as_list())
+        try:
+            self._link.send([len(head).to_bytes(4, "little") + head], fds.as_list())
+        except LinkClosed as gone:
+            if self._births.pop(ticket, None) is not None:  # else its end has been seen, and told, meanwhile
+                raise LinkClosed("the zygote is gone") from gone
 
     @property
     def num_children(self) -> int:
@@ -82,7 +89,17 @@ class Zygote:
         """End the zygote. Ranks it has forked live on, but their exit status is lost."""
         if not self.is_gone:
             self._forget()
-        self._process.wait()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:  # it imports, or what it imports hangs
+            self._process.kill()
+            self._process.wait()
+
+    def let_go(self) -> None:
+        """In a forked child: the zygote must end when its controller does, not when this process does."""
+        if not self.is_gone:
+            self.is_gone = True
+            self._link.close()
 
     def _on_ready(self) -> None:
         try:
@@ -107,13 +124,13 @@ class Zygote:
         else:
             assert isinstance(message, Warm), message
             self.trouble = message.trouble
-            self.warmed.set()
+            self._reactor.announce(self.warmed)
 
     def _forget(self) -> None:
         self.is_gone = True
         if not self.warmed.is_set():
             self.trouble = "the zygote ended while it imported; its stderr says why"
-            self.warmed.set()
+            self._reactor.announce(self.warmed)
         self._reactor.remove(self._link.fileno())
         self._link.close()
         children, self._children = self._children, {}
@@ -129,6 +146,10 @@ _ZYGOTE_ENV = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # makes the fork of a big image a fifth cheaper
     "TORCH_CPP_LOG_LEVEL": "ERROR",  # read at import: a peer's death would print 35 lines of C++ stack in each rank
 }
+
+
+_PATIENCE = 0.2
+"""Seconds that a zygote gets to end by itself."""
 
 
 class _Orphan:
@@ -165,9 +186,9 @@ class Exec:
             start_new_session=True,
         )
         assert process.stdin is not None
-        with process.stdin as pipe:
+        # One that has died by now leaves a broken pipe; its end is seen below.
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
             pipe.write(encode_spec(spec))
-        self._reactor.schedule(lambda: births.on_started(ticket, process.pid, ""))
         fd = os.pidfd_open(process.pid)
 
         def on_end() -> None:
@@ -175,7 +196,11 @@ class Exec:
             os.close(fd)
             births.on_exit(process.pid, _wait_status(process.wait()))
 
-        self._reactor.add(fd, on_end)
+        def on_start() -> None:
+            births.on_started(ticket, process.pid, "")
+            self._reactor.add(fd, on_end)  # not before: nobody would know whose end it is
+
+        self._reactor.schedule(on_start)
 
     def close(self) -> None:
         """Nothing is held between starts."""

@@ -8,7 +8,6 @@ imported after the others when nobody asks for a rank) or `:function` (to be cal
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import importlib
@@ -53,8 +52,8 @@ def _preload(modules: list[str]) -> str:
             loaded = importlib.import_module(module)
             if function:
                 getattr(loaded, function)()
-        except ImportError:
-            if not name.endswith("?"):
+        except Exception as error:  # noqa: BLE001 - a module may raise anything; ranks that are executed tell it
+            if not (name.endswith("?") and isinstance(error, ImportError)):
                 return f"cannot import {module}: {traceback.format_exc(limit=-1).splitlines()[-1]}"
     gc.collect()
     # The first fork of a process is several times slower than those after it.
@@ -98,13 +97,20 @@ class _Zygote:
             idle = _IDLE if self._later and not self._children else None
             ready, _, _ = select.select([self._link, self._bell], [], [], idle)
             if not ready:
-                with contextlib.suppress(ImportError):
-                    importlib.import_module(self._later.pop(0))
+                self._import_late(self._later.pop(0))
             if self._bell in ready:
                 os.read(self._bell, 4096)
                 self._reap()
             if self._link in ready:
                 self._serve_one()
+
+    def _import_late(self, name: str) -> None:
+        try:
+            importlib.import_module(name)
+        except Exception:  # noqa: BLE001 - without it ranks are a little slower, and say so where it is used
+            return
+        if trouble := _why_unsafe():
+            _send(self._link, Warm(0.0, trouble))
 
     def _serve_one(self) -> None:
         view, fds = self._link.recv()
@@ -137,7 +143,8 @@ class _Zygote:
             os.close(self._bell_in)
             from ..ranks import worker
 
-            worker.main(decode_spec(request.spec), RankFds(*fds))
+            spec = decode_spec(request.spec)
+            worker.main(spec, RankFds.of(spec, fds))
             code = 0
         except BaseException:  # noqa: BLE001 - the rim of a process: it goes to stderr and into the exit code
             traceback.print_exc()

@@ -13,7 +13,7 @@ import threading
 
 from ..engines.spec import RankFds, RankSpec, decode_spec
 from ..wire.lane import Lane
-from ..wire.link import PairLink
+from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
 from . import lifeline, seed, waits
@@ -29,13 +29,13 @@ from .streams import Streams
 def main(spec: RankSpec, fds: RankFds) -> None:
     """Be the rank that `spec` describes until the controller says goodbye or is gone."""
     _detach(fds.lifeline)
-    _take_environment(spec)
     streams = Streams(spec.token, fds.out, fds.err)
     streams.install()
+    _take_environment(spec)
     interrupts = Interrupts()
     interrupts.install()
-    data = Lane(PairLink(socket.socket(fileno=fds.data)), Pool(), "controller")
-    control = Lane(PairLink(socket.socket(fileno=fds.control)))
+    data = Lane(_link(fds.data, spec.data), Pool(), "controller")
+    control = Lane(_link(fds.control, spec.control))
     groups = Groups(_group_plan(spec, fds))
     place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device, groups)
     enter(place)
@@ -45,6 +45,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     data.send(Ready(os.getpid(), _prepare(spec, groups)))
     mailbox.run()
     _leave(groups, streams)
+    data.close()  # returns when the controller has, or can get, all that was sent
 
 
 def _detach(lifeline_fd: int) -> None:
@@ -63,6 +64,14 @@ def _take_environment(spec: RankSpec) -> None:
     os.chdir(spec.cwd)
     sys.path[:] = spec.path
     sys.argv[:] = [""]
+
+
+def _link(fd: int, address: Address | None) -> Link:
+    if address is None:
+        return PairLink(socket.socket(fileno=fd))
+    from ..wire.zmq_link import ZmqLink  # only where it is used: it loads a library
+
+    return ZmqLink(address)
 
 
 def _group_plan(spec: RankSpec, fds: RankFds) -> GroupPlan:
@@ -111,6 +120,7 @@ def _die() -> None:
 
 
 if __name__ == "__main__":
-    main(decode_spec(sys.stdin.buffer.read()), RankFds(*map(int, sys.argv[1:])))
+    birth = decode_spec(sys.stdin.buffer.read())
+    main(birth, RankFds.of(birth, [int(fd) for fd in sys.argv[1:]]))
     sys.stdout.flush()
     os._exit(0)

@@ -60,6 +60,7 @@ class InprocLink:
     """One end of an in-memory link; `make()` gives both."""
 
     carries_fds = False
+    largest: int | None = None
 
     def __init__(self, inbox: _Box, outbox: _Box) -> None:
         self._inbox, self._outbox = inbox, outbox

@@ -2,13 +2,14 @@
 
 A datagram is the length of a `Packet`, the packet, then the frames that travel inline. Where the link can pass
 descriptors, a frame above `INLINE` bytes lies in a pool (`pool`) instead, copied once however many ranks get it.
+What is still too large for one datagram travels in pieces.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from .codec import Encoded
 from .link import LARGEST, Buffer, Link
@@ -22,6 +23,11 @@ HOT = 256 << 20
 """Bytes of shared memory that a pool keeps for the next large frames when nothing uses it: fresh pages are dear."""
 
 _HEADROOM = 16 * 1024
+
+_TINY = 4096  # a block of shared memory is at least a page
+
+# Instead of a packet's length: this datagram is a piece, and more follow, or it is the last one.
+_PIECE, _LAST_PIECE = 0xFFFFFFFE, 0xFFFFFFFF
 
 Frames = list[bytearray | memoryview]
 
@@ -40,7 +46,8 @@ def pack(
         return [_head(Packet(message))]
     frames: list[Buffer] = [payload.head, *payload.buffers]
     if pool is None:
-        return [_head(Packet(message, tuple(memoryview(f).nbytes for f in frames))), *frames]
+        head = _head(Packet(message, tuple(memoryview(f).nbytes for f in frames)))
+        return [b"".join([head, *frames])]  # here, once for all receivers
     places = _place(frames, pool, tuple(receivers))
     inline = [frame for frame, place in zip(frames, places, strict=True) if isinstance(place, int)]
     return [b"".join([_head(Packet(message, places)), *inline])]
@@ -64,13 +71,31 @@ def _place(frames: Sequence[Buffer], pool: Pool, receivers: tuple[Hashable, ...]
 
 
 def _inline_limit(frames: Sequence[Buffer]) -> int:
-    """The size up to which a frame travels inline, so that all that do fit into one datagram."""
+    """The size up to which a frame travels inline, so that all that do fit into one datagram, if they are not tiny."""
     sizes = sorted(memoryview(f).nbytes for f in frames)
     room = LARGEST - _HEADROOM - 16 * len(sizes)
     limit = INLINE
-    while sum(size for size in sizes if size <= limit) > room:
+    while limit > _TINY and sum(size for size in sizes if size <= limit) > room:
         limit //= 2
     return limit
+
+
+def datagrams(parts: Sequence[Buffer], largest: int | None) -> Iterator[Sequence[Buffer]]:
+    """What `pack` made, in datagrams that the link takes; nearly always it is one.
+
+    Example:
+        >>> [b"".join(parts) for parts in datagrams([b"abc", b"de"], largest=7)]
+        [b'\\xfe\\xff\\xff\\xffabc', b'\\xff\\xff\\xff\\xffde']
+    """
+    size = sum(memoryview(part).nbytes for part in parts)
+    if largest is None or size <= largest:
+        yield parts
+        return
+    whole = memoryview(b"".join(parts))
+    step = largest - 4
+    for at in range(0, size, step):
+        kind = _PIECE if at + step < size else _LAST_PIECE
+        yield [kind.to_bytes(4, "little"), whole[at : at + step]]
 
 
 def _head(packet: Packet) -> bytes:
@@ -90,6 +115,7 @@ class Lane:
         self._peer = peer
         self._mapped = Mapped(self._note_release) if link.carries_fds else None
         self._released: deque[int] = deque()
+        self._pieces: list[bytes] = []
         self.on_release: Callable[[], None] = lambda: None
         """Called, on any thread and from finalizers, when there is something for `send_releases` to send."""
         self._sending = threading.Lock()  # a segment's descriptor must go before the message that uses it
@@ -103,7 +129,8 @@ class Lane:
         with self._sending:
             for announcement, fds in self.announcements():
                 self.link.send(announcement, fds)
-            self.link.send(parts)
+            for datagram in datagrams(parts, self.link.largest):
+                self.link.send(datagram)
 
     def announcements(self) -> list[tuple[list[Buffer], list[int]]]:
         """Datagrams that tell the other end of new segments, with their descriptors, and of closed ones."""
@@ -135,6 +162,13 @@ class Lane:
 
     def _open(self, view: memoryview, fds: list[int]) -> tuple[AnyMessage, Frames] | None:
         size = int.from_bytes(view[:4], "little")
+        if size >= _PIECE:
+            self._pieces.append(bytes(view[4:]))
+            if size == _PIECE:
+                return None
+            view = memoryview(b"".join(self._pieces))
+            self._pieces.clear()
+            size = int.from_bytes(view[:4], "little")
         packet = decoder.decode(view[4 : 4 + size])
         message = packet.message
         if isinstance(message, Segment):

@@ -1,8 +1,8 @@
 """Links: whole datagrams between a controller (or agent) and one rank, in order, until one end goes away.
 
 The seam has three kinds, with one set of tests: `pair` (here: a SEQPACKET socket pair that a rank inherits, so that
-there is no name and no port to connect to), `zmq` (`zmq.py`: between hosts, and where SEQPACKET is missing) and
-`inproc` (`inproc.py`: the in-memory fake).
+there is no name and no port to connect to), `zmq` (`zmq_link.py`: between hosts, and where SEQPACKET is missing) and
+`inproc` (`inproc.py`: the in-memory fake). Where the links of a crew come from, `wiring.py` says.
 """
 
 from __future__ import annotations
@@ -10,10 +10,16 @@ from __future__ import annotations
 import array
 import contextlib
 import socket
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from ..errors import LinkClosed
+
+if TYPE_CHECKING:
+    from .reactor import Reactor
 
 Buffer = bytes | bytearray | memoryview
 
@@ -27,12 +33,18 @@ class Link(Protocol):
     carries_fds: bool
     """Whether file descriptors can travel with a datagram (and so whether shared memory can be used)."""
 
+    largest: int | None
+    """The bytes that fit into one datagram; None: any number."""
+
     def fileno(self) -> int:
-        """A descriptor that is readable when `recv_nowait` may have something."""
+        """A descriptor that is readable when `recv_nowait` may have something; for a loop, `NearLink.watch`."""
         ...
 
     def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
-        """Send the parts as one datagram; wait while the other end is slow. Raises `LinkClosed` when it is gone."""
+        """Send the parts, at least one byte, as one datagram; wait while the other end is slow.
+
+        Raises `LinkClosed` when it is gone, as far as the kind can tell (zmq: when it said so).
+        """
         ...
 
     def send_nowait(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> bool:
@@ -50,10 +62,53 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
+class NearLink(Link, Protocol):
+    """The end in the process that has a loop."""
+
+    def watch(self, reactor: Reactor, on_ready: Callable[[], object]) -> None:
+        """Call `on_ready` on the loop when `recv_nowait` may have something, or the other end is gone."""
+        ...
+
+    def unwatch(self, reactor: Reactor) -> None: ...
+
+    def watch_writes(self, reactor: Reactor, on: bool) -> None:
+        """Also call it when `send_nowait`, which had refused, may go."""
+        ...
+
+
+class Address(msgspec.Struct, frozen=True):
+    """By which a rank finds its end of a lane where links have names. Who knows it can be that rank: a secret."""
+
+    endpoint: str
+    id: bytes
+    server_key: bytes = b""
+    public_key: bytes = b""
+    secret_key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class FarEnd:
+    """What a process is given to have the other end of a link: a socket to inherit, or an address."""
+
+    sock: socket.socket | None = None
+    address: Address | None = None
+
+    @property
+    def fd(self) -> int:
+        """The descriptor to inherit, or -1."""
+        return -1 if self.sock is None else self.sock.fileno()
+
+    def close(self) -> None:
+        """Let go of it here, when the process has it."""
+        if self.sock is not None:
+            self.sock.close()
+
+
 class PairLink:
     """One end of a SEQPACKET socket pair: message boundaries, end-of-file as death, descriptors as cargo."""
 
     carries_fds = True
+    largest: int | None = LARGEST
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -72,6 +127,15 @@ class PairLink:
 
     def fileno(self) -> int:
         return self._sock.fileno()
+
+    def watch(self, reactor: Reactor, on_ready: Callable[[], object]) -> None:
+        reactor.add(self.fileno(), on_ready)
+
+    def unwatch(self, reactor: Reactor) -> None:
+        reactor.remove(self.fileno())
+
+    def watch_writes(self, reactor: Reactor, on: bool) -> None:
+        reactor.watch_writes(self.fileno(), on)
 
     def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         self._sendmsg(parts, fds, 0)
@@ -111,8 +175,9 @@ class PairLink:
     def _recvmsg(self, flags: int) -> tuple[memoryview, list[int]]:
         try:
             size, cargo, _, _ = self._sock.recvmsg_into([self._buffer], _CARGO_SPACE, flags | socket.MSG_CMSG_CLOEXEC)
-        except ConnectionResetError as gone:
-            raise LinkClosed("the other end is gone") from gone
+        except ConnectionResetError:
+            # The other end left without reading all it was sent. Linux says so once, before what it had sent itself.
+            return self._recvmsg(flags)
         if size == 0:
             raise LinkClosed("the other end is gone")
         return self._view[:size], _descriptors(cargo) if cargo else []

@@ -54,16 +54,20 @@ class Released(Message, frozen=True):
 
 
 class Spawn(Message, frozen=True):
-    """Controller to rank, data: make an actor; the frames hold its class and arguments. Answered by `Reply`."""
+    """Caller to rank, data or control: make an actor; the frames hold class and arguments. Answered by `Reply`.
+
+    `owner` is the actor that made it: mesh, rank, actor.
+    """
 
     seq: int
     actor: int
     name: str
     view: View
+    owner: tuple[int, int, int] = (0, 0, 0)
 
 
 class Call(Message, frozen=True):
-    """Controller to rank, data: run an endpoint of an actor; the frames hold the arguments. Answered by `Reply`."""
+    """Caller to rank, data (cells) or control: run an endpoint; the frames hold the arguments. Answered by `Reply`."""
 
     seq: int
     actor: int
@@ -73,10 +77,67 @@ class Call(Message, frozen=True):
 
 
 class StopActor(Message, frozen=True):
-    """Controller to rank, data: clean up and forget an actor. Answered by `Reply`."""
+    """Caller to rank, data or control: clean up and forget an actor. Answered by `Reply`."""
 
     seq: int
     actor: int
+    reason: str = ""
+
+
+class Connect(Message, frozen=True):
+    """Rank to controller, control: I want to talk to this rank directly. Answered by `Peer`, or by `Died`."""
+
+    mesh: int
+    rank: int
+
+
+class Peer(Message, frozen=True):
+    """Controller to rank, control: the descriptor that comes along is a link to this rank."""
+
+    mesh: int
+    rank: int
+
+
+class Died(Message, frozen=True):
+    """Controller to rank, control: this rank of a mesh you know is gone, and why."""
+
+    mesh: int
+    rank: int
+    why: str
+
+
+class PortSend(Message, frozen=True):
+    """Any process to any other, control: a value (the frames) for a port there; `ok` False: it is an exception."""
+
+    port: int
+    rank: int
+    ok: bool = True
+
+
+class Fault(Message, frozen=True):
+    """Rank to the process of an actor's owner, control: an actor has failed that nobody was waiting for."""
+
+    owner: tuple[int, int, int]
+    mesh_name: str
+    actor: int
+    rank: int
+    report: str
+
+
+class SpawnProcs(Message, frozen=True):
+    """Rank to controller, control: start a mesh of processes with this number for one of my actors."""
+
+    mesh: int
+    axes: dict[str, int]
+    name: str
+    owner: tuple[int, int, int]
+
+
+class StopProcs(Message, frozen=True):
+    """Rank to controller, control: take down a mesh that one of my actors started. Answered by `Answer`."""
+
+    seq: int
+    mesh: int
 
 
 class Bye(Message, frozen=True):
@@ -168,6 +229,13 @@ AnyMessage = (
     | Spawn
     | Call
     | StopActor
+    | Connect
+    | Peer
+    | Died
+    | PortSend
+    | Fault
+    | SpawnProcs
+    | StopProcs
     | Bye
     | Ready
     | Reply

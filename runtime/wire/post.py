@@ -44,8 +44,10 @@ class Post:
     def open(self, ranks: Iterable[int], caller: Caller) -> int:
         """A number for a call that these ranks will answer."""
         seq = next_number()
-        with self._lock:
-            self._open[seq] = (caller, set(ranks))
+        owing = set(ranks)
+        if owing:
+            with self._lock:
+                self._open[seq] = (caller, owing)
         return seq
 
     def deliver(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:

@@ -8,9 +8,11 @@ Python, a whole GIL interval of 5 ms. At any moment exactly one thread runs the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -19,8 +21,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from ..forks import let_go_in_child
+
 _LEASE = 0.02
 """Seconds for which a thread that has waited keeps the loop to itself, in case it soon waits again."""
+
+
+_GLANCE = 0.02
+"""Seconds after which a follower looks whether its event was set without a word (`announce`)."""
 
 
 class Reactor:
@@ -36,6 +44,9 @@ class Reactor:
         self._lease_until = 0.0
         self._vacant = threading.Condition()
         self._closed = False
+        self._leader = 0  # the thread that holds `_watch`
+        self._followers = 0  # threads that wait while another leads
+        self._news = threading.Condition()  # followers hear through it that an event was set, or that the lead is free
         self._bell_out, self._bell_in = os.pipe()
         for fd in (self._bell_out, self._bell_in):
             os.set_blocking(fd, False)
@@ -43,6 +54,7 @@ class Reactor:
         self._callbacks[self._bell_out] = self._silence_bell
         self._thread = threading.Thread(target=self._run, name="meshbook-io", daemon=True)
         self._thread.start()
+        let_go_in_child(self)
 
     def add(self, fd: int, on_ready: Callable[[], object]) -> None:
         """Call `on_ready` whenever `fd` is readable or its other end is gone, on the thread that runs the loop."""
@@ -64,26 +76,36 @@ class Reactor:
         self._scheduled.append(call)
         self._ring()
 
+    def announce(self, event: threading.Event) -> None:
+        """Set `event` and wake who waits for it; any thread may."""
+        event.set()
+        if self._leader != threading.get_ident():
+            self._ring()
+        if self._followers:
+            self._tell_followers()
+
     def wait(self, event: threading.Event, timeout: float | None = None) -> bool:
         """Block until `event` is set or `timeout` seconds are over; whether it is set.
 
         On the main thread Ctrl-C raises `KeyboardInterrupt`, between two callbacks and never inside one: an
         interrupt must not tear a message that is being handled.
+
+        Raises:
+            RuntimeError: this is a callback of the loop, which cannot wait for another; or the loop is closed.
         """
         if event.is_set():
             return True
-        if threading.current_thread() is self._thread:
+        if self._leader == threading.get_ident():
             raise RuntimeError("this would wait for an answer on the thread that receives it: `await` it instead")
         deadline = None if timeout is None else time.monotonic() + timeout
-        with _DeferredInterrupt(self._ring) as interrupt, self._wanted():
-            if self._take_watch(event, deadline, interrupt):
-                try:
-                    self._lead(event, deadline, interrupt)
-                finally:
-                    self._lease_until = time.monotonic() + _LEASE
-                    self._watch.release()
-        if interrupt.came:
-            raise KeyboardInterrupt
+        while not self._closed:
+            with _DeferredInterrupt(self._ring) as interrupt, self._wanted():
+                self._wait(event, deadline, interrupt)
+            if not interrupt.came:
+                break
+            interrupt.deliver()  # Python's own handler raises; a user's may want the wait to go on
+        if self._closed and not event.is_set():
+            raise RuntimeError("the loop is closed: nothing comes any more")
         return event.is_set()
 
     def close(self) -> None:
@@ -91,10 +113,22 @@ class Reactor:
         if self._closed:
             return
         self._closed = True
-        self._ring()
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._bell_in, b".")
+        self._tell_followers()
         with self._vacant:
             self._vacant.notify()
         self._thread.join()
+        with self._watch:
+            self._free()
+
+    def let_go(self) -> None:
+        """In a forked child: it has no thread for the loop, and what comes is its parent's."""
+        if not self._closed:
+            self._closed = True
+            self._free()
+
+    def _free(self) -> None:
         self._poller.close()
         os.close(self._bell_in)
         os.close(self._bell_out)
@@ -105,8 +139,12 @@ class Reactor:
                 while self._is_wanted() and not self._closed:
                     self._vacant.wait(_LEASE)
             with self._watch:
+                self._leader = threading.get_ident()
                 if not self._closed and not self._is_wanted():
                     self._turn(None)
+                self._leader = 0
+            if self._followers:
+                self._tell_followers()
 
     def _is_wanted(self) -> bool:
         return self._foreground > 0 or time.monotonic() < self._lease_until
@@ -121,29 +159,54 @@ class Reactor:
             with self._counting:
                 self._foreground -= 1
 
-    def _take_watch(self, event: threading.Event, deadline: float | None, interrupt: _DeferredInterrupt) -> bool:
-        """Get the loop; False when another thread kept it until this one need not wait any more."""
-        while not self._watch.acquire(blocking=False):
-            self._ring()
-            if self._watch.acquire(timeout=0.005):
-                return True
-            if event.wait(0.005) or interrupt.came or _is_over(deadline):
-                return False
-        return True
+    def _wait(self, event: threading.Event, deadline: float | None, interrupt: _DeferredInterrupt) -> None:
+        """Lead the loop, or follow while another does, until there is no need to wait any more."""
+        while not (event.is_set() or interrupt.came or _is_over(deadline) or self._closed):
+            if not self._watch.acquire(blocking=False):
+                self._follow(event, deadline)
+                continue
+            self._leader = threading.get_ident()
+            try:
+                self._lead(event, deadline, interrupt)
+            finally:
+                self._lease_until = time.monotonic() + _LEASE
+                self._leader = 0
+                self._watch.release()
+                if self._followers:
+                    self._tell_followers()
+
+    def _follow(self, event: threading.Event, deadline: float | None) -> None:
+        """Wait for a moment, or until something is said that may end the wait."""
+        with self._news:
+            self._followers += 1
+            try:
+                if self._leader == self._thread.ident:
+                    self._ring()  # it stays out while another thread wants to lead
+                if not event.is_set() and self._watch.locked():
+                    left = _GLANCE if deadline is None else deadline - time.monotonic()
+                    self._news.wait(max(0.0, min(_GLANCE, left)))
+            finally:
+                self._followers -= 1
+
+    def _tell_followers(self) -> None:
+        with self._news:
+            self._news.notify_all()
 
     def _lead(self, event: threading.Event, deadline: float | None, interrupt: _DeferredInterrupt) -> None:
-        while not event.is_set() and not interrupt.came and not _is_over(deadline):
+        while not (event.is_set() or interrupt.came or _is_over(deadline) or self._closed):
             self._turn(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def _turn(self, timeout: float | None) -> None:
         for fd in self._poller.poll(0 if self._scheduled else timeout):
             on_ready = self._callbacks.get(fd)
             if on_ready is not None:
-                on_ready()
+                contained(on_ready)
         for _ in range(len(self._scheduled)):
-            self._scheduled.popleft()()
+            contained(self._scheduled.popleft())
 
     def _ring(self) -> None:
+        if self._closed:
+            return  # the number of the descriptor may be another's by now
         try:
             os.write(self._bell_in, b".")
         except BlockingIOError:
@@ -159,13 +222,14 @@ class Reactor:
 class _DeferredInterrupt:
     """On the main thread, turns SIGINT into a flag while the loop is led from there.
 
-    The flag is looked at between callbacks. A handler that the user installed is left alone when it is not Python's.
+    The flag is looked at between callbacks; then the handler that was there before is called.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.came = False
         self._wake = wake
         self._former: Any = None
+        self._frame: FrameType | None = None
         self._is_installed = False
 
     def __enter__(self) -> _DeferredInterrupt:
@@ -180,9 +244,22 @@ class _DeferredInterrupt:
         if self._is_installed:
             signal.signal(signal.SIGINT, self._former)
 
+    def deliver(self) -> None:
+        """Let the handler that was there before do what it does on Ctrl-C."""
+        self._former(signal.SIGINT, self._frame)
+
     def _note(self, signum: int, frame: FrameType | None) -> None:
         self.came = True
+        self._frame = frame
         self._wake()
+
+
+def contained(call: Callable[[], object]) -> None:
+    """Run a callback. One that raises is reported, and ends neither the loop nor the wait of whoever leads it."""
+    try:
+        call()
+    except Exception:  # noqa: BLE001 - the rim of the loop: all meshes hang on it
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
 def _is_over(deadline: float | None) -> bool:

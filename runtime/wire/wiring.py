@@ -37,7 +37,7 @@ class PairWiring:
 
     carries_fds = True
 
-    def open(self) -> tuple[PairLink, FarEnd]:
+    def open(self) -> tuple[NearLink, FarEnd]:
         link, theirs = PairLink.make()
         return link, FarEnd(theirs)
 
@@ -69,6 +69,6 @@ def wiring(kind: LinkKind, reactor: Reactor, platform: str = sys.platform) -> Wi
         return PairWiring()
     if kind not in ("auto", "zmq", "zmq-tcp"):
         raise ValueError(f"link must be auto, pair, zmq or zmq-tcp, not {kind!r}")
-    from .zmq_link import ZmqHub
+    from .zmq_hub import ZmqHub
 
     return ZmqHub(reactor, "tcp" if kind == "zmq-tcp" else "ipc")

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
+from jupyter_core.utils import ensure_event_loop
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _WAIT = 30.0  # seconds that a cell may take unless a test says otherwise: a loaded machine must not fail it
@@ -196,10 +197,15 @@ class Kernel:
         """End its process as the kernel of the operating system would for want of memory."""
         psutil.Process(self.pid).kill()
 
-    def close(self) -> None:
-        """End it, as a front-end does."""
-        self._client.stop_channels()
+    def shut_down(self) -> None:
+        """What closing the notebook does."""
         self._manager.shutdown_kernel()
+
+    def close(self) -> None:
+        """Take back all that it holds."""
+        self._client.stop_channels()
+        if self._manager.is_alive():
+            self.shut_down()
         self._manager.cleanup_resources()
         self._client.context.destroy()
         shutil.rmtree(self.folder)
@@ -225,6 +231,14 @@ class Kernel:
         return self._replies.pop(number)
 
 
+@pytest.fixture(scope="package", autouse=True)
+def loop_of_the_client() -> Generator[None]:
+    """The event loop that jupyter_client makes at its first use and keeps."""
+    loop = ensure_event_loop()
+    yield
+    loop.close()
+
+
 @pytest.fixture
 def new_kernel() -> Generator[Callable[[], Kernel]]:
     """Makes kernels for one test."""
@@ -239,17 +253,23 @@ def new_kernel() -> Generator[Callable[[], Kernel]]:
         kernel.close()
 
 
-@pytest.fixture(scope="module")
-def kernel() -> Generator[Kernel]:
-    """A kernel with a mesh `m`, dp=2 × tp=2, shared by the tests of a file."""
+@pytest.fixture(scope="package")
+def shared_kernel() -> Generator[Kernel]:
     kernel = Kernel()
     try:
         kernel.ok("%load_ext meshbook")
         kernel.ok("m = %mesh up m dp=2 tp=2 --device cpu")
-        kernel.ok("%%on_mesh\nimport time, torch, torch.distributed as dist")
+        kernel.ok("%%on_mesh\nimport os, time, torch, torch.distributed as dist")
         yield kernel
     finally:
         kernel.close()
+
+
+@pytest.fixture
+def kernel(shared_kernel: Kernel) -> Kernel:
+    """A kernel with a mesh `m`, dp=2 × tp=2, which many tests share: whoever spoils a mesh brings up another."""
+    shared_kernel.ok("%mesh use m;")
+    return shared_kernel
 
 
 Until = Callable[..., None]

@@ -60,7 +60,7 @@ def words(text: str) -> list[str]:
         ("%%on_mesh lo", ["%%on_mesh local_rank="]),
         ("%%on_mesh -o r --sh", ["%%on_mesh -o r --show"]),
         ("%%on_mesh --on-error=w", ["%%on_mesh --on-error=wait"]),
-        ("%%on_mesh --show d", ["%%on_mesh --show diff"]),
+        ("%%on_mesh --show f", ["%%on_mesh --show first"]),
         ("%%on_mesh --label dp=", []),
         ("%%on_mesh --get model.lo", ["%%on_mesh --get model.loss"]),
         ("# why\n\n%%on_mesh --bg t", ["# why\n\n%%on_mesh --bg tp="]),

@@ -1,0 +1,91 @@
+"""What both ends of a zmq link are made of: a socket that any thread may use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from ..errors import LinkClosed
+from .link import Buffer
+
+END = b""
+"""What the links themselves say: the first from a rank that it is there, any other that nothing follows."""
+
+
+class GuardedSocket:
+    """A zmq socket that any thread may use, one at a time.
+
+    Its descriptor tells only once of input, and whatever is done with the socket may swallow that. So who sends looks
+    whether there is input that nobody was told of, and then calls `on_pending`.
+    """
+
+    def __init__(self, socket: Any, on_pending: Callable[[], object]) -> None:
+        self.raw = socket
+        self.fd: int = socket.getsockopt(zmq.FD)
+        self.is_closed = False
+        self._on_pending = on_pending
+        # Whether a `KeyboardInterrupt` may have left half a message: an empty frame ends it, and alone is nothing.
+        self._is_torn = False
+        self._is_told = False
+        self._lock = threading.Lock()  # a zmq socket may move between threads, and must not be used by two
+
+    def bind(self, endpoint: str) -> str:
+        """Listen at `endpoint`; what it is in full."""
+        with self._lock:
+            self.raw.bind(endpoint)
+            return self.raw.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+
+    def send(self, *frames: Buffer) -> None:
+        """Send one message. Raises `LinkClosed` when the one it is for is gone."""
+        with self._lock:
+            if self.is_closed:
+                raise LinkClosed("this end is closed")
+            if self._is_torn:
+                self._send(b"")
+            self._is_torn = len(frames) > 1
+            for frame in frames[:-1]:
+                self._send(frame, zmq.SNDMORE)
+            self._send(frames[-1])
+            self._is_torn = False
+            if not self._is_told and self.raw.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                self._on_pending()
+                self._is_told = True
+
+    def _send(self, frame: Buffer, flags: int = 0) -> None:
+        try:
+            self.raw.send(frame, flags)
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                raise LinkClosed("the other end is gone") from error
+            raise
+
+    def recv(self) -> list[Any] | None:
+        """The frames of the next message that is there, or None."""
+        with self._lock:
+            if self.is_closed:
+                return None
+            try:
+                frames = [self.raw.recv(zmq.DONTWAIT, copy=False)]
+            except zmq.Again:
+                self._is_told = False
+                return None
+            while frames[-1].more:
+                frames.append(self.raw.recv(copy=False))
+            return frames
+
+    def close(self) -> None:
+        with self._lock:
+            self.is_closed = True
+            self.raw.close(linger=0)
+
+
+def configure(socket: Any, transport: str) -> None:
+    """Options that both ends need, before the socket is bound or connected."""
+    for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.LINGER):
+        socket.setsockopt(option, 0)
+    if transport == "tcp":  # a host that is switched off says nothing; a process that ends is noticed at once
+        socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)

@@ -1,0 +1,79 @@
+"""`%%on_mesh -b`: the cell goes on behind, its output and its failures stay with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+UNTIL_GO = "while not os.path.exists({!r}):\n    time.sleep(0.01)\n"
+
+
+def test_a_future_waits_and_gives_the_result(kernel: Kernel) -> None:
+    cell = kernel.start(f"%%on_mesh -b -o f\n{UNTIL_GO.format('go-1')}print('done', rank < 2)\nrank")
+    started = cell.end()
+    number = started.reply["execution_count"]
+    assert started.results == [f"<MeshFuture cell {number}: 0 of 4 ranks done>"]
+    assert kernel.value("(f.done(), _mesh is f)") == (False, True)
+    early = kernel.cell("f.result(timeout=0.05)")
+    assert early.error == f"TimeoutError: <MeshFuture cell {number}: 0 of 4 ranks done> after 0.05 s: it goes on"
+    (kernel.folder / "go-1").touch()
+    assert kernel.ok("later = (await f).values()").stdout == ""
+    assert kernel.value("(later, f.result().values(), f.done())") == ([0, 1, 2, 3], [0, 1, 2, 3], True)
+    assert kernel.value("repr(f)") == f"<MeshFuture cell {number}: done>"
+    cell.until("0-1 │ done True\n2-3 │ done False\n")
+
+
+def test_it_can_be_interrupted_by_another_cell(kernel: Kernel) -> None:
+    assert kernel.ok("%mesh interrupt").stdout == "no rank was busy\n"
+    cell = kernel.start("%%on_mesh dp=0 -b -o f\nprint('in')\ntime.sleep(60)")
+    cell.until("0-1 │ in")
+    busy = kernel.ok("%mesh").text
+    assert "2 busy, 2 idle" in busy
+    assert f"cell {cell.end().reply['execution_count']} line 2" in busy
+    assert kernel.ok("%mesh interrupt").stdout == "interrupted: ranks 0-1\n"
+    failed = kernel.cell("f.result()")
+    assert failed.error == "MeshError: 2 of 2 ranks failed (dp=0,tp=0-1)"
+    assert "KeyboardInterrupt" in failed.traceback
+    assert "interrupts.py" not in failed.traceback
+    cell.until("✗ 2 of 2 ranks failed (dp=0,tp=0-1): `result()` of its future tells the story\n")
+
+
+def test_other_ranks_work_meanwhile(kernel: Kernel) -> None:
+    cell = kernel.start(f"%%on_mesh dp=0 -b -o f\nprint('in')\n{UNTIL_GO.format('go-2')}")
+    cell.until("in")
+    assert "4   ranks 2-3" in kernel.ok("%%on_mesh dp=1\nworld_size").text
+    (kernel.folder / "go-2").touch()
+    kernel.ok("f.result()")
+
+
+def test_its_timeout_holds(kernel: Kernel) -> None:
+    cell = kernel.start("%%on_mesh -b -t 0.2 -o f\nimport asyncio\nawait asyncio.sleep(60)")
+    cell.until("✗ 4 of 4 ranks failed")
+    assert "TimeoutError: not done after 0.2 s" in kernel.cell("f.result()").traceback
+
+
+def test_ranks_that_wait_for_one_that_raised_are_released(kernel: Kernel) -> None:
+    kernel.ok("%mesh up torn dp=2")
+    cell = kernel.start(
+        "%%on_mesh -b --grace 0.2 -o f\nimport torch.distributed as dist\nif rank == 1:\n    1/0\ndist.barrier()"
+    )
+    cell.until("✗ 1 of 2 ranks failed (dp=1): `result()` of its future tells the story\n")
+    failed = kernel.cell("await f")
+    assert "dp=1  ZeroDivisionError: division by zero" in failed.traceback
+    assert "waiting in barrier; interrupted after 0.2 s, state kept" in failed.traceback
+    kernel.ok("%mesh down torn")
+
+
+def test_a_mesh_that_is_taken_down_ends_its_futures(kernel: Kernel) -> None:
+    kernel.ok("%mesh up brief dp=2 --pg none")
+    cell = kernel.start("%%on_mesh -b -o f\nimport time\nprint('in')\ntime.sleep(60)")
+    cell.until("0-1 │ in")
+    assert kernel.ok("%mesh down brief").stdout.startswith("mesh 'brief' is down: ranks 0-1 ")
+    failed = kernel.cell("f.result()")
+    assert failed.error == "MeshError: 2 of 2 ranks lost (dp=0-1)"
+    assert "the mesh was taken down" in failed.traceback

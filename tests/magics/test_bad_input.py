@@ -1,0 +1,129 @@
+"""What a user may get wrong: one clear line, which names what would have been right, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+
+def refusal(kernel: Kernel, source: str) -> str:
+    """The one line that a cell is refused with: a usage error, shown without a traceback."""
+    outputs = kernel.cell(source)
+    assert outputs.status == "error", outputs.text
+    assert outputs.error.startswith("UsageError: "), outputs.text
+    assert outputs.text.strip() == outputs.error
+    assert "\n" not in outputs.error
+    return outputs.error.removeprefix("UsageError: ")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("%%on_mesh dq=0\n1", "no axis 'dq' in this mesh (dp=2, tp=2) at column 1: did you mean 'dp'?"),
+        ("%%on_mesh dp=2\n1", "dp=2 is out of range at column 4: dp is 0 to 1 in this mesh (dp=2, tp=2)"),
+        ("%%on_mesh -5\n1", "rank=-5 is out of range"),
+        ("%%on_mesh 4\n1", "rank=4 is out of range at column 1: rank is 0 to 3"),
+        ("%%on_mesh dp=1:1\n1", "'dp=1:1' selects nothing"),
+        ("%%on_mesh @dead\n1", "no rank is dead now"),
+        ("%%on_mesh dp=x\n1", "expected an index at column 4, such as 0, -1, 1:3, (0,2) or !0"),
+        ("%%on_mesh @asleep\n1", "@asleep"),
+        ("%%on_mesh -m nope\n1", "there is no mesh 'nope': there is m"),
+        ("%%on_mesh --shwo first\n1", "no option --shwo: did you mean '--show'?"),
+        ("%%on_mesh -t soon\n1", "'soon' is not a number of seconds over 0, such as 30"),
+        ("%%on_mesh\n", "there is nothing to run: put Python lines below %%on_mesh, or write `%on_mesh [SEL"),
+        ("%on_mesh dp=0", "there is nothing to run: put Python lines below %%on_mesh"),
+        ("%on_mesh dp=9 -- 1", "dp=9 is out of range"),
+        ("%mesh up gpus=0", "%mesh up: 'gpus=0' gives no size: write a whole number of 1 or more, such as gpus=2"),
+        ("%mesh up gpus=-1", "'gpus=-1' gives no size: write a whole number of 1 or more"),
+        ("%mesh up gpus=abc", "'gpus=abc' gives no size: write a whole number of 1 or more"),
+        ("%mesh up", "write axes with their sizes, such as dp=2 tp=2, or -n 4 for 4 ranks in a row"),
+        ("%mesh up gpus=99 --device cuda", "99 ranks on cuda, but this machine has"),
+        ("%mesh up m dp=2", "mesh 'm' is up: `%mesh down m` ends it, `%mesh up OTHER ...` starts one beside it"),
+        ("other = %mesh up m dp=2", "mesh 'm' is up"),
+        ("%mesh up x dp=1 --import no_such_module", "rank 0 (dp=0"),
+        ("%mesh up x dp=1 --cwd /no/such/folder", "--cwd: there is no folder '/no/such/folder'"),
+        ("%mesh use nope", "there is no mesh 'nope': there is m"),
+        ("%mesh use m[dq=0]", "no axis 'dq' in this mesh"),
+        ("%mesh down nope", "there is no mesh 'nope': there is m"),
+        ("%mesh restart nope", "there is no mesh 'nope': there is m"),
+        ("%mesh interrupt dp=7", "dp=7 is out of range"),
+        ("%mesh stauts", "no sub-command 'stauts': did you mean 'status'?"),
+        ("%mesh push nothing_here", "there is no 'nothing_here' in the notebook to push: assign it first"),
+        ("%mesh pull nothing_here", "name 'nothing_here' is not defined on rank 0"),
+        ("%%on_mesh --show none --get nothing_here\n1", "name 'nothing_here' is not defined on rank 0"),
+        ("import threading\nlock = [threading.Lock()]\n%mesh push lock", "nothing was pushed: cannot be pickled: "),
+    ],
+    ids=lambda text: text.partition("\n")[0][:40],
+)
+def test_a_mistake_gets_one_line(kernel: Kernel, source: str, expected: str) -> None:
+    assert expected in refusal(kernel, source)
+    assert kernel.ok("%mesh ls").results == ["* m   dp=2 × tp=2 · 4 ranks · idle 0-3"]
+
+
+def test_state_survives_mistakes(kernel: Kernel) -> None:
+    kernel.ok("%%on_mesh\nkept = rank + 1")
+    refusal(kernel, "%%on_mesh dq=0\nkept = 0")
+    refusal(kernel, "%mesh up m dp=1")
+    kernel.cell("%%on_mesh\nimport sys\nsys.exit()")
+    kernel.ok("r = %on_mesh -- kept")
+    assert kernel.value("r.values()") == [1, 2, 3, 4]
+
+
+def test_a_value_that_cannot_be_pickled_is_told_by_its_text(kernel: Kernel) -> None:
+    outputs = kernel.ok("%%on_mesh -o r\nimport threading\nthreading.Lock()")
+    assert "<unlocked _thread.lock object at" in outputs.text
+    assert kernel.value("'stayed on rank 0' in repr(r[0])") is True
+    kernel.ok("%%on_mesh\nlock = threading.Lock()")
+    refused = refusal(kernel, "%mesh pull lock")
+    assert "rank 0" in refused
+    assert "lock" in refused
+
+
+def test_a_class_of_the_notebook_travels(kernel: Kernel) -> None:
+    kernel.ok("class Point:\n    def __init__(self, x):\n        self.x = x\npoint = Point(3)")
+    kernel.ok("%mesh push point")
+    kernel.ok("%%on_mesh -o r\nclass There:\n    y = point.x + rank\nThere()")
+    assert kernel.value("[there.y for there in r.values()]") == [3, 4, 5, 6]
+
+
+def test_a_line_of_100_mb_is_cut_in_the_notebook_and_whole_in_the_log(kernel: Kernel) -> None:
+    outputs = kernel.ok("%%on_mesh 1\nprint('start', 'y' * 100_000_000, 'end', end='')")
+    assert len(outputs.stdout) < 100_000
+    assert outputs.stdout.endswith("yyy end\n")
+    assert kernel.ok("%on_mesh 1 -- 1").text.startswith("1   rank 1")
+
+
+def test_bytes_that_are_no_text_are_shown_all_the_same(kernel: Kernel) -> None:
+    outputs = kernel.ok(
+        "%%on_mesh 0\nos.write(1, b'caf\\xe9 \\xff\\n')\nos.write(2, b'\\x80\\n')\nprint('caf\\u00e9');"
+    )
+    assert "0 │ caf\ufffd \ufffd\n" in outputs.stdout
+    assert "0 │ café\n" in outputs.stdout
+    assert "0 │ \ufffd\n" in outputs.stderr
+
+
+def test_a_result_too_large_to_travel_stays(kernel: Kernel) -> None:
+    kernel.ok("%%on_mesh -o r\nlarge = bytes(3_000_000)\nlarge")
+    assert "over the limit of 1 MB; get it by %mesh pull NAME" in kernel.value("repr(r[0])")
+    kernel.ok("%mesh pull large --sel 0;")
+    assert kernel.value("len(large[0])") == 3_000_000
+
+
+def test_there_is_no_mesh(new_kernel: Callable[[], Kernel]) -> None:
+    kernel = new_kernel()
+    kernel.ok("%load_ext meshbook")
+    hint = "there is no mesh yet: bring one up with `%mesh up dp=2` (or any axis names and sizes)"
+    for source in ("%%on_mesh\n1", "%on_mesh -- 1", "%mesh down", "%mesh push x", "%mesh interrupt", "%mesh use m"):
+        assert refusal(kernel, source) == hint
+    assert kernel.ok("%mesh").results == ["no mesh: bring one up with `%mesh up dp=2`"]
+    assert kernel.ok("%mesh ls").results == ["no mesh: bring one up with `%mesh up dp=2`"]
+    kernel.ok("m = %mesh up dp=1 --pg none")
+    kernel.ok("%mesh down")
+    assert refusal(kernel, "%%on_mesh\n1") == hint
+    assert "was taken down: bring it up again with %mesh up" in kernel.cell("m.run('1')").error

@@ -1,0 +1,67 @@
+"""However the notebook ends, its ranks end with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+
+def children_of(kernel: Kernel) -> dict[int, int]:
+    """Ranks, zygote, and all else that the kernel started."""
+    children = psutil.Process(kernel.pid).children(recursive=True)
+    return {number: child.pid for number, child in enumerate(children)} | {
+        -1 - rank: pid for rank, pid in kernel.pids().items()
+    }
+
+
+@pytest.fixture
+def own(new_kernel: Callable[[], Kernel]) -> Kernel:
+    """A kernel of the test's own, with an idle rank and one that works."""
+    kernel = new_kernel()
+    kernel.ok("%load_ext meshbook")
+    kernel.ok("%mesh up dp=2 --pg none")
+    kernel.start("%%on_mesh 1 -b\nimport time\nprint('in')\ntime.sleep(600)").until("in")
+    return kernel
+
+
+def test_unload_takes_everything_down(own: Kernel, gone: Callable[..., None]) -> None:
+    pids = children_of(own)
+    assert len(pids) >= 5  # a zygote, two ranks, and those two once more
+    own.ok("%unload_ext meshbook")
+    gone(pids)
+    assert own.value("[t.name for t in __import__('threading').enumerate() if t.name.startswith('meshbook')]") == []
+    refused = own.cell("%mesh")
+    assert refused.error == "UsageError: Line magic function `%mesh` not found."
+    assert own.cell("%%on_mesh\n1").error.startswith("UsageError: Cell magic `%%on_mesh` not found.")
+    assert own.completions("%mesh re") != ["%mesh restart"]
+    own.ok("%load_ext meshbook")
+    own.ok("%mesh up dp=1 --pg none")
+    assert own.ok("%on_mesh -- rank").text.startswith("0   rank 0")
+
+
+def test_restart_of_the_kernel(own: Kernel, gone: Callable[..., None]) -> None:
+    pids = children_of(own)
+    own.restart()
+    gone(pids)
+    own.ok("%load_ext meshbook")
+    own.ok("%mesh up dp=2 --pg none")
+    assert own.ok("%on_mesh -- world_size").text.startswith("2   ranks 0-1")
+
+
+def test_shutdown_of_the_kernel(own: Kernel, gone: Callable[..., None]) -> None:
+    pids = children_of(own)
+    own.shut_down()
+    gone(pids)
+
+
+def test_death_of_the_kernel(own: Kernel, gone: Callable[..., None]) -> None:
+    pids = children_of(own)
+    own.kill()
+    gone(pids)

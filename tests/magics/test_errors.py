@@ -1,0 +1,143 @@
+"""A cell that fails: its status, its story, and a mesh that goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+
+@pytest.fixture
+def spare(kernel: Kernel) -> Any:
+    """The kernel with another mesh of three ranks, `spare`, whose ranks may be killed and left out of step."""
+    kernel.ok("%mesh up spare dp=3 --device cpu")
+    kernel.ok("%%on_mesh\nimport os, time, torch, torch.distributed as dist")
+    yield kernel
+    kernel.ok("%mesh down spare --grace 0.2")
+
+
+def test_a_failing_rank_fails_the_cell_and_the_others_results_are_kept(kernel: Kernel) -> None:
+    failed = kernel.cell(
+        "%%on_mesh -o r\ndef check(n):\n    if n == 1:\n        raise ValueError(f'rank {n} is odd')\n"
+        "    return n\n\ncheck(rank)"
+    )
+    assert (failed.status, failed.error) == ("error", "MeshError: 1 of 4 ranks failed (dp=0,tp=1)")
+    assert "dp=0,tp=1  ValueError: rank 1 is odd\n" in failed.traceback
+    for line in ("line 6", "→ 6  check(rank)", "line 3, in check", "→ 3  raise ValueError(f'rank {n} is odd')"):
+        assert line in failed.traceback
+    assert "magics" not in failed.traceback
+    assert kernel.value("(r.ok, r.failed, [r[i] for i in (0, 2, 3)])") == (False, (1,), [0, 2, 3])
+    kernel.ok("try:\n    r[1]\nexcept ValueError as error:\n    said = str(error)")
+    assert "ValueError: rank 1 is odd" in kernel.value("said")
+    assert "✗ rank" in kernel.ok("%mesh status @failed").text
+    assert kernel.ok("%%on_mesh @failed\nrank").text.startswith("1   rank 1")
+
+
+def test_equal_errors_are_told_once(kernel: Kernel) -> None:
+    failed = kernel.cell("%%on_mesh\nassert False, 'same'")
+    assert failed.error == "MeshError: 4 of 4 ranks failed (dp=0-1,tp=0-1)"
+    assert failed.traceback.count("AssertionError: same") == 1
+    assert "dp=0-1,tp=0-1 ×4" in failed.traceback
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("x = = 1", "SyntaxError: invalid syntax"),
+        ("if True:\nx", "IndentationError"),
+        ("'\\ud800'.encode()", "UnicodeEncodeError"),
+        ("raise ExceptionGroup('both', [ValueError('a'), KeyError('b')])", "ExceptionGroup: both (2 sub-exceptions)"),
+        ("raise OSError(2, 'no such thing', 'x.py')", "OSError"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("raise type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})()", "unprintable Odd"),
+        ("def f(n):\n    f(n + 1)\nf(0)", "RecursionError"),
+        ("input('name? ')", "EOFError: nobody sits at a rank: ask with input() in the notebook's own cell"),
+        ("import sys\nsys.exit(3)", "SystemExit: sys.exit(3) ended the cell; the rank lives on"),
+        ("%nonsense", "`%nonsense` not found"),
+        (
+            "import threading\nclass Stuck(Exception):\n    def __init__(self, a, b):\n        super().__init__(a)\n"
+            "        self.lock = threading.Lock()\nraise Stuck('held', 2)",
+            "Stuck: held",
+        ),
+    ],
+    ids=lambda text: text.partition("\n")[0][:24],
+)
+def test_every_kind_of_error_travels(kernel: Kernel, body: str, expected: str) -> None:
+    failed = kernel.cell(f"%%on_mesh dp=0\n{body}")
+    assert failed.error == "MeshError: 2 of 2 ranks failed (dp=0,tp=0-1)"
+    assert expected in failed.traceback
+    assert "raised in" not in failed.traceback or "meshbook" not in failed.traceback
+    assert kernel.ok("%on_mesh dp=0 -- world_size").text.startswith("4   ranks 0-1")
+
+
+@pytest.mark.parametrize("wait", ["dist.barrier()", "dist.all_reduce(torch.ones(1))"])
+def test_ranks_that_wait_for_one_that_raised_are_released(spare: Kernel, wait: str) -> None:
+    failed = spare.cell(f"%%on_mesh -o r --grace 0.3\nif rank == 1:\n    raise ValueError('boom')\n{wait}")
+    assert failed.seconds < 8  # about 1 on an idle machine; without the release it would be for ever
+    assert failed.error == "MeshError: 1 of 3 ranks failed (dp=1)"
+    assert "dp=1  ValueError: boom" in failed.traceback
+    assert f"line 3, waiting in {wait[5:12].rstrip('(')}" in failed.traceback
+    assert "◌ dp=(0,2) ×2  was at cell" in failed.traceback
+    assert "interrupted after 0.3 s, state kept" in failed.traceback
+    assert "  1 ✗ ValueError: boom; 0,2 still work" in failed.stderr
+    assert spare.ok("%%on_mesh @failed\nrank").text.startswith("1   rank 1")
+    assert spare.ok("%on_mesh -- rank * 10").text.splitlines()[2].startswith("20")
+
+
+def test_others_may_be_waited_for(kernel: Kernel) -> None:
+    failed = kernel.cell("%%on_mesh --on-error wait --grace 0 -o r\nif rank == 0:\n    1/0\ntime.sleep(0.4)\nrank")
+    assert "✗ ZeroDivisionError: division by zero; 1-3 still work" in failed.stderr
+    assert kernel.value("[r[i] for i in (1, 2, 3)]") == [1, 2, 3]
+
+
+def test_a_timeout_names_the_ranks_that_are_not_done_and_their_lines(kernel: Kernel) -> None:
+    body = "print('in')\nif rank == 2:\n    time.sleep(60)\nelif rank == 3:\n    while True:\n        pass\nrank"
+    failed = kernel.cell(f"%%on_mesh -t 0.3 -o r\n{body}")
+    assert failed.seconds < 8  # about 1 on an idle machine; without the release it would be for ever
+    assert failed.error == "MeshError: 2 of 4 ranks failed (dp=1,tp=0-1)"
+    cell = f"cell {failed.reply['execution_count']}"
+    assert (
+        f"dp=1,tp=0  TimeoutError: not done after 0.3 s, at {cell} line 3; interrupted, state kept" in failed.traceback
+    )
+    assert f"dp=1,tp=1  TimeoutError: not done after 0.3 s, at {cell} line " in failed.traceback
+    assert "interrupts.py" not in failed.traceback
+    assert kernel.value("(r[0], r[1])") == (0, 1)
+
+
+def test_a_timeout_names_the_line_of_an_awaiting_cell(kernel: Kernel) -> None:
+    failed = kernel.cell(
+        "%%on_mesh -t 0.2\nimport asyncio\nasync def slow():\n    await asyncio.sleep(60)\nawait slow()"
+    )
+    cell = f"cell {failed.reply['execution_count']}"
+    assert f"not done after 0.2 s, at {cell} line 4 > {cell} line 3; interrupted, state kept" in failed.traceback
+
+
+def test_a_rank_that_is_killed_is_named_with_its_end(spare: Kernel) -> None:
+    pids = spare.pids()
+    cell = spare.start("%%on_mesh -o r\nprint('in')\nif rank == 2:\n    time.sleep(60)\nrank")
+    cell.until("0-2 │ in")
+    psutil.Process(pids[2]).kill()
+    failed = cell.end()
+    assert failed.error == "MeshError: 1 of 3 ranks lost (dp=2)"
+    assert f"rank 2 (dp=2, pid {pids[2]}) killed by SIGKILL" in failed.traceback
+    assert spare.value("(r[0], r[1])") == (0, 1)
+    status = spare.ok("%mesh").text
+    assert "2 idle, 1 dead" in status
+    assert "✝ rank 2 (dp=2)  dead" in status
+    assert "ranks 0-1" in spare.ok("%on_mesh -- 'the others'").text
+    named = spare.cell("%%on_mesh rank=2\n1")
+    assert named.error == "MeshError: 1 of 1 rank lost (dp=2)"
+    assert "killed by SIGKILL" in named.traceback
+
+
+def test_a_rank_that_leaves_says_how(spare: Kernel) -> None:
+    failed = spare.cell("%%on_mesh 1\nos.write(2, b'last words\\n')\nos._exit(3)")
+    assert "exited with code 3" in failed.traceback
+    assert "last words" in failed.text
+    spare.ok("%mesh restart")
+    assert "ranks 0-2" in spare.ok("%on_mesh -- 'again'").text

@@ -1,0 +1,99 @@
+"""The stop button: it reaches the ranks, leaves them alive, and the next cell works at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+PROMPT = 5.0  # seconds; about 0.2 on an idle machine
+
+
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        ("%%on_mesh\nprint('in')\ntime.sleep(60)", "line 2"),
+        ("%%on_mesh\nprint('in')\nwhile True:\n    pass", "line "),
+        ("%%on_mesh\nimport asyncio\nprint('in')\nawait asyncio.sleep(60)", "line 3"),
+        ("%%on_mesh dp=0\nprint('in')\nif rank == 0:\n    dist.barrier(group=group)", "line 3, waiting in barrier"),
+        ("local = 1\n%on_mesh -- (print('in'), time.sleep(60))", "line 1"),
+        ("%%time\n%%on_mesh\nprint('in')\ntime.sleep(60)", "line 2"),
+        ("%%on_mesh\nprint('in')\ntry:\n    time.sleep(60)\nfinally:\n    print('tidy')", "line 3"),
+    ],
+    ids=["sleep", "loop", "await", "collective", "line form", "under another magic", "finally"],
+)
+def test_stop(kernel: Kernel, source: str, place: str) -> None:
+    pids = kernel.pids()
+    cell = kernel.start(source)
+    cell.until("in")
+    behind = kernel.start("ran_behind = True")
+    kernel.interrupt()
+    stopped = cell.end(PROMPT)
+    assert stopped.error.startswith("KeyboardInterrupt: interrupted: ranks 0")
+    assert place in stopped.error
+    assert stopped.error.endswith("; they are idle and keep their state")
+    assert "magics" not in stopped.traceback
+    assert behind.end().status == "aborted"
+    assert kernel.value("'ran_behind' in globals()") is False
+    again = kernel.ok("%on_mesh -- rank")
+    assert len(again.text.splitlines()) == 4
+    assert again.seconds < PROMPT
+    assert kernel.pids() == pids
+
+
+def test_what_ranks_had_said_and_answered_is_kept(kernel: Kernel) -> None:
+    cell = kernel.start("%%on_mesh -o r\nprint('in')\nif rank == 3:\n    time.sleep(60)\nrank")
+    cell.until("0-3 │ in")
+    kernel.interrupt()
+    assert cell.end(PROMPT).status == "error"
+    assert kernel.value("[r[i] for i in r.ranks if i not in r.failed]") == [0, 1, 2]
+
+
+def test_stop_pressed_twice(kernel: Kernel) -> None:
+    cell = kernel.start("%on_mesh -- (print('in'), [time.sleep(0.01) for _ in range(6000)])")
+    cell.until("in")
+    kernel.interrupt()
+    kernel.interrupt()
+    assert cell.end(PROMPT).status == "error"
+    assert "4 idle" in kernel.ok("%mesh").text
+
+
+def test_a_rank_that_does_not_react_is_left_alone_and_told(kernel: Kernel) -> None:
+    kernel.ok("%mesh up deaf dp=2 --pg none")
+    cell = kernel.start(
+        "%%on_mesh\nimport os, signal, time\nprint('in')\nif rank == 1:\n"
+        "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n    time.sleep(60)"
+    )
+    cell.until("0-1 │ in")
+    kernel.interrupt()
+    stopped = cell.end()
+    assert "ranks 1 did not react and are still busy: `%mesh restart` gives fresh ones" in stopped.error
+    assert "1 idle, 1 busy" in kernel.ok("%mesh").text
+    kernel.ok("%mesh restart")
+    assert "2   ranks 0-1" in kernel.ok("%on_mesh -- world_size").text
+    kernel.ok("%mesh down deaf")
+
+
+@pytest.mark.parametrize("spawn", ["fork", "exec"])
+def test_stop_while_ranks_come_up(kernel: Kernel, until: Any, gone: Any, spawn: str) -> None:
+    folder = kernel.folder
+    (folder / "sluggish.py").write_text(
+        "import os, time\nopen(f'up-{os.environ[\"RANK\"]}', 'w').write(str(os.getpid()))\ntime.sleep(60)"
+    )
+    cell = kernel.start(f"%mesh up sluggish dp=2 --pg none --import sluggish --spawn {spawn}")
+    files = [folder / "up-0", folder / "up-1"]
+    until(lambda: all(file.exists() and file.read_text() for file in files), 20)
+    pids = {rank: int(file.read_text()) for rank, file in enumerate(files)}
+    kernel.interrupt()
+    stopped = cell.end(PROMPT)
+    assert stopped.status == "error"
+    assert stopped.error.startswith("KeyboardInterrupt")
+    gone(pids)
+    for file in files:
+        file.unlink()
+    assert "sluggish" not in kernel.ok("%mesh ls").text
+    assert "4   ranks 0-3" in kernel.ok("%on_mesh -- world_size").text

@@ -1,0 +1,144 @@
+"""Actors for the tests of meshes. Ranks import this file by name, so it imports nothing of pytest."""
+
+from __future__ import annotations
+
+import ast
+import os
+import threading
+from typing import Any
+
+from meshbook.runtime.actor import Actor, control_endpoint, endpoint
+from meshbook.runtime.ranks.place import here
+
+GATE = threading.Event()
+"""For ranks that are threads: a test keeps them busy until it sets this."""
+
+
+class Worker(Actor):
+    """Does what it is told, and can be asked what that is."""
+
+    _on_main_thread = True
+
+    def __init__(self, start: int = 0) -> None:
+        self.value = start
+        self.steps: list[str] = []
+        self.names: dict[str, Any] = {"actor": self, "step": self.steps.append, "here": here}
+
+    @endpoint
+    def do(self, source: str) -> Any:
+        """Run a few lines; the value of the last one."""
+        *lines, last = ast.parse(source).body
+        exec(compile(ast.Module(lines, []), "<do>", "exec"), self.names)
+        if isinstance(last, ast.Expr):
+            return eval(compile(ast.Expression(last.value), "<do>", "eval"), self.names)
+        exec(compile(ast.Module([last], []), "<do>", "exec"), self.names)
+        return None
+
+    @endpoint
+    def add(self, n: int) -> int:
+        self.value += n
+        return self.value
+
+    @endpoint
+    def rank(self) -> int:
+        return here().rank
+
+    @endpoint
+    def echo(self, value: Any) -> Any:
+        return value
+
+    @endpoint
+    def keep(self, value: Any) -> None:
+        self.kept = value
+
+    @endpoint
+    def note(self, topic: str, value: object) -> str:
+        here().note(topic, value)
+        return "after the note"
+
+    @endpoint
+    def fail(self, error: BaseException) -> None:
+        raise error
+
+    @endpoint
+    def pick(self, name: str) -> None:
+        """Fail with an error of this file."""
+        raise FAILURES[name]()
+
+    @control_endpoint
+    def state(self) -> tuple[int, list[str], str]:
+        """Its value and steps, and the thread that says so."""
+        return self.value, list(self.steps), threading.current_thread().name
+
+    @control_endpoint
+    def explode(self) -> None:
+        raise ValueError("not on control either")
+
+    @control_endpoint
+    def much(self, size: int) -> bytes:
+        return bytes(size)
+
+
+class Choosy(Exception):
+    """Its constructor wants more than its arguments say, so a copy of it cannot be made by pickle."""
+
+    def __init__(self, code: int, *, why: str) -> None:
+        super().__init__(f"code {code}: {why}")
+        self.code = code
+
+
+class Locked(Exception):
+    """Holds what cannot be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__("locked")
+        self.lock = threading.Lock()
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Built(Exception):
+    """Made by a `__new__` that wants arguments, and pickles well."""
+
+    def __new__(cls, code: int) -> Built:
+        return super().__new__(cls, code)
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def __reduce__(self) -> Any:
+        return Built, (self.code,)
+
+
+class Fragile(Actor):
+    """Cannot be made on rank 1."""
+
+    def __init__(self) -> None:
+        if here().rank == 1:
+            raise ValueError("not here")
+
+    @endpoint
+    def ok(self) -> bool:
+        return True
+
+
+def _group() -> ExceptionGroup[ValueError]:
+    return ExceptionGroup("two", [ValueError("a"), ValueError("b")])
+
+
+FAILURES: dict[str, Any] = {
+    "choosy": lambda: Choosy(7, why="because"),
+    "locked": Locked,
+    "mute": Mute,
+    "built": lambda: Built(5),
+    "group": _group,
+    "exit": lambda: SystemExit(3),
+    "stop": lambda: StopIteration(4),
+    "os": lambda: FileNotFoundError(2, "no such thing", "thing"),
+    "unicode": lambda: b"\xff".decode(),
+    "key": lambda: KeyError("k"),
+    "pid": lambda: OSError(os.getpid()),
+}

@@ -1,0 +1,207 @@
+"""What rank processes are born with, how their ends are told, and that nothing of them stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from meshbook.runtime.errors import SpawnError, SupervisionError
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Bench
+
+Until = Callable[..., Any]
+
+pytestmark = pytest.mark.real
+
+HOWS = [
+    pytest.param("fork", marks=pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")),
+    pytest.param("exec", marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(params=HOWS)
+def how(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_the_world_a_rank_wakes_up_in(local: Bench, how: str, tmp_path: Path):
+    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GREETING"]
+    (tmp_path / "only_here.py").write_text("import sys\nsys.was_imported = True\n")
+    options: dict[str, Any] = {"env": {"GREETING": "hello"}, "cwd": str(tmp_path), "preload": ["only_here"]}
+    path = [str(tmp_path), str(Path(__file__).parents[3]), *sys.path]
+    workers = local.workers({"dp": 2}, how, path=path, **options)
+    envs = workers.do.call(f"import os\n[os.environ.get(name) for name in {names}]").get(10).values()
+    port = envs[0][5]
+    assert envs == [[str(r), "2", str(r), "2", "127.0.0.1", port, "hello"] for r in range(2)]
+    assert workers.do.call("os.getcwd()").get(10).values() == [str(tmp_path)] * 2
+    assert (
+        workers.do.call("import sys\n(sys.path, sys.was_imported, sys.argv)").get(10).values()
+        == [(path, True, [""])] * 2
+    )
+    assert (
+        "OPENBLAS_NUM_THREADS" in os.environ
+        or workers.do.call(
+            "[name for name in os.environ if name in ('OPENBLAS_NUM_THREADS', 'GLIBC_TUNABLES', 'PYTHONPATH')]"
+        )
+        .get(10)
+        .values()
+        == [[name for name in ("PYTHONPATH",) if name in os.environ]] * 2
+    )
+
+
+def test_a_rank_has_a_session_of_its_own_and_nothing_to_read(local: Bench, how: str):
+    workers = local.workers(how=how)
+    source = "import os, sys\n(os.getpid(), os.getsid(0), os.getpgrp(), os.read(0, 10), sys.stdin.read())"
+    answers = workers.do.call(source).get(10).values()
+    assert [answer[1:] for answer in answers] == [(answer[0], answer[0], b"", "") for answer in answers]
+    assert {answer[0] for answer in answers} == {state.pid for state in workers._roster.states.values()}
+
+
+def test_the_port_is_held(local: Bench):
+    workers = local.workers()
+    port = int(workers.do.call("import os\nos.environ['MASTER_PORT']").get(10).values()[0])
+    for address in ("127.0.0.1", "0.0.0.0"):
+        with socket.socket() as thief, pytest.raises(OSError, match="in use"):
+            thief.bind((address, port))
+    workers._roster.stop()
+    with socket.create_server(("127.0.0.1", port)):
+        """Now it is free."""
+
+
+def test_random_numbers_differ_and_hashes_do_not(local: Bench):
+    workers = local.workers({"rank": 3})
+    source = "import random, numpy\n(random.random(), float(numpy.random.rand()), hash('a'))"
+    answers = workers.do.call(source).get(10).values()
+    again = local.workers({"rank": 3}).do.call(source).get(10).values()
+    assert len({answer[0] for answer in answers + again}) == 6
+    assert len({answer[1] for answer in answers + again}) == 6
+    assert len({answer[2] for answer in answers}) == 1
+
+
+def test_a_forked_rank_imports_what_it_needs_without_torch(local: Bench, how: str):
+    workers = local.workers(how=how, preload=["json.tool"])
+    source = "import sys\n('json.tool' in sys.modules, 'torch' in sys.modules)"
+    assert workers.do.call(source).get(10).values() == [(True, False)] * 2
+
+
+@pytest.mark.parametrize(
+    ("source", "end"),
+    [
+        ("import os\nos._exit(3)", "exited with code 3"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", r"killed by SIGKILL \(signal 9\)"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", r"killed by SIGTERM \(signal 15\)"),
+    ],
+)
+def test_how_a_rank_ended_is_told_with_its_last_words(local: Bench, source: str, end: str):
+    workers = local.workers({"dp": 2})
+    words = "import sys\nprint('last', 'words', file=sys.stderr)\n"
+    with pytest.raises(SupervisionError, match=rf"workers\.do.*rank 1 \(dp=1, pid \d+\) {end}\n  last words"):
+        workers.slice(dp=1).do.call_one(words + source).get(10)
+
+
+@pytest.mark.slow
+def test_how_an_executed_rank_ended_is_told(local: Bench):
+    workers = local.workers(how="exec")
+    with pytest.raises(SupervisionError, match=r"rank 1.*exited with code 3"):
+        workers.slice(rank=1).do.call_one("import os\nos._exit(3)").get(10)
+    workers._roster.kill([0])
+    with pytest.raises(SupervisionError, match=r"rank 0.*SIGKILL"):
+        workers.slice(rank=0).do.call_one("1").get(10)
+
+
+def test_what_a_rank_started_dies_with_it(local: Bench, until: Until):
+    workers = local.workers({"rank": 1})
+    source = "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session={}).pid"
+    child = workers.do.call_one(source.format(False)).get(10)
+    assert psutil.pid_exists(child)
+    with pytest.raises(SupervisionError):
+        workers.do.call_one("import os\nos._exit(0)").get(10)
+    until(lambda: not psutil.pid_exists(child))
+
+
+def test_a_rank_that_ends_at_its_start(local: Bench, how: str, tmp_path: Path):
+    (tmp_path / "doom.py").write_text("import os, sys\nprint('doomed', file=sys.stderr)\nos._exit(7)\n")
+    mesh = local.begin({"dp": 2}, how, preload=["doom"], path=[*sys.path, str(tmp_path)])
+    with pytest.raises(SpawnError, match=r"rank [01] \(dp=[01].*did not come up: exited with code 7\n  doomed"):
+        mesh.roster.wait_ready(30)
+    mesh.roster.stop(grace=0)
+    assert mesh.roster.alive() == []
+
+
+def test_an_import_that_fails(local: Bench):
+    mesh = local.begin(preload=["json", "there_is_no_such_module"])
+    text = "did not come up: ModuleNotFoundError: No module named 'there_is_no_such_module'"
+    with pytest.raises(SpawnError, match=text):
+        mesh.roster.wait_ready(30)
+
+
+def test_a_folder_that_is_not_there(local: Bench, how: str, tmp_path: Path):
+    mesh = local.begin(how=how, cwd=str(tmp_path / "missing"))
+    with pytest.raises(SpawnError, match=r"did not come up(.|\n)*No such file or directory.*missing"):
+        mesh.roster.wait_ready(30)
+    mesh.roster.stop()
+
+
+def test_a_rank_that_takes_too_long(local: Bench, tmp_path: Path):
+    (tmp_path / "slow.py").write_text("import sys, time\nprint('waiting', file=sys.stderr)\ntime.sleep(1000)\n")
+    mesh = local.begin({"dp": 2}, preload=["slow"], path=[*sys.path, str(tmp_path)])
+    with pytest.raises(SpawnError, match=r"rank 0 \(dp=0\) and 1 more not ready after 0.2 s"):
+        mesh.roster.wait_ready(0.2)
+    assert set(mesh.roster.stop(grace=0).values()) == {"killed by SIGKILL (signal 9)"}
+
+
+def test_more_is_sent_than_a_stopped_rank_can_take(local: Bench):
+    workers = local.workers({"rank": 1})
+    pid = workers._roster.states[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    futures = [workers.echo.call_one((i, bytes(20_000))) for i in range(300)]
+    os.kill(pid, signal.SIGCONT)
+    assert [future.get(20)[0] for future in futures] == list(range(300))
+
+
+def test_output_flows_while_nobody_waits(local: Bench):
+    """The loop reads the pipes even while the main thread does something else: else the rank would wait for room."""
+    workers = local.workers({"rank": 1})
+    done = threading.Event()
+    future = workers.do.call_one("line = 'x' * 999\nfor _ in range(8000): print(line)")
+    future.add_done_callback(lambda _: done.set())
+    assert done.wait(20)
+    assert workers._roster.logs[0].read().count("\n") == 8000
+
+
+def test_a_subprocess_of_a_rank_is_heard_before_the_answer(local: Bench):
+    workers = local.workers({"rank": 1})
+    workers.do.call_one("import os\nprint('py')\nos.system('echo sh; echo err >&2')\nprint('py')").get(10)
+    log = workers._roster.logs[0]
+    assert log.read(stream="stdout") == "py\nsh\npy\n"
+    assert log.read(stream="stderr") == "err\n"
+
+
+@pytest.mark.slow
+def test_meshes_that_come_and_go_leave_nothing(local: Bench):
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    def cycle() -> None:
+        local.workers().add.call(1).get(10)
+        local._meshes.pop().roster.stop()
+
+    for _ in range(3):
+        cycle()
+    before, threads = descriptors(), threading.active_count()
+    size = psutil.Process().memory_info().rss
+    for _ in range(50):
+        cycle()
+    assert descriptors() <= before
+    assert threading.active_count() == threads
+    assert psutil.Process().memory_info().rss - size < 20 << 20

@@ -1,0 +1,173 @@
+"""How processes are made: by a zygote or afresh, and what their mesh is told when that fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from meshbook.runtime.engines.base import Exit
+from meshbook.runtime.engines.local import LocalEngine, why_exec
+from meshbook.runtime.engines.spec import RankFds
+from meshbook.runtime.engines.starter import Exec, Zygote, zygote_key
+from meshbook.runtime.errors import LinkClosed
+from meshbook.runtime.session import specs_for
+from meshbook.runtime.wire.reactor import Reactor
+
+SPEC = specs_for({"rank": 1}, backend="none")[0]
+
+
+@dataclass
+class Births:
+    """Writes down what became of processes."""
+
+    story: list[tuple[object, ...]] = field(default_factory=list)
+    news: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def on_started(self, ticket: int, pid: int, trouble: str) -> None:
+        self.story.append(("started", ticket, pid > 0, trouble))
+        self.news.set()
+
+    def on_exit(self, pid: int, status: int | None) -> None:
+        self.story.append(("exit", status))
+        self.ended.set()
+
+
+@pytest.fixture
+def fds() -> Generator[RankFds]:
+    """Descriptors for a rank whose controller is gone: it ends as soon as it looks."""
+    ends = [os.pipe() for _ in range(5)]
+    for _, write_end in ends:
+        os.close(write_end)
+    yield RankFds(*(read_end for read_end, _ in ends))
+    for read_end, _ in ends:
+        os.close(read_end)
+
+
+@pytest.fixture
+def new_zygote(reactor: Reactor) -> Generator[Callable[..., Zygote]]:
+    made: list[Zygote] = []
+
+    def create(*preload: str) -> Zygote:
+        made.append(Zygote(reactor, preload, dict(os.environ)))
+        return made[-1]
+
+    yield create
+    for zygote in made:
+        zygote.close()
+
+
+def test_the_key_holds_what_libraries_read_when_they_are_loaded():
+    plain = zygote_key({"HOME": "/here", "OMP_NUM_THREADS": "2"})
+    assert plain == zygote_key({"HOME": "/there", "OMP_NUM_THREADS": "2"})
+    assert plain != zygote_key({"HOME": "/here", "OMP_NUM_THREADS": "3"})
+    assert plain != zygote_key({"HOME": "/here"})
+
+
+def test_new_packages_change_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    os.utime(folder, ns=(0, 1))
+    monkeypatch.syspath_prepend(str(folder))
+    before = zygote_key({})
+    assert before == zygote_key({})
+    (folder / "new").mkdir()
+    assert before != zygote_key({})
+
+
+@pytest.mark.parametrize(
+    ("device", "platform", "forks"),
+    [("cpu", "linux", True), ("cuda:0", "linux", False), ("cpu", "darwin", False), ("cpu", "win32", False)],
+)
+def test_where_ranks_are_forked(device: str, platform: str, forks: bool):
+    assert (why_exec(device, platform) == "") is forks
+
+
+def test_a_word_that_is_no_way_to_spawn(reactor: Reactor):
+    with pytest.raises(ValueError, match="spawn must be auto, fork or exec, not 'clone'"):
+        LocalEngine(reactor).spawn([SPEC], None, "clone")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (0, "exited with code 0"),
+        (3 << 8, "exited with code 3"),
+        (9, "killed by SIGKILL (signal 9)"),
+        (11 | 128, "killed by SIGSEGV (signal 11)"),
+        (64, "killed by SIGRTMAX (signal 64)"),
+        (40, "killed by a signal (signal 40)"),
+        (None, "ended"),
+    ],
+)
+def test_how_an_end_is_told(status: int | None, text: str):
+    assert str(Exit.from_wait_status(status)) == text
+
+
+@pytest.mark.real
+def test_the_end_of_an_executed_process_comes_after_its_start(reactor: Reactor, fds: RankFds):
+    births = Births()
+    Exec(reactor).start(7, SPEC, fds, births)
+    assert reactor.wait(births.ended, 20)
+    assert births.story == [("started", 7, True, ""), ("exit", 0)]
+
+
+@pytest.mark.real
+def test_a_process_that_cannot_be_executed(reactor: Reactor, fds: RankFds, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "executable", "/there/is/no/python")
+    births = Births()
+    with pytest.raises(FileNotFoundError):
+        Exec(reactor).start(7, SPEC, fds, births)
+    assert births.story == []
+
+
+@pytest.mark.real
+def test_a_process_that_reads_nothing(reactor: Reactor, fds: RankFds, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    births = Births()
+    Exec(reactor).start(7, replace(SPEC, env={"LARGE": "x" * 100_000}), fds, births)
+    assert reactor.wait(births.ended, 20)
+    assert births.story == [("started", 7, True, ""), ("exit", 1 << 8)]
+
+
+@pytest.mark.real
+@pytest.mark.skipif(sys.platform != "linux", reason="a zygote lives on Linux only")
+def test_who_asked_a_zygote_that_died_is_told_once(
+    reactor: Reactor, new_zygote: Callable[..., Zygote], fds: RankFds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(1000)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    zygote = new_zygote("slow")
+    births = Births()
+    zygote.start(1, SPEC, fds, births)
+    assert zygote.num_children == 1
+    os.kill(zygote.pid, signal.SIGKILL)
+    assert reactor.wait(births.news, 20)
+    assert births.story == [("started", 1, False, "the zygote ended before it could fork")]
+    assert reactor.wait(zygote.warmed, 20)
+    assert "ended while it imported" in zygote.trouble
+    with pytest.raises(LinkClosed, match="the zygote is gone"):
+        zygote.start(2, SPEC, fds, births)
+    assert (zygote.num_children, len(births.story)) == (0, 1)
+
+
+@pytest.mark.real
+@pytest.mark.skipif(sys.platform != "linux", reason="a zygote lives on Linux only")
+def test_who_waits_for_a_zygote_is_woken_when_it_is_closed(
+    reactor: Reactor, new_zygote: Callable[..., Zygote], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(1000)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    zygote = new_zygote("slow")
+    thread = threading.Thread(target=zygote.close)
+    reactor.schedule(thread.start)
+    assert reactor.wait(zygote.warmed, 20)
+    thread.join()

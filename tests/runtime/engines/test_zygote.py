@@ -1,0 +1,185 @@
+"""The zygote: what makes it refuse to fork, what makes it stale, and that meshes do without it once it has forked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from meshbook.runtime.engines.local import LocalEngine
+from meshbook.runtime.engines.starter import Zygote
+from meshbook.runtime.errors import SpawnError, SupervisionError
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Bench
+
+Until = Callable[..., Any]
+NewEngine = Callable[..., LocalEngine]
+
+pytestmark = [pytest.mark.real, pytest.mark.skipif(sys.platform != "linux", reason="a zygote lives on Linux only")]
+
+WORKER = "meshbook.runtime.ranks.worker"
+
+
+def zygote_of(engine: LocalEngine) -> Zygote:
+    """The one that the next spawn would fork from, warm."""
+    engine.warm()
+    zygote = engine._zygote
+    assert zygote is not None
+    assert engine._reactor.wait(zygote.warmed, 30)
+    return zygote
+
+
+def parents(workers: Any) -> set[int]:
+    """The processes that the ranks are children of."""
+    return set(workers.do.call("import os\nos.getppid()").get(10).values())
+
+
+def test_it_has_one_thread_and_a_session_of_its_own(local: Bench, local_engine: LocalEngine):
+    pid = zygote_of(local_engine).pid
+    assert len(os.listdir(f"/proc/{pid}/task")) == 1
+    assert os.getsid(pid) == os.getpgid(pid) == pid
+    assert parents(local.workers()) == {pid}
+
+
+def test_it_is_kept_from_mesh_to_mesh(local: Bench, local_engine: LocalEngine):
+    pid = zygote_of(local_engine).pid
+    for _ in range(2):
+        local.workers()._roster.stop()
+    assert zygote_of(local_engine).pid == pid
+
+
+def test_it_ignores_ctrl_c(local: Bench, local_engine: LocalEngine):
+    zygote = zygote_of(local_engine)
+    os.killpg(zygote.pid, signal.SIGINT)
+    assert parents(local.workers()) == {zygote.pid}
+
+
+def test_a_module_that_starts_a_thread_makes_it_refuse(local: Bench, new_engine: NewEngine, modules: Path):
+    (modules / "busy.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    local.engine = engine = new_engine("busy")
+    with pytest.raises(SpawnError, match=r"cannot fork: the zygote has 2 threads.*use --spawn exec"):
+        local.begin(how="fork")
+    assert parents(local.workers()) == {os.getpid()}
+    assert zygote_of(engine).trouble
+
+
+@pytest.mark.slow
+def test_a_module_that_starts_a_thread_late_makes_it_refuse_too(
+    local: Bench, new_engine: NewEngine, modules: Path, until: Until
+):
+    (modules / "busy.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    (modules / "broken.py").write_text("raise ValueError('broken')\n")
+    local.engine = engine = new_engine("broken~", "busy~", WORKER)
+    assert zygote_of(engine).trouble == ""
+    assert parents(local.workers()) == {zygote_of(engine).pid}
+    local.close()
+    until(lambda: zygote_of(engine).trouble)
+    assert parents(local.workers()) == {os.getpid()}
+
+
+@pytest.mark.parametrize("line", ["import no_such_thing", "raise ValueError('broken')", "syntax error"])
+def test_a_module_that_cannot_be_imported_makes_it_refuse(
+    local: Bench, new_engine: NewEngine, modules: Path, line: str
+):
+    (modules / "bad.py").write_text(line)
+    local.engine = engine = new_engine("bad")
+    assert zygote_of(engine).trouble.startswith("cannot import bad: ")
+    assert parents(local.workers({"rank": 1})) == {os.getpid()}
+
+
+def test_a_module_that_ends_it_makes_ranks_be_executed(local: Bench, new_engine: NewEngine, modules: Path):
+    (modules / "bad.py").write_text("import os\nos._exit(1)")
+    local.engine = new_engine("bad")
+    assert parents(local.workers({"rank": 1})) == {os.getpid()}
+
+
+def test_an_optional_module_may_be_missing(new_engine: NewEngine):
+    assert zygote_of(new_engine("no_such_thing?", "no_such_thing.at_all?")).trouble == ""
+
+
+def test_a_function_is_called_after_the_import(local: Bench, new_engine: NewEngine, modules: Path):
+    (modules / "mine.py").write_text("import sys\ndef warm(): sys.warmth = 42\n")
+    local.engine = new_engine("mine:warm", WORKER)
+    assert local.workers().do.call("import sys\nsys.warmth").get(10).values() == [42, 42]
+
+
+def test_a_changed_setting_makes_it_stale(local: Bench, new_engine: NewEngine, monkeypatch: pytest.MonkeyPatch):
+    local.engine = engine = new_engine(WORKER)
+    old = zygote_of(engine)
+    workers = local.workers({"dp": 2})
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    new = zygote_of(engine)
+    assert new.pid != old.pid
+    assert parents(local.workers()) == {new.pid}
+    with pytest.raises(SupervisionError, match="exited with code 3"):  # the old one still tells how its ranks end
+        workers.slice(dp=1).do.call_one("import os\nos._exit(3)").get(10)
+    workers._roster.stop()
+    monkeypatch.setenv("MESHBOOK_TESTS_OWN", "1")
+    assert zygote_of(engine).pid == new.pid
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    zygote_of(engine)
+    assert not psutil.pid_exists(old.pid)
+
+
+def test_ranks_outlive_it_and_the_next_mesh_gets_a_new_one(local: Bench, new_engine: NewEngine, until: Until):
+    local.engine = engine = new_engine(WORKER)
+    workers = local.workers({"dp": 2})
+    old = zygote_of(engine)
+    os.kill(old.pid, signal.SIGKILL)
+    until(lambda: old.is_gone)
+    assert workers.add.call(1).get(10).values() == [1, 1]
+    with pytest.raises(SupervisionError, match=r"rank 1 \(dp=1, pid \d+\) ended"):
+        workers.slice(dp=1).do.call_one("import os\nos._exit(3)").get(10)
+    assert workers.slice(dp=0).add.call_one(1).get(10) == 2
+    more = local.workers()
+    assert parents(more) == {zygote_of(engine).pid} != {old.pid}
+    assert workers._roster.stop() == {0: "ended", 1: "ended"}
+
+
+def test_a_mesh_that_it_died_on_is_told_so(local: Bench, new_engine: NewEngine):
+    local.engine = engine = new_engine(WORKER)
+    zygote = zygote_of(engine)
+    zygote._process.kill()
+    zygote._process.wait()
+    try:
+        local.up({"dp": 2})  # its end may have been seen by now, or not
+    except SpawnError as error:
+        assert "the zygote" in str(error)
+    assert local.workers().add.call(1).get(10).values() == [1, 1]
+
+
+def test_closing_does_not_wait_for_imports(new_engine: NewEngine, modules: Path):
+    (modules / "slow.py").write_text("import time\ntime.sleep(1000)\n")
+    engine = new_engine("slow")
+    engine.warm()
+    started = time.monotonic()
+    engine.close()
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.slow
+def test_with_torch_its_ranks_share_the_cores_and_no_random_numbers(local: Bench, new_engine: NewEngine):
+    pytest.importorskip("torch")
+    local.engine = engine = new_engine("torch", WORKER)
+    zygote = zygote_of(engine)
+    assert zygote.trouble == ""
+    assert len(os.listdir(f"/proc/{zygote.pid}/task")) == 1
+    source = "import torch\n(torch.get_num_threads(), torch.rand(1).item(), torch.randint(1 << 62, (1,)).item())"
+    answers = local.workers({"rank": 2}).do.call(source).get(20).values()
+    share = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert [answer[0] for answer in answers] == [share, share]
+    assert answers[0][1:] != answers[1][1:]
+    computed = "import torch\n(torch.ones(300, 300) @ torch.ones(300, 300)).sum().item()"
+    assert local.workers({"rank": 2}).do.call(computed).get(20).values() == [27e6, 27e6]

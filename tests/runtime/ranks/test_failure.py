@@ -1,0 +1,70 @@
+"""An exception to text and, where it can, back."""
+
+from __future__ import annotations
+
+import threading
+
+import msgspec
+import pytest
+
+from meshbook.runtime.errors import ActorError
+from meshbook.runtime.ranks.failure import RemoteFailure, describe, pickled_or_none, rebuild, safe_str
+from meshbook.runtime.wire import codec
+from tests.runtime.actors import FAILURES, Choosy, Mute
+
+
+def raised(error: BaseException) -> BaseException:
+    """The error with a traceback."""
+    try:
+        raise error
+    except BaseException as caught:  # noqa: BLE001
+        return caught
+
+
+def test_what_a_failure_tells():
+    failure = describe(raised(ValueError("boom")))
+    assert (failure.type_name, failure.message) == ("ValueError", "boom")
+    assert failure.traceback.startswith("Traceback of where the remote call failed (most recent call last):\n")
+    assert failure.traceback.endswith("ValueError: boom")
+    assert "in raised" in failure.traceback
+
+
+def test_the_cause_is_told_too():
+    error = ValueError("outer")
+    error.__cause__ = raised(KeyError("inner"))
+    failure = describe(raised(error))
+    assert "KeyError: 'inner'" in failure.traceback
+    assert "direct cause" in failure.traceback
+
+
+@pytest.mark.parametrize("name", sorted(FAILURES))
+def test_every_failure_survives_the_journey(name: str):
+    try:
+        error = raised(FAILURES[name]())
+    except UnicodeDecodeError as decoding:
+        error = decoding
+    failure = codec.decode(codec.encode(describe(error)).head)
+    assert isinstance(failure, RemoteFailure)
+    rebuilt = rebuild(failure, "Actor call a.f on rank 0")
+    assert isinstance(rebuilt, ActorError)
+    assert rebuilt.message.startswith(f"Actor call a.f on rank 0 failed: {type(error).__name__}")
+
+
+def test_no_copy_is_promised_that_cannot_be_made():
+    assert pickled_or_none(Choosy(1, why="x")) is None
+    assert pickled_or_none(ValueError(threading.Lock())) is None
+    assert pickled_or_none(ValueError("x")) is not None
+
+
+def test_an_error_without_text():
+    assert safe_str(Mute()) == "<its __str__ raised RuntimeError>"
+    assert rebuild(RemoteFailure("ValueError", "", ""), "Call").message == "Call failed: ValueError"
+
+
+def test_a_class_that_is_not_here():
+    failure = describe(raised(ValueError("boom")))
+    assert failure.pickled is not None
+    unknown = failure.pickled.replace(b"ValueError", b"ValueErron")
+    rebuilt = rebuild(msgspec.structs.replace(failure, pickled=unknown), "Call")
+    assert type(rebuilt) is ActorError
+    assert "ValueError: boom" in str(rebuilt)

@@ -1,0 +1,88 @@
+"""Which interrupt reaches user code, and which does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator
+
+import pytest
+
+from meshbook.runtime.ranks.interrupts import Interrupts
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals to a thread")
+
+
+@pytest.fixture
+def interrupts() -> Generator[Interrupts]:
+    former = signal.getsignal(signal.SIGINT)
+    interrupts = Interrupts()
+    interrupts.install()
+    yield interrupts
+    signal.signal(signal.SIGINT, former)
+
+
+def ask(interrupts: Interrupts, call: int) -> int:
+    """What `request` answers on another thread, as on a rank."""
+    answers: list[int] = []
+    thread = threading.Thread(target=lambda: answers.append(interrupts.request(call)))
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+def test_user_code_of_the_call_is_interrupted(interrupts: Interrupts):
+    for wanted in (7, 0):
+        with pytest.raises(KeyboardInterrupt), interrupts.open_for(7):
+            ask(interrupts, wanted)
+        assert interrupts.running == 0
+
+
+def test_another_call_is_not(interrupts: Interrupts):
+    with interrupts.open_for(7):
+        assert ask(interrupts, 6) == 7
+
+
+def test_between_calls_nothing_is(interrupts: Interrupts):
+    assert ask(interrupts, 0) == 0
+    os.kill(os.getpid(), signal.SIGINT)
+    with interrupts.open_for(8):
+        """What came before it does not count."""
+
+
+def test_an_interrupt_that_comes_too_late_is_dropped(interrupts: Interrupts, monkeypatch: pytest.MonkeyPatch):
+    held: list[Callable[[], None]] = []
+    monkeypatch.setattr(
+        signal, "pthread_kill", lambda thread, signum: held.append(lambda: os.kill(os.getpid(), signum))
+    )
+    with interrupts.open_for(7):
+        assert ask(interrupts, 7) == 7
+    with interrupts.open_for(8):
+        held[0]()
+    assert interrupts.running == 0
+
+
+def test_a_signal_from_elsewhere_counts(interrupts: Interrupts):
+    with pytest.raises(KeyboardInterrupt), interrupts.open_for(7):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_runtime_finishes_first(interrupts: Interrupts):
+    story: list[str] = []
+    with pytest.raises(KeyboardInterrupt), interrupts.open_for(7):
+        with interrupts.shield():
+            with interrupts.shield():
+                ask(interrupts, 7)
+                story.append("inner")
+            story.append("outer")
+        story.append("not reached")
+    assert story == ["inner", "outer"]
+
+
+def test_an_interrupt_held_back_is_for_one_call(interrupts: Interrupts):
+    with pytest.raises(ValueError, match="first"), interrupts.open_for(7), interrupts.shield():
+        ask(interrupts, 7)
+        raise ValueError("first")
+    with interrupts.open_for(8), interrupts.shield():
+        """The interrupt was for call 7."""

@@ -1,0 +1,82 @@
+"""Errors: their tree, and that a remote one is also what it was over there."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import inspect
+
+import pytest
+
+from meshbook.runtime import errors
+from meshbook.runtime.errors import ActorError, MeshbookError, MeshError, actor_error
+
+
+def test_the_tree_in_the_docstring_is_the_tree():
+    drawn = {line.split()[1] for line in (errors.__doc__ or "").splitlines() if line.strip().startswith(("├", "└"))}
+    classes = {name for name, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, MeshbookError)}
+    assert drawn == classes - {"MeshbookError"}
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("v"), KeyError("k"), OSError(2, "none"), TimeoutError(), ImportError("i")]
+)
+def test_a_remote_error_is_of_two_types(error: Exception):
+    remote = actor_error("a.f failed on rank 1", error, "remote traceback")
+    assert isinstance(remote, ActorError)
+    assert isinstance(remote, type(error))
+    assert remote.exception is error
+    assert str(remote) == "a.f failed on rank 1\nremote traceback"
+    assert type(remote).__name__ == "ActorError"
+    assert type(actor_error("x", type(error)(), "")) is type(remote)
+
+
+@pytest.mark.parametrize(
+    "kind", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, StopAsyncIteration, asyncio.CancelledError]
+)
+def test_what_steers_code_over_there_steers_nothing_here(kind: type[BaseException]):
+    remote = actor_error("a.f", kind(), "")
+    assert type(remote) is ActorError
+    assert isinstance(remote.exception, kind)
+
+
+class Slots(Exception):
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Final(Exception):
+    def __init_subclass__(cls) -> None:
+        raise RuntimeError("no subclasses")
+
+
+def test_attributes_come_along():
+    error = actor_error("a.f", Slots(7), "")
+    assert isinstance(error, Slots)
+    assert error.code == 7
+    assert error.message == "a.f"
+
+
+def test_a_class_that_cannot_be_mixed_in_is_in_the_attribute_only():
+    for original in (Final(), ExceptionGroup("g", [ValueError()])):
+        error = actor_error("a.f", original, "")
+        assert type(error) is ActorError
+        assert error.exception is original
+
+
+def test_without_an_original_there_is_the_text():
+    error = actor_error("a.f failed", None, "")
+    assert (type(error), str(error), error.exception) == (ActorError, "a.f failed", None)
+
+
+def test_every_builtin_error_can_be_told():
+    kinds = [cls for _, cls in inspect.getmembers(builtins, inspect.isclass) if issubclass(cls, BaseException)]
+    for kind in kinds:
+        assert isinstance(actor_error("told", kind.__new__(kind, "message", [ValueError()]), ""), ActorError)
+
+
+def test_a_mesh_error_shows_its_story():
+    error = MeshError("1 of 2 ranks failed", by_rank={1: ValueError()}, story="rank 1:\n  boom")
+    assert error._render_traceback_() == ["rank 1:", "  boom", "MeshError: 1 of 2 ranks failed"]
+    assert MeshError("none").by_rank == {}

@@ -1,0 +1,298 @@
+"""The controller's book of ranks, with a crew that only writes down what it is asked: no processes, no threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from meshbook.runtime.engines.base import Exit
+from meshbook.runtime.errors import MeshStopped, SpawnError
+from meshbook.runtime.roster import Roster, environment
+from meshbook.runtime.session import specs_for
+from meshbook.runtime.wire import codec
+from meshbook.runtime.wire.messages import Answer, AnyMessage, Ask, Bye, Call, Interrupt, Note, Ready, Reply
+from meshbook.runtime.wire.tape import Ended, Text
+
+NOTHING = codec.encode(((), {}))
+
+
+class StillReactor:
+    """A loop that turns when the test says so."""
+
+    def __init__(self) -> None:
+        self.scheduled: list[Callable[[], object]] = []
+
+    def schedule(self, call: Callable[[], object]) -> None:
+        self.scheduled.append(call)
+
+    def announce(self, event: threading.Event) -> None:
+        event.set()
+
+    def wait(self, event: threading.Event, timeout: float | None = None) -> bool:
+        return event.is_set()
+
+    def turn(self) -> None:
+        while self.scheduled:
+            self.scheduled.pop(0)()
+
+
+class PaperCrew:
+    """Engine and crew in one."""
+
+    name = "paper"
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[str, tuple[int, ...], AnyMessage]] = []
+        self.killed: list[int] = []
+        self.is_closed = False
+        self.pids: dict[int, int] = {}
+
+    def spawn(self, specs: Any, listener: Any, how: str = "auto") -> PaperCrew:
+        return self
+
+    def post(self, ranks: Sequence[int], message: AnyMessage, payload: Any = None) -> None:
+        self.posted.append(("data", tuple(ranks), message))
+
+    def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Any = None) -> None:
+        self.posted.append(("control", tuple(ranks), message))
+
+    def kill(self, ranks: Sequence[int]) -> None:
+        self.killed += ranks
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def warm(self) -> None: ...
+
+
+class Heard:
+    """A caller that counts."""
+
+    def __init__(self) -> None:
+        self.by_rank: dict[int, list[str]] = {}
+        self.notes: list[str] = []
+        self.output: list[object] = []
+
+    def on_reply(self, rank: int, reply: Reply | Answer, frames: Any) -> None:
+        self.by_rank.setdefault(rank, []).append("reply")
+
+    def on_note(self, rank: int, note: Note, frames: Any) -> None:
+        self.notes.append(note.topic)
+
+    def on_lost(self, rank: int, why: str) -> None:
+        self.by_rank.setdefault(rank, []).append(why)
+
+    def on_output(self, rank: int, event: object) -> None:
+        self.output.append(event)
+
+
+def new_roster(axes: dict[str, int], *, ready: bool = True) -> tuple[Roster, PaperCrew, StillReactor]:
+    crew, reactor = PaperCrew(), StillReactor()
+    roster: Roster = Roster(reactor, crew, specs_for(axes))  # type: ignore[arg-type]
+    if ready:
+        for rank in roster.states:
+            roster.on_message(rank, Ready(100 + rank), [])
+    return roster, crew, reactor
+
+
+def close(roster: Roster) -> None:
+    for log in roster.logs.values():
+        log.close()
+
+
+def test_a_mesh_is_up_when_all_are_ready():
+    roster, _, _ = new_roster({"dp": 2}, ready=False)
+    assert [state.name for state in roster.states.values()] == ["starting"] * 2
+    roster.on_message(1, Ready(11), [])
+    with pytest.raises(SpawnError, match=r"^rank 0 \(dp=0\) not ready after 0.5 s$"):
+        roster.wait_ready(0.5)
+    roster.on_message(0, Ready(10), [])
+    roster.wait_ready(0.5)
+    assert [state.name for state in roster.states.values()] == ["idle"] * 2
+
+
+def test_who_is_late_is_told_with_last_words():
+    roster, _, _ = new_roster({"rank": 3}, ready=False)
+    roster.on_output(0, [Text(0, "stderr", "still\nimporting\n")])
+    with pytest.raises(SpawnError, match=r"^rank 0 and 2 more not ready after 1 s\n  still\n  importing$"):
+        roster.wait_ready(1)
+    close(roster)
+
+
+def test_who_could_not_prepare_is_told():
+    roster, _, _ = new_roster({"dp": 2}, ready=False)
+    roster.on_message(1, Ready(11, "ImportError: no x"), [])
+    with pytest.raises(SpawnError, match=r"^rank 1 \(dp=1, pid 11\) did not come up: ImportError: no x$"):
+        roster.wait_ready(1)
+
+
+def test_who_ended_is_told():
+    roster, _, _ = new_roster({"dp": 2}, ready=False)
+    roster.on_exit(1, Exit(signum=11))
+    with pytest.raises(SpawnError, match=r"did not come up: killed by SIGSEGV \(signal 11\)$"):
+        roster.wait_ready(1)
+
+
+def test_names_of_ranks():
+    roster, _, _ = new_roster({"dp": 2, "tp": 2})
+    assert roster.name_of(3) == "rank 3 (dp=1,tp=1, pid 103)"
+    assert new_roster({"rank": 2}, ready=False)[0].name_of(1) == "rank 1"
+    assert new_roster({"rank": 2})[0].name_of(1) == "rank 1 (pid 101)"
+
+
+def test_a_rank_is_busy_until_it_has_answered_all():
+    roster, _, _ = new_roster({"rank": 1})
+    numbers = [roster.call([0], 1, "f", None, NOTHING, Heard()) for _ in range(2)]
+    began = roster.states[0].since
+    assert roster.states[0].name == "busy"
+    roster.on_message(0, Reply(numbers[0]), [])
+    assert roster.states[0].name == "busy"
+    roster.on_message(0, Reply(numbers[1]), [])
+    assert roster.states[0].name == "idle"
+    assert roster.states[0].since >= began
+
+
+def test_a_call_that_wants_no_answer_keeps_nobody_busy():
+    roster, crew, _ = new_roster({"rank": 1})
+    number = roster.call([0], 1, "f", None, NOTHING, None)
+    assert crew.posted == [("data", (0,), Call(number, 1, "f", None, False))]
+    assert roster.states[0].name == "idle"
+
+
+def test_what_goes_over_which_lane():
+    roster, crew, _ = new_roster({"rank": 2})
+    asked = roster.ask([1], 5, "where", NOTHING, Heard())
+    interrupted = roster.interrupt([0, 1], 7, Heard())
+    assert crew.posted == [("control", (1,), Ask(asked, 5, "where")), ("control", (0, 1), Interrupt(interrupted, 7))]
+    assert roster.states[1].name == "idle"
+
+
+def test_output_goes_to_the_audience_of_its_call_and_to_the_log():
+    roster, _, _ = new_roster({"rank": 1})
+    heard, other = Heard(), Heard()
+    number = roster.call([0], 1, "f", None, NOTHING, heard, heard)
+    roster.call([0], 1, "f", None, NOTHING, other, other)
+    events = [Text(number, "stdout", "mine\n"), Text(0, "stdout", "nobody's\n"), Ended(number)]
+    roster.on_output(0, events)
+    assert heard.output == [events[0], events[2]]
+    assert other.output == []
+    roster.forget_audience(number)
+    roster.on_output(0, [Text(number, "stdout", "late\n")])
+    assert len(heard.output) == 2
+    assert roster.logs[0].read() == "mine\nnobody's\nlate\n"
+    close(roster)
+
+
+def test_taking_down_lets_the_idle_go_and_ends_the_rest():
+    roster, crew, _ = new_roster({"rank": 3})
+    heard = Heard()
+    roster.call([1], 1, "f", None, NOTHING, heard)
+    roster.on_exit(2, Exit(code=1))
+    roster.stop()
+    assert crew.killed == [1]
+    assert ("data", (0,), Bye()) in crew.posted
+    assert crew.is_closed
+    roster.on_exit(1, Exit(signum=9))
+    assert heard.by_rank == {1: ["rank 1 (pid 101): the mesh was taken down"]}
+    with pytest.raises(MeshStopped, match="taken down"):
+        roster.call([0], 1, "f", None, NOTHING, Heard())
+
+
+def test_an_interrupt_while_it_is_taken_down_still_frees_everything():
+    roster, crew, reactor = new_roster({"rank": 1})
+
+    def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
+        raise KeyboardInterrupt
+
+    reactor.wait = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        roster.stop()
+    assert crew.is_closed
+
+
+def test_in_a_forked_child_the_mesh_is_another_s():
+    roster, crew, _ = new_roster({"rank": 1})
+    roster.let_go()
+    with pytest.raises(MeshStopped, match="belongs to the process"):
+        roster.call([0], 1, "f", None, NOTHING, Heard())
+    roster.stop()
+    assert crew.killed == crew.posted == []
+
+
+def test_the_environment_of_a_rank():
+    env = environment({"HOME": "/h", "RANK": "9"}, 3, 8, 1, 4)
+    assert env == {"HOME": "/h", "RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+
+
+class Book(RuleBasedStateMachine):
+    """Calls and asks to any ranks, which answer in order, die, or are dead already."""
+
+    calls = Bundle("calls")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.roster, self.crew, self.reactor = new_roster({"rank": 3})
+        self.dead: set[int] = set()
+        self.owed: dict[int, tuple[Heard, set[int]]] = {}
+        self.queues: dict[int, list[int]] = {rank: [] for rank in range(3)}
+
+    @rule(ranks=st.sets(st.integers(0, 2), min_size=1))
+    def call(self, ranks: set[int]) -> None:
+        heard = Heard()
+        number = self.roster.call(sorted(ranks), 1, "f", None, NOTHING, heard)
+        self.reactor.turn()
+        self.owed[number] = (heard, set(ranks))
+        for rank in ranks - self.dead:
+            self.queues[rank].append(number)
+
+    @rule(target=calls, rank=st.integers(0, 2))
+    def ask(self, rank: int) -> tuple[int, int]:
+        heard = Heard()
+        number = self.roster.ask([rank], 1, "where", NOTHING, heard)
+        self.reactor.turn()
+        self.owed[number] = (heard, {rank})
+        return number, rank
+
+    @rule(asked=consumes(calls))
+    def answer(self, asked: tuple[int, int]) -> None:
+        number, rank = asked
+        if rank not in self.dead:
+            self.roster.on_message(rank, Answer(number), [])
+            assert self.owed[number][0].by_rank[rank] == ["reply"]
+
+    @rule(rank=st.integers(0, 2))
+    def reply(self, rank: int) -> None:
+        if self.queues[rank]:
+            number = self.queues[rank].pop(0)
+            self.roster.on_message(rank, Reply(number), [])
+            assert self.owed[number][0].by_rank[rank] == ["reply"]
+
+    @rule(rank=st.integers(0, 2))
+    def die(self, rank: int) -> None:
+        if rank not in self.dead:
+            self.dead.add(rank)
+            self.queues[rank].clear()
+            self.roster.on_exit(rank, Exit(code=3))
+
+    @invariant()
+    def who_called_the_dead_knows(self) -> None:
+        for heard, ranks in self.owed.values():
+            assert all(len(said) == 1 for said in heard.by_rank.values())
+            assert ranks & self.dead <= set(heard.by_rank)
+
+    @invariant()
+    def the_book_says_what_is_so(self) -> None:
+        for rank, state in self.roster.states.items():
+            expected = "dead" if rank in self.dead else "busy" if self.queues[rank] else "idle"
+            assert state.name == expected
+        assert self.roster.alive() == [rank for rank in range(3) if rank not in self.dead]
+
+
+TestBook = Book.TestCase
+TestBook.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)

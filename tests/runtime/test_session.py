@@ -1,0 +1,122 @@
+"""The session of a process: made at the first use, ended as a whole, without a trace."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from meshbook.runtime import session
+from meshbook.runtime.errors import MeshStopped
+from meshbook.runtime.session import Session, spawn_procs, specs_for
+from tests.runtime.actors import Worker
+
+ROOT = str(Path(__file__).parents[2])
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    session.close()
+    yield
+    session.close()
+
+
+def loops() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("meshbook")]
+
+
+def test_there_is_one_until_it_is_closed():
+    first = session.session()
+    assert session.session() is first
+    assert loops() == ["meshbook-io"]
+    session.close()
+    assert loops() == []
+    session.close()
+    second = session.session()
+    assert second is not first
+
+
+def test_many_threads_get_the_same():
+    found: set[int] = set()
+    threads = [threading.Thread(target=lambda: found.add(id(session.session()))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 1
+
+
+def test_engines_by_name():
+    one = session.session()
+    assert one.engine() is one.engine("local")
+    assert one.engine("inproc").name == "inproc"
+    with pytest.raises(ValueError, match="no engine 'slurm': local"):
+        one.engine("slurm")
+
+
+def test_closing_takes_all_meshes_down():
+    meshes = [spawn_procs({"rank": 2}, "inproc") for _ in range(2)]
+    workers = [mesh.spawn("workers", Worker) for mesh in meshes]
+    assert [mesh.add.call(1).get(10).values() for mesh in workers] == [[1, 1], [1, 1]]
+    session.close()
+    assert all(mesh.roster.is_stopped for mesh in meshes)
+    assert loops() == []
+    with pytest.raises(MeshStopped):
+        workers[0].add.call(1)
+
+
+def test_one_mesh_that_cannot_be_stopped_keeps_none_of_the_others(monkeypatch: pytest.MonkeyPatch):
+    good, bad = (spawn_procs({"rank": 1}, "inproc") for _ in range(2))
+    stop = bad.roster.stop
+
+    def fail(grace: float = 2.0) -> dict[int, str]:
+        stop(grace)
+        raise OSError("cannot")
+
+    monkeypatch.setattr(bad.roster, "stop", fail)
+    with pytest.raises(OSError, match="cannot"):
+        session.close()
+    assert good.roster.is_stopped
+    assert loops() == []
+
+
+def test_a_mesh_that_nobody_holds_lives_on_until_the_end():
+    spawn_procs({"rank": 1}, "inproc").roster.wait_ready(10)
+    gc.collect()
+    (roster,) = session.session()._living
+    assert roster.alive() == [0]
+    assert not roster.is_stopped
+
+
+@pytest.mark.real
+def test_the_whole_with_processes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(session, "ZYGOTE_MODULES", ["meshbook.runtime.ranks.worker"])
+    mesh = spawn_procs({"dp": 2}, backend="none", path=[*sys.path, ROOT])
+    workers = mesh.spawn("workers", Worker)
+    assert workers.add.call(2).get(20).values() == [2, 2]
+    session.close()
+    assert workers._roster.states[0].exit is not None
+
+
+def test_specs_of_a_mesh(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FROM", "outside")
+    specs = specs_for({"dp": 2, "tp": 2}, env={"GREETING": "hello"}, device="cuda", preload=["json"])
+    assert [spec.rank for spec in specs] == [0, 1, 2, 3]
+    assert [spec.device for spec in specs] == ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]
+    assert {(spec.world_size, spec.local_world_size, tuple(spec.axes)) for spec in specs} == {(4, 4, ("dp", "tp"))}
+    assert [spec.env["RANK"] for spec in specs] == ["0", "1", "2", "3"]
+    assert {(spec.env["FROM"], spec.env["GREETING"]) for spec in specs} == {("outside", "hello")}
+    assert {(spec.cwd, spec.path, spec.preload) for spec in specs} == {(os.getcwd(), tuple(sys.path), ("json",))}
+
+
+def test_a_session_of_one_s_own():
+    own = Session()
+    roster = own.spawn(specs_for({"rank": 1}), "inproc")
+    roster.wait_ready(10)
+    own.close()
+    assert roster.is_stopped
