@@ -53,6 +53,8 @@ class RankMesh:
 class KernelActor(Actor):
     """Runs cells in a namespace of its own, which lives as long as the rank."""
 
+    _on_main_thread = True
+
     def __init__(self) -> None:
         place = here()
         self._place = place

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
 from ..runtime.errors import MeshStopped
-from ..runtime.mesh import ActorMesh, ProcMesh, actor_number
+from ..runtime.mesh import ActorMesh, ProcMesh, actor_number, roster_of
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from .agent import KernelActor
@@ -76,17 +76,17 @@ class Mesh:
         """
         procs = sessions.spawn_procs(axes, engine, how, **options)
         try:
-            procs.roster.wait_ready(ready_timeout)
+            roster_of(procs).wait_ready(ready_timeout)
             mesh = cls(name, procs)
             mesh._kernel.initialized.get(ready_timeout)
         except BaseException:
-            procs.roster.stop(grace=0)
+            roster_of(procs).stop(grace=0)
             raise
         return mesh
 
     @property
     def roster(self) -> Roster:
-        return self.procs.roster
+        return roster_of(self.procs)
 
     @property
     def num_ranks(self) -> int:
@@ -127,7 +127,7 @@ class Mesh:
             texts = dict.fromkeys(ranks, source)
         text = next(iter(texts.values()))
         payload = _arguments(run.cell, key, text, run.name, members)
-        run.call = self.roster.call(ranks, self._actor, "run", None, payload, run, audience=run)
+        run.call = self.roster.call(ranks, self._actor, "run", None, payload, run, True, audience=run)
         for rank in ranks:
             self._known[rank].add(key)
 
@@ -144,7 +144,7 @@ class Mesh:
         for known in self._known.values():
             known.discard(key)
         payload = _arguments((key,))
-        self.roster.call(self.roster.alive(), self._actor, "forget", None, payload, None)
+        self.roster.call(self.roster.alive(), self._actor, "forget", None, payload, None, True)
 
     def push(self, names: Mapping[str, object], ranks: Sequence[int] | None = None) -> None:
         """Put values into the namespace of these ranks (default: all that live).
@@ -215,7 +215,7 @@ class Mesh:
     def _call(self, ranks: Sequence[int], endpoint: str, *args: Any) -> dict[int, Any]:
         """Call an endpoint of the kernel actors of any ranks; raises what the first of them failed with."""
         gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
-        self.roster.call(ranks, self._actor, endpoint, None, _arguments(*args), gather)
+        self.roster.call(ranks, self._actor, endpoint, None, _arguments(*args), gather, True)
         gather.wait()
         for rank in ranks:
             if rank in gather.errors:

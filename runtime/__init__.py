@@ -1,0 +1,149 @@
+"""Ranks, actors, messages, engines: a library with no notebook in it.
+
+Every name of `monarch.actor` is here, so that a program written for it runs with its import line changed. Names are
+fetched when they are first used (PEP 562). A function assigned to `unhandled_fault_hook` is called with each failure
+that nobody has dealt with.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import config, spmd
+    from .actor import Actor, concurrent_endpoint, endpoint
+    from .adverbs import Accumulator, Endpoint, as_endpoint, send
+    from .channel import Channel, Port, PortReceiver
+    from .elsewhere import (
+        ChannelTransport,
+        ProcId,
+        Uid,
+        attach,
+        attach_to_workers,
+        debug_controller,
+        default_bootstrap_cmd,
+        enable_transport,
+        get_meter,
+        run_worker_loop_forever,
+        run_worker_loop_until_shutdown,
+        shutdown_context,
+        span,
+        start_worker_loop_forever,
+        traced,
+    )
+    from .errors import ActorError, MeshError, SupervisionError
+    from .future import Future
+    from .host import HostMesh, this_host, this_proc
+    from .mesh import ActorMesh, ProcMesh
+    from .promises import returns_future
+    from .root_services import get_or_spawn_controller
+    from .scope import Context, context, current_actor_name, current_rank, current_size
+    from .shape import Extent, NDSlice, Point, Region, Shape, Slice
+    from .supervision import MeshFailure
+    from .supervision import default_fault_hook as unhandled_fault_hook
+    from .values import ValueMesh
+
+_HOMES = {
+    "actor": ("Actor", "concurrent_endpoint", "endpoint"),
+    "channel": ("Channel", "Port", "PortReceiver"),
+    "scope": ("Context", "context", "current_actor_name", "current_rank", "current_size"),
+    "elsewhere": (
+        "ChannelTransport",
+        "ProcId",
+        "Uid",
+        "attach",
+        "attach_to_workers",
+        "debug_controller",
+        "default_bootstrap_cmd",
+        "enable_transport",
+        "get_meter",
+        "run_worker_loop_forever",
+        "run_worker_loop_until_shutdown",
+        "shutdown_context",
+        "span",
+        "start_worker_loop_forever",
+        "traced",
+    ),
+    "adverbs": ("Accumulator", "Endpoint", "as_endpoint", "send"),
+    "errors": ("ActorError", "MeshError", "SupervisionError"),
+    "future": ("Future",),
+    "host": ("HostMesh", "this_host", "this_proc"),
+    "mesh": ("ActorMesh", "ProcMesh"),
+    "promises": ("returns_future",),
+    "root_services": ("get_or_spawn_controller",),
+    "shape": ("Extent", "NDSlice", "Point", "Region", "Shape", "Slice"),
+    "supervision": ("MeshFailure",),
+    "values": ("ValueMesh",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = (
+    "Accumulator",
+    "Actor",
+    "ActorError",
+    "ActorMesh",
+    "Channel",
+    "ChannelTransport",
+    "Context",
+    "Endpoint",
+    "Extent",
+    "Future",
+    "HostMesh",
+    "MeshError",
+    "MeshFailure",
+    "NDSlice",
+    "Point",
+    "Port",
+    "PortReceiver",
+    "ProcId",
+    "ProcMesh",
+    "Region",
+    "Shape",
+    "Slice",
+    "SupervisionError",
+    "Uid",
+    "ValueMesh",
+    "as_endpoint",
+    "attach",
+    "attach_to_workers",
+    "concurrent_endpoint",
+    "config",
+    "context",
+    "current_actor_name",
+    "current_rank",
+    "current_size",
+    "debug_controller",
+    "default_bootstrap_cmd",
+    "enable_transport",
+    "endpoint",
+    "get_meter",
+    "get_or_spawn_controller",
+    "returns_future",
+    "run_worker_loop_forever",
+    "run_worker_loop_until_shutdown",
+    "send",
+    "shutdown_context",
+    "span",
+    "spmd",
+    "start_worker_loop_forever",
+    "this_host",
+    "this_proc",
+    "traced",
+    "unhandled_fault_hook",
+)
+
+
+def __getattr__(name: str) -> object:
+    if name in ("config", "spmd"):
+        return import_module(f".{name}", __name__)
+    if name == "unhandled_fault_hook":
+        return import_module(".supervision", __name__).default_fault_hook
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{home}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

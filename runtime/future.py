@@ -107,6 +107,14 @@ class Promise(Generic[R]):
         self.future = cast("Future[R]", Future.__new__(Future))
         object.__setattr__(self.future, "_answer", self._answer)
 
+    def keep(self, task: object) -> None:
+        """Hold on to what works on the answer until it is there."""
+        self._answer.when_there(lambda: task)
+
+    def forbid(self, thread: int, why: str) -> None:
+        """Blocking on the future from this thread would never end: raise `RuntimeError` there instead."""
+        self._answer.forbidden = (thread, why)
+
     def resolve(self, value: R) -> None:
         """Settle with a value; settling a second time changes nothing."""
         self._answer.settle(value, None)
@@ -119,12 +127,13 @@ class Promise(Generic[R]):
 class _Answer:
     """What a promise writes and its future reads."""
 
-    __slots__ = ("_callbacks", "_event", "_lock", "_reactor", "error", "is_there", "value")
+    __slots__ = ("_callbacks", "_event", "_lock", "_reactor", "error", "forbidden", "is_there", "value")
 
     def __init__(self, reactor: Reactor | None) -> None:
         self.is_there = False
         self.value: Any = None
         self.error: BaseException | None = None
+        self.forbidden: tuple[int, str] | None = None
         self._reactor = reactor
         self._lock = threading.Lock()  # the loop's thread settles while others begin to wait
         self._event: threading.Event | None = None  # made by the first who blocks: most answers are never blocked on
@@ -135,6 +144,8 @@ class _Answer:
             return
         if timeout is not None and not (math.isfinite(timeout) and timeout >= 0):
             raise ValueError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
+        if self.forbidden is not None and self.forbidden[0] == threading.get_ident():
+            raise RuntimeError(self.forbidden[1])
         with self._lock:
             event = self._event = self._event or threading.Event()
             if self.is_there:

@@ -1,41 +1,38 @@
-"""Meshes: named grids of processes and of the actors that live on them.
-
-A mesh is a value: slicing one gives another view of the same ranks. Names and meanings follow Monarch.
-"""
-
 # pyright: reportPrivateUsage=false
 # Meshes keep their members private: every public one is a name that no endpoint of an actor can have.
+
+"""Meshes: named grids of processes and of the actors that live on them.
+
+A mesh is a value: slicing one gives another view of the same ranks, and it can be sent to other actors. Names and
+meanings follow Monarch.
+"""
 
 from __future__ import annotations
 
 import inspect
-import random
-from collections.abc import Callable, Iterator
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+import secrets
+from typing import Any, Generic, Self, TypeVar, cast
 
-from .actor import Actor, EndpointProperty
-from .errors import ActorError, SupervisionError
+from .actor import Actor, kind_of
+from .adverbs import Endpoint, Gather, NotAnEndpoint, view_of
+from .fleet import Fleet
 from .future import Future, Promise
+from .here import node
 from .ndslice import NDSlice
-from .ranks.failure import RemoteFailure, rebuild
-from .roster import Roster, view_of
+from .node import shape_of
+from .scope import context
 from .shape import MeshTrait, Shape
-from .values import ValueMesh
 from .wire import codec
-from .wire.lane import Frames
-from .wire.messages import Answer, Note, Reply, View
-from .wire.post import next_number
+from .wire.messages import View
 
 A = TypeVar("A", bound=Actor)
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class _View(MeshTrait):
-    """What process and actor meshes share: a shape over the ranks of a roster."""
+    """What process and actor meshes share: a shape over the ranks of a fleet."""
 
-    def __init__(self, roster: Roster, shape: Shape) -> None:
-        self._roster = roster
+    def __init__(self, fleet: Fleet, shape: Shape) -> None:
+        self._fleet = fleet
         self._shape = shape
 
     @property
@@ -46,15 +43,21 @@ class _View(MeshTrait):
     def _labels(self) -> tuple[str, ...]:
         return tuple(self._shape.labels)
 
-    def _view(self) -> View:
-        piece = self._shape.ndslice
-        return view_of(self._shape.labels, piece.offset, piece.sizes, piece.strides)
+    def _identity(self) -> tuple[object, ...]:
+        return (type(self), self._fleet.mesh, self._shape)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _View) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
 
 
 class ProcMesh(_View):
     """A mesh of rank processes, on which actors are spawned.
 
     Example:
+        >>> from meshbook.runtime import endpoint, this_host
         >>> class Greeter(Actor):
         ...     @endpoint
         ...     def greet(self, name):
@@ -65,77 +68,107 @@ class ProcMesh(_View):
         ['hello you', 'hello you']
     """
 
-    def __init__(self, roster: Roster, shape: Shape, *, is_owned: bool = True) -> None:
-        super().__init__(roster, shape)
+    def __init__(self, fleet: Fleet, shape: Shape, *, is_owned: bool = True) -> None:
+        super().__init__(fleet, shape)
         self._is_owned = is_owned
 
-    @property
-    def roster(self) -> Roster:
-        """The controller's book of these ranks: states, logs, calls on their way."""
-        return self._roster
-
     def _new_with_shape(self, shape: Shape) -> Self:
-        return type(self)(self._roster, shape, is_owned=False)
+        return type(self)(self._fleet, shape, is_owned=False)
 
-    def spawn(self, name: str, cls: type[A], *args: Any, **kwargs: Any) -> ActorMesh[A]:
-        """Make an actor of `cls` on every rank of this mesh; returns at once.
+    @property
+    def initialized(self) -> Future[bool]:
+        """Done (True) when all processes are up and their bootstrap has run; fails when one did not come up."""
+        return self._fleet.ready()
 
-        The constructor runs on the ranks before the first call does.
+    def spawn(self, name: str, cls: type[A], *args: Any, **kwargs: Any) -> A:
+        """Make an actor of `cls` on every rank of this mesh; returns at once, with an `ActorMesh`.
+
+        The constructor runs on the ranks before the first call does. (To a type checker the mesh looks like `cls`, so
+        that it completes its endpoints.)
 
         Raises:
-            ValueError: `cls` is not an `Actor`, or one of its endpoints has a name that meshes use themselves.
+            ValueError: `cls` is not an `Actor`, mixes sync and async endpoints, or has an endpoint with a name that
+                meshes use themselves.
             TypeError: the arguments do not fit the constructor.
+            RuntimeError: the mesh was stopped.
         """
-        _check_class(cls)
+        if self._fleet.is_stopped:
+            raise RuntimeError("`ProcMesh` has already been stopped")
+        check_class(cls)
         inspect.signature(cls).bind(*args, **kwargs)
-        promise: Promise[None] = Promise(self._roster.reactor)
-        actor = next_number()
-        gather = _Gather(self._shape, f"{name}.__init__", self._roster, lambda _: promise.resolve(None), promise.fail)
-        payload = codec.encode((cls, args, kwargs))
-        self._roster.spawn_actor(self._shape.ranks(), actor, name, self._view(), payload, gather)
-        return ActorMesh(self._roster, self._shape, actor, name, cls, promise.future)
+        instance = context().actor_instance
+        payload = codec.encode((cls, args, kwargs, instance.as_creator()))
+        actor = secrets.randbits(62)
+        promise: Promise[None] = Promise(self._fleet.reactor)
+        gather = Gather(self._shape, f"{name}.__init__", self._fleet, lambda _: promise.resolve(None), promise.fail)
+        on_main = cls._on_main_thread
+        self._fleet.spawn_actor(
+            self._shape.ranks(), actor, name, view_of(self._shape), instance.address, payload, gather, on_main
+        )
+        mesh = ActorMesh(self._fleet, self._shape, actor, name, cls, promise.future)
+        instance.owned.append(mesh)
+        return cast("A", mesh)
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
-        """Take all ranks of this mesh down; done when they are gone.
+        """Take all ranks of this mesh down; done when they are gone. Stopping twice changes nothing.
 
         Raises:
-            ValueError: this is a slice; only the whole mesh can be stopped.
+            ValueError: this is a slice, or a reference from elsewhere; only the whole mesh can be stopped, by its owner.
         """
         if not self._is_owned:
             raise ValueError("ProcMesh is not owned; must be stopped by an owner: stop the mesh this is a slice of")
-        promise: Promise[None] = Promise(self._roster.reactor)
-        self._roster.stop()
-        promise.resolve(None)
-        return promise.future
+        return self._fleet.stop_all(reason)
+
+    @property
+    def host_mesh(self) -> Any:
+        """The host of a mesh of one process."""
+        if len(self) != 1:
+            raise NotImplementedError(f"host_mesh is for a mesh of one process, and this has {len(self)}")
+        from .host import this_host
+
+        return this_host()
+
+    async def logging_option(
+        self, stream_to_client: bool = False, aggregate_window_sec: int | None = None, level: int = 20
+    ) -> None:
+        """Accepted for Monarch's sake: what ranks print is always kept, by rank and call, and shown by the notebook."""
+        if not 0 <= level <= 255:
+            raise ValueError(f"level must be within 0 and 255, not {level}")
+        if aggregate_window_sec is not None and not stream_to_client:
+            raise ValueError("aggregate_window_sec needs stream_to_client=True")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._roster.is_stopped:
-            self.stop().get()
+        self.stop().get()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.__exit__()
+        await self.stop()
+
+    def __reduce__(self) -> Any:
+        return _restore_procs, (self._fleet.mesh, self._fleet.axes, view_of(self._shape))
 
     def __repr__(self) -> str:
-        return f"<ProcMesh {self._shape}{', stopped' if self._roster.is_stopped else ''}>"
+        return f"<ProcMesh {self._shape}{', stopped' if self._fleet.is_stopped else ''}>"
 
 
 class ActorMesh(_View, Generic[A]):
-    """Actors of one class on the ranks of a mesh; its endpoints are attributes."""
+    """Actors of one class on the ranks of a mesh; its endpoints are attributes. Can be sent to other actors."""
 
     def __init__(
-        self, roster: Roster, shape: Shape, actor: int, name: str, cls: type[A], initialized: Future[None]
+        self, fleet: Fleet, shape: Shape, actor: int, name: str, cls: type[A], initialized: Future[None] | None = None
     ) -> None:
-        super().__init__(roster, shape)
+        super().__init__(fleet, shape)
         self._actor = actor
         self._name = name
         self._class = cls
         self._initialized = initialized
+        self._is_owned = initialized is not None
+        self._on_main = cls._on_main_thread
 
     @property
     def __name__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - Monarch's meshes have it
@@ -144,171 +177,82 @@ class ActorMesh(_View, Generic[A]):
     @property
     def initialized(self) -> Future[None]:
         """Done when every constructor has run; fails with the first that raised."""
+        if self._initialized is None:
+            promise: Promise[None] = Promise(self._fleet.reactor)
+            promise.resolve(None)
+            return promise.future
         return self._initialized
 
     def _new_with_shape(self, shape: Shape) -> Self:
-        return type(self)(self._roster, shape, self._actor, self._name, self._class, self._initialized)
+        view = type(self)(self._fleet, shape, self._actor, self._name, self._class, self._initialized)
+        view._is_owned = False
+        return view
 
-    def __getattr__(self, name: str) -> Endpoint[Any, Any]:
+    def _identity(self) -> tuple[object, ...]:
+        return (*super()._identity(), self._actor)
+
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         endpoints = self._class.endpoints()
-        if name not in endpoints:
-            known = ", ".join(sorted(endpoints)) or "none"
-            raise AttributeError(f"{self._class.__name__} has no endpoint {name!r}; its endpoints: {known}")
-        return Endpoint(self, name, endpoints[name])
+        if name in endpoints:
+            return Endpoint(self, name, endpoints[name])
+        method = getattr(self._class, name, None)
+        if inspect.isfunction(method):
+            return NotAnEndpoint(self, name, method)
+        known = ", ".join(sorted(endpoints)) or "none"
+        raise AttributeError(f"{self._class.__name__} has no endpoint {name!r}; its endpoints: {known}")
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
-        """Forget these actors on their ranks; the ranks live on."""
-        promise: Promise[None] = Promise(self._roster.reactor)
-        gather = _Gather(self._shape, f"{self._name}.stop", self._roster, lambda _: promise.resolve(None), promise.fail)
-        self._roster.stop_actor(self._shape.ranks(), self._actor, gather)
+        """End these actors, after what they were sent before; done when each has cleaned up. The ranks live on.
+
+        Raises:
+            NotImplementedError: this is a slice or a reference; only the owner can stop the whole.
+        """
+        if not self._is_owned:
+            raise NotImplementedError("Cannot call stop on an ActorMeshRef, requires an owned ActorMesh")
+        promise: Promise[None] = Promise(self._fleet.reactor)
+        gather = Gather(self._shape, f"{self._name}.stop", self._fleet, lambda _: promise.resolve(None), promise.fail)
+        self._fleet.stop_actor(self._shape.ranks(), self._actor, reason, gather, self._on_main)
         return promise.future
+
+    def __reduce__(self) -> Any:
+        arguments = (self._fleet.mesh, self._fleet.axes, view_of(self._shape), self._actor, self._name, self._class)
+        return _restore_actors, arguments
 
     def __repr__(self) -> str:
         return f"<ActorMesh {self._name} of {self._class.__name__} on {self._shape}>"
 
-
-class Endpoint(Generic[P, R]):
-    """An endpoint of an actor mesh, called by an adverb: `mesh.add.call(1)`, `mesh.add.choose(1)`."""
-
-    def __init__(self, mesh: ActorMesh[Any], name: str, declared: EndpointProperty[Any, Any]) -> None:
-        self._mesh = mesh
-        self._name = name
-        self._declared = declared
-
-    def call(self, *args: Any, **kwargs: Any) -> Future[ValueMesh[Any]]:
-        """Call all actors of the mesh; the answers by rank. The first failure ends it, with `.partial` answers."""
-        promise: Promise[ValueMesh[Any]] = Promise(self._mesh._roster.reactor)
-        gather = _Gather(self._mesh._shape, self._title, self._mesh._roster, promise.resolve, promise.fail)
-        self._send(self._mesh._shape, gather, args, kwargs)
-        return promise.future
-
-    def call_one(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call the only actor of the mesh. Raises `ValueError` at once if there are more."""
-        if len(self._mesh) != 1:
-            raise ValueError(f"call_one requires exactly 1 actor, but mesh has {len(self._mesh)}")
-        return self._call_single(self._mesh._shape, args, kwargs)
-
-    def choose(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call one actor of the mesh, picked at random."""
-        rank = random.choice(self._mesh._shape.ranks())
-        return self._call_single(Shape((), NDSlice(offset=rank, sizes=[], strides=[])), args, kwargs)
-
-    def stream(self, *args: Any, **kwargs: Any) -> Iterator[Future[Any]]:
-        """Call all actors; futures of the answers in the order in which they come. The calls go out at once."""
-        ranks = self._mesh._shape.ranks()
-        promises: list[Promise[Any]] = [Promise(self._mesh._roster.reactor) for _ in ranks]
-        self._send(self._mesh._shape, _Arrivals(self._title, self._mesh._roster, promises), args, kwargs)
-        return iter([promise.future for promise in promises])
-
-    def broadcast(self, *args: Any, **kwargs: Any) -> None:
-        """Call all actors and want no answer."""
-        self._send(self._mesh._shape, None, args, kwargs)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(
-            f"{self._title} is an endpoint: say how to call it, .call(...) for all ranks, "
-            ".call_one(...), .choose(...), .stream(...) or .broadcast(...)"
-        )
-
-    @property
-    def _title(self) -> str:
-        return f"{self._mesh._name}.{self._name}"
-
-    def _call_single(self, shape: Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        promise: Promise[Any] = Promise(self._mesh._roster.reactor)
-        self._send(shape, _Arrivals(self._title, self._mesh._roster, [promise]), args, kwargs)
-        return promise.future
-
-    def _send(self, shape: Shape, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._declared.check(args, kwargs)
-        mesh = self._mesh
-        piece = shape.ndslice
-        view = view_of(shape.labels, piece.offset, piece.sizes, piece.strides)
-        mesh._roster.call(shape.ranks(), mesh._actor, self._name, view, codec.encode((args, kwargs)), caller)
+    def _repr_html_(self) -> str:
+        endpoints = ", ".join(f"<code>{name}</code>" for name in sorted(self._class.endpoints()))
+        return f"<b>{self._name}</b> of {self._class.__name__} on {self._shape}, endpoints {endpoints}"
 
 
-class _Gather:
-    """Collects the answers of all ranks of a view; the first failure settles the whole."""
-
-    def __init__(
-        self,
-        shape: Shape,
-        title: str,
-        roster: Roster,
-        on_done: Callable[[ValueMesh[Any]], None],
-        on_failed: Callable[[BaseException], None],
-    ) -> None:
-        self._shape = shape
-        self._title = title
-        self._roster = roster
-        self._on_done = on_done
-        self._on_failed = on_failed
-        self._answers: dict[int, Any] = {}
-
-    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
-        try:
-            self._answers[rank] = _open(reply.ok, frames, self._title, self._roster.name_of(rank))
-        except (ActorError, codec.DecodeError) as error:
-            self._fail(error)
-        else:
-            if len(self._answers) == len(self._shape):
-                self._on_done(ValueMesh(self._shape, [self._answers[r] for r in self._shape.ranks()]))
-
-    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
-
-    def on_lost(self, rank: int, why: str) -> None:
-        self._fail(_lost(self._title, why))
-
-    def _fail(self, error: BaseException) -> None:
-        error.partial = dict(self._answers)  # type: ignore[attr-defined]
-        self._on_failed(error)
+def _restore_procs(mesh: int, axes: dict[str, int], view: View) -> ProcMesh:
+    return ProcMesh(node().fleet(mesh, axes), shape_of(view), is_owned=False)
 
 
-class _Arrivals:
-    """Settles promises one after the other as answers come."""
-
-    def __init__(self, title: str, roster: Roster, promises: list[Promise[Any]]) -> None:
-        self._title = title
-        self._roster = roster
-        self._waiting = list(reversed(promises))
-
-    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
-        promise = self._waiting.pop()
-        try:
-            promise.resolve(_open(reply.ok, frames, self._title, self._roster.name_of(rank)))
-        except (ActorError, codec.DecodeError) as error:
-            promise.fail(error)
-
-    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
-
-    def on_lost(self, rank: int, why: str) -> None:
-        self._waiting.pop().fail(_lost(self._title, why))
+def _restore_actors(
+    mesh: int, axes: dict[str, int], view: View, actor: int, name: str, cls: type[Any]
+) -> ActorMesh[Any]:
+    return ActorMesh(node().fleet(mesh, axes), shape_of(view), actor, name, cls)
 
 
-def _open(ok: bool, frames: Frames, title: str, rank_name: str) -> Any:
-    value = codec.decode(frames[0], frames[1:])
-    if ok:
-        return value
-    assert isinstance(value, RemoteFailure)
-    raise rebuild(value, f"Actor call {title} on {rank_name}")
-
-
-def _lost(title: str, why: str) -> SupervisionError:
-    error = SupervisionError(f"Endpoint call {title}() failed, {why}")
-    error.endpoint = title
-    return error
-
-
-def actor_number(mesh: ActorMesh[Any]) -> int:
+def actor_number(mesh: Any) -> int:
     """The number under which the ranks know the actors of a mesh."""
     return mesh._actor
 
 
-def _check_class(cls: Any) -> None:
+def roster_of(procs: ProcMesh) -> Any:
+    """The controller's book of the ranks of a mesh that this process controls."""
+    return procs._fleet
+
+
+def check_class(cls: Any) -> None:
+    """Raises `ValueError` for a class that cannot be spawned."""
     if not (isinstance(cls, type) and issubclass(cls, Actor)):
         raise ValueError(f"{cls!r} is not an Actor: write `class Name(Actor)`")
     taken = sorted(name for name in cls.endpoints() if hasattr(ActorMesh, name))
     if taken:
         raise ValueError(f"{cls.__name__}: an endpoint cannot be called {taken[0]!r}, meshes use that name themselves")
+    kind_of(cls)

@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from .engines.base import Crew, Engine, Exit
 from .engines.spec import RankSpec
 from .errors import MeshStopped, SpawnError
 from .forks import let_go_in_child
+from .future import Future, Promise
 from .ranks.place import coordinates
 from .wire.codec import Encoded
 from .wire.lane import Frames
@@ -64,11 +65,28 @@ class Audience(Protocol):
     def on_output(self, rank: int, event: Event) -> None: ...
 
 
+class Hub(Protocol):
+    """Who takes what is not an answer to this controller's own calls: the root node."""
+
+    def on_other(self, roster: Roster, rank: int, message: AnyMessage, frames: Frames) -> None: ...
+
+    def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None: ...
+
+
 class Roster:
     """The living ranks of one mesh: sends calls to them, keeps their logs, notices their ends."""
 
-    def __init__(self, reactor: Reactor, engine: Engine, specs: Sequence[RankSpec], how: str = "auto") -> None:
+    def __init__(
+        self, reactor: Reactor, engine: Engine, specs: Sequence[RankSpec], hub: Hub, how: str = "auto"
+    ) -> None:
         self.axes = dict(specs[0].axes)
+        self.mesh = specs[0].mesh
+        self.engine = engine
+        self.name = ""
+        self._hub = hub
+        self._owners: dict[int, tuple[str, tuple[int, int, int]]] = {}  # of each actor: its mesh's name, its owner
+        self._ready: Promise[bool] = Promise(reactor)
+        self._booted = self._ready  # a promise of its own where there is a bootstrap
         self.states = {spec.rank: RankState(spec.rank) for spec in specs}
         self.logs = {spec.rank: RankLog() for spec in specs}
         self.on_change: list[Callable[[int], None]] = []
@@ -133,13 +151,24 @@ class Roster:
     # What goes out.
 
     def spawn_actor(
-        self, ranks: Sequence[int], actor: int, name: str, view: View, payload: Encoded, caller: Caller
+        self,
+        ranks: Sequence[int],
+        actor: int,
+        name: str,
+        view: View,
+        owner: tuple[int, int, int],
+        payload: Encoded,
+        caller: Caller,
+        on_main: bool = False,
     ) -> int:
         """Make an actor on these ranks; `caller` hears from each."""
-        return self._send(ranks, caller, lambda seq: Spawn(seq, actor, name, view), payload)
+        self._owners[actor] = (name, owner)
+        return self._send(ranks, caller, lambda seq: Spawn(seq, actor, name, view, owner), payload, on_main)
 
-    def stop_actor(self, ranks: Sequence[int], actor: int, caller: Caller) -> int:
-        return self._send(ranks, caller, lambda seq: StopActor(seq, actor), None)
+    def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
+        """End an actor on these ranks."""
+        self._owners.pop(actor, None)
+        return self._send(ranks, caller, lambda seq: StopActor(seq, actor, reason), None, on_main)
 
     def call(
         self,
@@ -149,6 +178,7 @@ class Roster:
         view: View | None,
         payload: Encoded,
         caller: Caller | None,
+        on_main: bool = False,
         audience: Audience | None = None,
     ) -> int:
         """Call an endpoint on these ranks; without a `caller` nobody answers. Returns the number of the call.
@@ -157,7 +187,7 @@ class Roster:
         """
         wants = caller is not None
         return self._send(
-            ranks, caller, lambda seq: Call(seq, actor, endpoint, view, wants), payload, audience=audience
+            ranks, caller, lambda seq: Call(seq, actor, endpoint, view, wants), payload, on_main, audience
         )
 
     def _send(
@@ -166,6 +196,7 @@ class Roster:
         caller: Caller | None,
         make: Callable[[int], AnyMessage],
         payload: Encoded | None,
+        on_main: bool,
         audience: Audience | None = None,
     ) -> int:
         if self._is_stopped:
@@ -176,9 +207,17 @@ class Roster:
                 self._audiences[seq] = audience
             if caller is not None:
                 self._note_sent(ranks, seq)
-            self._crew.post(ranks, make(seq), payload)
+            (self._crew.post if on_main else self._crew.post_control)(ranks, make(seq), payload)
         self._tell_dead(ranks)
         return seq
+
+    def post_control(self, rank: int, message: AnyMessage, payload: Encoded | None = None) -> None:
+        """Send a message that is no call of this controller's own."""
+        self._crew.post_control([rank], message, payload)
+
+    def introduce(self, rank: int, mesh: int, other: int, end: object) -> None:
+        """Give a rank its end of a link to another."""
+        self._crew.introduce(rank, mesh, other, end)
 
     def _note_sent(self, ranks: Sequence[int], seq: int) -> None:
         now = time.monotonic()
@@ -215,6 +254,13 @@ class Roster:
     def kill(self, ranks: Sequence[int]) -> None:
         """End these ranks at once (SIGKILL), with what they started."""
         self._crew.kill(ranks)
+
+    def owners(self) -> dict[tuple[int, int, int], str]:
+        """Who owns actors on these ranks, with the name of the first mesh of each."""
+        found: dict[tuple[int, int, int], str] = {}
+        for name, owner in self._owners.values():
+            found.setdefault(owner, name)
+        return found
 
     def forget_audience(self, seq: int) -> None:
         self._audiences.pop(seq, None)
@@ -255,16 +301,54 @@ class Roster:
             self._post.deliver(rank, message, frames)
         elif isinstance(message, Note):
             self._post.deliver_note(rank, message, frames)
-        else:
-            assert isinstance(message, Ready), message
+        elif isinstance(message, Ready):
             self._on_ready(rank, message)
+        else:
+            self._hub.on_other(self, rank, message, frames)
 
     def _on_ready(self, rank: int, message: Ready) -> None:
         state = self.states[rank]
         state.is_ready, state.pid, state.trouble = True, message.pid, message.trouble
         if message.trouble or all(other.is_ready for other in self.states.values()):
             self._settled.set()
+        self._tell_ready()
         self._changed(rank)
+
+    def _tell_ready(self) -> None:
+        for state in self.states.values():
+            if state.exit is not None or state.trouble:
+                self._ready.fail(SpawnError(self._why_not_up(state)))
+        if all(state.is_ready for state in self.states.values()):
+            self._ready.resolve(True)
+
+    def ready(self) -> Future[bool]:
+        """Done when all ranks are up; fails when one did not come up."""
+        return self._booted.future
+
+    def boot(self, done: Future[Any]) -> None:
+        """`ready` waits for this too: the bootstrap of the processes."""
+        ready, self._booted = self._ready, Promise(self._reactor)
+
+        def tell(_: object) -> None:
+            error = ready.future.exception() if ready.future.done() else None
+            if error is None and done.done():
+                error = done.exception()
+            if error is not None:
+                self._booted.fail(error)
+            elif ready.future.done() and done.done():
+                self._booted.resolve(True)
+
+        ready.future.add_done_callback(tell)
+        done.add_done_callback(tell)
+
+    def stop_all(self, reason: str) -> Future[None]:
+        """What `ProcMesh.stop` does."""
+        if not self._is_stopped:
+            self._why_stopped = f"the mesh has status: stopped: {reason}"
+        self.stop()
+        promise: Promise[None] = Promise(self._reactor)
+        promise.resolve(None)
+        return promise.future
 
     def on_output(self, rank: int, events: Sequence[Event]) -> None:
         log = self.logs[rank]
@@ -280,10 +364,10 @@ class Roster:
         state.exit = exit
         state.since = time.monotonic()
         state.open_calls.clear()
-        if not self._is_stopped:
-            self._post.lose(rank, self.why_dead(rank))
-        else:
-            self._post.lose(rank, f"{self.name_of(rank)}: the mesh was taken down")
+        why = f"{self.name_of(rank)}: {self._why_stopped}" if self._is_stopped else self.why_dead(rank)
+        self._post.lose(rank, why)
+        self._tell_ready()
+        self._hub.on_rank_gone(self, rank, why)
         self._settled.set()
         if all(other.exit is not None for other in self.states.values()):
             self._all_gone.set()
@@ -307,10 +391,6 @@ class _Nobody:
 
 
 _nobody = _Nobody()
-
-
-def view_of(labels: Sequence[str], offset: int, sizes: Sequence[int], strides: Sequence[int]) -> View:
-    return View(tuple(labels), offset, tuple(sizes), tuple(strides))
 
 
 def environment(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import secrets
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,9 @@ from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
 from .engines.spec import Backend, RankSpec
+from .here import make_root_by, settle, unsettle
 from .mesh import ProcMesh
+from .root import Root
 from .roster import Roster, environment
 from .shape import Shape
 from .wire.reactor import Reactor
@@ -30,7 +33,7 @@ class Session:
     def __init__(self) -> None:
         self.reactor = Reactor()
         self._engines: dict[str, Engine] = {}
-        self._living: list[Roster] = []  # a mesh nobody refers to any more lives on: dropping a name stops nothing
+        self.root = Root(self.reactor, self.engine, _specs_of)
 
     def engine(self, name: str = "local") -> Engine:
         """The engine of this name. Raises `ValueError` for a name that is none."""
@@ -45,10 +48,7 @@ class Session:
 
     def spawn(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
         """Start the ranks of a mesh."""
-        roster = Roster(self.reactor, self.engine(engine), specs, how)
-        self._living = [old for old in self._living if not old.is_stopped]
-        self._living.append(roster)
-        return roster
+        return self.root.roster(specs, engine, how)
 
     def close(self) -> None:
         """Take all meshes down, then the engines, then the loop."""
@@ -56,8 +56,10 @@ class Session:
             end.callback(self.reactor.close)
             for engine in self._engines.values():
                 end.callback(engine.close)
-            for roster in self._living:
+            # A mesh nobody refers to any more has lived on until now: dropping a name stops nothing.
+            for roster in list(self.root.rosters.values()):
                 end.callback(roster.stop, grace=0.5)
+            end.callback(self.root.close)
 
 
 _lock = threading.Lock()  # the background thread of `%load_ext` and the first cell may both be first
@@ -69,6 +71,7 @@ def session() -> Session:
     with _lock:
         if not _sessions:
             _sessions.append(Session())
+            settle(_sessions[0].root)
             atexit.register(close)
         return _sessions[0]
 
@@ -78,6 +81,7 @@ def close() -> None:
     with _lock:
         while _sessions:
             _sessions.pop().close()
+        unsettle()
         atexit.unregister(close)
 
 
@@ -86,14 +90,18 @@ def _begin_anew() -> None:
     global _lock
     _lock = threading.Lock()  # a thread that is not here may have held the old one
     _sessions.clear()
+    unsettle()
 
 
+make_root_by(lambda: session().root)
 os.register_at_fork(after_in_child=_begin_anew)
 
 
 def specs_for(
     axes: Mapping[str, int],
     *,
+    mesh: int | None = None,
+    has_bootstrap: bool = False,
     device: str = "cpu",
     backend: Backend = "auto",
     env: Mapping[str, str] | None = None,
@@ -106,7 +114,8 @@ def specs_for(
 
     `device` is `cpu` or `cuda`: on cuda rank `i` gets `cuda:i`. `link` is the kind of links to them (`wire.wiring`).
     """
-    world_size = len(Shape.row_major(axes))
+    number = mesh or secrets.randbits(62)
+    world_size = len(Shape.row_major(axes)) if axes else 1
     base = {**os.environ, **(env or {})}
     return [
         RankSpec(
@@ -115,6 +124,8 @@ def specs_for(
             local_rank=rank,
             local_world_size=world_size,
             axes=dict(axes),
+            mesh=number,
+            has_bootstrap=has_bootstrap,
             token="",
             env=environment(base, rank, world_size, rank, world_size),
             cwd=cwd or os.getcwd(),
@@ -132,3 +143,7 @@ def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto
     """A process mesh of these axes on this host."""
     roster = session().spawn(specs_for(axes, **options), engine, how)
     return ProcMesh(roster, Shape.row_major(axes))
+
+
+def _specs_of(axes: dict[str, int], mesh: int, has_bootstrap: bool) -> list[RankSpec]:
+    return specs_for(axes, mesh=mesh, has_bootstrap=has_bootstrap)

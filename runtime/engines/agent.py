@@ -22,9 +22,9 @@ import msgspec
 from ..errors import LinkClosed
 from ..forks import let_go_in_child
 from ..wire.codec import Encoded
-from ..wire.lane import Lane, datagrams, pack
-from ..wire.link import Buffer, NearLink
-from ..wire.messages import AnyMessage, Reply, wants_reply
+from ..wire.lane import Lane, pack
+from ..wire.messages import AnyMessage, Peer, Reply, wants_reply
+from ..wire.outlet import Outlet
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
 from ..wire.tape import Tape, Text
@@ -38,48 +38,13 @@ _CHUNK = 1 << 18
 _F_SETPIPE_SZ = 1031
 
 
-_Datagram = tuple[Sequence[Buffer], Sequence[int]]
-
-
-@dataclass(slots=True)
-class _Outlet:
-    """Datagrams to one rank on one lane: sent at once, or kept in order while the rank does not read."""
-
-    lane: Lane
-    link: NearLink
-    reactor: Reactor
-    backlog: deque[_Datagram] = field(default_factory=deque["_Datagram"])
-    lock: threading.Lock = field(default_factory=threading.Lock)  # senders are on any thread
-
-    def post(self, parts: Sequence[Buffer]) -> None:
-        with self.lock, contextlib.suppress(LinkClosed):  # a rank that is gone is reported by its exit
-            for announcement, fds in self.lane.announcements():
-                self._send(announcement, fds)
-            for datagram in datagrams(parts, self.link.largest):
-                self._send(datagram, ())
-
-    def _send(self, parts: Sequence[Buffer], fds: Sequence[int]) -> None:
-        if self.backlog or not self.link.send_nowait(parts, fds):
-            if not self.backlog:
-                self.link.watch_writes(self.reactor, True)
-            self.backlog.append((parts, fds))
-
-    def drain(self) -> None:
-        """Send what was kept, as far as the rank takes it."""
-        with self.lock, contextlib.suppress(LinkClosed):
-            while self.backlog and self.link.send_nowait(*self.backlog[0]):
-                self.backlog.popleft()
-            if not self.backlog:
-                self.link.watch_writes(self.reactor, False)
-
-
 @dataclass(slots=True)
 class _Peer:
     """One rank as its agent sees it."""
 
     rank: int
-    data: _Outlet
-    control: _Outlet
+    data: Outlet
+    control: Outlet
     tapes: dict[int, Tape]  # by file descriptor of the pipe
     calls: deque[int] = field(default_factory=deque[int])  # on the data lane, not answered: the first one runs
     pid: int = 0
@@ -113,13 +78,16 @@ class Agent:
         control, control_theirs = self._wiring.open()
         pipes = [_output_pipe() for _ in range(2)]
         outlets = [
-            _Outlet(Lane(data, self._pool, spec.rank), data, self._reactor),
-            _Outlet(Lane(control), control, self._reactor),
+            Outlet(Lane(data, self._pool, (spec.rank, "data")), data, self._reactor),
+            Outlet(Lane(control, self._pool, (spec.rank, "control")), control, self._reactor),
         ]
         token = secrets.token_hex(8)
         tapes = {pipes[0][0]: Tape(token, "out"), pipes[1][0]: Tape(token, "err")}
         peer = _Peer(spec.rank, outlets[0], outlets[1], tapes)
-        outlets[0].lane.on_release = lambda: self._reactor.schedule(lambda: self._send_releases(peer))
+        for outlet in outlets:
+            outlet.lane.on_release = lambda outlet=outlet: self._reactor.schedule(
+                lambda: self._send_releases(peer, outlet)
+            )
         self._peers[spec.rank] = peer
         with contextlib.closing(data_theirs), contextlib.closing(control_theirs):
             fds = RankFds(
@@ -160,7 +128,7 @@ class Agent:
 
     # What comes in, all on the thread that runs the loop.
 
-    def _on_lane(self, peer: _Peer, outlet: _Outlet) -> None:
+    def _on_lane(self, peer: _Peer, outlet: Outlet) -> None:
         if outlet.backlog:
             outlet.drain()
         try:
@@ -169,7 +137,8 @@ class Agent:
                 if isinstance(message, Reply):
                     if message.talked:
                         self._read_up_to_end(peer, message.seq)
-                    peer.calls.popleft()
+                    if outlet is peer.data:
+                        peer.calls.popleft()
                 self._listener.on_message(peer.rank, message, frames)
         except LinkClosed:
             # The end itself is told by the exit of the process: a child of the rank may hold the other end for longer.
@@ -224,7 +193,8 @@ class Agent:
         peer.exit = exit
         self.pids.pop(peer.rank, None)
         if self._pool is not None:
-            self._pool.forget(peer.rank)
+            for lane in ("data", "control"):
+                self._pool.forget((peer.rank, lane))
         if peer.pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(peer.pid, signal.SIGKILL)  # what it started and left behind
@@ -237,7 +207,7 @@ class Agent:
         for outlet in (peer.data, peer.control):
             with outlet.lock:  # a sender may be about to watch for room
                 outlet.link.unwatch(self._reactor)
-                outlet.lane.close()
+            outlet.close()
         for fd in peer.tapes:
             self._reactor.remove(fd)
             os.close(fd)
@@ -246,16 +216,23 @@ class Agent:
 
     def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         peers = self._living(ranks)
-        parts = pack(message, payload, self._pool, [peer.rank for peer in peers])
+        parts = pack(message, payload, self._pool, [peer.data.lane.peer for peer in peers])
         for peer in peers:
             if wants_reply(message):
                 peer.calls.append(message.seq)
             peer.data.post(parts)
 
     def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
-        parts = pack(message, payload)
-        for peer in self._living(ranks):
+        peers = self._living(ranks)
+        parts = pack(message, payload, self._pool, [peer.control.lane.peer for peer in peers])
+        for peer in peers:
             peer.control.post(parts)
+
+    def introduce(self, rank: int, mesh: int, other: int, end: object) -> None:
+        assert isinstance(end, socket.socket)
+        with end:
+            for peer in self._living([rank]):
+                peer.control.send(Peer(mesh, other), fds=[end.fileno()])
 
     def kill(self, ranks: Sequence[int]) -> None:
         for peer in self._living(ranks):
@@ -291,10 +268,10 @@ class Agent:
     def _living(self, ranks: Iterable[int]) -> list[_Peer]:
         return [peer for rank in ranks if (peer := self._peers[rank]).exit is None]
 
-    def _send_releases(self, peer: _Peer) -> None:
+    def _send_releases(self, peer: _Peer, outlet: Outlet) -> None:
         if peer.exit is None:
             with contextlib.suppress(LinkClosed):
-                peer.data.lane.send_releases()
+                outlet.lane.send_releases()
 
     def let_go(self) -> None:
         """A child that the notebook forks must not keep ranks alive by holding their lifeline, nor speak to them."""

@@ -75,6 +75,10 @@ class Crew(Protocol):
         """Send to their control lane."""
         ...
 
+    def introduce(self, rank: int, mesh: int, other: int, end: object) -> None:
+        """Give this rank its end of a link to rank `other` of `mesh` (what `Engine.link_ends` made)."""
+        ...
+
     def kill(self, ranks: Sequence[int]) -> None:
         """End these ranks at once, with the processes they started (SIGKILL to the process group)."""
         ...
@@ -95,6 +99,10 @@ class Engine(Protocol):
 
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         """Start ranks; each reports `Ready` to the listener, or ends. `how` is `auto`, `fork` or `exec`."""
+        ...
+
+    def link_ends(self) -> tuple[object, object]:
+        """Both ends of a new link between two ranks of this engine."""
         ...
 
     def close(self) -> None:

@@ -14,12 +14,14 @@ import signal
 import sys
 import threading
 from collections.abc import Generator, Sequence
+from contextvars import ContextVar
 from typing import TextIO
 
 from ..errors import LinkClosed
 from ..ranks.control import Control
 from ..ranks.interrupts import Interrupts
 from ..ranks.mailbox import Mailbox
+from ..ranks.outpost import Outpost
 from ..ranks.place import Place, enter
 from ..wire.codec import Encoded
 from ..wire.inproc import InprocLink
@@ -45,6 +47,9 @@ class InprocEngine:
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         return _Threads(self._reactor, specs, listener)
 
+    def link_ends(self) -> tuple[object, object]:
+        return InprocLink.make(limit=1 << 30)  # ranks must not wait for each other here
+
     def close(self) -> None:
         """Nothing is held between crews."""
 
@@ -54,7 +59,7 @@ class _Threads:
 
     def __init__(self, reactor: Reactor, specs: Sequence[RankSpec], listener: Listener) -> None:
         self.pids: dict[int, int] = {}
-        self._reactor = reactor
+        self._reactor = self.reactor = reactor
         self._listener = listener
         self._ranks = {spec.rank: _ThreadRank(spec, self) for spec in specs}
         self._all_gone = threading.Event()
@@ -74,6 +79,11 @@ class _Threads:
         for rank in self._living(ranks):
             with contextlib.suppress(LinkClosed):
                 rank.control.send_parts(parts)
+
+    def introduce(self, rank: int, mesh: int, other: int, end: object) -> None:
+        assert isinstance(end, InprocLink)
+        for each in self._living([rank]):
+            each.outpost.meet((mesh, other), end)
 
     def kill(self, ranks: Sequence[int]) -> None:
         for rank in self._living(ranks):
@@ -113,6 +123,7 @@ class _Threads:
         if rank.is_ended:
             return
         rank.is_ended = True
+        rank.outpost.close()
         for lane in (rank.data, rank.control):
             self._reactor.remove(lane.link.fileno())
             lane.close()
@@ -137,7 +148,8 @@ class _ThreadRank:
         ]
         spec_place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device)
         self.place = spec_place
-        self.mailbox = Mailbox(spec_place, self._theirs[0], self.streams, self.interrupts)  # type: ignore[arg-type]
+        self.outpost = _ThreadOutpost(spec, spec_place, crew.reactor, self._theirs[1], self.streams)
+        self.mailbox = Mailbox(spec.mesh, spec_place, self._theirs[0], self.streams, self.interrupts)  # type: ignore[arg-type]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -149,15 +161,32 @@ class _ThreadRank:
 
     def _work(self) -> None:
         enter(self.place, whole_process=False)
+        self.outpost.settle_here(whole_process=False)
         self.interrupts.thread = threading.get_ident()
-        with contextlib.suppress(LinkClosed), _router.routed(self.streams):
+        with contextlib.suppress(LinkClosed):
             self._theirs[0].send(Ready(0))
             self.mailbox.run()
         for lane in self._theirs:
             lane.close()
 
     def _answer(self) -> None:
-        Control(self._theirs[1], self.mailbox, self.interrupts, lambda: None).run()
+        self.outpost.settle_here(whole_process=False)
+        Control(self._theirs[1], self.mailbox, self.interrupts, self.outpost.on_control, lambda: None).run()
+        _router.forget(self.streams)
+
+
+class _ThreadOutpost(Outpost):
+    """The node of a rank that is a thread: it shares the controller's loop."""
+
+    def __init__(self, spec: RankSpec, place: Place, reactor: Reactor, control: Lane, streams: _ThreadStreams) -> None:
+        super().__init__(spec.mesh, place, reactor, control, None, streams, has_bootstrap=spec.has_bootstrap)  # type: ignore[arg-type]
+        self._thread_streams = streams
+        self._thread_place = place
+
+    def settle_here(self, *, whole_process: bool = True) -> None:
+        super().settle_here(whole_process=False)
+        enter(self._thread_place, whole_process=False)
+        _router.join(self._thread_streams)
 
 
 class _ThreadInterrupts(Interrupts):
@@ -197,6 +226,9 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
 
 
+_RUN: ContextVar[int] = ContextVar("meshbook_thread_run")
+
+
 class _ThreadStreams:
     """Stands in for `ranks.streams.Streams`: what the rank's thread prints, as events."""
 
@@ -209,6 +241,9 @@ class _ThreadStreams:
     def begin(self, run: int) -> None:
         self._run = run
 
+    def join(self, run: int) -> None:
+        _RUN.set(run)
+
     def end(self, run: int) -> bool:
         return self._add(Ended(run)) or True
 
@@ -219,7 +254,7 @@ class _ThreadStreams:
         """Nothing is held back."""
 
     def write(self, stream: str, text: str) -> None:
-        self._add(Text(self._run, "stderr" if stream == "stderr" else "stdout", text))
+        self._add(Text(_RUN.get(0) or self._run, "stderr" if stream == "stderr" else "stdout", text))
 
     def _add(self, event: Event) -> None:
         with self._lock:
@@ -256,24 +291,23 @@ class _Router:
         self.of_thread: dict[int, _ThreadStreams] = {}
         self._lock = threading.Lock()  # rank threads come and go at the same time
 
-    @contextlib.contextmanager
-    def routed(self, streams: _ThreadStreams):  # type: ignore[no-untyped-def]
+    def join(self, streams: _ThreadStreams) -> None:
+        """What this thread prints goes to `streams` from here on."""
         with self._lock:
             if not self.of_thread:
-                sys.stdout, sys.stderr = (
-                    _Routed(self, "stdout", sys.stdout),
-                    _Routed(self, "stderr", sys.stderr),
-                )
+                sys.stdout = _Routed(self, "stdout", sys.stdout)
+                sys.stderr = _Routed(self, "stderr", sys.stderr)
             self.of_thread[threading.get_ident()] = streams
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self.of_thread[threading.get_ident()]
-                if not self.of_thread:
-                    for name in ("stdout", "stderr"):
-                        if isinstance(routed := getattr(sys, name), _Routed):
-                            setattr(sys, name, routed.former)
+
+    def forget(self, streams: _ThreadStreams) -> None:
+        """The rank of these streams has ended."""
+        with self._lock:
+            for thread in [thread for thread, its in self.of_thread.items() if its is streams]:
+                del self.of_thread[thread]
+            if not self.of_thread:
+                for name in ("stdout", "stderr"):
+                    if isinstance(routed := getattr(sys, name), _Routed):
+                        setattr(sys, name, routed.former)
 
 
 _router = _Router()

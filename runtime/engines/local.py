@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -70,6 +71,9 @@ class LocalEngine:
         if zygote.trouble and how == "fork":
             raise SpawnError(f"cannot fork: {zygote.trouble}; use --spawn exec")
         return self._exec if zygote.trouble else zygote
+
+    def link_ends(self) -> tuple[object, object]:
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     def close(self) -> None:
         """End the zygotes."""

@@ -24,6 +24,10 @@ class RankSpec(msgspec.Struct, frozen=True):
     local_rank: int
     local_world_size: int
     axes: dict[str, int]
+    mesh: int
+    """The number of its mesh, the same in all processes."""
+    has_bootstrap: bool
+    """Whether a bootstrap comes, which must have run before any actor is made."""
     """The named axes of the whole mesh, row-major."""
     token: str
     """The secret in the marks of its output pipes (`wire.tape`), so that printed text cannot forge one."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..errors import LinkClosed
 from ..wire import codec
 from ..wire.lane import Frames, Lane
-from ..wire.messages import Answer, Ask, Interrupt
+from ..wire.messages import Answer, AnyMessage, Ask, Interrupt
 from .failure import describe
 from .interrupts import Interrupts
 from .mailbox import Mailbox
@@ -16,10 +16,18 @@ from .mailbox import Mailbox
 class Control:
     """Serves the control lane of a rank."""
 
-    def __init__(self, lane: Lane, mailbox: Mailbox, interrupts: Interrupts, on_gone: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        mailbox: Mailbox,
+        interrupts: Interrupts,
+        on_other: Callable[[AnyMessage, Frames, list[int]], None],
+        on_gone: Callable[[], None],
+    ) -> None:
         self._lane = lane
         self._mailbox = mailbox
         self._interrupts = interrupts
+        self._on_other = on_other
         self._on_gone = on_gone
 
     def run(self) -> None:
@@ -30,9 +38,10 @@ class Control:
                 if isinstance(message, Interrupt):
                     running = self._interrupts.request(message.call)
                     self._lane.send(Answer(message.seq), codec.encode(running))
-                else:
-                    assert isinstance(message, Ask), message
+                elif isinstance(message, Ask):
                     self._answer(message, frames)
+                else:
+                    self._on_other(message, frames, self._lane.fds)
         except LinkClosed:
             self._on_gone()
 

@@ -21,6 +21,8 @@ class RemoteFailure(msgspec.Struct, frozen=True, array_like=True):
     message: str
     traceback: str
     pickled: bytes | None = None
+    is_fatal: bool = False
+    """Whether the actor is dead of it: the caller gets a `SupervisionError` then."""
 
 
 def describe(error: BaseException) -> RemoteFailure:

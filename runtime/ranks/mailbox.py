@@ -14,6 +14,9 @@ from typing import Any
 
 from ..actor import Actor
 from ..errors import LinkClosed
+from ..here import node
+from ..node import point_in, shape_of
+from ..scope import Context, Instance, enter
 from ..wire import codec
 from ..wire.lane import Frames, Lane
 from ..wire.messages import Bye, Call, Note, Reply, Spawn, StopActor
@@ -26,8 +29,11 @@ from .streams import Streams
 class Mailbox:
     """The actors of a rank and the loop that runs their endpoints one after the other."""
 
-    def __init__(self, place: Place, data: Lane, streams: Streams, interrupts: Interrupts) -> None:
+    def __init__(self, mesh: int, place: Place, data: Lane, streams: Streams, interrupts: Interrupts) -> None:
         self.actors: dict[int, Actor] = {}
+        self._instances: dict[int, Instance] = {}
+        self._mesh = mesh
+        self._place = place
         self._data = data
         self._streams = streams
         self._interrupts = interrupts
@@ -81,7 +87,13 @@ class Mailbox:
         return None
 
     def _spawn(self, message: Spawn, frames: Frames) -> None:
-        cls, args, kwargs = codec.decode(frames[0], frames[1:])
+        cls, args, kwargs, creator = codec.decode(frames[0], frames[1:])
+        point = point_in(message.view, self._place.rank)
+        address = (self._mesh, self._place.rank, message.actor)
+        instance = Instance(message.name, f"{cls.__module__}.{cls.__qualname__}", point, address, creator)
+        instance._proc_mesh = lambda: node().proc_mesh(shape_of(message.view))  # pyright: ignore[reportPrivateUsage]
+        self._instances[message.actor] = instance
+        enter(Context(instance, point))
         self.actors[message.actor] = cls(*args, **kwargs)
 
     def _call(self, message: Call, frames: Frames) -> object:
@@ -90,6 +102,9 @@ class Mailbox:
             raise LookupError(f"there is no actor {message.actor} on this rank: it was stopped or never made")
         args, kwargs = codec.decode(frames[0], frames[1:])
         frames.clear()  # the arguments alone decide how long shared memory is held
+        instance = self._instances[message.actor]
+        point = instance.rank if message.view is None else point_in(message.view, self._place.rank)
+        enter(Context(instance, point))
         result = _method(actor, message.endpoint)(*args, **kwargs)
         return _finish(result) if inspect.iscoroutine(result) else result
 

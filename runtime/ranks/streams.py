@@ -119,6 +119,10 @@ class Streams:
             self._resting, self._is_open, self._talked = None, False, False
         return talked
 
+    def join(self, run: int) -> None:
+        """What the calling thread or task prints from here on belongs to `run`, beside what the main thread does."""
+        _RUN.set(run)
+
     def show(self, number: int) -> None:
         """Marks the place of display message `number`. It is in the pipe when this returns."""
         with self._lock:

@@ -16,12 +16,14 @@ from ..wire.lane import Lane
 from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
+from ..wire.reactor import Reactor
 from . import lifeline, seed, waits
 from .control import Control
 from .groups import GroupPlan, Groups
 from .imports import when_imported
 from .interrupts import Interrupts
 from .mailbox import Mailbox
+from .outpost import Outpost
 from .place import Place, enter
 from .streams import Streams
 
@@ -34,13 +36,16 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     _take_environment(spec)
     interrupts = Interrupts()
     interrupts.install()
-    data = Lane(_link(fds.data, spec.data), Pool(), "controller")
-    control = Lane(_link(fds.control, spec.control))
+    pool = Pool()
+    data = Lane(_link(fds.data, spec.data), pool, "data")
+    control = Lane(_link(fds.control, spec.control), pool, "control")
     groups = Groups(_group_plan(spec, fds))
     place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device, groups)
     enter(place)
-    mailbox = Mailbox(place, data, streams, interrupts)
-    answering = Control(control, mailbox, interrupts, _die)
+    outpost = Outpost(spec.mesh, place, Reactor(), control, pool, streams, has_bootstrap=spec.has_bootstrap)
+    outpost.settle_here()
+    mailbox = Mailbox(spec.mesh, place, data, streams, interrupts)
+    answering = Control(control, mailbox, interrupts, outpost.on_control, _die)
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()
     data.send(Ready(os.getpid(), _prepare(spec, groups)))
     mailbox.run()

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import LinkClosed
 from .link import Buffer
+
+if TYPE_CHECKING:
+    from .reactor import Reactor
 
 
 class _Box:
@@ -74,6 +78,15 @@ class InprocLink:
 
     def fileno(self) -> int:
         return self._inbox.readable
+
+    def watch(self, reactor: Reactor, on_ready: Callable[[], object]) -> None:
+        reactor.add(self.fileno(), on_ready)
+
+    def unwatch(self, reactor: Reactor) -> None:
+        reactor.remove(self.fileno())
+
+    def watch_writes(self, reactor: Reactor, on: bool) -> None:
+        """A queue has no descriptor that tells of room: where nobody may wait, make it without a limit."""
 
     def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         assert not fds, "an in-memory link carries no descriptors"

@@ -112,17 +112,19 @@ class Lane:
     def __init__(self, link: Link, pool: Pool | None = None, peer: Hashable = 0) -> None:
         self.link = link
         self.pool = pool if link.carries_fds else None
-        self._peer = peer
+        self.peer = peer
         self._mapped = Mapped(self._note_release) if link.carries_fds else None
         self._released: deque[int] = deque()
         self._pieces: list[bytes] = []
+        self.fds: list[int] = []
+        """Descriptors that came with the last message that was received."""
         self.on_release: Callable[[], None] = lambda: None
         """Called, on any thread and from finalizers, when there is something for `send_releases` to send."""
         self._sending = threading.Lock()  # a segment's descriptor must go before the message that uses it
 
     def send(self, message: AnyMessage, payload: Encoded | None = None) -> None:
         """Send to the other end; waits while it is slow."""
-        self.send_parts(pack(message, payload, self.pool, [self._peer]))
+        self.send_parts(pack(message, payload, self.pool, [self.peer]))
 
     def send_parts(self, parts: Sequence[Buffer]) -> None:
         """Send what `pack` made, after the descriptors of the shared memory it may refer to."""
@@ -138,9 +140,9 @@ class Lane:
             return []
         told: list[tuple[list[Buffer], list[int]]] = [
             ([_head(Packet(Segment(segment.id, segment.size)))], [segment.fd])
-            for segment in self.pool.segments_for(self._peer)
+            for segment in self.pool.segments_for(self.peer)
         ]
-        if closed := self.pool.closed_for(self._peer):
+        if closed := self.pool.closed_for(self.peer):
             told.append(([_head(Packet(Dropped(tuple(closed))))], []))
         return told
 
@@ -183,10 +185,11 @@ class Lane:
         if isinstance(message, Released):
             assert self.pool is not None
             for block in message.blocks:
-                self.pool.release(block, self._peer)
+                self.pool.release(block, self.peer)
             if not self.pool.stats().blocks:
                 self.pool.trim(keep=HOT)
             return None
+        self.fds = fds
         return message, self._frames(packet, view[4 + size :])
 
     def _frames(self, packet: Packet, inline: memoryview) -> Frames:

@@ -51,18 +51,16 @@ class RankLog:
         self._open: set[int] = set()
         self._tails: dict[Stream, str] = {"stdout": "", "stderr": ""}
         self.lost = 0
-        """Bytes that found no room on the disk."""
+        """Bytes that found no room on the disk, or came after the end."""
 
     def append(self, run: int, stream: Stream, text: str) -> None:
-        """Keeps `text` after what is there. A full disk loses text (see `lost`), it raises nothing.
-
-        Raises `ValueError` once the log is closed.
-        """
+        """Keeps `text` after what is there. A full disk, or a closed log, loses text (see `lost`), it raises nothing."""
         if not text:
             return
         with self._lock:
             if self._is_closed:
-                raise ValueError("the log of this rank is closed")
+                self.lost += len(text)
+                return
             self._count(run, text)
             self._tails[stream] = (self._tails[stream] + text[-_TAIL:])[-_TAIL:]
             for start in range(0, len(text), _BLOCK):

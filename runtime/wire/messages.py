@@ -124,22 +124,6 @@ class Fault(Message, frozen=True):
     report: str
 
 
-class SpawnProcs(Message, frozen=True):
-    """Rank to controller, control: start a mesh of processes with this number for one of my actors."""
-
-    mesh: int
-    axes: dict[str, int]
-    name: str
-    owner: tuple[int, int, int]
-
-
-class StopProcs(Message, frozen=True):
-    """Rank to controller, control: take down a mesh that one of my actors started. Answered by `Answer`."""
-
-    seq: int
-    mesh: int
-
-
 class Bye(Message, frozen=True):
     """Controller to rank, data: leave when you have done what was sent before."""
 
@@ -234,8 +218,6 @@ AnyMessage = (
     | Died
     | PortSend
     | Fault
-    | SpawnProcs
-    | StopProcs
     | Bye
     | Ready
     | Reply

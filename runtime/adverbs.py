@@ -1,0 +1,343 @@
+# pyright: reportPrivateUsage=false
+# Meshes keep their members private: every public one is a name that no endpoint of an actor can have.
+
+"""Calling endpoints: the five adverbs, and what collects the answers."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from .actor import EndpointProperty
+from .channel import Port
+from .errors import ActorError, SupervisionError
+from .fleet import Fleet
+from .future import Future, Promise
+from .ndslice import NDSlice
+from .ranks.failure import RemoteFailure, rebuild
+from .scope import context
+from .shape import Shape
+from .values import ValueMesh
+from .wire import codec
+from .wire.lane import Frames
+from .wire.messages import Answer, Note, Reply, View
+
+if TYPE_CHECKING:
+    from .mesh import ActorMesh
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+
+
+class Endpoint(Generic[P, R]):
+    """An endpoint of an actor mesh, called by an adverb: `mesh.add.call(1)`, `mesh.add.choose(1)`."""
+
+    def __init__(self, mesh: ActorMesh[Any], name: str, declared: EndpointProperty[Any, Any]) -> None:
+        self._mesh = mesh
+        self._name = name
+        self._declared = declared
+
+    def call(self, *args: Any, **kwargs: Any) -> Future[ValueMesh[Any]]:
+        """Call all actors of the mesh: a `ValueMesh` of the answers.
+
+        The first failure ends it at once; the error's `partial` maps ranks to the answers that had come.
+        """
+        return self._gather(args, kwargs, wait_for_all=False)
+
+    def call_all(self, *args: Any, **kwargs: Any) -> Future[ValueMesh[Any]]:
+        """The same, but a failure is told when all have answered: `partial` then has all answers there are."""
+        return self._gather(args, kwargs, wait_for_all=True)
+
+    def call_one(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call the only actor of the mesh. Raises `ValueError` at once if there are more."""
+        if len(self._mesh) != 1:
+            raise ValueError(f"call_one requires exactly 1 actor, but mesh has {len(self._mesh)}")
+        return self._single(self._mesh._shape, args, kwargs)
+
+    def choose(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call one actor of the mesh, picked at random."""
+        return self._single(_one_of(self._mesh._shape), args, kwargs)
+
+    def stream(self, *args: Any, **kwargs: Any) -> Iterator[Future[Any]]:
+        """Call all actors; futures of the answers in the order in which they come. The calls go out at once."""
+        promises = [Promise[Any](self._mesh._fleet.reactor) for _ in range(len(self._mesh))]
+        self._send(self._mesh._shape, _Arrivals(self._title, self._mesh._fleet, promises), args, kwargs)
+        return iter([promise.future for promise in promises])
+
+    def broadcast(self, *args: Any, **kwargs: Any) -> None:
+        """Call all actors and want no answer; one that raises has failed, and its owner hears of it."""
+        self._send(self._mesh._shape, None, args, kwargs)
+
+    def rref(self, *args: Any, **kwargs: Any) -> Any:
+        """Distributed results need the tensor engine, which is not here yet."""
+        raise RuntimeError(f"{self._title}.rref(...) needs distributed tensors: use .call(...) for values")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"{self._title} is an endpoint: say how to call it, .call(...) for all ranks, "
+            ".call_one(...), .choose(...), .stream(...) or .broadcast(...)"
+        )
+
+    @property
+    def _title(self) -> str:
+        return f"{self._mesh._name}.{self._name}"
+
+    def _gather(self, args: tuple[Any, ...], kwargs: dict[str, Any], wait_for_all: bool) -> Future[ValueMesh[Any]]:
+        mesh = self._mesh
+        promise: Promise[ValueMesh[Any]] = Promise(mesh._fleet.reactor)
+        gather = Gather(mesh._shape, self._title, mesh._fleet, promise.resolve, promise.fail, wait_for_all)
+        self._send(mesh._shape, gather, args, kwargs)
+        self._guard(promise)
+        return promise.future
+
+    def _single(self, shape: Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
+        promise: Promise[Any] = Promise(self._mesh._fleet.reactor)
+        self._send(shape, _Arrivals(self._title, self._mesh._fleet, [promise]), args, kwargs)
+        self._guard(promise)
+        return promise.future
+
+    def _guard(self, promise: Promise[Any]) -> None:
+        """A sync actor that blocks on a call to itself would wait for ever: it is told instead."""
+        mesh, rank, actor = context().actor_instance.address
+        if actor == self._mesh._actor and mesh == self._mesh._fleet.mesh and rank in self._mesh._shape.ranks():
+            promise.forbid(
+                threading.get_ident(),
+                f"{self._title}: this actor waits for itself, which would never end: await it, "
+                "or call the method directly",
+            )
+
+    def _send(self, shape: Shape, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._declared.check(args, kwargs)
+        mesh = self._mesh
+        payload = codec.encode((args, kwargs))
+        mesh._fleet.call(shape.ranks(), mesh._actor, self._name, view_of(shape), payload, caller, mesh._on_main)
+
+
+class NotAnEndpoint:
+    """A plain method of an actor, reached through its mesh: it says how it can be called."""
+
+    def __init__(self, mesh: ActorMesh[Any], name: str, method: Callable[..., Any]) -> None:
+        self._mesh = mesh
+        self._name = name
+        self._method = method
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = f"{self._mesh.__name__}.{self._name}"
+        raise RuntimeError(
+            f"{name} is not an endpoint: decorate it with @endpoint, or call it by as_endpoint(mesh.{self._name}).call(...)"
+        )
+
+
+def as_endpoint(
+    not_an_endpoint: Any, *, propagate: object = None, explicit_response_port: bool = False
+) -> Endpoint[Any, Any]:
+    """A plain method of an actor as an endpoint: `as_endpoint(mesh.method).call(...)`."""
+    if isinstance(not_an_endpoint, Endpoint):
+        return not_an_endpoint
+    if not isinstance(not_an_endpoint, NotAnEndpoint):
+        raise TypeError(f"as_endpoint takes a method of an actor mesh, such as mesh.method, not {not_an_endpoint!r}")
+    declared: EndpointProperty[Any, Any] = EndpointProperty(
+        not_an_endpoint._method, propagate=propagate, explicit_response_port=explicit_response_port
+    )
+    return Endpoint(not_an_endpoint._mesh, not_an_endpoint._name, declared)
+
+
+def send(
+    endpoint: Endpoint[Any, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    port: Port[Any] | None = None,
+    selection: str = "all",
+) -> None:
+    """Send to an endpoint; answers go to `port`, if there is one, in the order in which they come.
+
+    `selection` is `all` or `choose`.
+    """
+    shape = endpoint._mesh._shape
+    if selection == "choose":
+        shape = _one_of(shape)
+    elif selection != "all":
+        raise ValueError(f"selection must be all or choose, not {selection!r}")
+    caller = None if port is None else _ToPort(endpoint._title, endpoint._mesh._fleet, port, shape)
+    endpoint._send(shape, caller, args, kwargs)
+
+
+class Accumulator(Generic[R, A]):
+    """Folds the answers of all actors into one value, in the order in which they come.
+
+    Example: `Accumulator(mesh.loss, 0.0, operator.add).accumulate().get()`.
+    """
+
+    def __init__(self, endpoint: Endpoint[Any, R], identity: A, combine: Callable[[A, R], A]) -> None:
+        self._endpoint = endpoint
+        self._identity = identity
+        self._combine = combine
+
+    def accumulate(self, *args: Any, **kwargs: Any) -> Future[A]:
+        """Call all actors now; the future is done when the last answer has been folded in."""
+        mesh = self._endpoint._mesh
+        promise: Promise[A] = Promise(mesh._fleet.reactor)
+        folding = _Folding(self._endpoint._title, mesh._fleet, len(mesh), self._identity, self._combine, promise)
+        self._endpoint._send(mesh._shape, folding, args, kwargs)
+        return promise.future
+
+
+class Gather:
+    """Collects the answers of all ranks of a view; the first failure settles the whole, or waits for the rest."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        title: str,
+        fleet: Fleet,
+        on_done: Callable[[ValueMesh[Any]], None],
+        on_failed: Callable[[BaseException], None],
+        wait_for_all: bool = False,
+    ) -> None:
+        self._shape = shape
+        self._title = title
+        self._fleet = fleet
+        self._on_done = on_done
+        self._on_failed = on_failed
+        self._wait_for_all = wait_for_all
+        self._answers: dict[int, Any] = {}
+        self._errors: dict[int, BaseException] = {}
+
+    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
+        try:
+            self._answers[rank] = opened(reply.ok, frames, self._title, self._fleet.name_of(rank))
+        except (ActorError, SupervisionError, codec.DecodeError) as error:
+            self._errors[rank] = error
+        self._settle()
+
+    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
+
+    def on_lost(self, rank: int, why: str) -> None:
+        self._errors[rank] = lost(self._title, why)
+        self._settle()
+
+    def _settle(self) -> None:
+        is_over = len(self._answers) + len(self._errors) == len(self._shape)
+        if self._errors and (is_over or not self._wait_for_all):
+            error = next(iter(self._errors.values()))
+            error.partial = dict(self._answers)  # type: ignore[attr-defined]
+            error.by_rank = dict(self._errors)  # type: ignore[attr-defined]
+            self._on_failed(error)
+        elif is_over:
+            self._on_done(ValueMesh(self._shape, [self._answers[rank] for rank in self._shape.ranks()]))
+
+
+class _Arrivals:
+    """Settles promises one after the other as answers come."""
+
+    def __init__(self, title: str, fleet: Fleet, promises: Sequence[Promise[Any]]) -> None:
+        self._title = title
+        self._fleet = fleet
+        self._waiting = list(reversed(promises))
+
+    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
+        promise = self._waiting.pop()
+        try:
+            promise.resolve(opened(reply.ok, frames, self._title, self._fleet.name_of(rank)))
+        except (ActorError, SupervisionError, codec.DecodeError) as error:
+            promise.fail(error)
+
+    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
+
+    def on_lost(self, rank: int, why: str) -> None:
+        self._waiting.pop().fail(lost(self._title, why))
+
+
+class _ToPort:
+    """Hands answers on to a port."""
+
+    def __init__(self, title: str, fleet: Fleet, port: Port[Any], shape: Shape) -> None:
+        self._title = title
+        self._fleet = fleet
+        self._port = port
+        self._places = {rank: place for place, rank in enumerate(shape.ranks())}
+
+    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
+        port = self._port.ranked(self._places[rank])
+        try:
+            port.send(opened(reply.ok, frames, self._title, self._fleet.name_of(rank)))
+        except (ActorError, SupervisionError, codec.DecodeError) as error:
+            port.exception(error)
+
+    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
+
+    def on_lost(self, rank: int, why: str) -> None:
+        self._port.ranked(self._places[rank]).exception(lost(self._title, why))
+
+
+class _Folding:
+    """Folds answers as they come."""
+
+    def __init__(
+        self,
+        title: str,
+        fleet: Fleet,
+        count: int,
+        value: Any,
+        combine: Callable[[Any, Any], Any],
+        promise: Promise[Any],
+    ) -> None:
+        self._title = title
+        self._fleet = fleet
+        self._left = count
+        self._value = value
+        self._combine = combine
+        self._promise = promise
+
+    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
+        try:
+            answer = opened(reply.ok, frames, self._title, self._fleet.name_of(rank))
+            self._value = self._combine(self._value, answer)
+        except Exception as error:  # noqa: BLE001 - the user's combine may raise anything; it is the caller's
+            self._promise.fail(error)
+            return
+        self._left -= 1
+        if not self._left:
+            self._promise.resolve(self._value)
+
+    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
+
+    def on_lost(self, rank: int, why: str) -> None:
+        self._promise.fail(lost(self._title, why))
+
+
+def view_of(shape: Shape) -> View:
+    """A shape as it travels."""
+    piece = shape.ndslice
+    return View(tuple(shape.labels), piece.offset, tuple(piece.sizes), tuple(piece.strides))
+
+
+def _one_of(shape: Shape) -> Shape:
+    """A random rank of a shape, as a shape without axes."""
+    return Shape((), NDSlice(offset=random.choice(shape.ranks()), sizes=[], strides=[]))
+
+
+def opened(ok: bool, frames: Frames, title: str, rank_name: str) -> Any:
+    """The value of an answer. Raises what the call failed with."""
+    value = codec.decode(frames[0], frames[1:])
+    if ok:
+        return value
+    assert isinstance(value, RemoteFailure), value
+    if not value.is_fatal:
+        raise rebuild(value, f"Actor call {title} on {rank_name}")
+    error = SupervisionError(
+        f"Endpoint call {title}() failed on {rank_name}, the actor has failed:\n"
+        f"{value.type_name}: {value.message}\n{value.traceback}".rstrip()
+    )
+    error.endpoint = title
+    raise error
+
+
+def lost(title: str, why: str) -> SupervisionError:
+    """The error of a call whose rank is gone."""
+    error = SupervisionError(f"Endpoint call {title}() failed, {why}")
+    error.endpoint = title
+    return error

@@ -1,0 +1,105 @@
+"""Names of Monarch that mean something on other engines only: here they do nothing, or say what to do instead."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Generator, Sequence
+from enum import Enum
+from typing import Any, NoReturn, TypeVar
+
+from .future import Future, Promise
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ProcId = str
+"""What names a process: opaque text."""
+Uid = str
+"""What names an actor for good: opaque text."""
+
+
+class ChannelTransport(Enum):
+    """How Monarch's processes may talk; here links are chosen by the engine."""
+
+    TcpWithLocalhost = "tcp://localhost"
+    TcpWithHostname = "tcp"
+    MetaTlsWithHostname = "metatls"
+    Local = "local"
+    Unix = "ipc"
+
+
+def enable_transport(transport: ChannelTransport | str) -> None:
+    """Accepted: the engine chooses its links itself. Raises `ValueError` for a transport there is none of."""
+    names = {each.value for each in ChannelTransport} | {each.name for each in ChannelTransport} | {"unix"}
+    if not isinstance(transport, ChannelTransport) and transport.partition("://")[0] not in names:
+        raise ValueError(f"there is no transport {transport!r}: known are {', '.join(sorted(names))}")
+
+
+def shutdown_context(host_timeout: float | None = None) -> Future[None]:
+    """End all meshes of this process, and what they need."""
+    from . import session  # the session needs every module that says what a name means
+
+    session.close()
+    promise: Promise[None] = Promise()
+    promise.resolve(None)
+    return promise.future
+
+
+def debug_controller() -> NoReturn:
+    """Monarch's debugger is a server beside the notebook; here it is in the notebook."""
+    raise NotImplementedError("there is no debug controller: a rank's prompt comes to the notebook itself")
+
+
+def attach(address: str) -> NoReturn:
+    """Reach a mesh through a gateway."""
+    raise NotImplementedError(f"cannot attach to {address!r}: meshes of this engine live on this machine")
+
+
+def attach_to_workers(
+    *, private_key: object = None, ca: str, workers: Sequence[str | Future[str]], name: str | None = None
+) -> NoReturn:
+    """A mesh of hosts that run worker loops."""
+    raise NotImplementedError(f"cannot attach to {len(workers)} workers: meshes of this engine live on this machine")
+
+
+def run_worker_loop_forever(*, private_key: object = None, ca: str, address: str) -> NoReturn:
+    """Serve as a worker of some client."""
+    raise NotImplementedError(f"no worker loop at {address!r}: meshes of this engine live on this machine")
+
+
+def run_worker_loop_until_shutdown(*, private_key: object = None, ca: str, address: str) -> NoReturn:
+    """Serve as a worker until the client says goodbye."""
+    run_worker_loop_forever(ca=ca, address=address)
+
+
+def start_worker_loop_forever(*, private_key: object = None, ca: str, address: str) -> NoReturn:
+    """Serve as a worker beside other code."""
+    run_worker_loop_forever(ca=ca, address=address)
+
+
+def default_bootstrap_cmd() -> NoReturn:
+    """How Monarch starts a process."""
+    raise NotImplementedError("processes of this engine are forked: give env, or a bootstrap function, instead")
+
+
+def traced(function: F) -> F:
+    """Accepted; nothing is traced."""
+    return functools.wraps(function)(function)
+
+
+@contextlib.contextmanager
+def span(name: str, **attributes: object) -> Generator[None]:
+    """Accepted; nothing is traced."""
+    yield
+
+
+class _Meter:
+    """Makes instruments that record nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., _Meter]:
+        return lambda *args, **kwargs: self
+
+
+def get_meter(*args: object, **kwargs: object) -> Any:
+    """Accepted; nothing is measured."""
+    return _Meter()

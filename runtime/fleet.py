@@ -1,0 +1,156 @@
+"""Fleets: the way from this process to the ranks of one mesh, whoever controls it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from .future import Future, Promise
+from .ranks.place import coordinates
+from .wire.codec import Encoded
+from .wire.lane import Frames
+from .wire.messages import Answer, AnyMessage, Call, Note, Reply, Spawn, StopActor, View
+from .wire.post import Caller, Post
+from .wire.reactor import Reactor
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+class Fleet(Protocol):
+    """What meshes need of the ranks they stand for. `Roster` is the controller's, `RemoteFleet` everybody else's."""
+
+    axes: dict[str, int]
+    mesh: int
+    """The number of the mesh, equal in all processes."""
+
+    @property
+    def reactor(self) -> Reactor: ...
+
+    @property
+    def is_stopped(self) -> bool: ...
+
+    def name_of(self, rank: int) -> str:
+        """A rank in a reader's words."""
+        ...
+
+    def ready(self) -> Future[bool]:
+        """Done when all ranks are up; fails when one did not come up."""
+        ...
+
+    def stop_all(self, reason: str) -> Future[None]:
+        """Take all ranks down, for the owner."""
+        ...
+
+    def spawn_actor(
+        self,
+        ranks: Sequence[int],
+        actor: int,
+        name: str,
+        view: View,
+        owner: tuple[int, int, int],
+        payload: Encoded,
+        caller: Caller,
+        on_main: bool = False,
+    ) -> int:
+        """Make an actor on these ranks; `caller` hears from each."""
+        ...
+
+    def stop_actor(
+        self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False
+    ) -> int: ...
+
+    def call(
+        self,
+        ranks: Sequence[int],
+        actor: int,
+        endpoint: str,
+        view: View | None,
+        payload: Encoded,
+        caller: Caller | None,
+        on_main: bool = False,
+    ) -> int:
+        """Call an endpoint; without a `caller` nobody answers."""
+        ...
+
+
+class RemoteFleet:
+    """A mesh that another process controls, seen from a rank: messages go to its ranks directly."""
+
+    def __init__(self, node: Node, mesh: int, axes: dict[str, int]) -> None:
+        self.axes = axes
+        self.mesh = mesh
+        self.is_stopped = False
+        self._node = node
+        self._post = Post()
+        self._dead: dict[int, str] = {}
+
+    @property
+    def reactor(self) -> Reactor:
+        return self._node.reactor
+
+    def name_of(self, rank: int) -> str:
+        coord = ",".join(f"{axis}={i}" for axis, i in coordinates(rank, self.axes).items())
+        return f"rank {rank}" if not coord or list(self.axes) == ["rank"] else f"rank {rank} ({coord})"
+
+    def spawn_actor(
+        self,
+        ranks: Sequence[int],
+        actor: int,
+        name: str,
+        view: View,
+        owner: tuple[int, int, int],
+        payload: Encoded,
+        caller: Caller,
+        on_main: bool = False,
+    ) -> int:
+        seq = self._post.open(ranks, caller)
+        self._send(ranks, Spawn(seq, actor, name, view, owner), payload)
+        return seq
+
+    def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
+        seq = self._post.open(ranks, caller)
+        self._send(ranks, StopActor(seq, actor, reason), None)
+        return seq
+
+    def call(
+        self,
+        ranks: Sequence[int],
+        actor: int,
+        endpoint: str,
+        view: View | None,
+        payload: Encoded,
+        caller: Caller | None,
+        on_main: bool = False,
+    ) -> int:
+        seq = self._post.open(ranks, caller) if caller is not None else 0
+        self._send(ranks, Call(seq, actor, endpoint, view, caller is not None), payload)
+        return seq
+
+    def _send(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None) -> None:
+        for rank in ranks:
+            if rank in self._dead:
+                self._node.reactor.schedule(lambda rank=rank: self._post.lose(rank, self._dead[rank]))
+            else:
+                self._node.send((self.mesh, rank), message, payload)
+
+    def deliver(self, rank: int, message: Reply | Answer, frames: Frames) -> None:
+        """An answer has come from this rank."""
+        self._post.deliver(rank, message, frames)
+
+    def deliver_note(self, rank: int, note: Note, frames: Frames) -> None:
+        self._post.deliver_note(rank, note, frames)
+
+    def ready(self) -> Future[bool]:
+        """Known here only from somebody who had it: it was ready, or its calls will tell."""
+        promise: Promise[bool] = Promise(self.reactor)
+        promise.resolve(True)
+        return promise.future
+
+    def stop_all(self, reason: str) -> Future[None]:
+        raise ValueError("ProcMesh is not owned; must be stopped by an owner")
+
+    def lose(self, rank: int, why: str) -> None:
+        """The rank is gone: all that it owed is lost."""
+        self._dead[rank] = why
+        self._post.lose(rank, why)

@@ -1,0 +1,188 @@
+"""Hosts: where processes are spawned. There is this machine; other engines bring more."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Self
+
+from .future import Future, Promise
+from .here import node
+from .mesh import ProcMesh
+from .ndslice import NDSlice
+from .scope import context
+from .shape import MeshTrait, Region, Shape
+
+Bootstrap = Callable[[], None] | Callable[[], Awaitable[None]]
+
+
+class HostMesh(MeshTrait):
+    """A mesh of hosts. `this_host()` is the machine this code runs on, a mesh without axes."""
+
+    def __init__(self, shape: Shape, state: _State | None = None, is_owned: bool = True) -> None:
+        self._shape = shape
+        self._state = state or _State()
+        self._is_owned = is_owned
+
+    @property
+    def _ndslice(self) -> NDSlice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self._shape.labels)
+
+    def _new_with_shape(self, shape: Shape) -> Self:
+        return type(self)(shape, self._state, is_owned=False)
+
+    def spawn_procs(
+        self,
+        per_host: Mapping[str, int] | None = None,
+        bootstrap: Bootstrap | None = None,
+        name: str | None = None,
+        proc_bind: Sequence[Mapping[str, str]] | None = None,
+        bootstrap_command: object = None,
+    ) -> ProcMesh:
+        """Start processes on each host, `per_host` of them; returns at once, while they come up.
+
+        `bootstrap` runs once in each before any actor does, for environment variables, say. `proc_bind` and
+        `bootstrap_command` are Monarch's; this host accepts and checks them, and binds nothing.
+
+        Raises:
+            ValueError: an axis of `per_host` is one of the hosts' too, or `proc_bind` has the wrong length.
+            RuntimeError: the host mesh was shut down.
+        """
+        if self._state.is_down:
+            raise RuntimeError("HostMesh has already been shut down")
+        axes = dict(per_host or {})
+        overlap = sorted(set(axes) & set(self._labels))
+        if overlap:
+            raise ValueError(f"per_host dims overlap with existing dims: {overlap[0]!r} is an axis of the hosts")
+        _check_binding(proc_bind, axes)
+        if bootstrap is not None and not callable(bootstrap):
+            raise TypeError(f"bootstrap must be a function without arguments, not {bootstrap!r}")
+        procs = node().spawn_procs({**self.sizes, **axes}, name or "anon", bootstrap)
+        context().actor_instance.owned.append(procs)
+        self._state.procs.append(procs)
+        return procs
+
+    @property
+    def initialized(self) -> Future[bool]:
+        return _done(True)
+
+    @property
+    def region(self) -> Region:
+        return self._shape.region
+
+    @property
+    def is_fake_in_process(self) -> bool:
+        return False
+
+    @property
+    def stream_logs(self) -> bool:
+        return False
+
+    def with_python_executable(self, path: str) -> HostMesh:
+        """The same hosts with another Python. Raises `NotImplementedError`: ranks share the notebook's here."""
+        raise NotImplementedError("ranks of this host run the notebook's own Python")
+
+    def shutdown(self) -> Future[None]:
+        """End everything on these hosts that was spawned through this mesh.
+
+        Raises:
+            RuntimeError: it was shut down before, or this is a slice.
+        """
+        if not self._is_owned:
+            raise RuntimeError("cannot shut down `HostMesh` that is a reference instead of owned")
+        if self._state.is_down:
+            raise RuntimeError("HostMesh has already been shut down")
+        self._state.is_down = True
+        return self.stop()
+
+    def stop(self) -> Future[None]:
+        """End the processes that were spawned through this mesh; more may be spawned."""
+        procs, self._state.procs = self._state.procs, []
+        for mesh in procs:
+            mesh.stop().get()
+        return _done(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._state.is_down:
+            self.shutdown().get()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self._state.is_down:
+            await self.shutdown()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HostMesh) and self._shape == other._shape
+
+    def __hash__(self) -> int:
+        return hash(self._shape)
+
+    def __reduce__(self) -> Any:
+        return _restore, (tuple(self._labels), tuple(self._shape.ndslice.sizes))
+
+    def __repr__(self) -> str:
+        return f"<HostMesh {self._shape}>"
+
+
+class _State:
+    """What all views of a host mesh share."""
+
+    def __init__(self) -> None:
+        self.procs: list[ProcMesh] = []
+        self.is_down = False
+
+
+_this_host: list[HostMesh] = []
+
+
+def this_host() -> HostMesh:
+    """The machine this code runs on.
+
+    Example:
+        >>> this_host()
+        <HostMesh {}>
+    """
+    if not _this_host or _this_host[0]._state.is_down:  # pyright: ignore[reportPrivateUsage]
+        _this_host[:] = [HostMesh(Shape.unity())]
+    return _this_host[0]
+
+
+def this_proc() -> ProcMesh:
+    """The process of the running actor as a mesh of one; on the client, the client's own process."""
+    here = node()
+    instance = context().actor_instance
+    if instance.class_name:
+        return instance.proc
+    return here.own_procs()
+
+
+def _restore(labels: tuple[str, ...], sizes: tuple[int, ...]) -> HostMesh:
+    shape = Shape.row_major(dict(zip(labels, sizes, strict=True))) if labels else Shape.unity()
+    return HostMesh(shape, is_owned=False)
+
+
+def _check_binding(proc_bind: Sequence[Mapping[str, str]] | None, axes: Mapping[str, int]) -> None:
+    if proc_bind is None:
+        return
+    count = len(Shape.row_major(axes)) if axes else 1
+    if len(proc_bind) != count:
+        raise ValueError(f"proc_bind has {len(proc_bind)} entries for {count} processes per host")
+    known = {"cpunodebind", "membind", "physcpubind", "cpus"}
+    for binding in proc_bind:
+        unknown = sorted(set(binding) - known)
+        if unknown:
+            raise ValueError(f"proc_bind has an unknown key {unknown[0]!r}: known are {', '.join(sorted(known))}")
+
+
+def _done(value: Any) -> Future[Any]:
+    promise: Promise[Any] = Promise()
+    promise.resolve(value)
+    return promise.future

@@ -1,0 +1,304 @@
+"""A node: this process in the net of processes, with the actors that live here and the ways to those elsewhere.
+
+The controller is the root, address (0, 0); each rank is a node at (number of its mesh, rank). Messages go straight from
+node to node: over the controller's lanes, or over a link of their own between two ranks, which the root hands them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from .actor import Actor, kind_of
+from .channel import PortReceiver, ReplyPort
+from .errors import SupervisionError
+from .fleet import Fleet, RemoteFleet
+from .here import settle
+from .ndslice import NDSlice
+from .ranks.drivers import AnswerTo, Job, Resident
+from .ranks.failure import RemoteFailure
+from .scope import CreatorInstance, Instance
+from .shape import Point, Shape
+from .supervision import MeshFailure
+from .wire import codec
+from .wire.codec import Encoded
+from .wire.lane import Frames
+from .wire.messages import Answer, AnyMessage, Call, Fault, Note, PortSend, Reply, Spawn, StopActor, View
+from .wire.reactor import Reactor
+
+Address = tuple[int, int]
+ROOT: Address = (0, 0)
+
+BOOTSTRAP = "__bootstrap__"
+"""The name of the actor whose constructor runs the bootstrap of a process."""
+
+_STOPPED = RemoteFailure("Stopped", "the actor has status: stopped", "", None, True)
+
+
+class Node(ABC):
+    """What root and ranks have in common."""
+
+    def __init__(self, address: Address, reactor: Reactor) -> None:
+        self.address = address
+        self.reactor = reactor
+        self.residents: dict[int, Resident] = {}
+        self.ports: dict[int, PortReceiver[Any]] = {}
+        self.fleets: dict[int, Fleet] = {}
+        self._gate: list[Callable[[], None]] | None = None  # spawns that wait for the bootstrap of this process
+        self._boot_failure: RemoteFailure | None = None
+
+    # Ways out.
+
+    def send(self, address: Address, message: AnyMessage, payload: Encoded | None = None) -> None:
+        """Send to a node, in order, without waiting."""
+        if address == self.address:
+            self._loop_back(message, payload)
+        else:
+            self.send_away(address, message, payload)
+
+    @abstractmethod
+    def send_away(self, address: Address, message: AnyMessage, payload: Encoded | None) -> None:
+        """Send to another node."""
+
+    def _loop_back(self, message: AnyMessage, payload: Encoded | None) -> None:
+        def answer(reply: AnyMessage, payload: Encoded | None) -> None:
+            self.reactor.schedule(lambda: self.deliver(self.address, reply, frames_of(payload)))
+
+        # Even within a process arguments are copies: an actor's state is its own.
+        self.receive(message, frames_of(payload), answer)
+
+    def fleet(self, mesh: int, axes: dict[str, int]) -> Fleet:
+        """The way to the ranks of a mesh that this node was told of."""
+        if mesh not in self.fleets:
+            self.fleets[mesh] = RemoteFleet(self, mesh, axes)
+        return self.fleets[mesh]
+
+    def deliver(self, source: Address, message: AnyMessage, frames: Frames) -> None:
+        """An answer, or something said before it, for a call that went out from here."""
+        fleet = self.fleets.get(source[0])
+        if isinstance(fleet, RemoteFleet):
+            if isinstance(message, Note):
+                fleet.deliver_note(source[1], message, frames)
+            else:
+                assert isinstance(message, Reply | Answer), message
+                fleet.deliver(source[1], message, frames)
+
+    def lose(self, address: Address, why: str) -> None:
+        """Another node is gone: those who wait for it are told."""
+        fleet = self.fleets.get(address[0])
+        if isinstance(fleet, RemoteFleet):
+            fleet.lose(address[1], why)
+
+    # What comes in, on the thread that runs the loop.
+
+    def receive(self, message: AnyMessage, frames: Frames, answer: AnswerTo) -> None:
+        """A message for somebody here; `answer` leads back to where it came from."""
+        if isinstance(message, Call):
+            self._call(message, frames, answer)
+        elif isinstance(message, Spawn):
+            if self._gate is None or message.name == BOOTSTRAP:
+                self._spawn(message, frames, answer)
+            else:
+                frames = list(frames)
+                self._gate.append(lambda: self._spawn(message, frames, answer))
+        elif isinstance(message, StopActor):
+            self._stop(message, answer)
+        elif isinstance(message, PortSend):
+            self._to_port(message, frames)
+        else:
+            assert isinstance(message, Fault), message
+            self.supervise(message)
+
+    def _to_port(self, message: PortSend, frames: Frames) -> None:
+        receiver = self.ports.get(message.port)
+        if receiver is not None:
+            try:
+                value = codec.decode(frames[0], frames[1:])
+            except codec.DecodeError as error:
+                receiver.deliver(message.rank, error, False)
+            else:
+                receiver.deliver(message.rank, value, message.ok)
+
+    def _spawn(self, message: Spawn, frames: Frames, answer: AnswerTo) -> None:
+        point = point_in(message.view, self.address[1])
+        instance = Instance(message.name, "", point, (*self.address, message.actor))
+        frames = list(frames)
+
+        if self._boot_failure is not None:
+            answer(Reply(message.seq, False), codec.encode(self._boot_failure))
+            return
+
+        def on_made(failure: RemoteFailure | None) -> None:
+            if message.name == BOOTSTRAP:
+                self.reactor.schedule(lambda: self._open_gate(failure))
+                failure = failure and mild(failure)
+            answer(Reply(message.seq, failure is None), codec.encode(failure))
+
+        try:
+            cls, args, kwargs, creator = codec.decode(frames[0], frames[1:])
+        except codec.DecodeError as error:
+            answer(Reply(message.seq, False), codec.encode(RemoteFailure("DecodeError", str(error), "", None, True)))
+            return
+        self._settle(instance, cls, args, kwargs, creator, message, on_made)
+
+    def _open_gate(self, failure: RemoteFailure | None) -> None:
+        self._boot_failure = failure and mild(failure)
+        waiting, self._gate = self._gate or [], None
+        for spawn in waiting:
+            spawn()
+
+    def _settle(
+        self,
+        instance: Instance,
+        cls: type[Actor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        creator: CreatorInstance | None,
+        message: Spawn,
+        on_made: Callable[[RemoteFailure | None], None],
+    ) -> None:
+        instance.class_name = f"{cls.__module__}.{cls.__qualname__}"
+        instance.creator = creator
+        shape = shape_of(message.view)
+        instance._proc_mesh = lambda: self.proc_mesh(shape)
+        resident = Resident(
+            instance,
+            lambda: cls(*args, **kwargs),
+            kind_of(cls) == "async",
+            ReplyPort,
+            lambda dead: self._on_dead(dead, message),
+            self.begin_run,
+            self.flush,
+            lambda: self.settle_here(whole_process=False),
+        )
+        instance._stop = lambda reason: self._stop(StopActor(0, message.actor, reason), _to_nobody)
+        self.residents[message.actor] = resident
+        resident.begin(on_made, instance.rank)
+
+    def _call(self, message: Call, frames: Frames, answer: AnswerTo) -> None:
+        if self._gate:
+            frames = list(frames)
+            self._gate.append(lambda: self._call(message, frames, answer))
+            return
+        resident = self.residents.get(message.actor)
+        if resident is None:
+            if message.wants_reply:
+                answer(Reply(message.seq, False), codec.encode(self._boot_failure or _STOPPED))
+            return
+        point = point_in(message.view, self.address[1]) if message.view is not None else resident.instance.rank
+        resident.put(Job(message, list(frames), point, answer))
+
+    def _stop(self, message: StopActor, answer: AnswerTo) -> None:
+        resident = self.residents.pop(message.actor, None)
+
+        def stopped() -> None:
+            for owned in resident.instance.owned if resident is not None else ():
+                with contextlib.suppress(SupervisionError, RuntimeError):
+                    owned.stop().get(10)
+            if message.seq:
+                answer(Reply(message.seq), codec.encode(None))
+
+        if resident is None:
+            stopped()
+        else:
+            resident.end(stopped)
+
+    def _on_dead(self, resident: Resident, spawn: Spawn) -> None:
+        """An actor here has failed for good: its owner hears of it."""
+        failure = resident.failure
+        assert failure is not None
+        report = (
+            f"The actor {resident.instance} and all its descendants have failed:\n"
+            f"{failure.type_name}: {failure.message}\n{failure.traceback}"
+        )
+        mesh, rank, actor = spawn.owner
+        fault = Fault(spawn.owner, spawn.name, spawn.actor, self.address[1], report)
+        if (mesh, rank) == self.address:
+            self.reactor.schedule(lambda: self.supervise(fault))
+        else:
+            self.send((mesh, rank), fault)
+
+    def supervise(self, fault: Fault) -> None:
+        """A mesh that an actor here owns has failed: ask its `__supervise__`, or fail it too."""
+        owner = self.residents.get(fault.owner[2])
+        failure = MeshFailure(fault.mesh_name, [fault.rank], fault.report)
+        if owner is None:
+            self.unhandled(failure)
+            return
+        owner.put(lambda: self._ask(owner, failure))
+
+    def _ask(self, owner: Resident, failure: MeshFailure) -> Any:
+        hook = getattr(owner.actor, "__supervise__", None)
+        try:
+            outcome = hook(failure) if hook is not None else False
+        except Exception as error:  # noqa: BLE001 - the rim: a hook that raises fails its actor, with both stories
+            owner.die(RemoteFailure(type(error).__name__, f"{error}\n{failure.report()}", "", None, True))
+            return None
+        if hasattr(outcome, "__await__"):
+            return self._await_verdict(owner, outcome, failure)
+        return self._judge(owner, bool(outcome), failure)
+
+    async def _await_verdict(self, owner: Resident, outcome: Any, failure: MeshFailure) -> None:
+        self._judge(owner, bool(await outcome), failure)
+
+    def _judge(self, owner: Resident, is_handled: bool, failure: MeshFailure) -> None:
+        if not is_handled:
+            owner.die(RemoteFailure("MeshFailure", failure.report(), "", None, True))
+
+    @abstractmethod
+    def unhandled(self, failure: MeshFailure) -> None:
+        """A failure whose owner is not here any more, or is the client."""
+
+    @abstractmethod
+    def proc_mesh(self, shape: Shape) -> Any:
+        """The mesh of processes that the actors of this node were spawned on."""
+
+    @abstractmethod
+    def own_procs(self) -> Any:
+        """This process as a mesh of one."""
+
+    @abstractmethod
+    def spawn_procs(self, axes: dict[str, int], name: str, bootstrap: Callable[[], Any] | None) -> Any:
+        """Start a mesh of processes."""
+
+    def close(self) -> None:
+        """End the actors of this process."""
+        for number in list(self.residents):
+            self.residents.pop(number).end(_nothing)
+
+    def begin_run(self, run: int) -> None:
+        """What this thread prints from here on belongs to this call."""
+
+    def flush(self) -> None:
+        """What was printed is to be on its way before an answer is."""
+
+    def settle_here(self, *, whole_process: bool = True) -> None:
+        settle(self, whole_process=whole_process)
+
+
+def shape_of(view: View) -> Shape:
+    """The shape that a view describes."""
+    return Shape(view.labels, NDSlice(offset=view.offset, sizes=list(view.sizes), strides=list(view.strides)))
+
+
+def point_in(view: View, rank: int) -> Point:
+    """The point of a base rank in a view."""
+    return shape_of(view).point_of(rank)
+
+
+def mild(failure: RemoteFailure) -> RemoteFailure:
+    """The same failure as an ordinary error of the call."""
+    return RemoteFailure(failure.type_name, failure.message, failure.traceback, failure.pickled)
+
+
+def frames_of(payload: Encoded | None) -> Frames:
+    """A copy of a payload, as it would arrive."""
+    return [] if payload is None else [bytearray(payload.head), *(bytearray(buffer) for buffer in payload.buffers)]
+
+
+def _nothing() -> None: ...
+
+
+def _to_nobody(message: AnyMessage, payload: Encoded | None) -> None: ...

@@ -1,0 +1,317 @@
+"""Drivers: each actor has one, which takes its messages in order and runs its endpoints one at a time.
+
+A sync actor has a thread of its own, so that it may block on other actors; an async actor has a thread with an event
+loop. (The actor that runs cells has the main thread: `mailbox`.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from ..actor import Actor, EndpointProperty
+from ..scope import Context, Instance, enter
+from ..shape import Point
+from ..wire import codec
+from ..wire.codec import Encoded
+from ..wire.lane import Frames
+from ..wire.messages import AnyMessage, Call, Reply
+from .failure import RemoteFailure, describe
+
+AnswerTo = Callable[[AnyMessage, Encoded | None], None]
+"""Sends an answer back to where the message came from."""
+
+
+class Job(NamedTuple):
+    """A message for an actor, and how to answer it."""
+
+    call: Call
+    frames: Frames
+    point: Point
+    answer: AnswerTo
+
+
+class Resident:
+    """An actor that lives in this process, with what its driver needs to know of it."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        make: Callable[[], Actor],
+        is_async: bool,
+        make_port: Callable[[Call, AnswerTo], Any],
+        on_dead: Callable[[Resident], None],
+        begin_run: Callable[[int], None],
+        flush: Callable[[], None],
+        settle: Callable[[], None],
+    ) -> None:
+        self.instance = instance
+        self.make = make
+        self.is_async = is_async
+        self.make_port = make_port
+        self.on_dead = on_dead
+        self.begin_run = begin_run
+        self.flush = flush
+        self.settle = settle
+        self.actor: Actor | None = None
+        self.failure: RemoteFailure | None = None
+        """Why it is dead; None while it lives."""
+        self.is_stopped = False
+        instance._fail = self._abort
+        self._driver: _Sync | _Async = _Async(self) if is_async else _Sync(self)
+
+    def put(self, job: Job | Callable[[], Any]) -> None:
+        """A message, or something to be done between two messages."""
+        self._driver.put(job)
+
+    def begin(self, on_made: Callable[[RemoteFailure | None], None], point: Point) -> None:
+        """Start the driver; it makes the actor first and tells how that went."""
+        self._driver.start(on_made, point)
+
+    def end(self, then: Callable[[], None]) -> None:
+        """Stop after what is queued; `then` is called when `__cleanup__` has run."""
+        self._driver.end(then)
+
+    def find(self, name: str) -> EndpointProperty[Any, Any] | Callable[..., Any]:
+        """The endpoint, or for `as_endpoint` the plain method, of this name."""
+        assert self.actor is not None
+        found = type(self.actor).endpoints().get(name)
+        return found if found is not None else getattr(self.actor, name)
+
+    def die(self, failure: RemoteFailure) -> None:
+        """The actor has failed for good: whoever calls it from now on is told why."""
+        if self.failure is None:
+            self.failure = failure
+            self.on_dead(self)
+
+    def refuse(self, job: Job) -> None:
+        """Answer a message that comes too late."""
+        if job.call.wants_reply:
+            assert self.failure is not None
+            job.answer(Reply(job.call.seq, False), codec.encode(self.failure))
+
+    def reply(self, job: Job, started: float, result: object, error: BaseException | None) -> None:
+        """Answer with the result, or with the error: an ordinary one leaves the actor alive."""
+        ok = error is None
+        try:
+            payload = codec.encode(result if error is None else describe(error))
+        except codec.EncodeError as unpicklable:
+            ok, payload = False, codec.encode(describe(unpicklable))
+        self.flush()
+        job.answer(Reply(job.call.seq, ok, time.perf_counter() - started, True), payload)
+
+    def _abort(self, reason: str) -> None:
+        self.die(RemoteFailure("Aborted", reason, "", None, True))
+
+
+class _Sync:
+    """One thread that runs constructor, endpoints and hooks."""
+
+    def __init__(self, resident: Resident) -> None:
+        self._resident = resident
+        self._queue: SimpleQueue[Job | Callable[[], Any] | None] = SimpleQueue()
+        self._then: Callable[[], None] | None = None
+
+    def put(self, job: Job | Callable[[], Any]) -> None:
+        self._queue.put(job)
+
+    def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point) -> None:
+        threading.Thread(
+            target=self._run, args=(on_made, point), name=f"meshbook-actor-{self._resident.instance.name}", daemon=True
+        ).start()
+
+    def end(self, then: Callable[[], None]) -> None:
+        self._then = then
+        self._queue.put(None)
+
+    def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point) -> None:
+        resident = self._resident
+        resident.settle()
+        enter(Context(resident.instance, point))
+        try:
+            resident.actor = resident.make()
+        except BaseException as error:  # noqa: BLE001 - the rim: every call to this actor will tell it
+            resident.die(fatal(describe(error)))
+        on_made(resident.failure)
+        while (job := self._queue.get()) is not None:
+            if isinstance(job, Job):
+                self._serve(job)
+            else:
+                job()
+        clean_up(resident, run_here)
+        if self._then is not None:
+            self._then()
+
+    def _serve(self, job: Job) -> None:
+        resident = self._resident
+        if resident.failure is not None:
+            resident.refuse(job)
+            return
+        enter(Context(resident.instance, job.point))
+        resident.begin_run(job.call.seq)
+        started = time.perf_counter()
+        result, error = None, None
+        has_port = False
+        try:
+            method, args, kwargs, has_port = prepare(resident, job)
+            result = method(*args, **kwargs)
+        except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
+            error = raised
+        conclude(resident, job, started, result, error, has_port)
+
+
+class _Async:
+    """One thread with an event loop: endpoints are awaited one after the other, concurrent ones become tasks."""
+
+    def __init__(self, resident: Resident) -> None:
+        self._resident = resident
+        self._loop = asyncio.new_event_loop()
+        self._queue: asyncio.Queue[Job | Callable[[], Any] | None] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._then: Callable[[], None] | None = None
+
+    def put(self, job: Job | Callable[[], Any]) -> None:
+        if isinstance(job, Job):
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, job)
+        else:
+            # A hook may run in the middle of an endpoint's await, as in Monarch.
+            self._loop.call_soon_threadsafe(self._start, job)
+
+    def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point) -> None:
+        threading.Thread(
+            target=self._run, args=(on_made, point), name=f"meshbook-actor-{self._resident.instance.name}", daemon=True
+        ).start()
+
+    def end(self, then: Callable[[], None]) -> None:
+        self._then = then
+        self._loop.call_soon_threadsafe(self._queue.put_nowait, None)
+
+    def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._live(on_made, point))
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+        if self._then is not None:
+            self._then()
+
+    async def _live(self, on_made: Callable[[RemoteFailure | None], None], point: Point) -> None:
+        resident = self._resident
+        resident.settle()
+        enter(Context(resident.instance, point))
+        try:
+            resident.actor = resident.make()
+        except BaseException as error:  # noqa: BLE001 - the rim: every call to this actor will tell it
+            resident.die(fatal(describe(error)))
+        on_made(resident.failure)
+        while (job := await self._queue.get()) is not None:
+            assert isinstance(job, Job)
+            if is_concurrent(resident, job.call.endpoint):
+                self._start(lambda job=job: self._serve(job))
+            else:
+                await self._serve(job)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        outcome = clean_up(resident, lambda coroutine: coroutine)
+        if inspect.isawaitable(outcome):
+            await outcome
+
+    def _start(self, work: Callable[[], Any]) -> None:
+        async def run() -> None:
+            outcome = work()
+            if inspect.isawaitable(outcome):
+                await outcome
+
+        task = self._loop.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, job: Job) -> None:
+        resident = self._resident
+        if resident.failure is not None:
+            resident.refuse(job)
+            return
+        enter(Context(resident.instance, job.point))
+        resident.begin_run(job.call.seq)
+        started = time.perf_counter()
+        result, error = None, None
+        has_port = False
+        try:
+            method, args, kwargs, has_port = prepare(resident, job)
+            result = method(*args, **kwargs)
+            if inspect.isawaitable(result):
+                result = await result
+        except asyncio.CancelledError:
+            if resident.failure is None and job.call.wants_reply:
+                stopped = RemoteFailure(
+                    "Stopped", f"{resident.instance} was stopped while it worked on this", "", None, True
+                )
+                job.answer(Reply(job.call.seq, False), codec.encode(stopped))
+            raise
+        except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
+            error = raised
+        conclude(resident, job, started, result, error, has_port)
+
+
+def prepare(resident: Resident, job: Job) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], bool]:
+    """The method to run with its arguments, and whether it answers through a port."""
+    args, kwargs = codec.decode(job.frames[0], job.frames[1:])
+    job.frames.clear()  # the arguments alone decide how long shared memory is held
+    found = resident.find(job.call.endpoint)
+    if not isinstance(found, EndpointProperty):
+        return found, args, kwargs, False
+    method = found.method.__get__(resident.actor)
+    if not found.explicit_response_port:
+        return method, args, kwargs, False
+    return method, (resident.make_port(job.call, job.answer), *args), kwargs, True
+
+
+def conclude(
+    resident: Resident, job: Job, started: float, result: object, error: BaseException | None, has_port: bool
+) -> None:
+    """Answer, and decide what an error means: with somebody waiting it is theirs, else it is the actor's end."""
+    is_ordinary = error is None or isinstance(error, Exception)
+    if is_ordinary and not has_port and job.call.wants_reply:
+        resident.reply(job, started, result, error)
+        return
+    if error is None:
+        return
+    failure = fatal(describe(error))
+    if job.call.wants_reply:
+        job.answer(Reply(job.call.seq, False, time.perf_counter() - started, True), codec.encode(failure))
+    resident.die(failure)
+
+
+def fatal(failure: RemoteFailure) -> RemoteFailure:
+    """The same failure, as the end of its actor."""
+    return RemoteFailure(failure.type_name, failure.message, failure.traceback, failure.pickled, True)
+
+
+def is_concurrent(resident: Resident, name: str) -> bool:
+    found = type(resident.actor).endpoints().get(name) if resident.actor is not None else None
+    return found is not None and found.is_concurrent
+
+
+def clean_up(resident: Resident, run: Callable[[Any], Any]) -> Any:
+    """Run the actor's `__cleanup__`, if it has one."""
+    hook = getattr(resident.actor, "__cleanup__", None)
+    if hook is None:
+        return None
+    failure = resident.failure
+    reason = RuntimeError(f"{failure.type_name}: {failure.message}\n{failure.traceback}") if failure else None
+    try:
+        return run(hook(reason))
+    except Exception as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
+        type(resident.actor).logger.error("__cleanup__ failed: %r", error)  # pyright: ignore[reportAttributeAccessIssue]
+        return None
+
+
+def run_here(outcome: Any) -> Any:
+    return outcome

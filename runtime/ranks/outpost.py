@@ -1,0 +1,152 @@
+"""The node of a rank: what comes over the control lane for its actors, and the links to other ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import LinkClosed
+from ..mesh import ProcMesh
+from ..ndslice import NDSlice
+from ..node import ROOT, Address, Node
+from ..root_services import Leased
+from ..shape import Shape
+from ..supervision import MeshFailure
+from ..wire.codec import Encoded
+from ..wire.lane import Frames, Lane
+from ..wire.link import NearLink, PairLink
+from ..wire.messages import Answer, AnyMessage, Connect, Died, Fault, Note, Peer, PortSend, Reply
+from ..wire.outlet import Outlet
+from ..wire.pool import Pool
+from ..wire.reactor import Reactor
+from .place import Place
+from .streams import Streams
+
+
+class Outpost(Node):
+    """A rank as a node."""
+
+    def __init__(
+        self,
+        mesh: int,
+        place: Place,
+        reactor: Reactor,
+        control: Lane,
+        pool: Pool | None,
+        streams: Streams,
+        *,
+        has_bootstrap: bool = False,
+    ) -> None:
+        super().__init__((mesh, place.rank), reactor)
+        self._place = place
+        self._control = control
+        self._pool = pool
+        self._streams = streams
+        self._ways: dict[Address, Outlet] = {}
+        self._asked: dict[Address, list[tuple[AnyMessage, Encoded | None]]] = {}
+        self._lock = (
+            threading.Lock()
+        )  # of the two above: actors send on their threads, links come on the control thread
+        if has_bootstrap:
+            self._gate = []
+
+    def send_away(self, address: Address, message: AnyMessage, payload: Encoded | None) -> None:
+        if address == ROOT:
+            self._answer_root(message, payload)
+            return
+        with self._lock:
+            way = self._ways.get(address)
+            if way is None:
+                waiting = self._asked.setdefault(address, [])
+                waiting.append((message, payload))
+                is_first = len(waiting) == 1
+        if way is not None:
+            way.send(message, payload)
+        elif is_first:
+            self._control.send(Connect(*address))
+
+    def on_control(self, message: AnyMessage, frames: Frames, fds: Sequence[int]) -> None:
+        """What the controller says that is not for the main thread."""
+        if isinstance(message, Peer):
+            self.meet((message.mesh, message.rank), PairLink(socket.socket(fileno=fds[0])))
+        elif isinstance(message, Died):
+            self.reactor.schedule(lambda: self._part((message.mesh, message.rank), message.why))
+        elif isinstance(message, Reply | Answer | Note):
+            self.reactor.schedule(lambda: self.deliver(ROOT, message, frames))
+        elif isinstance(message, PortSend | Fault):
+            self.reactor.schedule(lambda: self.receive(message, frames, self._answer_root))
+        else:
+            self.receive(message, frames, self._answer_root)
+
+    def _answer_root(self, message: AnyMessage, payload: Encoded | None) -> None:
+        with contextlib.suppress(LinkClosed):  # the controller is gone, and this rank with it
+            self._control.send(message, payload)
+
+    def meet(self, address: Address, link: NearLink) -> None:
+        """A link to another rank has come: because this rank asked, or the other did."""
+        lane = Lane(link, self._pool, address)
+        way = Outlet(lane, link, self.reactor)
+        lane.on_release = lambda: self.reactor.schedule(lambda: _send_releases(lane))
+        link.watch(self.reactor, lambda: self._on_way(address, way))
+        with self._lock:
+            # Two that ask for each other at once get two links: each sends on the one it has first.
+            is_new = address not in self._ways
+            if is_new:
+                self._ways[address] = way
+            waiting = self._asked.pop(address, [])
+        for message, payload in waiting:
+            self._ways[address].send(message, payload)
+
+    def _on_way(self, address: Address, way: Outlet) -> None:
+        if way.backlog:
+            way.drain()
+        try:
+            while (received := way.lane.recv_nowait()) is not None:
+                message, frames = received
+                if isinstance(message, Reply | Answer | Note):
+                    self.deliver(address, message, frames)
+                else:
+                    self.receive(message, frames, way.send)
+        except LinkClosed:
+            # That the rank is gone the controller tells, with the reason; here only the link ends.
+            way.link.unwatch(self.reactor)
+            way.close()
+
+    def _part(self, address: Address, why: str) -> None:
+        with self._lock:
+            self._ways.pop(address, None)
+            self._asked.pop(address, None)
+        if self._pool is not None:
+            self._pool.forget(address)
+        self.lose(address, why)
+
+    def unhandled(self, failure: MeshFailure) -> None:
+        """The owner has gone: the failure ends here, on the log of the rank."""
+        print(f"meshbook: a failure without an owner: {failure.report()}", flush=True)
+
+    def proc_mesh(self, shape: Shape) -> ProcMesh:
+        return ProcMesh(self.fleet(self.address[0], self._place.axes), shape, is_owned=False)
+
+    def own_procs(self) -> ProcMesh:
+        rank = self._place.rank
+        return self.proc_mesh(Shape((), NDSlice(offset=rank, sizes=[], strides=[])))
+
+    def spawn_procs(self, axes: dict[str, int], name: str, bootstrap: Callable[[], Any] | None) -> ProcMesh:
+        """Ask the root for them: processes belong to the controller, and die with it."""
+        mesh = secrets.randbits(62)
+        return ProcMesh(Leased(self, mesh, axes, name, bootstrap), Shape.row_major(axes))
+
+    def begin_run(self, run: int) -> None:
+        self._streams.join(run)
+
+    def flush(self) -> None:
+        self._streams.flush()
+
+
+def _send_releases(lane: Lane) -> None:
+    with contextlib.suppress(LinkClosed, OSError):  # the other rank is gone, and its memory with it
+        lane.send_releases()

@@ -1,0 +1,165 @@
+"""The root node: the controller's own process, its way to all ranks, and where unhandled failures end."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .actor import Actor
+from .adverbs import Gather, view_of
+from .engines.base import Engine
+from .engines.spec import RankSpec
+from .fleet import Fleet
+from .future import Future, Promise
+from .mesh import ProcMesh
+from .node import BOOTSTRAP, Node
+from .root_services import NUMBER, RootServices
+from .roster import Roster
+from .scope import CLIENT
+from .shape import Shape
+from .supervision import MeshFailure, default_fault_hook, raise_unhandled
+from .wire import codec
+from .wire.codec import Encoded
+from .wire.lane import Frames
+from .wire.messages import AnyMessage, Connect, Died, Fault, Spawn
+from .wire.reactor import Reactor
+
+SpawnRanks = Callable[[dict[str, int], int, bool], Sequence[RankSpec]]
+
+
+class Root(Node):
+    """The controller as a node."""
+
+    def __init__(self, reactor: Reactor, engine: Callable[[str], Engine], specs: SpawnRanks) -> None:
+        super().__init__((0, 0), reactor)
+        self.rosters: dict[int, Roster] = {}
+        self._gone: set[int] = set()
+        self._awaited: dict[int, list[tuple[Roster, int, Connect]]] = {}  # for meshes that are not there yet
+        self._engine = engine
+        self._specs = specs
+        CLIENT.actor_instance._proc_mesh = self.own_procs  # pyright: ignore[reportPrivateUsage]
+        self._settle_services()
+
+    def _settle_services(self) -> None:
+        spawn = Spawn(0, NUMBER, "root services", view_of(Shape.unity()))
+        payload = codec.encode((RootServices, (), {}, None))
+        self.receive(spawn, [bytearray(payload.head)], lambda message, payload: None)
+
+    # Meshes of processes.
+
+    def roster(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
+        """Start the ranks of a mesh."""
+        roster = Roster(self.reactor, self._engine(engine), specs, self, how)
+        self.rosters[roster.mesh] = roster
+        for waiting in self._awaited.pop(roster.mesh, []):
+            self.reactor.schedule(lambda waiting=waiting: self._connect(*waiting))
+        return roster
+
+    def spawn_procs(
+        self,
+        axes: dict[str, int],
+        name: str,
+        bootstrap: Callable[[], Any] | None,
+        mesh: int | None = None,
+        engine: str | None = None,
+    ) -> ProcMesh:
+        specs = self._specs(axes, mesh or secrets.randbits(62), bootstrap is not None)
+        roster = self.roster(specs, engine or default_engine[-1])
+        roster.name = name
+        procs = ProcMesh(roster, Shape.row_major(axes) if axes else Shape.unity())
+        if bootstrap is not None:
+            roster.boot(self._boot(roster, bootstrap))
+        return procs
+
+    def _boot(self, roster: Roster, bootstrap: Callable[[], Any]) -> Future[Any]:
+        """Run the bootstrap in every process, before any actor is made there."""
+        promise: Promise[Any] = Promise(self.reactor)
+        shape = Shape.row_major(roster.axes) if roster.axes else Shape.unity()
+        gather = Gather(shape, "bootstrap", roster, promise.resolve, promise.fail)
+        payload = codec.encode((Bootstrap, (bootstrap,), {}, None))
+        roster.spawn_actor(shape.ranks(), secrets.randbits(62), BOOTSTRAP, view_of(shape), (0, 0, 0), payload, gather)
+        return promise.future
+
+    def own_procs(self) -> ProcMesh:
+        return ProcMesh(super().fleet(0, {}), Shape.unity(), is_owned=False)
+
+    def proc_mesh(self, shape: Shape) -> ProcMesh:
+        return self.own_procs()
+
+    def fleet(self, mesh: int, axes: dict[str, int]) -> Fleet:
+        return self.rosters.get(mesh) or super().fleet(mesh, axes)
+
+    # Messages.
+
+    def send_away(self, address: tuple[int, int], message: AnyMessage, payload: Encoded | None) -> None:
+        roster = self.rosters.get(address[0])
+        if roster is not None:
+            roster.post_control(address[1], message, payload)
+
+    def on_other(self, roster: Roster, rank: int, message: AnyMessage, frames: Frames) -> None:
+        """A rank says something that is no answer: on the thread that runs the loop."""
+        if isinstance(message, Connect):
+            self._connect(roster, rank, message)
+        else:
+            self.receive(message, frames, lambda reply, payload: roster.post_control(rank, reply, payload))
+
+    def _connect(self, roster: Roster, rank: int, wanted: Connect) -> None:
+        other = self.rosters.get(wanted.mesh)
+        if other is None and wanted.mesh not in self._gone:
+            # The ranks' own request for this mesh is on its way to the actor that serves it.
+            self._awaited.setdefault(wanted.mesh, []).append((roster, rank, wanted))
+        elif other is None or other.states[wanted.rank].exit is not None:
+            why = "there is no such mesh any more" if other is None else other.why_dead(wanted.rank)
+            roster.post_control(rank, Died(wanted.mesh, wanted.rank, why))
+        elif other.engine is not roster.engine:
+            why = "ranks of different engines cannot talk to each other"
+            roster.post_control(rank, Died(wanted.mesh, wanted.rank, why))
+        else:
+            one, two = roster.engine.link_ends()
+            roster.introduce(rank, wanted.mesh, wanted.rank, one)
+            other.introduce(wanted.rank, roster.mesh, rank, two)
+
+    def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None:
+        """Tell everybody who may know it, and the owners of what lived there."""
+        for other in self.rosters.values():
+            for state in other.states.values():
+                if state.exit is None:
+                    other.post_control(state.rank, Died(roster.mesh, rank, why))
+        self.lose((roster.mesh, rank), why)
+        if roster.is_stopped:
+            if not roster.alive():
+                self.rosters.pop(roster.mesh, None)
+                self._gone.add(roster.mesh)
+            return
+        for owner, name in roster.owners().items():
+            fault = Fault(owner, name, 0, rank, why)
+            if owner[:2] == self.address:
+                self.supervise(fault)
+            else:
+                self.send(owner[:2], fault)
+
+    def unhandled(self, failure: MeshFailure) -> None:
+        """Call what the user has put at `meshbook.runtime.unhandled_fault_hook`; not on the loop, which it may need."""
+        hook = getattr(sys.modules.get("meshbook.runtime"), "unhandled_fault_hook", default_fault_hook)
+        threading.Thread(target=raise_unhandled, args=(hook, failure), name="meshbook-fault", daemon=True).start()
+
+
+class Bootstrap(Actor):
+    """Runs a bootstrap once, in its constructor."""
+
+    def __init__(self, bootstrap: Callable[[], Any]) -> None:
+        outcome = bootstrap()
+        if hasattr(outcome, "__await__"):
+            asyncio.run(_awaited(outcome))
+
+
+async def _awaited(outcome: Any) -> Any:
+    return await outcome
+
+
+default_engine = ["local"]
+"""The engine that `spawn_procs` uses: its last entry. Tests put `inproc` there."""

@@ -1,0 +1,98 @@
+"""What the root does for actors on ranks: start processes, stop them, keep controllers. An actor of its own, known by
+its number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .actor import Actor, endpoint
+from .adverbs import Gather, view_of
+from .fleet import RemoteFleet
+from .future import Future, Promise
+from .here import node
+from .scope import context
+from .shape import Shape
+from .wire import codec
+
+if TYPE_CHECKING:
+    from .node import Node
+
+NUMBER = 1
+"""The number of this actor in the root."""
+
+
+class RootServices(Actor):
+    """Lives in the root process."""
+
+    def __init__(self) -> None:
+        self._leases: dict[int, Any] = {}
+        self._controllers: dict[str, Any] = {}
+
+    @endpoint
+    def spawn_procs(self, mesh: int, axes: dict[str, int], name: str, bootstrap: Callable[[], Any] | None) -> None:
+        """Start a mesh under a number that the caller chose; returns when it is up."""
+        procs = node().spawn_procs(axes, name, bootstrap, mesh=mesh)  # type: ignore[call-arg] - the root's own has it
+        self._leases[mesh] = procs
+        procs.initialized.get()
+
+    @endpoint
+    def stop_procs(self, mesh: int) -> None:
+        """Take it down."""
+        procs = self._leases.pop(mesh, None)
+        if procs is not None:
+            procs.stop().get()
+
+    @endpoint
+    def controller(self, name: str, cls: type[Actor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The one actor of this name, made if there is none."""
+        if name not in self._controllers:
+            self._controllers[name] = node().own_procs().spawn(name, cls, *args, **kwargs)
+        return self._controllers[name]
+
+
+def ask_root(here: Node, method: str, *args: Any) -> Future[Any]:
+    """Call the services of the root."""
+    fleet = here.fleet(0, {})
+    promise: Promise[Any] = Promise(here.reactor)
+    shape = Shape.unity()
+    gather = Gather(shape, f"root.{method}", fleet, lambda values: promise.resolve(values.get(0)), promise.fail)
+    fleet.call([0], NUMBER, method, view_of(shape), codec.encode((args, {})), gather)
+    return promise.future
+
+
+def get_or_spawn_controller(name: str, cls: type[Actor], *args: Any, **kwargs: Any) -> Future[Any]:
+    """The actor of this name that all processes share, living with the client; made at the first call.
+
+    Later calls ignore `cls` and the arguments.
+    """
+    return ask_root(node(), "controller", name, cls, args, kwargs)
+
+
+class Leased(RemoteFleet):
+    """A mesh that the root started for an actor on a rank, which owns it."""
+
+    def __init__(
+        self, here: Node, mesh: int, axes: dict[str, int], name: str, bootstrap: Callable[[], Any] | None
+    ) -> None:
+        super().__init__(here, mesh, axes)
+        here.fleets[mesh] = self
+        self.owner = context().actor_instance.address
+        self._ready = ask_root(here, "spawn_procs", mesh, axes, name, bootstrap)
+
+    def ready(self) -> Future[bool]:
+        promise: Promise[bool] = Promise(self.reactor)
+
+        def tell(up: Future[Any]) -> None:
+            error = up.exception()
+            if error is not None:
+                promise.fail(error)
+            else:
+                promise.resolve(True)
+
+        self._ready.add_done_callback(tell)
+        return promise.future
+
+    def stop_all(self, reason: str) -> Future[None]:
+        self.is_stopped = True
+        return ask_root(self._node, "stop_procs", self.mesh)

@@ -1,0 +1,129 @@
+"""Where the running code is: in which actor, at which point of the mesh that its message was sent to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .shape import Extent, Point
+
+if TYPE_CHECKING:
+    from .mesh import ProcMesh
+
+_NOWHERE = Point(0, Extent((), ()))
+
+
+@dataclass(frozen=True, slots=True)
+class CreatorInstance:
+    """Who made an actor: its name and, in turn, who made that one. Can be sent."""
+
+    name: str
+    class_name: str
+    creator: CreatorInstance | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """The actor whose code runs, or the client: who it is and where it lives."""
+
+    name: str
+    class_name: str
+    rank: Point = _NOWHERE
+    """Its point in the mesh it was spawned on."""
+    address: tuple[int, int, int] = (0, 0, 0)
+    """Mesh, rank and number of the actor."""
+    creator: CreatorInstance | None = None
+    _proc_mesh: Callable[[], ProcMesh] | None = None
+    _fail: Callable[[str], object] | None = None
+    _stop: Callable[[str], object] | None = None
+    owned: list[Any] = field(default_factory=list[Any])
+    """Meshes that this actor has made: they stop when it does."""
+
+    @property
+    def proc_mesh(self) -> ProcMesh:
+        """The mesh of processes it was spawned on."""
+        assert self._proc_mesh is not None
+        return self._proc_mesh()
+
+    @property
+    def proc(self) -> ProcMesh:
+        """Its own process, as a mesh of one."""
+        mesh = self.proc_mesh
+        return mesh.slice(**dict(self.rank)) if len(self.rank) == len(mesh.sizes) else mesh
+
+    @property
+    def actor_id(self) -> str:
+        return f"{self.proc_id}.{self.name}"
+
+    @property
+    def proc_id(self) -> str:
+        mesh, rank, _ = self.address
+        return "root" if not mesh else f"mesh-{mesh:x}.rank-{rank}"
+
+    def abort(self, reason: str | None = None) -> None:
+        """End this actor as failed: its owner hears of it."""
+        self.kill(reason or "aborted")
+
+    def kill(self, reason: str = "killed") -> None:
+        """The same as `abort`."""
+        if self._fail is not None:
+            self._fail(reason)
+
+    def stop(self, reason: str | None = None) -> None:
+        """End this actor after the message it works on."""
+        if self._stop is not None:
+            self._stop(reason or "stopped by itself")
+
+    def as_creator(self) -> CreatorInstance:
+        """What can be sent of it."""
+        return CreatorInstance(self.name, self.class_name, self.creator)
+
+    def __repr__(self) -> str:
+        return "<root>" if not self.class_name else f"<root>.<{self.class_name} {self.name}{self.rank!r}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What `context()` gives: the actor, and the point of this message in the view it was sent to."""
+
+    actor_instance: Instance
+    message_rank: Point
+
+
+CLIENT = Context(Instance("root", ""), _NOWHERE)
+"""The context of code that runs in no actor: the notebook's, a script's."""
+
+_current: ContextVar[Context] = ContextVar("meshbook_context")
+
+
+def context() -> Context:
+    """The context of the running code.
+
+    Example:
+        >>> context().actor_instance
+        <root>
+    """
+    return _current.get(CLIENT)
+
+
+def enter(context: Context) -> None:
+    """Make this the context of the code that runs from here on, in this thread or task."""
+    _current.set(context)
+
+
+def current_rank() -> Point:
+    """The point of the running message in the view it was sent to."""
+    return context().message_rank
+
+
+def current_size() -> dict[str, int]:
+    """The sizes of that view by axis."""
+    extent = context().message_rank.extent
+    return dict(extent)
+
+
+def current_actor_name() -> str:
+    """The id of the running actor."""
+    return context().actor_instance.actor_id

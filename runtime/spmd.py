@@ -1,0 +1,125 @@
+"""SPMD on a process mesh: torchrun's environment on every rank, and scripts run as if by torchrun."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .actor import Actor, endpoint
+from .mesh import ProcMesh
+from .scope import current_rank
+
+
+class SPMDActor(Actor):
+    """Lives on each rank: tells where it is, sets torchrun's environment, runs a script."""
+
+    def __init__(self) -> None:
+        point = current_rank()
+        self.rank = point.rank
+        self.world_size = point.extent.nelements
+        labels = point.extent.labels
+        self.local_rank = point[labels[-1]] if labels else 0
+        self.local_world_size = point.extent[labels[-1]] if labels else 1
+
+    @endpoint
+    def get_host_port(self, use_ipaddr: bool | None = None) -> tuple[str, int]:
+        """This host's name (or address) and a port that is free on it now."""
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port = probe.getsockname()[1]
+        return ("127.0.0.1" if use_ipaddr else socket.gethostname()), port
+
+    @endpoint
+    def setup_env(self, master_addr: str, master_port: int) -> None:
+        """Set `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and the others that torchrun sets."""
+        os.environ.update(
+            torch_environment(
+                self.rank, self.world_size, self.local_rank, self.local_world_size, master_addr, master_port
+            )
+        )
+
+    @endpoint
+    def main(self, master_addr: str, master_port: int, script_args: Sequence[str]) -> bool:
+        """Run `script_args` (`["train.py", "--lr", "1"]` or `["-m", "module", ...]`) as `__main__`."""
+        environment = torch_environment(
+            self.rank, self.world_size, self.local_rank, self.local_world_size, master_addr, master_port
+        )
+        os.environ.update(environment)
+        before = sys.argv
+        try:
+            run_as_main(list(script_args))
+        finally:
+            sys.argv = before
+        return True
+
+
+def run_as_main(script_args: list[str]) -> None:
+    """Run a script, or with `-m` a module, with its arguments. Raises `ValueError` for an empty list."""
+    if script_args[:1] == ["-m"] and len(script_args) > 1:
+        sys.argv = script_args[1:]
+        runpy.run_module(script_args[1], run_name="__main__", alter_sys=True)
+    elif script_args:
+        sys.argv = script_args
+        runpy.run_path(script_args[0], run_name="__main__")
+    else:
+        raise ValueError("script_args is empty: give the script to run, and its arguments")
+
+
+def torch_environment(
+    rank: int, world_size: int, local_rank: int, local_world_size: int, master_addr: str, master_port: int
+) -> dict[str, str]:
+    """The variables that torchrun sets.
+
+    Example:
+        >>> torch_environment(3, 4, 1, 2, "localhost", 29500)["GROUP_RANK"]
+        '1'
+    """
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(local_world_size),
+        "GROUP_RANK": str(rank // local_world_size),
+        "GROUP_WORLD_SIZE": str(max(1, world_size // local_world_size)),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world_size),
+        "ROLE_NAME": "rank",
+        "MASTER_ADDR": master_addr,
+        "MASTER_PORT": str(master_port),
+    }
+
+
+async def setup_torch_elastic_env_async(
+    proc_mesh: ProcMesh,
+    master_addr: str | None = None,
+    master_port: int | None = None,
+    use_ipaddr: bool | None = None,
+) -> None:
+    """Set torchrun's environment on every rank of a mesh; `LOCAL_RANK` is the index on its last axis."""
+    actors: Any = proc_mesh.spawn("_spmd_env", SPMDActor)
+    if master_addr is None or master_port is None:
+        first = actors.slice(**dict.fromkeys(proc_mesh.sizes, 0))
+        host, port = await first.get_host_port.call_one(use_ipaddr)
+        master_addr, master_port = master_addr or host, master_port or port
+    await actors.setup_env.call(master_addr, master_port)
+    await actors.stop()
+
+
+def setup_torch_elastic_env(
+    proc_mesh: ProcMesh,
+    master_addr: str | None = None,
+    master_port: int | None = None,
+    use_ipaddr: bool | None = None,
+) -> None:
+    """The same, blocking."""
+    actors: Any = proc_mesh.spawn("_spmd_env", SPMDActor)
+    if master_addr is None or master_port is None:
+        first = actors.slice(**dict.fromkeys(proc_mesh.sizes, 0))
+        host, port = first.get_host_port.call_one(use_ipaddr).get()
+        master_addr, master_port = master_addr or host, master_port or port
+    actors.setup_env.call(master_addr, master_port).get()
+    actors.stop().get()

@@ -1,0 +1,84 @@
+"""Failures that nobody was waiting for: from the actor that failed to its owner, and on up to the client.
+
+A failure of a mesh goes to `__supervise__` of the actor that made it; truthy means dealt with. Else the owner has failed
+too, and its own owner hears of it. What reaches the client goes to `unhandled_fault_hook`.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import sys
+from typing import Any
+
+
+class MeshFailure:
+    """What an owner is told: which mesh, which ranks, and why."""
+
+    def __init__(self, mesh_name: str, ranks: list[int], report: str, mesh: Any = None) -> None:
+        self.mesh_name = mesh_name
+        self.mesh = mesh
+        self.ranks = ranks
+        self._report = report
+
+    def report(self) -> str:
+        """The account, with the remote traceback where there is one."""
+        return self._report
+
+    def __str__(self) -> str:
+        headline = self._report.partition("\n")[0]
+        return (
+            f"MeshFailure(mesh_name={self.mesh_name}, crashed_ranks={self.ranks}, event=Supervision event: {headline})"
+        )
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a MeshFailure cannot be pickled: send its report()")
+
+
+def default_fault_hook(failure: MeshFailure) -> None:
+    """Say it on stderr and end the program: exit code 1, after its `finally` blocks and atexit handlers.
+
+    In a notebook or another interactive session nothing is ended: the next call says it too.
+    """
+    print(f"meshbook: unhandled fault: {failure.report()}", file=sys.stderr, flush=True)
+    if not _is_interactive():
+        sys.exit(1)
+
+
+def raise_unhandled(hook: Any, failure: MeshFailure) -> None:
+    """Call the hook; a `SystemExit` from it ends the program, though this is not its main thread."""
+    try:
+        hook(failure)
+    except SystemExit as leaving:
+        _leave(leaving.code if isinstance(leaving.code, int) else 1)
+    except Exception as error:  # noqa: BLE001 - the rim: a hook that raises is told, and is not called again for it
+        print(f"meshbook: the unhandled_fault_hook raised {error!r} for {failure}", file=sys.stderr, flush=True)
+
+
+def _is_interactive() -> bool:
+    ipython = sys.modules.get("IPython")
+    return hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)
+
+
+_exit_code: list[int] = []
+
+
+def _leave(code: int) -> None:
+    if not _exit_code:
+        _exit_code.append(code)
+        _thread.interrupt_main()
+
+
+def _exit_with_code() -> None:
+    """Python would exit with 130 for the interrupt that woke the main thread."""
+    if _exit_code:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_exit_code[0])
+
+
+# Registered when the library is imported, so that it runs after all handlers that came later.
+atexit.register(_exit_with_code)
