@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
 from ..runtime.errors import MeshStopped
-from ..runtime.mesh import ActorMesh, ProcMesh, actor_number, roster_of
+from ..runtime.mesh import ProcMesh, actor_number, roster_of
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from .agent import KernelActor
@@ -48,7 +48,7 @@ class Mesh:
         """What brought it up, kept by who did, to bring it up again."""
         self.last_failed: tuple[int, ...] = ()
         """The ranks on which the last cell failed: what `@failed` selects."""
-        self._kernel: ActorMesh[KernelActor] = procs.spawn("kernel", KernelActor)
+        self._kernel: Any = procs.spawn("kernel", KernelActor)
         self._actor = actor_number(self._kernel)
         self._keys: dict[str, int] = {}  # sources that ranks were sent, by text, the least recently used first
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
@@ -182,7 +182,7 @@ class Mesh:
         gather.wait(timeout)
         return {rank: bool(running) for rank, running in gather.answers.items()}
 
-    def spawn(self, name: str, cls: type[A], *args: Any, **kwargs: Any) -> ActorMesh[A]:
+    def spawn(self, name: str, cls: type[A], *args: Any, **kwargs: Any) -> A:
         """Make actors of your own on the ranks, beside the one that runs cells."""
         self._check_up()
         return self.procs.spawn(name, cls, *args, **kwargs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from .actor import EndpointProperty
 from .channel import Port
@@ -127,7 +127,7 @@ class NotAnEndpoint:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = f"{self._mesh.__name__}.{self._name}"
         raise RuntimeError(
-            f"{name} is not an endpoint: decorate it with @endpoint, or call it by as_endpoint(mesh.{self._name}).call(...)"
+            f"{name} is not an endpoint: decorate it with @endpoint, or call as_endpoint(mesh.{self._name}).call(...)"
         )
 
 
@@ -136,7 +136,7 @@ def as_endpoint(
 ) -> Endpoint[Any, Any]:
     """A plain method of an actor as an endpoint: `as_endpoint(mesh.method).call(...)`."""
     if isinstance(not_an_endpoint, Endpoint):
-        return not_an_endpoint
+        return cast("Endpoint[Any, Any]", not_an_endpoint)
     if not isinstance(not_an_endpoint, NotAnEndpoint):
         raise TypeError(f"as_endpoint takes a method of an actor mesh, such as mesh.method, not {not_an_endpoint!r}")
     declared: EndpointProperty[Any, Any] = EndpointProperty(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Generator, Sequence
 from enum import Enum
 from typing import Any, NoReturn, TypeVar
@@ -84,7 +83,7 @@ def default_bootstrap_cmd() -> NoReturn:
 
 def traced(function: F) -> F:
     """Accepted; nothing is traced."""
-    return functools.wraps(function)(function)
+    return function
 
 
 @contextlib.contextmanager

@@ -113,7 +113,7 @@ class ProcMesh(_View):
         """Take all ranks of this mesh down; done when they are gone. Stopping twice changes nothing.
 
         Raises:
-            ValueError: this is a slice, or a reference from elsewhere; only the whole mesh can be stopped, by its owner.
+            ValueError: this is a slice, or a reference from elsewhere; its owner can stop the whole mesh.
         """
         if not self._is_owned:
             raise ValueError("ProcMesh is not owned; must be stopped by an owner: stop the mesh this is a slice of")
@@ -196,7 +196,7 @@ class ActorMesh(_View, Generic[A]):
             raise AttributeError(name)
         endpoints = self._class.endpoints()
         if name in endpoints:
-            return Endpoint(self, name, endpoints[name])
+            return Endpoint[Any, Any](self, name, endpoints[name])
         method = getattr(self._class, name, None)
         if inspect.isfunction(method):
             return NotAnEndpoint(self, name, method)

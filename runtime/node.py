@@ -162,7 +162,7 @@ class Node(ABC):
         instance.class_name = f"{cls.__module__}.{cls.__qualname__}"
         instance.creator = creator
         shape = shape_of(message.view)
-        instance._proc_mesh = lambda: self.proc_mesh(shape)
+        instance.find_procs = lambda: self.proc_mesh(shape)
         resident = Resident(
             instance,
             lambda: cls(*args, **kwargs),
@@ -173,7 +173,7 @@ class Node(ABC):
             self.flush,
             lambda: self.settle_here(whole_process=False),
         )
-        instance._stop = lambda reason: self._stop(StopActor(0, message.actor, reason), _to_nobody)
+        instance.on_stop = lambda reason: self._stop(StopActor(0, message.actor, reason), _to_nobody)
         self.residents[message.actor] = resident
         resident.begin(on_made, instance.rank)
 
@@ -213,7 +213,7 @@ class Node(ABC):
             f"The actor {resident.instance} and all its descendants have failed:\n"
             f"{failure.type_name}: {failure.message}\n{failure.traceback}"
         )
-        mesh, rank, actor = spawn.owner
+        mesh, rank, _ = spawn.owner
         fault = Fault(spawn.owner, spawn.name, spawn.actor, self.address[1], report)
         if (mesh, rank) == self.address:
             self.reactor.schedule(lambda: self.supervise(fault))
@@ -260,17 +260,21 @@ class Node(ABC):
         """This process as a mesh of one."""
 
     @abstractmethod
-    def spawn_procs(self, axes: dict[str, int], name: str, bootstrap: Callable[[], Any] | None) -> Any:
-        """Start a mesh of processes."""
+    def spawn_procs(
+        self, axes: dict[str, int], name: str, bootstrap: Callable[[], Any] | None, mesh: int | None = None
+    ) -> Any:
+        """Start a mesh of processes, under this number if one is given."""
 
     def close(self) -> None:
         """End the actors of this process."""
         for number in list(self.residents):
             self.residents.pop(number).end(_nothing)
 
+    @abstractmethod
     def begin_run(self, run: int) -> None:
         """What this thread prints from here on belongs to this call."""
 
+    @abstractmethod
     def flush(self) -> None:
         """What was printed is to be on its way before an answer is."""
 

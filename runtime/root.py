@@ -41,12 +41,12 @@ class Root(Node):
         self._awaited: dict[int, list[tuple[Roster, int, Connect]]] = {}  # for meshes that are not there yet
         self._engine = engine
         self._specs = specs
-        CLIENT.actor_instance._proc_mesh = self.own_procs  # pyright: ignore[reportPrivateUsage]
+        CLIENT.actor_instance.find_procs = self.own_procs
         self._settle_services()
 
     def _settle_services(self) -> None:
         spawn = Spawn(0, NUMBER, "root services", view_of(Shape.unity()))
-        payload = codec.encode((RootServices, (), {}, None))
+        payload = codec.encode((RootServices, (), dict[str, Any](), None))
         self.receive(spawn, [bytearray(payload.head)], lambda message, payload: None)
 
     # Meshes of processes.
@@ -80,7 +80,7 @@ class Root(Node):
         promise: Promise[Any] = Promise(self.reactor)
         shape = Shape.row_major(roster.axes) if roster.axes else Shape.unity()
         gather = Gather(shape, "bootstrap", roster, promise.resolve, promise.fail)
-        payload = codec.encode((Bootstrap, (bootstrap,), {}, None))
+        payload = codec.encode((Bootstrap, (bootstrap,), dict[str, Any](), None))
         roster.spawn_actor(shape.ranks(), secrets.randbits(62), BOOTSTRAP, view_of(shape), (0, 0, 0), payload, gather)
         return promise.future
 
@@ -141,6 +141,12 @@ class Root(Node):
                 self.supervise(fault)
             else:
                 self.send(owner[:2], fault)
+
+    def begin_run(self, run: int) -> None:
+        """What actors of the client print goes where the client's own text goes."""
+
+    def flush(self) -> None:
+        sys.stdout.flush()
 
     def unhandled(self, failure: MeshFailure) -> None:
         """Call what the user has put at `meshbook.runtime.unhandled_fault_hook`; not on the loop, which it may need."""

@@ -32,7 +32,7 @@ class RootServices(Actor):
     @endpoint
     def spawn_procs(self, mesh: int, axes: dict[str, int], name: str, bootstrap: Callable[[], Any] | None) -> None:
         """Start a mesh under a number that the caller chose; returns when it is up."""
-        procs = node().spawn_procs(axes, name, bootstrap, mesh=mesh)  # type: ignore[call-arg] - the root's own has it
+        procs = node().spawn_procs(axes, name, bootstrap, mesh)
         self._leases[mesh] = procs
         procs.initialized.get()
 
@@ -57,7 +57,7 @@ def ask_root(here: Node, method: str, *args: Any) -> Future[Any]:
     promise: Promise[Any] = Promise(here.reactor)
     shape = Shape.unity()
     gather = Gather(shape, f"root.{method}", fleet, lambda values: promise.resolve(values.get(0)), promise.fail)
-    fleet.call([0], NUMBER, method, view_of(shape), codec.encode((args, {})), gather)
+    fleet.call([0], NUMBER, method, view_of(shape), codec.encode((args, dict[str, Any]())), gather)
     return promise.future
 
 

@@ -86,7 +86,7 @@ class Roster:
         self._hub = hub
         self._owners: dict[int, tuple[str, tuple[int, int, int]]] = {}  # of each actor: its mesh's name, its owner
         self._ready: Promise[bool] = Promise(reactor)
-        self._booted = self._ready  # a promise of its own where there is a bootstrap
+        self._booted: Promise[bool] = self._ready  # a promise of its own where there is a bootstrap
         self.states = {spec.rank: RankState(spec.rank) for spec in specs}
         self.logs = {spec.rank: RankLog() for spec in specs}
         self.on_change: list[Callable[[int], None]] = []
@@ -327,7 +327,8 @@ class Roster:
 
     def boot(self, done: Future[Any]) -> None:
         """`ready` waits for this too: the bootstrap of the processes."""
-        ready, self._booted = self._ready, Promise(self._reactor)
+        ready = self._ready
+        self._booted = Promise[bool](self._reactor)
 
         def tell(_: object) -> None:
             error = ready.future.exception() if ready.future.done() else None

@@ -35,17 +35,17 @@ class Instance:
     address: tuple[int, int, int] = (0, 0, 0)
     """Mesh, rank and number of the actor."""
     creator: CreatorInstance | None = None
-    _proc_mesh: Callable[[], ProcMesh] | None = None
-    _fail: Callable[[str], object] | None = None
-    _stop: Callable[[str], object] | None = None
+    find_procs: Callable[[], ProcMesh] | None = None
+    on_kill: Callable[[str], object] | None = None
+    on_stop: Callable[[str], object] | None = None
     owned: list[Any] = field(default_factory=list[Any])
     """Meshes that this actor has made: they stop when it does."""
 
     @property
     def proc_mesh(self) -> ProcMesh:
         """The mesh of processes it was spawned on."""
-        assert self._proc_mesh is not None
-        return self._proc_mesh()
+        assert self.find_procs is not None
+        return self.find_procs()
 
     @property
     def proc(self) -> ProcMesh:
@@ -68,13 +68,13 @@ class Instance:
 
     def kill(self, reason: str = "killed") -> None:
         """The same as `abort`."""
-        if self._fail is not None:
-            self._fail(reason)
+        if self.on_kill is not None:
+            self.on_kill(reason)
 
     def stop(self, reason: str | None = None) -> None:
         """End this actor after the message it works on."""
-        if self._stop is not None:
-            self._stop(reason or "stopped by itself")
+        if self.on_stop is not None:
+            self.on_stop(reason or "stopped by itself")
 
     def as_creator(self) -> CreatorInstance:
         """What can be sent of it."""

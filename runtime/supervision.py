@@ -1,7 +1,7 @@
 """Failures that nobody was waiting for: from the actor that failed to its owner, and on up to the client.
 
-A failure of a mesh goes to `__supervise__` of the actor that made it; truthy means dealt with. Else the owner has failed
-too, and its own owner hears of it. What reaches the client goes to `unhandled_fault_hook`.
+A failure of a mesh goes to `__supervise__` of the actor that made it; truthy means dealt with. Else the owner has
+failed too, and its own owner hears of it. What reaches the client goes to `unhandled_fault_hook`.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Resident:
         self.failure: RemoteFailure | None = None
         """Why it is dead; None while it lives."""
         self.is_stopped = False
-        instance._fail = self._abort
+        instance.on_kill = self._abort
         self._driver: _Sync | _Async = _Async(self) if is_async else _Sync(self)
 
     def put(self, job: Job | Callable[[], Any]) -> None:
@@ -309,7 +309,7 @@ def clean_up(resident: Resident, run: Callable[[Any], Any]) -> Any:
     try:
         return run(hook(reason))
     except Exception as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
-        type(resident.actor).logger.error("__cleanup__ failed: %r", error)  # pyright: ignore[reportAttributeAccessIssue]
+        Actor.logger.error("%s: __cleanup__ failed: %r", resident.instance, error)
         return None
 
 

@@ -91,7 +91,7 @@ class Mailbox:
         point = point_in(message.view, self._place.rank)
         address = (self._mesh, self._place.rank, message.actor)
         instance = Instance(message.name, f"{cls.__module__}.{cls.__qualname__}", point, address, creator)
-        instance._proc_mesh = lambda: node().proc_mesh(shape_of(message.view))  # pyright: ignore[reportPrivateUsage]
+        instance.find_procs = lambda: node().proc_mesh(shape_of(message.view))
         self._instances[message.actor] = instance
         enter(Context(instance, point))
         self.actors[message.actor] = cls(*args, **kwargs)

@@ -60,14 +60,12 @@ class Outpost(Node):
             return
         with self._lock:
             way = self._ways.get(address)
-            if way is None:
-                waiting = self._asked.setdefault(address, [])
-                waiting.append((message, payload))
-                is_first = len(waiting) == 1
+            waiting = self._asked.setdefault(address, []) if way is None else []
+            waiting.append((message, payload))
         if way is not None:
             way.send(message, payload)
-        elif is_first:
-            self._control.send(Connect(*address))
+        elif len(waiting) == 1:
+            self._answer_root(Connect(*address), None)
 
     def on_control(self, message: AnyMessage, frames: Frames, fds: Sequence[int]) -> None:
         """What the controller says that is not for the main thread."""
@@ -135,10 +133,11 @@ class Outpost(Node):
         rank = self._place.rank
         return self.proc_mesh(Shape((), NDSlice(offset=rank, sizes=[], strides=[])))
 
-    def spawn_procs(self, axes: dict[str, int], name: str, bootstrap: Callable[[], Any] | None) -> ProcMesh:
+    def spawn_procs(
+        self, axes: dict[str, int], name: str, bootstrap: Callable[[], Any] | None, mesh: int | None = None
+    ) -> ProcMesh:
         """Ask the root for them: processes belong to the controller, and die with it."""
-        mesh = secrets.randbits(62)
-        return ProcMesh(Leased(self, mesh, axes, name, bootstrap), Shape.row_major(axes))
+        return ProcMesh(Leased(self, mesh or secrets.randbits(62), axes, name, bootstrap), Shape.row_major(axes))
 
     def begin_run(self, run: int) -> None:
         self._streams.join(run)

@@ -54,7 +54,7 @@ class RankLog:
         """Bytes that found no room on the disk, or came after the end."""
 
     def append(self, run: int, stream: Stream, text: str) -> None:
-        """Keeps `text` after what is there. A full disk, or a closed log, loses text (see `lost`), it raises nothing."""
+        """Keeps `text` after what is there. A full disk or a closed log loses text (see `lost`); it raises nothing."""
         if not text:
             return
         with self._lock:
