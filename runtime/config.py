@@ -128,8 +128,8 @@ def _checked(key: str, value: Any) -> Any:
         raise ValueError(f"invalid configuration key: {key!r}")
     if key in _DURATIONS:
         return _duration(key, value)
-    wanted: type[Any] = type(DEFAULTS[key])
-    allowed: tuple[type[Any], ...] = (int, float) if wanted is float else (wanted,)
+    wanted: Any = type(DEFAULTS[key])
+    allowed: tuple[Any, ...] = (int, float) if wanted is float else (wanted,)
     if not isinstance(value, allowed) or (isinstance(value, bool) and wanted is not bool):
         if key in ("default_transport", "default_encoding"):
             return value
