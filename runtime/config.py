@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|sec|secs|m|min|mins|h|hr|hrs|d|day|days)", re.IGNORECASE)
 _UNITS = {
@@ -128,7 +128,7 @@ def _checked(key: str, value: Any) -> Any:
         raise ValueError(f"invalid configuration key: {key!r}")
     if key in _DURATIONS:
         return _duration(key, value)
-    wanted: Any = type(DEFAULTS[key])
+    wanted = cast("type[Any]", type(DEFAULTS[key]))
     allowed: tuple[Any, ...] = (int, float) if wanted is float else (wanted,)
     if not isinstance(value, allowed) or (isinstance(value, bool) and wanted is not bool):
         if key in ("default_transport", "default_encoding"):

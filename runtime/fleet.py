@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .future import Future, Promise
@@ -15,6 +15,10 @@ from .wire.reactor import Reactor
 
 if TYPE_CHECKING:
     from .node import Node
+
+
+BOOTSTRAP = "__bootstrap__"
+"""The name of the actor whose constructor runs the bootstrap of a process."""
 
 
 class Fleet(Protocol):
@@ -84,6 +88,7 @@ class RemoteFleet:
         self._node = node
         self._post = Post()
         self._dead: dict[int, str] = {}
+        self._owners: dict[int, tuple[str, tuple[int, int, int]]] = {}  # of actors made from here: mesh name, owner
 
     @property
     def reactor(self) -> Reactor:
@@ -105,11 +110,13 @@ class RemoteFleet:
         on_main: bool = False,
     ) -> int:
         seq = self._post.open(ranks, caller)
+        self._owners[actor] = (name, owner)
         self._send(ranks, Spawn(seq, actor, name, view, owner), payload)
         return seq
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
         seq = self._post.open(ranks, caller)
+        self._owners.pop(actor, None)
         self._send(ranks, StopActor(seq, actor, reason), None)
         return seq
 
@@ -150,7 +157,19 @@ class RemoteFleet:
     def stop_all(self, reason: str) -> Future[None]:
         raise ValueError("ProcMesh is not owned; must be stopped by an owner")
 
+    def owners(self) -> dict[tuple[int, int, int], str]:
+        """Who owns actors that were made there from here, with the name of the first mesh of each."""
+        return owners_of(self._owners)
+
     def lose(self, rank: int, why: str) -> None:
         """The rank is gone: all that it owed is lost."""
         self._dead[rank] = why
         self._post.lose(rank, why)
+
+
+def owners_of(made: Mapping[int, tuple[str, tuple[int, int, int]]]) -> dict[tuple[int, int, int], str]:
+    """Each owner once, with the name of its first mesh: a death is reported once to each."""
+    found: dict[tuple[int, int, int], str] = {}
+    for name, owner in made.values():
+        found.setdefault(owner, name)
+    return found

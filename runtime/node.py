@@ -14,7 +14,7 @@ from typing import Any
 from .actor import Actor, kind_of
 from .channel import PortReceiver, ReplyPort
 from .errors import SupervisionError
-from .fleet import Fleet, RemoteFleet
+from .fleet import BOOTSTRAP, Fleet, RemoteFleet
 from .here import settle
 from .ndslice import NDSlice
 from .ranks.drivers import AnswerTo, Job, Resident
@@ -30,9 +30,6 @@ from .wire.reactor import Reactor
 
 Address = tuple[int, int]
 ROOT: Address = (0, 0)
-
-BOOTSTRAP = "__bootstrap__"
-"""The name of the actor whose constructor runs the bootstrap of a process."""
 
 _STOPPED = RemoteFailure("Stopped", "the actor has status: stopped", "", None, True)
 
@@ -90,6 +87,8 @@ class Node(ABC):
         fleet = self.fleets.get(address[0])
         if isinstance(fleet, RemoteFleet):
             fleet.lose(address[1], why)
+            for owner, name in fleet.owners().items():
+                self.supervise(Fault(owner, name, 0, address[1], why))
 
     # What comes in, on the thread that runs the loop.
 
@@ -209,6 +208,8 @@ class Node(ABC):
         """An actor here has failed for good: its owner hears of it."""
         failure = resident.failure
         assert failure is not None
+        if spawn.name == BOOTSTRAP:
+            return  # whoever spawned the processes learns it from `initialized`
         report = (
             f"The actor {resident.instance} and all its descendants have failed:\n"
             f"{failure.type_name}: {failure.message}\n{failure.traceback}"

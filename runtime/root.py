@@ -13,10 +13,10 @@ from .actor import Actor
 from .adverbs import Gather, view_of
 from .engines.base import Engine
 from .engines.spec import RankSpec
-from .fleet import Fleet
+from .fleet import BOOTSTRAP, Fleet
 from .future import Future, Promise
 from .mesh import ProcMesh
-from .node import BOOTSTRAP, Node
+from .node import Node
 from .root_services import NUMBER, RootServices
 from .roster import Roster
 from .scope import CLIENT

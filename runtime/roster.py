@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from .engines.base import Crew, Engine, Exit
 from .engines.spec import RankSpec
 from .errors import MeshStopped, SpawnError
+from .fleet import BOOTSTRAP, owners_of
 from .forks import let_go_in_child
 from .future import Future, Promise
 from .ranks.place import coordinates
@@ -162,7 +163,8 @@ class Roster:
         on_main: bool = False,
     ) -> int:
         """Make an actor on these ranks; `caller` hears from each."""
-        self._owners[actor] = (name, owner)
+        if name != BOOTSTRAP:
+            self._owners[actor] = (name, owner)
         return self._send(ranks, caller, lambda seq: Spawn(seq, actor, name, view, owner), payload, on_main)
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
@@ -257,10 +259,7 @@ class Roster:
 
     def owners(self) -> dict[tuple[int, int, int], str]:
         """Who owns actors on these ranks, with the name of the first mesh of each."""
-        found: dict[tuple[int, int, int], str] = {}
-        for name, owner in self._owners.values():
-            found.setdefault(owner, name)
-        return found
+        return owners_of(self._owners)
 
     def forget_audience(self, seq: int) -> None:
         self._audiences.pop(seq, None)

@@ -78,4 +78,4 @@ def _cut(tb: TracebackType | None) -> TracebackType | None:
     return tb
 
 
-_OURS = __name__.rpartition(".")[0]
+_OURS = __name__.removesuffix(".ranks.failure")
