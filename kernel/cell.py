@@ -66,6 +66,10 @@ def warm() -> None:
     _warmed = shell
 
 
+_MOST_PROGRAMS = 128
+"""Compiled cells that are kept in case they run again, as in a loop."""
+
+
 class CellShell:
     """Runs cells, one after the other, in one namespace.
 
@@ -104,6 +108,8 @@ class CellShell:
         self._show, self._dumps, self._limit = show, dumps, limit
         self._loop = CellLoop(may_nest=owned is not None)
         self._run, self._numbers = 0, count(1)
+        self._files: dict[tuple[str, str, int], str] = {}  # of cells that may run again, by text, name and first line
+        self._programs: dict[str, tuple[int, Program]] = {}  # by file, with the `__future__` flags it was compiled with
         self._last: object = None
         self._awaited: Coroutine[Any, Any, Any] | None = None
         self.last_error: BaseException | None = None
@@ -128,10 +134,12 @@ class CellShell:
         `run` numbers the runs, and makes the file name of this one unique; `name` is what a reader calls the
         cell; `first_line` is where `source` begins in it, for the line numbers of tracebacks.
         """
-        file = file_of(name, run)
+        # A cell that runs again unchanged keeps its file name: its lines are the same.
+        key = (source, name, first_line)
+        file = self._files.get(key) or file_of(name, run)
         self._run, self._numbers, self.last_error = run, count(1), None
         try:
-            return self._outcome(source, file, first_line)
+            return self._outcome(source, file, key)
         except KeyboardInterrupt as stop:  # it hit a line of ours: before the cell's first or after its last
             return Outcome(failure=failure_of(stop, file, self._shell))
         finally:
@@ -155,10 +163,23 @@ class CellShell:
         """End the event loop of the cells."""
         self._loop.close()
 
-    def _outcome(self, source: str, file: str, first_line: int) -> Outcome:
+    def _program(self, file: str, key: tuple[str, str, int]) -> Program:
+        """The compiled cell; from the last time, where nothing has changed how a text is compiled."""
+        source, _, first_line = key
+        shell = self._shell
+        if key in self._files and shell.has_default_syntax and self._programs[file][0] == shell.future_flags:
+            return self._programs[file][1]
+        program = program_of(source, file, first_line, shell)
+        self._files[key] = file
+        self._programs[file] = (shell.future_flags, program)
+        if len(self._files) > _MOST_PROGRAMS:
+            del self._programs[self._files.pop(next(iter(self._files)))]
+        return program
+
+    def _outcome(self, source: str, file: str, key: tuple[str, str, int]) -> Outcome:
         try:
             with self._cell_told(source), _streams_kept():
-                value = self._play(program_of(source, file, first_line, self._shell))
+                value = self._play(self._program(file, key))
                 self._bind_last(value)
                 return Outcome() if value is None else Outcome(value=self._described(value))
         except BaseException as error:  # noqa: BLE001 - whatever a cell raises is its outcome

@@ -211,6 +211,10 @@ class MeshResult:
 
     def rows(self) -> list[Row]:
         """The lowest rank first: a row for all ranks that came to the same, or after `table` a row a rank."""
+        return self._rows
+
+    @cached_property
+    def _rows(self) -> list[Row]:
         groups: dict[Shown, list[int]] = {}
         for rank in self.ranks:
             groups.setdefault(self._shown(rank), []).append(rank)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ class Run:
         """Called, on the thread that runs the loop, when a rank says something after whoever took the rest has left."""
         self._promise: Promise[Run] = Promise(roster.reactor)
         self._said: deque[Said] = deque()
-        self._sequences = {rank: Sequence() for rank in self.ranks}
+        self._sequences: defaultdict[int, Sequence] = defaultdict(Sequence)  # most runs say nothing
         self._owing = set(self.ranks)
 
     @property

@@ -132,15 +132,21 @@ class QuietShell(InteractiveShell):
 
     def before_cell(self, source: str) -> ExecutionResult:
         """Tell the extensions (autoreload) that a cell starts; give what this returns to `after_cell`."""
-        result = ExecutionResult(ExecutionInfo(source, False, False, True, None, None, transformed_cell=source))
-        self.events.trigger("pre_execute")
-        self.events.trigger("pre_run_cell", result.info)
+        info = ExecutionInfo(source, False, False, True, None)
+        info.transformed_cell = source
+        result = ExecutionResult(info)
+        self._tell("pre_execute")
+        self._tell("pre_run_cell", info)
         return result
 
     def after_cell(self, result: ExecutionResult) -> None:
         """Tell the extensions, and matplotlib, which shows the open figures, that a cell has ended."""
-        self.events.trigger("post_execute")
-        self.events.trigger("post_run_cell", result)
+        self._tell("post_execute")
+        self._tell("post_run_cell", result)
+
+    def _tell(self, event: str, *args: object) -> None:
+        if self.events.callbacks[event]:
+            self.events.trigger(event, *args)
 
     def show(self, *values: object, display_id: str | None = None, update: bool = False) -> None:
         """`display` of this shell; the one in `IPython.display` speaks to the shell of the process."""

@@ -7,6 +7,7 @@ import ast
 import inspect
 import linecache
 import re
+from collections import deque
 from dataclasses import dataclass
 from types import CodeType
 from typing import Protocol
@@ -59,6 +60,11 @@ def is_async(code: CodeType | None) -> bool:
     return code is not None and bool(code.co_flags & inspect.CO_COROUTINE)
 
 
+_remembered: deque[str] = deque()
+_MOST_REMEMBERED = 2000
+"""Runs whose lines can be shown; a notebook that loops over cells for days must not keep all."""
+
+
 def file_of(name: str, run: int) -> str:
     """The file name of one run of a cell: unique, so that a function of an older run shows its own lines.
 
@@ -98,6 +104,9 @@ def remember(source: str, file: str, first_line: int) -> None:
     """Let tracebacks, `inspect.getsource` and the debugger find the lines as the user wrote them."""
     lines = ["\n"] * (first_line - 1) + [line + "\n" for line in source.splitlines()]
     linecache.cache[file] = (len(source), None, lines, file)  # no mtime: `checkcache` then keeps it
+    _remembered.append(file)
+    if len(_remembered) > _MOST_REMEMBERED:
+        linecache.cache.pop(_remembered.popleft(), None)
 
 
 def _parsed(source: str, file: str, first_line: int, syntax: Syntax) -> tuple[ast.Module, str]:

@@ -208,7 +208,7 @@ class Gather:
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         try:
-            self._answers[rank] = opened(reply.ok, frames, self._title, self._fleet.name_of(rank))
+            self._answers[rank] = opened(reply.ok, frames, self._title, self._fleet, rank)
         except (ActorError, SupervisionError, codec.DecodeError) as error:
             self._errors[rank] = error
         self._settle()
@@ -241,7 +241,7 @@ class _Arrivals:
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         promise = self._waiting.pop()
         try:
-            promise.resolve(opened(reply.ok, frames, self._title, self._fleet.name_of(rank)))
+            promise.resolve(opened(reply.ok, frames, self._title, self._fleet, rank))
         except (ActorError, SupervisionError, codec.DecodeError) as error:
             promise.fail(error)
 
@@ -263,7 +263,7 @@ class _ToPort:
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         port = self._port.ranked(self._places[rank])
         try:
-            port.send(opened(reply.ok, frames, self._title, self._fleet.name_of(rank)))
+            port.send(opened(reply.ok, frames, self._title, self._fleet, rank))
         except (ActorError, SupervisionError, codec.DecodeError) as error:
             port.exception(error)
 
@@ -294,7 +294,7 @@ class _Folding:
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         try:
-            answer = opened(reply.ok, frames, self._title, self._fleet.name_of(rank))
+            answer = opened(reply.ok, frames, self._title, self._fleet, rank)
             self._value = self._combine(self._value, answer)
         except Exception as error:  # noqa: BLE001 - the user's combine may raise anything; it is the caller's
             self._promise.fail(error)
@@ -320,12 +320,13 @@ def _one_of(shape: Shape) -> Shape:
     return Shape((), NDSlice(offset=random.choice(shape.ranks()), sizes=[], strides=[]))
 
 
-def opened(ok: bool, frames: Frames, title: str, rank_name: str) -> Any:
+def opened(ok: bool, frames: Frames, title: str, fleet: Fleet, rank: int) -> Any:
     """The value of an answer. Raises what the call failed with."""
     value = codec.decode(frames[0], frames[1:])
     if ok:
         return value
     assert isinstance(value, RemoteFailure), value
+    rank_name = fleet.name_of(rank)
     if not value.is_fatal:
         raise rebuild(value, f"Actor call {title} on {rank_name}")
     error = SupervisionError(

@@ -82,12 +82,12 @@ class Node(ABC):
                 assert isinstance(message, Reply | Answer), message
                 fleet.deliver(source[1], message, frames)
 
-    def lose(self, address: Address, why: str) -> None:
-        """Another node is gone: those who wait for it are told."""
+    def lose(self, address: Address, why: str, is_fault: bool) -> None:
+        """Another node is gone: who waits for it is told, and after a fault also who owns what lived there."""
         fleet = self.fleets.get(address[0])
         if isinstance(fleet, RemoteFleet):
             fleet.lose(address[1], why)
-            for owner, name in fleet.owners().items():
+            for owner, name in fleet.owners().items() if is_fault else ():
                 self.supervise(Fault(owner, name, 0, address[1], why))
 
     # What comes in, on the thread that runs the loop.

@@ -128,8 +128,8 @@ class Root(Node):
         for other in self.rosters.values():
             for state in other.states.values():
                 if state.exit is None:
-                    other.post_control(state.rank, Died(roster.mesh, rank, why))
-        self.lose((roster.mesh, rank), why)
+                    other.post_control(state.rank, Died(roster.mesh, rank, why, not roster.is_stopped))
+        self.lose((roster.mesh, rank), why, not roster.is_stopped)
         if roster.is_stopped:
             if not roster.alive():
                 self.rosters.pop(roster.mesh, None)

@@ -23,7 +23,7 @@ from .shape import Shape
 from .wire.reactor import Reactor
 from .wire.wiring import LinkKind
 
-ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker", "torch.distributed.tensor~", "torch._dynamo~"]
+ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker", "meshbook.runtime.ranks.seed:warm"]
 """What the zygote imports; wings above add theirs before the first mesh (see `local.LocalEngine.preload`)."""
 
 

@@ -6,6 +6,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
@@ -45,13 +46,21 @@ class Live:
     ) -> None:
         self._stage = stage
         self._ranks = tuple(ranks)
-        self._folder = LineFolder(ranks, WINDOW, budget)
+        self._budget = budget
         self._waiting: dict[bytes, _Waiting] = {}
         self._display_ids: dict[tuple[int, str], str] = {}
         self._width = max(3, len(ranks_text(ranks)))
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
         self._last_lines = LastLines(tail) if tail is not None else None
         self._late = LineFolder(ranks, window=0.0, budget=BUDGET)  # keeps a line until its rank has finished it
+
+    @cached_property
+    def _folder(self) -> LineFolder:
+        """Made when something is printed: most cells print nothing."""
+        return LineFolder(self._ranks, WINDOW, self._budget)
+
+    def _due(self, now: float) -> Sequence[FoldedLine | FoldedGap]:
+        return self._folder.poll(now) if "_folder" in vars(self) else ()
 
     def update(self, said: Iterable[Said], now: float) -> None:
         """Take what came, tell what is due."""
@@ -63,7 +72,7 @@ class Live:
                     self._tell_displays(now + WINDOW)  # what a rank says after a display stands after it
                 self._feed(rank, item, now)
         if not self._is_quiet:
-            self._tell(self._folder.poll(now))
+            self._tell(self._due(now))
             self._tell_displays(now)
 
     def finish(self, now: float) -> None:
@@ -73,7 +82,8 @@ class Live:
         if self._last_lines is not None:
             for rank, text in self._last_lines.take():
                 self._folder.feed(rank, text.stream, text.text, now)
-        self._tell(self._folder.finish(now))
+        if "_folder" in vars(self):
+            self._tell(self._folder.finish(now))
 
     def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
         """Say that ranks failed while others still work."""
@@ -102,7 +112,7 @@ class Live:
             self._stage.write(text, stream)
 
     def _take_display(self, rank: int, display: Display, now: float) -> None:
-        self._tell(self._folder.poll(now + WINDOW))  # what a rank said before stands before
+        self._tell(self._due(now + WINDOW))  # what a rank said before stands before
         if display.is_clear:
             self._clear(display)
         elif display.is_update:

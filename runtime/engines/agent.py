@@ -140,6 +140,8 @@ class Agent:
                     if outlet is peer.data:
                         peer.calls.popleft()
                 self._listener.on_message(peer.rank, message, frames)
+                if outlet is peer.data and not peer.calls and outlet.link.is_level_triggered:
+                    break  # an idle rank says nothing more: to ask would cost a system call that finds nothing
         except LinkClosed:
             # The end itself is told by the exit of the process: a child of the rank may hold the other end for longer.
             outlet.link.unwatch(self._reactor)

@@ -66,7 +66,7 @@ class GroupPlan:
     generation: int = 0
 
     def __post_init__(self) -> None:
-        if not self.axes or math.prod(self.axes.values()) != self.world_size:
+        if math.prod(self.axes.values()) != self.world_size:
             raise ValueError(f"axes {self.axes} hold {math.prod(self.axes.values())} ranks, not {self.world_size}")
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank must be in 0..{self.world_size - 1}, not {self.rank}")
@@ -210,9 +210,10 @@ class Groups:
         # torch wraps the hook at each init, to print `[rank0]:`, which the notebook says better.
         sys.excepthook = hook
         self._ours = self._known_world = dist.group.WORLD
-        # Now, and not when first asked for: its groups must come first on every rank, or names would not
-        # meet.
-        self._device_mesh = self._make_device_mesh()
+        # The groups of the device mesh, and not when it is first asked for: they must come first on every rank, or
+        # names would not meet. The mesh itself needs nobody else and costs twice as much.
+        for name in self.plan.axes:
+            self.slice_group(self.plan.peers(name))
 
     def _begin_late(self) -> None:
         try:
@@ -250,6 +251,8 @@ class Groups:
         torch: Any = sys.modules["torch"]
         make: Callable[..., DeviceMesh] = import_module("torch.distributed.device_mesh").DeviceMesh.from_group
         names = tuple(self.plan.axes)
+        if not names:
+            raise RuntimeError("this mesh has no axes, so there is no device mesh of them")
         groups = [self.slice_group(self.plan.peers(name)) for name in names]
         if len(groups) == 1:
             return make(groups[0], self.plan.device_type, mesh_dim_names=names)

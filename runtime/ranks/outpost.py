@@ -72,7 +72,7 @@ class Outpost(Node):
         if isinstance(message, Peer):
             self.meet((message.mesh, message.rank), PairLink(socket.socket(fileno=fds[0])))
         elif isinstance(message, Died):
-            self.reactor.schedule(lambda: self._part((message.mesh, message.rank), message.why))
+            self.reactor.schedule(lambda: self._part(message))
         elif isinstance(message, Reply | Answer | Note):
             self.reactor.schedule(lambda: self.deliver(ROOT, message, frames))
         elif isinstance(message, PortSend | Fault):
@@ -114,13 +114,14 @@ class Outpost(Node):
             way.link.unwatch(self.reactor)
             way.close()
 
-    def _part(self, address: Address, why: str) -> None:
+    def _part(self, message: Died) -> None:
+        address = (message.mesh, message.rank)
         with self._lock:
             self._ways.pop(address, None)
             self._asked.pop(address, None)
         if self._pool is not None:
             self._pool.forget(address)
-        self.lose(address, why)
+        self.lose(address, message.why, message.is_fault)
 
     def unhandled(self, failure: MeshFailure) -> None:
         """The owner has gone: the failure ends here, on the log of the rank."""

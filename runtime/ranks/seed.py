@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import random
 import secrets
@@ -43,7 +44,7 @@ def _reseed(rank: int) -> None:
         sys.modules["numpy.random"].seed()
     if "torch" in sys.modules:
         # The rank in the low bits: two ranks cannot draw the same seed.
-        sys.modules["torch"].manual_seed(secrets.randbits(47) << 16 | rank)
+        sys.modules["torch"].default_generator.manual_seed(secrets.randbits(47) << 16 | rank)
 
 
 def _share_torch(share: int) -> None:
@@ -67,6 +68,12 @@ def share_openblas(num_threads: int) -> bool:
     return False
 
 
+def warm() -> None:
+    """Look up once, in the zygote, what each rank would look for in its memory map."""
+    _loaded_libraries("openblas")
+
+
+@functools.cache
 def _loaded_libraries(part_of_name: str) -> list[str]:
     try:
         with open("/proc/self/maps") as maps:

@@ -64,8 +64,10 @@ def _detach(lifeline_fd: int) -> None:
 
 
 def _take_environment(spec: RankSpec) -> None:
-    os.environ.clear()
-    os.environ.update(spec.env)
+    for name in os.environ.keys() - spec.env.keys():
+        del os.environ[name]
+    # Most is as the zygote has it: each assignment would copy pages of it.
+    os.environ.update({name: value for name, value in spec.env.items() if os.environ.get(name) != value})
     os.chdir(spec.cwd)
     sys.path[:] = spec.path
     sys.argv[:] = [""]

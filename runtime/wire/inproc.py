@@ -64,6 +64,7 @@ class InprocLink:
     """One end of an in-memory link; `make()` gives both."""
 
     carries_fds = False
+    is_level_triggered = True
     largest: int | None = None
 
     def __init__(self, inbox: _Box, outbox: _Box) -> None:

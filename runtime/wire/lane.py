@@ -44,6 +44,8 @@ def pack(
     """
     if payload is None:
         return [_head(Packet(message))]
+    if not payload.buffers and len(payload.head) <= INLINE:  # nearly every message
+        return [_head(Packet(message, (len(payload.head),))) + payload.head]
     frames: list[Buffer] = [payload.head, *payload.buffers]
     if pool is None:
         head = _head(Packet(message, tuple(memoryview(f).nbytes for f in frames)))
@@ -80,17 +82,20 @@ def _inline_limit(frames: Sequence[Buffer]) -> int:
     return limit
 
 
-def datagrams(parts: Sequence[Buffer], largest: int | None) -> Iterator[Sequence[Buffer]]:
+def datagrams(parts: Sequence[Buffer], largest: int | None) -> Iterable[Sequence[Buffer]]:
     """What `pack` made, in datagrams that the link takes; nearly always it is one.
 
     Example:
         >>> [b"".join(parts) for parts in datagrams([b"abc", b"de"], largest=7)]
         [b'\\xfe\\xff\\xff\\xffabc', b'\\xff\\xff\\xff\\xffde']
     """
+    if largest is None or (len(parts) == 1 and len(parts[0]) <= INLINE):
+        return (parts,)
     size = sum(memoryview(part).nbytes for part in parts)
-    if largest is None or size <= largest:
-        yield parts
-        return
+    return (parts,) if size <= largest else _cut(parts, size, largest)
+
+
+def _cut(parts: Sequence[Buffer], size: int, largest: int) -> Iterator[Sequence[Buffer]]:
     whole = memoryview(b"".join(parts))
     step = largest - 4
     for at in range(0, size, step):
@@ -115,6 +120,7 @@ class Lane:
         self.peer = peer
         self._mapped = Mapped(self._note_release) if link.carries_fds else None
         self._released: deque[int] = deque()
+        self._told = 0  # the pool's news when they were last looked at
         self._pieces: list[bytes] = []
         self.fds: list[int] = []
         """Descriptors that came with the last message that was received."""
@@ -136,8 +142,9 @@ class Lane:
 
     def announcements(self) -> list[tuple[list[Buffer], list[int]]]:
         """Datagrams that tell the other end of new segments, with their descriptors, and of closed ones."""
-        if self.pool is None:
+        if self.pool is None or self._told == self.pool.news:
             return []
+        self._told = self.pool.news
         told: list[tuple[list[Buffer], list[int]]] = [
             ([_head(Packet(Segment(segment.id, segment.size)))], [segment.fd])
             for segment in self.pool.segments_for(self.peer)

@@ -33,6 +33,9 @@ class Link(Protocol):
     carries_fds: bool
     """Whether file descriptors can travel with a datagram (and so whether shared memory can be used)."""
 
+    is_level_triggered: bool
+    """Whether its descriptor stays readable while there is something: a reader may then leave it for the next turn."""
+
     largest: int | None
     """The bytes that fit into one datagram; None: any number."""
 
@@ -104,10 +107,17 @@ class FarEnd:
             self.sock.close()
 
 
+# Plain numbers: to combine two `socket.MsgFlag` costs a microsecond each time.
+_SEND = int(socket.MSG_NOSIGNAL)
+_RECV = int(socket.MSG_CMSG_CLOEXEC)
+_NOWAIT = int(socket.MSG_DONTWAIT)
+
+
 class PairLink:
     """One end of a SEQPACKET socket pair: message boundaries, end-of-file as death, descriptors as cargo."""
 
     carries_fds = True
+    is_level_triggered = True
     largest: int | None = LARGEST
 
     def __init__(self, sock: socket.socket) -> None:
@@ -138,11 +148,11 @@ class PairLink:
         reactor.watch_writes(self.fileno(), on)
 
     def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
-        self._sendmsg(parts, fds, 0)
+        self._sendmsg(parts, fds, _SEND)
 
     def send_nowait(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> bool:
         try:
-            self._sendmsg(parts, fds, socket.MSG_DONTWAIT)
+            self._sendmsg(parts, fds, _SEND | _NOWAIT)
         except BlockingIOError:
             return False
         return True
@@ -151,11 +161,11 @@ class PairLink:
         try:
             if fds:
                 cargo = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-                self._sock.sendmsg(parts, cargo, flags | socket.MSG_NOSIGNAL)
+                self._sock.sendmsg(parts, cargo, flags)
             elif len(parts) == 1:
-                self._sock.send(parts[0], flags | socket.MSG_NOSIGNAL)
+                self._sock.send(parts[0], flags)
             else:
-                self._sock.sendmsg(parts, [], flags | socket.MSG_NOSIGNAL)
+                self._sock.sendmsg(parts, [], flags)
         except (BrokenPipeError, ConnectionResetError, ConnectionRefusedError) as gone:
             raise LinkClosed("the other end is gone") from gone
         except OSError as error:
@@ -164,17 +174,17 @@ class PairLink:
             raise
 
     def recv(self) -> tuple[memoryview, list[int]]:
-        return self._recvmsg(0)
+        return self._recvmsg(_RECV)
 
     def recv_nowait(self) -> tuple[memoryview, list[int]] | None:
         try:
-            return self._recvmsg(socket.MSG_DONTWAIT)
+            return self._recvmsg(_RECV | _NOWAIT)
         except BlockingIOError:
             return None
 
     def _recvmsg(self, flags: int) -> tuple[memoryview, list[int]]:
         try:
-            size, cargo, _, _ = self._sock.recvmsg_into([self._buffer], _CARGO_SPACE, flags | socket.MSG_CMSG_CLOEXEC)
+            size, cargo, _, _ = self._sock.recvmsg_into([self._buffer], _CARGO_SPACE, flags)
         except ConnectionResetError:
             # The other end left without reading all it was sent. Linux says so once, before what it had sent itself.
             return self._recvmsg(flags)

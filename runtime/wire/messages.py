@@ -99,11 +99,12 @@ class Peer(Message, frozen=True):
 
 
 class Died(Message, frozen=True):
-    """Controller to rank, control: this rank of a mesh you know is gone, and why."""
+    """Controller to rank, control: this rank of a mesh you know is gone, and why; a fault, or taken down."""
 
     mesh: int
     rank: int
     why: str
+    is_fault: bool = True
 
 
 class PortSend(Message, frozen=True):

@@ -16,6 +16,7 @@ from .link import Buffer, NearLink
 from .messages import AnyMessage
 from .reactor import Reactor
 
+_suppressed = contextlib.suppress(LinkClosed)  # reusable, and to make one costs as much as to send
 _Datagram = tuple[Sequence[Buffer], Sequence[int]]
 
 
@@ -35,7 +36,7 @@ class Outlet:
 
     def post(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         """Send what `pack` made, for this process among others."""
-        with self.lock, contextlib.suppress(LinkClosed):
+        with self.lock, _suppressed:
             for announcement, descriptors in self.lane.announcements():
                 self._send(announcement, descriptors)
             for datagram in datagrams(parts, self.link.largest):

@@ -209,6 +209,8 @@ class Pool:
         self._peers: dict[Hashable, _Peer] = {}
         self._last_block = 0
         self._last_segment = 0
+        self.news = 0
+        """Goes up when `segments_for` or `closed_for` may have something new for somebody."""
         self._lock = threading.Lock()  # callers put while the thread that receives releases; no copy under it
 
     @staticmethod
@@ -311,6 +313,7 @@ class Pool:
                 if region.segment.id not in peer.knows:
                     peer.knows.add(region.segment.id)
                     peer.new.append(region.segment)
+                    self.news += 1
             return BlockRef(region.segment.id, offset, length, self._last_block), region
 
     def _place(self, room: int) -> tuple[_Region, int]:
@@ -358,6 +361,7 @@ class Pool:
             region.close()
 
     def _forget_segment(self, segment: Segment) -> None:
+        self.news += 1
         for peer in self._peers.values():
             if segment in peer.new:
                 peer.new.remove(segment)

@@ -151,6 +151,7 @@ class HubLink:
     """The controller's end of a lane. What is sent before the rank has come waits for it."""
 
     carries_fds = False
+    is_level_triggered = False
     largest: int | None = None
 
     def __init__(self, hub: ZmqHub, id: bytes) -> None:

@@ -50,6 +50,7 @@ class ZmqLink:
     """
 
     carries_fds = False
+    is_level_triggered = False
     largest: int | None = None
 
     def __init__(self, address: Address, timeout: float = HANDSHAKE) -> None:
