@@ -13,7 +13,7 @@ import io
 import signal
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 from ..errors import LinkClosed
@@ -78,10 +78,11 @@ class _Threads:
     def kill(self, ranks: Sequence[int]) -> None:
         for rank in self._living(ranks):
             rank.interrupts.kill()
-            self._end(rank, Exit(signum=signal.SIGKILL))
+            self._reactor.schedule(lambda rank=rank: self._end(rank, Exit(signum=signal.SIGKILL)))
 
     def close(self) -> None:
         self.kill(list(self._ranks))
+        self._reactor.wait(self._all_gone, timeout=10)
         for rank in self._ranks.values():
             rank.join()
 
@@ -110,13 +111,16 @@ class _Threads:
         self._reactor.schedule(report)
 
     def _end(self, rank: _ThreadRank, exit: Exit) -> None:
+        """On the loop, which alone reads the lanes."""
         if rank.is_ended:
             return
         rank.is_ended = True
         for lane in (rank.data, rank.control):
             self._reactor.remove(lane.link.fileno())
             lane.close()
-        self._reactor.schedule(lambda: self._listener.on_exit(rank.spec.rank, exit))
+        self._listener.on_exit(rank.spec.rank, exit)
+        if all(other.is_ended for other in self._ranks.values()):
+            self._reactor.announce(self._all_gone)
 
 
 class _ThreadRank:
@@ -153,11 +157,10 @@ class _ThreadRank:
         with contextlib.suppress(LinkClosed), _router.routed(self.streams):
             self._theirs[0].send(Ready(0))
             self.mailbox.run()
-        for lane in self._theirs:
-            lane.close()
+        self._theirs[0].close()
 
     def _answer(self) -> None:
-        Control(self._theirs[1], self.mailbox, self.interrupts, lambda: None).run()
+        Control(self._theirs[1], self.mailbox, self.interrupts, self._theirs[1].close).run()
 
 
 class _ThreadInterrupts(Interrupts):
@@ -176,15 +179,10 @@ class _ThreadInterrupts(Interrupts):
                 _raise_in(self.thread, KeyboardInterrupt)
             return running
 
-    @contextlib.contextmanager
-    def open_for(self, call: int) -> Generator[None]:
-        try:
-            with super().open_for(call):
-                yield
-        finally:
-            with self._lock:
-                self.running = 0
-                _raise_in(self.thread, None)  # one that has not struck yet was meant for this call
+    def end(self) -> None:
+        with self._lock:
+            self.running = 0
+            _raise_in(self.thread, None)  # one that has not struck yet was meant for this call
 
     def kill(self) -> None:
         if self.running:

@@ -84,8 +84,8 @@ def datagrams(parts: Sequence[Buffer], largest: int | None) -> Iterator[Sequence
     """What `pack` made, in datagrams that the link takes; nearly always it is one.
 
     Example:
-        >>> [b"".join(parts) for parts in datagrams([b"abc", b"de"], largest=7)]
-        [b'\\xfe\\xff\\xff\\xffabc', b'\\xff\\xff\\xff\\xffde']
+        >>> [b"".join(parts)[4:] for parts in datagrams([b"abcd", b"efgh"], largest=7)]
+        [b'abc', b'def', b'gh']
     """
     size = sum(memoryview(part).nbytes for part in parts)
     if largest is None or size <= largest:
