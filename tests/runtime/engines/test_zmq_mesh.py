@@ -80,7 +80,7 @@ def test_many_cells_one_after_the_other(mesh: Mesh) -> None:
 
 def test_an_interrupt_reaches_a_busy_rank(mesh: Mesh, until: Callable[..., Any]) -> None:
     run = mesh.run("import time\nwhile True: time.sleep(0.01)")
-    until(lambda: len(mesh.where([0, 1])) == 2)
+    until(lambda: sum("line 2" in place for place in mesh.where([0, 1]).values()) == 2)
     assert mesh.interrupt(call=run.call) == {0: True, 1: True}
     run.finished.get(10)
     failure = outcome(run, 0).failure
