@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
 from ..runtime.errors import MeshStopped
-from ..runtime.mesh import ProcMesh, actor_number, roster_of
+from ..runtime.mesh import ProcMesh, actor_number
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from .agent import KernelActor
@@ -76,17 +76,17 @@ class Mesh:
         """
         procs = sessions.spawn_procs(axes, engine, how, **options)
         try:
-            roster_of(procs).wait_ready(ready_timeout)
+            procs.roster.wait_ready(ready_timeout)
             mesh = cls(name, procs)
             mesh._kernel.initialized.get(ready_timeout)
         except BaseException:
-            roster_of(procs).stop(grace=0)
+            procs.roster.stop(grace=0)
             raise
         return mesh
 
     @property
     def roster(self) -> Roster:
-        return roster_of(self.procs)
+        return self.procs.roster
 
     @property
     def num_ranks(self) -> int:

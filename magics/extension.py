@@ -83,6 +83,9 @@ class Extension:
             return [f"%on_mesh{line}\n"]  # `%%on_mesh -h`: IPython refuses a cell magic without a body
         return [f"%%on_mesh{line}\n", *body.splitlines(keepends=True)]
 
+    # Else a console asks whether the first line is a whole cell, and hears that an `await` is.
+    transform.has_side_effects = True  # pyright: ignore[reportFunctionMemberAccess]
+
     def _is_awaitable(self) -> bool:
         return bool(self._shell.autoawait) and hasattr(self._shell, "kernel") and not _is_inside_cell_magic()
 

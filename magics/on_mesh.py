@@ -240,11 +240,14 @@ def _fates(cell: Cell, failures: Mapping[int, Failure]) -> dict[int, str]:
     """What became of the ranks that were interrupted because others failed: not their fault, and told apart."""
     if cell.drive.patience.reason != "failure":
         return {}
-    return {
-        rank: f"was at {_place(cell, rank)}; interrupted after {cell.args.grace:g} s, state kept"
-        for rank, failure in failures.items()
-        if failure.type_name == "KeyboardInterrupt"
-    }
+    released = [rank for rank, failure in failures.items() if failure.type_name == "KeyboardInterrupt"]
+    return {rank: _fate(_place(cell, rank), cell.args.grace) for rank in released}
+
+
+def _fate(place: str, grace: float) -> str:
+    # Who failed never joined that collective: the next one would be taken for it.
+    advice = ", collectives out of step until `%mesh restart`" if "waiting in" in place else ""
+    return f"was at {place}; interrupted after {grace:g} s, state kept{advice}"
 
 
 def _timed_out(cell: Cell, failures: Mapping[int, Failure]) -> dict[int, Failure]:

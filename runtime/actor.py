@@ -8,7 +8,12 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+if TYPE_CHECKING:
+    from .adverbs import Endpoint
+    from .future import Future
+    from .shape import Extent
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,6 +43,12 @@ class EndpointProperty(Generic[P, R]):
         self.__doc__ = method.__doc__
         self._signature = inspect.signature(method)
         self._is_plain = _takes_anything_positional(self._signature)
+
+    if TYPE_CHECKING:
+
+        def __get__(self, instance: object, owner: type | None = None) -> Endpoint[P, R]:
+            """On a mesh, which looks like its class to a type checker, an endpoint is called by an adverb."""
+            ...
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raises `TypeError` where the arguments do not fit the method, before anything is sent."""
@@ -132,7 +143,30 @@ def control_endpoint(method: Callable[..., Any], /) -> EndpointProperty[..., Any
     return EndpointProperty(method, on_control=True)
 
 
-class Actor:
+if TYPE_CHECKING:
+
+    class _Seen:
+        """What `ProcMesh.spawn` returns has these beside the endpoints of the class, for which it is typed."""
+
+        @property
+        def initialized(self) -> Future[None]: ...
+        @property
+        def sizes(self) -> dict[str, int]: ...
+        @property
+        def extent(self) -> Extent: ...
+        def slice(self, **selectors: Any) -> Self: ...
+        def split(self, **changes: Any) -> Self: ...
+        def flatten(self, name: str) -> Self: ...
+        def rename(self, **names: str) -> Self: ...
+        def size(self, dim: Any = None) -> int: ...
+        def stop(self, reason: str = ...) -> Future[None]: ...
+        def __len__(self) -> int: ...
+
+else:
+    _Seen = object
+
+
+class Actor(_Seen):
     """The base of all actors: state on each rank of a mesh, with endpoints to be called.
 
     Endpoints of one actor run one at a time, on a thread of its own. They are all `def`, or all `async def`; then they

@@ -38,6 +38,10 @@ class Fleet(Protocol):
         """A rank in a reader's words."""
         ...
 
+    def dead(self) -> list[int]:
+        """The ranks that are known to be gone."""
+        ...
+
     def ready(self) -> Future[bool]:
         """Done when all ranks are up; fails when one did not come up."""
         ...
@@ -56,6 +60,7 @@ class Fleet(Protocol):
         payload: Encoded,
         caller: Caller,
         on_main: bool = False,
+        class_name: str = "",
     ) -> int:
         """Make an actor on these ranks; `caller` hears from each."""
         ...
@@ -108,10 +113,11 @@ class RemoteFleet:
         payload: Encoded,
         caller: Caller,
         on_main: bool = False,
+        class_name: str = "",
     ) -> int:
         seq = self._post.open(ranks, caller)
         self._owners[actor] = (name, owner)
-        self._send(ranks, Spawn(seq, actor, name, view, owner), payload)
+        self._send(ranks, Spawn(seq, actor, name, view, owner, self._node.current_run()), payload)
         return seq
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
@@ -131,7 +137,8 @@ class RemoteFleet:
         on_main: bool = False,
     ) -> int:
         seq = self._post.open(ranks, caller) if caller is not None else 0
-        self._send(ranks, Call(seq, actor, endpoint, view, caller is not None), payload)
+        run = self._node.current_run()
+        self._send(ranks, Call(seq, actor, endpoint, view, caller is not None, run), payload)
         return seq
 
     def _send(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None) -> None:
@@ -156,6 +163,9 @@ class RemoteFleet:
 
     def stop_all(self, reason: str) -> Future[None]:
         raise ValueError("ProcMesh is not owned; must be stopped by an owner")
+
+    def dead(self) -> list[int]:
+        return sorted(self._dead)
 
     def owners(self) -> dict[tuple[int, int, int], str]:
         """Who owns actors that were made there from here, with the name of the first mesh of each."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import secrets
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from .actor import Actor, kind_of
 from .adverbs import Endpoint, Gather, NotAnEndpoint, view_of
@@ -24,6 +24,9 @@ from .scope import context
 from .shape import MeshTrait, Shape
 from .wire import codec
 from .wire.messages import View
+
+if TYPE_CHECKING:
+    from .roster import Roster
 
 A = TypeVar("A", bound=Actor)
 
@@ -76,6 +79,11 @@ class ProcMesh(_View):
         return type(self)(self._fleet, shape, is_owned=False)
 
     @property
+    def roster(self) -> Roster:
+        """The controller's book of these ranks: states, logs, calls on their way. Only the controller has one."""
+        return cast("Roster", self._fleet)
+
+    @property
     def initialized(self) -> Future[bool]:
         """Done (True) when all processes are up and their bootstrap has run; fails when one did not come up."""
         return self._fleet.ready()
@@ -103,7 +111,7 @@ class ProcMesh(_View):
         gather = Gather(self._shape, f"{name}.__init__", self._fleet, lambda _: promise.resolve(None), promise.fail)
         on_main = cls._on_main_thread
         self._fleet.spawn_actor(
-            self._shape.ranks(), actor, name, view_of(self._shape), instance.address, payload, gather, on_main
+            self._shape.ranks(), actor, name, view_of(self._shape), instance.address, payload, gather, on_main, class_name=cls.__qualname__
         )
         mesh = ActorMesh(self._fleet, self._shape, actor, name, cls, promise.future)
         instance.owned.append(mesh)
@@ -243,9 +251,9 @@ def actor_number(mesh: Any) -> int:
     return mesh._actor
 
 
-def roster_of(procs: ProcMesh) -> Any:
-    """The controller's book of the ranks of a mesh that this process controls."""
-    return procs._fleet
+def roster_of(mesh: Any) -> Roster:
+    """The controller's book of the ranks that a mesh of processes or actors is on."""
+    return cast("Roster", mesh._fleet)
 
 
 def check_class(cls: Any) -> None:

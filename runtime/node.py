@@ -17,7 +17,7 @@ from .errors import SupervisionError
 from .fleet import BOOTSTRAP, Fleet, RemoteFleet
 from .here import settle
 from .ndslice import NDSlice
-from .ranks.drivers import AnswerTo, Job, Resident
+from .ranks.drivers import AnswerTo, Job, Resident, run_of
 from .ranks.failure import RemoteFailure
 from .scope import CreatorInstance, Instance
 from .shape import Point, Shape
@@ -133,7 +133,7 @@ class Node(ABC):
             if message.name == BOOTSTRAP:
                 self.reactor.schedule(lambda: self._open_gate(failure))
                 failure = failure and mild(failure)
-            answer(Reply(message.seq, failure is None), codec.encode(failure))
+            answer(Reply(message.seq, failure is None, 0.0, True), codec.encode(failure))
 
         try:
             cls, args, kwargs, creator = codec.decode(frames[0], frames[1:])
@@ -174,7 +174,7 @@ class Node(ABC):
         )
         instance.on_stop = lambda reason: self._stop(StopActor(0, message.actor, reason), _to_nobody)
         self.residents[message.actor] = resident
-        resident.begin(on_made, instance.rank)
+        resident.begin(on_made, instance.rank, run_of(message))
 
     def _call(self, message: Call, frames: Frames, answer: AnswerTo) -> None:
         if self._gate:
@@ -270,6 +270,10 @@ class Node(ABC):
         """End the actors of this process."""
         for number in list(self.residents):
             self.residents.pop(number).end(_nothing)
+
+    @abstractmethod
+    def current_run(self) -> int:
+        """The call of the controller that this thread works on; -1 in the controller, whose calls are runs themselves."""
 
     @abstractmethod
     def begin_run(self, run: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from .actor import Actor
 from .adverbs import Gather, view_of
+from .audiences import Audiences
 from .engines.base import Engine
 from .engines.spec import RankSpec
 from .fleet import BOOTSTRAP, Fleet
@@ -37,6 +38,7 @@ class Root(Node):
     def __init__(self, reactor: Reactor, engine: Callable[[str], Engine], specs: SpawnRanks) -> None:
         super().__init__((0, 0), reactor)
         self.rosters: dict[int, Roster] = {}
+        self.audiences = Audiences()
         self._gone: set[int] = set()
         self._awaited: dict[int, list[tuple[Roster, int, Connect]]] = {}  # for meshes that are not there yet
         self._engine = engine
@@ -54,6 +56,7 @@ class Root(Node):
     def roster(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
         """Start the ranks of a mesh."""
         roster = Roster(self.reactor, self._engine(engine), specs, self, how)
+        roster.audiences = self.audiences
         self.rosters[roster.mesh] = roster
         for waiting in self._awaited.pop(roster.mesh, []):
             self.reactor.schedule(lambda waiting=waiting: self._connect(*waiting))
@@ -142,11 +145,21 @@ class Root(Node):
             else:
                 self.send(owner[:2], fault)
 
+    def current_run(self) -> int:
+        return -1
+
     def begin_run(self, run: int) -> None:
         """What actors of the client print goes where the client's own text goes."""
 
     def flush(self) -> None:
         sys.stdout.flush()
+
+    def supervise(self, fault: Fault) -> None:
+        for roster in self.rosters.values():
+            made = roster.made.get(fault.actor)
+            if made is not None:
+                made.failed.add(fault.rank)
+        super().supervise(fault)
 
     def unhandled(self, failure: MeshFailure) -> None:
         """Call what the user has put at `meshbook.runtime.unhandled_fault_hook`; not on the loop, which it may need."""

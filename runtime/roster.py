@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from .audiences import Audiences
 from .engines.base import Crew, Engine, Exit
 from .engines.spec import RankSpec
 from .errors import MeshStopped, SpawnError
@@ -66,6 +67,19 @@ class Audience(Protocol):
     def on_output(self, rank: int, event: Event) -> None: ...
 
 
+@dataclass(slots=True)
+class Made:
+    """Actors of one class that were made from here."""
+
+    name: str
+    class_name: str
+    owner: tuple[int, int, int]
+    view: View
+    ranks: tuple[int, ...]
+    failed: set[int] = field(default_factory=set[int])
+    """Ranks whose actor has failed for good, though its process may live."""
+
+
 class Hub(Protocol):
     """Who takes what is not an answer to this controller's own calls: the root node."""
 
@@ -85,7 +99,10 @@ class Roster:
         self.engine = engine
         self.name = ""
         self._hub = hub
-        self._owners: dict[int, tuple[str, tuple[int, int, int]]] = {}  # of each actor: its mesh's name, its owner
+        self.made: dict[int, Made] = {}
+        """What lives on these ranks, by number; without what other ranks made there."""
+        self.audiences = Audiences()
+        """Who hears what is printed in calls that brought no audience; the root puts its own here."""
         self._ready: Promise[bool] = Promise(reactor)
         self._booted: Promise[bool] = self._ready  # a promise of its own where there is a bootstrap
         self.states = {spec.rank: RankState(spec.rank) for spec in specs}
@@ -94,7 +111,7 @@ class Roster:
         """Called with a rank whose state changed, on the thread that runs the loop."""
         self._reactor = reactor
         self._post = Post()
-        self._audiences: dict[int, Audience] = {}
+        self._audiences: dict[int, tuple[Audience, frozenset[int]]] = {}  # and the ranks it watches
         self._settled = threading.Event()
         self._all_gone = threading.Event()
         self._is_stopped = False
@@ -161,15 +178,16 @@ class Roster:
         payload: Encoded,
         caller: Caller,
         on_main: bool = False,
+        class_name: str = "",
     ) -> int:
         """Make an actor on these ranks; `caller` hears from each."""
         if name != BOOTSTRAP:
-            self._owners[actor] = (name, owner)
+            self.made[actor] = Made(name, class_name, owner, view, tuple(ranks))
         return self._send(ranks, caller, lambda seq: Spawn(seq, actor, name, view, owner), payload, on_main)
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
         """End an actor on these ranks."""
-        self._owners.pop(actor, None)
+        self.made.pop(actor, None)
         return self._send(ranks, caller, lambda seq: StopActor(seq, actor, reason), None, on_main)
 
     def call(
@@ -205,8 +223,9 @@ class Roster:
             raise MeshStopped(self._why_stopped)
         with self._posting:
             seq = self._post.open(ranks if caller else (), caller or _nobody)
+            self.audiences.open(seq)
             if audience is not None:
-                self._audiences[seq] = audience
+                self._audiences[seq] = audience, frozenset(ranks)
             if caller is not None:
                 self._note_sent(ranks, seq)
             (self._crew.post if on_main else self._crew.post_control)(ranks, make(seq), payload)
@@ -259,7 +278,10 @@ class Roster:
 
     def owners(self) -> dict[tuple[int, int, int], str]:
         """Who owns actors on these ranks, with the name of the first mesh of each."""
-        return owners_of(self._owners)
+        return owners_of({actor: (made.name, made.owner) for actor, made in self.made.items()})
+
+    def dead(self) -> list[int]:
+        return [state.rank for state in self.states.values() if state.exit is not None]
 
     def forget_audience(self, seq: int) -> None:
         self._audiences.pop(seq, None)
@@ -294,6 +316,8 @@ class Roster:
             state = self.states[rank]
             state.open_calls.remove(message.seq)
             state.since = time.monotonic()
+            if message.talked:
+                self._let_settle(rank, message)
             self._post.deliver(rank, message, frames)
             self._changed(rank)
         elif isinstance(message, Answer):
@@ -304,6 +328,12 @@ class Roster:
             self._on_ready(rank, message)
         else:
             self._hub.on_other(self, rank, message, frames)
+
+    def _let_settle(self, rank: int, reply: Reply) -> None:
+        """Before the answer that a caller waits for reaches it: what was said until then is told first."""
+        listener = self.audiences.of(reply.seq)
+        if listener is not None and (not reply.ok or self._post.owed(reply.seq) == {rank}):
+            listener.settle()
 
     def _on_ready(self, rank: int, message: Ready) -> None:
         state = self.states[rank]
@@ -355,9 +385,11 @@ class Roster:
         for event in events:
             if isinstance(event, Text):
                 log.append(event.run, event.stream, event.text)
-            audience = self._audiences.get(event.run)
-            if audience is not None:
+            audience, watched = self._audiences.get(event.run, (None, ()))
+            if audience is not None and rank in watched:
                 audience.on_output(rank, event)
+            elif (listener := self.audiences.of(event.run)) is not None:
+                listener.on_said(self, rank, event)
 
     def on_exit(self, rank: int, exit: Exit) -> None:
         state = self.states[rank]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,9 @@ from .stage import Stage, StreamName
 
 WINDOW = 0.05
 """Seconds that a line or a display waits for its equals from other ranks."""
+
+EVERYTHING = math.inf
+"""A time by which nothing waits any more. (`now + WINDOW - now` is, by rounding, often less than `WINDOW`.)"""
 
 BUDGET = 48_000
 """Characters of printed text that one cell puts into the notebook."""
@@ -69,7 +73,7 @@ class Live:
                 self._take_display(rank, item, now)
             else:
                 if any(rank in waiting.ranks for waiting in self._waiting.values()):
-                    self._tell_displays(now + WINDOW)  # what a rank says after a display stands after it
+                    self._tell_displays(EVERYTHING)  # what a rank says after a display stands after it
                 self._feed(rank, item, now)
         if not self._is_quiet:
             self._tell(self._due(now))
@@ -78,7 +82,7 @@ class Live:
     def finish(self, now: float) -> None:
         """Tell all that is left."""
         self._is_quiet = False
-        self._tell_displays(now + WINDOW)
+        self._tell_displays(EVERYTHING)
         if self._last_lines is not None:
             for rank, text in self._last_lines.take():
                 self._folder.feed(rank, text.stream, text.text, now)
@@ -95,11 +99,12 @@ class Live:
         """Tell what came after the end: whole lines, at once."""
         for rank, item in said:
             if isinstance(item, Display):
+                self._tell(self._late.poll(now))
                 self._take_display(rank, item, now)
             else:
                 self._late.feed(rank, item.stream, item.text, now)
         self._tell(self._late.poll(now))
-        self._tell_displays(now + WINDOW)
+        self._tell_displays(EVERYTHING)
 
     def _feed(self, rank: int, text: Text, now: float) -> None:
         if self._last_lines is not None:
@@ -112,7 +117,7 @@ class Live:
             self._stage.write(text, stream)
 
     def _take_display(self, rank: int, display: Display, now: float) -> None:
-        self._tell(self._due(now + WINDOW))  # what a rank said before stands before
+        self._tell(self._due(EVERYTHING))  # what a rank said before stands before
         if display.is_clear:
             self._clear(display)
         elif display.is_update:
@@ -126,7 +131,7 @@ class Live:
         key = msgspec.msgpack.encode((display.mime, unique))
         waiting = self._waiting.setdefault(key, _Waiting([], display, now))
         if rank in waiting.ranks:
-            self._tell_displays(now + WINDOW)
+            self._tell_displays(EVERYTHING)
             self._waiting[key] = waiting = _Waiting([], display, now)
         waiting.ranks.append(rank)
 
@@ -148,7 +153,7 @@ class Live:
         self._stage.display(display.mime, display.metadata, display_id)
 
     def _update(self, rank: int, display: Display) -> None:
-        self._tell_displays(float("inf"))
+        self._tell_displays(EVERYTHING)
         display_id = self._display_ids.get((rank, display.display_id or ""))
         if display_id is not None:
             self._stage.display(display.mime, display.metadata, display_id, update=True)

@@ -13,7 +13,7 @@ import io
 import signal
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TextIO
 
@@ -88,10 +88,11 @@ class _Threads:
     def kill(self, ranks: Sequence[int]) -> None:
         for rank in self._living(ranks):
             rank.interrupts.kill()
-            self._end(rank, Exit(signum=signal.SIGKILL))
+            self._reactor.schedule(lambda rank=rank: self._end(rank, Exit(signum=signal.SIGKILL)))
 
     def close(self) -> None:
         self.kill(list(self._ranks))
+        self._reactor.wait(self._all_gone, timeout=10)
         for rank in self._ranks.values():
             rank.join()
 
@@ -120,6 +121,7 @@ class _Threads:
         self._reactor.schedule(report)
 
     def _end(self, rank: _ThreadRank, exit: Exit) -> None:
+        """On the loop, which alone reads the lanes."""
         if rank.is_ended:
             return
         rank.is_ended = True
@@ -127,7 +129,9 @@ class _Threads:
         for lane in (rank.data, rank.control):
             self._reactor.remove(lane.link.fileno())
             lane.close()
-        self._reactor.schedule(lambda: self._listener.on_exit(rank.spec.rank, exit))
+        self._listener.on_exit(rank.spec.rank, exit)
+        if all(other.is_ended for other in self._ranks.values()):
+            self._reactor.announce(self._all_gone)
 
 
 class _ThreadRank:
@@ -166,12 +170,12 @@ class _ThreadRank:
         with contextlib.suppress(LinkClosed):
             self._theirs[0].send(Ready(0))
             self.mailbox.run()
-        for lane in self._theirs:
-            lane.close()
+        self._theirs[0].close()
 
     def _answer(self) -> None:
         self.outpost.settle_here(whole_process=False)
-        Control(self._theirs[1], self.mailbox, self.interrupts, self.outpost.on_control, lambda: None).run()
+        control = self._theirs[1]
+        Control(control, self.mailbox, self.interrupts, self.outpost.on_control, control.close).run()
         _router.forget(self.streams)
 
 
@@ -205,15 +209,10 @@ class _ThreadInterrupts(Interrupts):
                 _raise_in(self.thread, KeyboardInterrupt)
             return running
 
-    @contextlib.contextmanager
-    def open_for(self, call: int) -> Generator[None]:
-        try:
-            with super().open_for(call):
-                yield
-        finally:
-            with self._lock:
-                self.running = 0
-                _raise_in(self.thread, None)  # one that has not struck yet was meant for this call
+    def end(self) -> None:
+        with self._lock:
+            self.running = 0
+            _raise_in(self.thread, None)  # one that has not struck yet was meant for this call
 
     def kill(self) -> None:
         if self.running:
@@ -244,6 +243,9 @@ class _ThreadStreams:
     def join(self, run: int) -> None:
         _RUN.set(run)
 
+    def current(self) -> int:
+        return _RUN.get(0) or self._run
+
     def end(self, run: int) -> bool:
         return self._add(Ended(run)) or True
 
@@ -254,7 +256,7 @@ class _ThreadStreams:
         """Nothing is held back."""
 
     def write(self, stream: str, text: str) -> None:
-        self._add(Text(_RUN.get(0) or self._run, "stderr" if stream == "stderr" else "stdout", text))
+        self._add(Text(self.current(), "stderr" if stream == "stderr" else "stdout", text))
 
     def _add(self, event: Event) -> None:
         with self._lock:

@@ -20,7 +20,7 @@ from ..shape import Point
 from ..wire import codec
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
-from ..wire.messages import AnyMessage, Call, Reply
+from ..wire.messages import AnyMessage, Call, Reply, Spawn
 from .failure import RemoteFailure, describe
 
 AnswerTo = Callable[[AnyMessage, Encoded | None], None]
@@ -69,9 +69,21 @@ class Resident:
         """A message, or something to be done between two messages."""
         self._driver.put(job)
 
-    def begin(self, on_made: Callable[[RemoteFailure | None], None], point: Point) -> None:
-        """Start the driver; it makes the actor first and tells how that went."""
-        self._driver.start(on_made, point)
+    def begin(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
+        """Start the driver; it makes the actor first, in this run, and tells how that went."""
+        self._driver.start(on_made, point, run)
+
+    def create(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
+        """Make the actor, on the thread of its driver."""
+        self.settle()
+        enter(Context(self.instance, point))
+        self.begin_run(run)
+        try:
+            self.actor = self.make()
+        except BaseException as error:  # noqa: BLE001 - the rim: every call to this actor will tell it
+            self.die(fatal(describe(error)))
+        self.flush()
+        on_made(self.failure)
 
     def end(self, then: Callable[[], None]) -> None:
         """Stop after what is queued; `then` is called when `__cleanup__` has run."""
@@ -120,24 +132,18 @@ class _Sync:
     def put(self, job: Job | Callable[[], Any]) -> None:
         self._queue.put(job)
 
-    def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point) -> None:
+    def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         threading.Thread(
-            target=self._run, args=(on_made, point), name=f"meshbook-actor-{self._resident.instance.name}", daemon=True
+            target=self._run, args=(on_made, point, run), name=f"meshbook-actor-{self._resident.instance.name}", daemon=True
         ).start()
 
     def end(self, then: Callable[[], None]) -> None:
         self._then = then
         self._queue.put(None)
 
-    def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point) -> None:
+    def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident
-        resident.settle()
-        enter(Context(resident.instance, point))
-        try:
-            resident.actor = resident.make()
-        except BaseException as error:  # noqa: BLE001 - the rim: every call to this actor will tell it
-            resident.die(fatal(describe(error)))
-        on_made(resident.failure)
+        resident.create(on_made, point, run)
         while (job := self._queue.get()) is not None:
             if isinstance(job, Job):
                 self._serve(job)
@@ -153,7 +159,7 @@ class _Sync:
             resident.refuse(job)
             return
         enter(Context(resident.instance, job.point))
-        resident.begin_run(job.call.seq)
+        resident.begin_run(run_of(job.call))
         started = time.perf_counter()
         result, error = None, None
         has_port = False
@@ -182,34 +188,28 @@ class _Async:
             # A hook may run in the middle of an endpoint's await, as in Monarch.
             self._loop.call_soon_threadsafe(self._start, job)
 
-    def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point) -> None:
+    def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         threading.Thread(
-            target=self._run, args=(on_made, point), name=f"meshbook-actor-{self._resident.instance.name}", daemon=True
+            target=self._run, args=(on_made, point, run), name=f"meshbook-actor-{self._resident.instance.name}", daemon=True
         ).start()
 
     def end(self, then: Callable[[], None]) -> None:
         self._then = then
         self._loop.call_soon_threadsafe(self._queue.put_nowait, None)
 
-    def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point) -> None:
+    def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._live(on_made, point))
+            self._loop.run_until_complete(self._live(on_made, point, run))
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
         if self._then is not None:
             self._then()
 
-    async def _live(self, on_made: Callable[[RemoteFailure | None], None], point: Point) -> None:
+    async def _live(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident
-        resident.settle()
-        enter(Context(resident.instance, point))
-        try:
-            resident.actor = resident.make()
-        except BaseException as error:  # noqa: BLE001 - the rim: every call to this actor will tell it
-            resident.die(fatal(describe(error)))
-        on_made(resident.failure)
+        resident.create(on_made, point, run)
         while (job := await self._queue.get()) is not None:
             assert isinstance(job, Job)
             if is_concurrent(resident, job.call.endpoint):
@@ -239,7 +239,7 @@ class _Async:
             resident.refuse(job)
             return
         enter(Context(resident.instance, job.point))
-        resident.begin_run(job.call.seq)
+        resident.begin_run(run_of(job.call))
         started = time.perf_counter()
         result, error = None, None
         has_port = False
@@ -258,6 +258,11 @@ class _Async:
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
         conclude(resident, job, started, result, error, has_port)
+
+
+def run_of(message: Call | Spawn) -> int:
+    """The run that what is printed meanwhile belongs to."""
+    return message.seq if message.run < 0 else message.run
 
 
 def prepare(resident: Resident, job: Job) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], bool]:

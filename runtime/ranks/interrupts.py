@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 
@@ -36,15 +36,16 @@ class Interrupts:
             signal.pthread_kill(self._main, signal.SIGINT)
         return running
 
-    @contextmanager
-    def open_for(self, call: int) -> Generator[None]:
+    def open_for(self, call: int) -> AbstractContextManager[None]:
         """User code of `call` runs inside; an interrupt of it raises `KeyboardInterrupt` there."""
+        return _Open(self, call)
+
+    def begin(self, call: int) -> None:
         self._held_back = False
         self.running = call
-        try:
-            yield
-        finally:
-            self.running = 0
+
+    def end(self) -> None:
+        self.running = 0
 
     @contextmanager
     def shield(self) -> Generator[None]:
@@ -66,3 +67,18 @@ class Interrupts:
             self._held_back = True
         else:
             raise KeyboardInterrupt
+
+
+class _Open:
+    """Around user code. Not a generator: one that is interrupted in its last line is finished later, by whoever."""
+
+    __slots__ = ("_call", "_interrupts")
+
+    def __init__(self, interrupts: Interrupts, call: int) -> None:
+        self._interrupts, self._call = interrupts, call
+
+    def __enter__(self) -> None:
+        self._interrupts.begin(self._call)
+
+    def __exit__(self, *_: object) -> None:
+        self._interrupts.end()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -72,7 +73,10 @@ class Mailbox:
         except BaseException as error:  # noqa: BLE001 - the rim: what user code raised travels to the caller
             self._interrupts.running = 0
             ok = False
-            payload = codec.encode(describe(error))
+            failure = describe(error)
+            payload = codec.encode(failure)
+            if isinstance(message, Call) and not message.wants_reply:
+                print(failure.traceback, file=sys.stderr)  # nobody waits who could be told
         seconds = time.perf_counter() - started
         talked = self._streams.end(seq)
         if not isinstance(message, Call) or message.wants_reply:

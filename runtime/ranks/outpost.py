@@ -140,6 +140,9 @@ class Outpost(Node):
         """Ask the root for them: processes belong to the controller, and die with it."""
         return ProcMesh(Leased(self, mesh or secrets.randbits(62), axes, name, bootstrap), Shape.row_major(axes))
 
+    def current_run(self) -> int:
+        return self._streams.current()
+
     def begin_run(self, run: int) -> None:
         self._streams.join(run)
 

@@ -123,6 +123,11 @@ class Streams:
         """What the calling thread or task prints from here on belongs to `run`, beside what the main thread does."""
         _RUN.set(run)
 
+    def current(self) -> int:
+        """The run that what the calling code prints belongs to."""
+        with self._lock:
+            return self._writer()
+
     def show(self, number: int) -> None:
         """Marks the place of display message `number`. It is in the pipe when this returns."""
         with self._lock:

@@ -86,8 +86,8 @@ def datagrams(parts: Sequence[Buffer], largest: int | None) -> Iterable[Sequence
     """What `pack` made, in datagrams that the link takes; nearly always it is one.
 
     Example:
-        >>> [b"".join(parts) for parts in datagrams([b"abc", b"de"], largest=7)]
-        [b'\\xfe\\xff\\xff\\xffabc', b'\\xff\\xff\\xff\\xffde']
+        >>> [b"".join(parts)[4:] for parts in datagrams([b"abcd", b"efgh"], largest=7)]
+        [b'abc', b'def', b'gh']
     """
     if largest is None or (len(parts) == 1 and len(parts[0]) <= INLINE):
         return (parts,)

@@ -56,7 +56,7 @@ class Released(Message, frozen=True):
 class Spawn(Message, frozen=True):
     """Caller to rank, data or control: make an actor; the frames hold class and arguments. Answered by `Reply`.
 
-    `owner` is the actor that made it: mesh, rank, actor.
+    `owner` is the actor that made it: mesh, rank, actor. `run` as in `Call`.
     """
 
     seq: int
@@ -64,16 +64,21 @@ class Spawn(Message, frozen=True):
     name: str
     view: View
     owner: tuple[int, int, int] = (0, 0, 0)
+    run: int = -1
 
 
 class Call(Message, frozen=True):
-    """Caller to rank, data (cells) or control: run an endpoint; the frames hold the arguments. Answered by `Reply`."""
+    """Caller to rank, data (cells) or control: run an endpoint; the frames hold the arguments. Answered by `Reply`.
+
+    What is printed meanwhile belongs to `run`: the controller's call that the caller works on; -1: to this one.
+    """
 
     seq: int
     actor: int
     endpoint: str
     view: View | None = None
     wants_reply: bool = True
+    run: int = -1
 
 
 class StopActor(Message, frozen=True):

@@ -145,7 +145,7 @@ class Kernel:
         return provisioner.pid
 
     def _connect(self) -> None:
-        self._client = self._manager.blocking_client()
+        self._client: Any = self._manager.blocking_client()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=_WAIT)
 

@@ -141,6 +141,6 @@ def test_the_story_reads_as_plain_text_too() -> None:
         "cell 5, line 1",
         "→ 1 check(l)",
     ]
-    words += ["✗ tp=0", "died", "last words", "◌ tp=1", "waited", "look inside: %mesh debug tp=3 --pm"]
+    words += ["✗ tp=0", "died", "last words", "◌ tp=1", "waited", "run again on it alone: %%on_mesh @failed"]
     positions = [page.text.find(word) for word in words]
     assert -1 not in positions and positions == sorted(positions)

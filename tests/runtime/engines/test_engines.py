@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from meshbook.runtime.errors import ActorError, MeshStopped, SupervisionError
+from meshbook.runtime.future import Future
 from meshbook.runtime.mesh import ActorMesh, actor_number
 from meshbook.runtime.roster import Roster
 from meshbook.runtime.wire import codec
@@ -181,6 +182,13 @@ def test_every_error_arrives_from_a_process(local: Bench):
     }
 
 
+def test_an_error_of_a_call_that_wants_no_answer_is_on_stderr(bench: Bench):
+    workers = bench.workers({"rank": 1})
+    workers.do.broadcast("raise ValueError('unheard')")
+    assert workers.add.call_one(1).get(10) == 1
+    assert "ValueError: unheard\n" in roster_of(workers).logs[0].read(stream="stderr")
+
+
 def test_an_error_with_attributes_keeps_them(bench: Bench):
     workers = bench.workers({"rank": 1})
     error = OSError(28, "full", "disk")
@@ -276,8 +284,8 @@ def test_interrupts_in_a_rush_hit_only_what_they_were_meant_for(bench: Bench):
         roster_of(workers).interrupt([0], number, Told())
         bench.reactor.wait(after.ended, 10)
         assert told.ended.is_set()
-        assert after.story[0][2] == 4498500, follower
-        outcome = told.story[0][2]
+        assert after.story[-1][2] == 4498500, follower
+        outcome = told.story[-1][2]
         assert outcome == 4498500 or outcome.type_name == "KeyboardInterrupt"
     assert workers.add.call_one(1).get(10) == 1
 
@@ -320,6 +328,25 @@ def test_death_is_told_to_all_who_wait_and_to_who_calls_later(bench: Bench, unti
     workers._roster.ask([1], actor_number(workers), "state", codec.encode(((), {})), told)
     assert bench.reactor.wait(told.ended, 10)
     assert told.story[0][0] == "lost"
+
+
+def test_every_call_of_many_threads_ends_while_a_rank_dies(bench: Bench):
+    workers = bench.workers({"rank": 3})
+    futures: list[tuple[int, Future[int]]] = []
+
+    def work() -> None:
+        for i in range(90):
+            futures.append((i, workers.slice(rank=i % 3).echo.call_one(i)))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    workers._roster.kill([1])
+    for thread in threads:
+        thread.join()
+    outcomes = [(i, future.exception(10) or future.get()) for i, future in futures]
+    assert len(outcomes) == 270
+    assert all(answer == i or (i % 3 == 1 and isinstance(answer, SupervisionError)) for i, answer in outcomes)
 
 
 def test_killing_twice_is_killing_once(bench: Bench, until: Until):

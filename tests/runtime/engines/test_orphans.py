@@ -29,9 +29,9 @@ class Controller:
     """The process of `controller.py`."""
 
     def __init__(self, way: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), way], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        # From Python 3.12 on a fork of a process with threads warns, which is what some of these programs are about.
+        command = [sys.executable, "-W", "ignore::DeprecationWarning", str(PROGRAM), way]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def hear(self) -> dict[str, Any]:
         assert self.process.stdout is not None

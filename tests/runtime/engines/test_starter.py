@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -162,12 +163,23 @@ def test_who_asked_a_zygote_that_died_is_told_once(
 @pytest.mark.real
 @pytest.mark.skipif(sys.platform != "linux", reason="a zygote lives on Linux only")
 def test_who_waits_for_a_zygote_is_woken_when_it_is_closed(
-    reactor: Reactor, new_zygote: Callable[..., Zygote], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reactor: Reactor,
+    new_zygote: Callable[..., Zygote],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    until: Callable[..., object],
 ):
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(1000)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     zygote = new_zygote("slow")
-    thread = threading.Thread(target=zygote.close)
-    reactor.schedule(thread.start)
+
+    def close() -> None:
+        until(lambda: reactor._leader == threading.main_thread().ident)
+        zygote.close()
+
+    thread = threading.Thread(target=close)
+    thread.start()
+    started = time.monotonic()
     assert reactor.wait(zygote.warmed, 20)
+    assert time.monotonic() - started < 10
     thread.join()

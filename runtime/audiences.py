@@ -1,0 +1,77 @@
+"""Who hears what is printed in a run, where the call itself brought no audience: the cell that made the call.
+
+The notebook says who listens (`listen_by`); in a script nobody does, and what ranks print is in their logs only.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from .roster import Roster
+    from .wire.tape import Event
+
+MOST_SPANS = 4096
+"""Neighbouring calls of one listener are one span: these many are many cells."""
+
+
+class Listener(Protocol):
+    """Hears the ranks of all meshes that work for it."""
+
+    def on_said(self, roster: Roster, rank: int, event: Event) -> None:
+        """A rank has printed something; on the thread that runs the loop."""
+        ...
+
+    def settle(self) -> None:
+        """A call is about to be answered: what was said is to stand before what the caller says next."""
+        ...
+
+
+_find_listener: list[Callable[[], Listener | None]] = []
+
+
+def listen_by(find: Callable[[], Listener | None] | None) -> None:
+    """How to find who listens to the code that makes a call; None: nobody does."""
+    _find_listener[:] = [] if find is None else [find]
+
+
+class Audiences:
+    """The listeners of calls by number. Calls are numbered upwards, so a listener is kept as the spans of its calls.
+
+    Example:
+        >>> audiences = Audiences()
+        >>> audiences.note(3, "cell 1"), audiences.note(9, "cell 2")
+        (None, None)
+        >>> audiences.of(2), audiences.of(8), audiences.of(9)
+        (None, 'cell 1', 'cell 2')
+    """
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._listeners: list[Listener | None] = []
+        self._lock = threading.Lock()  # calls are made on any thread, what is said comes on the loop's
+
+    def open(self, run: int) -> None:
+        """The running code makes a call of this number."""
+        if _find_listener or self._firsts:
+            self.note(run, _find_listener[0]() if _find_listener else None)
+
+    def note(self, run: int, listener: Listener | None) -> None:
+        """From this call on, until told otherwise, this is who listens."""
+        with self._lock:
+            place = bisect_right(self._firsts, run)
+            if (self._listeners[place - 1] if place else None) is listener:
+                return
+            self._firsts.insert(place, run)
+            self._listeners.insert(place, listener)
+            if len(self._firsts) > MOST_SPANS:
+                del self._firsts[0], self._listeners[0]
+
+    def of(self, run: int) -> Listener | None:
+        """Who made this call, if that is somebody who listens."""
+        with self._lock:
+            place = bisect_right(self._firsts, run)
+            return self._listeners[place - 1] if place and run > 0 else None

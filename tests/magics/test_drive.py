@@ -1,0 +1,271 @@
+"""Driving a cell to its end, with a mesh that only pretends: what is decided when, and what an interrupt does."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from meshbook.kernel.patience import Patience
+from meshbook.kernel.run import Progress
+from meshbook.magics.drive import TICK, Drive, Interrupted, drive, drive_async, drive_in_background
+from meshbook.runtime.future import Promise
+
+RANKS = [0, 1, 2]
+
+
+class PretendedRun:
+    """A run on three ranks; a test says what they do."""
+
+    def __init__(self) -> None:
+        self.call = 7
+        self.progress = Progress()
+        self.news = threading.Event()
+        self.owing = list(RANKS)
+        self.said: list[Any] = []
+        self.on_late: Callable[[], object] | None = None
+        self.on_take: Callable[[], object] = lambda: None
+        self.promise: Promise[Any] = Promise()
+
+    @property
+    def finished(self) -> Any:
+        return self.promise.future
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self.said)
+
+    def take(self) -> list[Any]:
+        self.news.clear()
+        self.on_take()
+        said, self.said = self.said, []
+        return said
+
+    def end(self, rank: int, failed: bool = False) -> None:
+        self.owing.remove(rank)
+        if failed:
+            self.progress.failed.append(rank)
+            self.progress.outcomes[rank] = b""
+        if not self.owing:
+            self.promise.resolve(self)
+        self.news.set()
+
+    def abandon(self) -> None:
+        self.owing.clear()
+        self.promise.resolve(self)
+
+
+class PretendedMesh:
+    """Notes who is interrupted; its ranks end when they are, unless they are deaf."""
+
+    def __init__(self, run: PretendedRun, is_deaf: bool = False) -> None:
+        self.roster = self
+        self.reactor = self
+        self.interrupted: list[tuple[list[int], int]] = []
+        self.scheduled: list[Callable[[], object]] = []
+        self._run, self._is_deaf = run, is_deaf
+
+    def wait(self, event: threading.Event, timeout: float) -> bool:
+        return event.wait(min(timeout, 0.001))
+
+    def schedule(self, call: Callable[[], object]) -> None:
+        self.scheduled.append(call)
+
+    def where(self, ranks: Sequence[int], timeout: float) -> dict[int, str]:
+        return {rank: f"cell 1 line {rank}" for rank in ranks}
+
+    def interrupt(self, ranks: Sequence[int], call: int, timeout: float) -> None:
+        self.interrupted.append((list(ranks), call))
+        if not self._is_deaf:
+            for rank in list(ranks):
+                self._run.end(rank, failed=True)
+
+
+class PretendedLive:
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def update(self, said: Sequence[Any], now: float) -> None:
+        self.told += said
+
+    def finish(self, now: float) -> None:
+        self.told.append("end")
+
+    def late(self, said: Sequence[Any], now: float) -> None:
+        self.told += [("late", item) for item in said]
+
+    def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
+        self.told.append(("failed", list(progress.failed), list(owing)))
+
+
+@pytest.fixture
+def run() -> PretendedRun:
+    return PretendedRun()
+
+
+def drive_of(run: PretendedRun, is_deaf: bool = False, **rule: Any) -> Any:
+    mesh: Any = PretendedMesh(run, is_deaf)
+    live: Any = PretendedLive()
+    pretended: Any = run
+    return Drive(mesh, pretended, live, Patience(time.monotonic(), **rule))
+
+
+def test_it_ends_with_the_last_rank_and_then_listens_for_what_comes_late(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    run.said = ["a"]
+    for rank in RANKS:
+        run.end(rank)
+    drive(driven)
+    assert driven.live.told == ["a", "end"]
+    run.said = ["b"]
+    assert run.on_late is not None
+    run.on_late()
+    assert driven.live.told[-1] == ("late", "b")
+
+
+def test_what_comes_just_when_it_ends_is_not_forgotten(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    for rank in RANKS:
+        run.end(rank)
+    driven.live.finish = lambda now: run.said.append("in between")
+    drive(driven)
+    [again] = driven.mesh.scheduled
+    again()
+    assert driven.live.told == [("late", "in between")]
+
+
+@pytest.mark.slow
+def test_a_failure_is_told_once_and_the_others_are_interrupted_after_the_grace(run: PretendedRun) -> None:
+    driven = drive_of(run, grace=0.3)
+    run.end(1, failed=True)
+    drive(driven)
+    assert driven.mesh.interrupted == [([0, 2], 7)]
+    assert driven.live.told == [("failed", [1], [0, 2]), "end"]
+    assert driven.waiting == {0: "cell 1 line 0", 2: "cell 1 line 2"}
+    assert (driven.patience.reason, driven.abandoned) == ("failure", ())
+
+
+def test_ranks_that_do_not_react_are_left_alone(run: PretendedRun) -> None:
+    driven = drive_of(run, is_deaf=True, timeout=0.01, patience=0.01)
+    run.end(0)
+    drive(driven)
+    assert driven.mesh.interrupted == [([1, 2], 7)]
+    assert driven.abandoned == (1, 2)
+
+
+def test_steps_can_be_looked_at_one_by_one(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    steps = driven.steps()
+    assert next(steps) == TICK
+    assert steps.send(False) == TICK
+    with pytest.raises(StopIteration):
+        steps.send(True)
+    assert (driven.patience.reason, driven.mesh.interrupted) == ("user", [(RANKS, 7)])
+
+
+def test_ctrl_c_wherever_it_hits_reaches_the_ranks(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    former = signal.getsignal(signal.SIGINT)
+    run.on_take = lambda: signal.raise_signal(signal.SIGINT)  # in the middle of showing output
+    drive(driven)
+    assert driven.mesh.interrupted == [(RANKS, 7)]
+    assert driven.patience.reason == "user"
+    assert signal.getsignal(signal.SIGINT) is former
+
+
+def test_ctrl_c_while_waiting_reaches_the_ranks(run: PretendedRun) -> None:
+    driven = drive_of(run)
+
+    def wait(event: threading.Event, timeout: float) -> bool:
+        raise KeyboardInterrupt
+
+    driven.mesh.wait = wait
+    drive(driven)
+    assert driven.mesh.interrupted == [(RANKS, 7)]
+
+
+def test_ctrl_c_while_ranks_are_interrupted_does_not_stop_that(run: PretendedRun) -> None:
+    driven = drive_of(run)
+
+    def where(ranks: Sequence[int], timeout: float) -> dict[int, str]:
+        raise KeyboardInterrupt
+
+    driven.mesh.where = where
+    run.on_take = lambda: signal.raise_signal(signal.SIGINT)
+    drive(driven)
+    assert driven.mesh.interrupted == [(RANKS, 7)]
+
+
+def test_ctrl_c_when_all_are_done_still_stops_the_notebook(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    for rank in RANKS:
+        run.end(rank)
+    driven.live.finish = lambda now: signal.raise_signal(signal.SIGINT)
+    drive(driven)
+    assert (driven.mesh.interrupted, driven.patience.reason) == ([], "user")
+
+
+def test_an_awaited_cell_leaves_the_loop_to_others(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    turns: list[int] = []
+
+    async def other() -> None:
+        for rank in RANKS:
+            await asyncio.sleep(0)
+            turns.append(rank)
+            run.end(rank)
+
+    async def both() -> None:
+        await asyncio.gather(drive_async(driven), other())
+
+    asyncio.run(both())
+    assert (turns, driven.live.told) == (RANKS, ["end"])
+
+
+def test_a_cancelled_cell_interrupts_its_ranks_and_ends_well(run: PretendedRun) -> None:
+    driven = drive_of(run)
+
+    async def main() -> None:
+        task = asyncio.ensure_future(drive_async(driven))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()  # ipykernel's answer to SIGINT
+        await task
+
+    asyncio.run(main())
+    assert driven.mesh.interrupted == [(RANKS, 7)]
+    assert driven.patience.reason == "user"
+
+
+def test_a_press_in_the_first_moments_of_an_awaited_cell_counts(run: PretendedRun) -> None:
+    driven = drive_of(run)
+
+    def wait(event: threading.Event, timeout: float) -> bool:
+        raise KeyboardInterrupt
+
+    driven.mesh.wait = wait
+    asyncio.run(drive_async(driven))
+    assert driven.mesh.interrupted == [(RANKS, 7)]
+
+
+def test_in_the_background_the_rule_for_late_ranks_holds_too(run: PretendedRun) -> None:
+    driven = drive_of(run, timeout=0.01)
+    thread = threading.Thread(target=drive_in_background, args=(driven,))
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert (driven.mesh.interrupted, driven.patience.reason) == ([(RANKS, 7)], "timeout")
+
+
+def test_the_error_of_a_stopped_cell_is_one_line() -> None:
+    error = Interrupted("interrupted: ranks 0-3 at cell 1 line 2")
+    assert isinstance(error, KeyboardInterrupt)
+    assert type(error).__name__ == "KeyboardInterrupt"
+    assert error._render_traceback_() == [  # pyright: ignore[reportPrivateUsage] - what IPython calls
+        "KeyboardInterrupt: interrupted: ranks 0-3 at cell 1 line 2"
+    ]

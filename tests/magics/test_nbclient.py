@@ -1,0 +1,93 @@
+"""A notebook from its first cell to its last, as `jupyter execute` and papermill run it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import psutil
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbconvert import HTMLExporter, MarkdownExporter
+
+pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.notebook]
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run_all(tmp_path: Path) -> Generator[Run]:
+    """Runs cells in a kernel of their own; stops at the first that fails, as Run All does."""
+
+    def run(*cells: str) -> Any:
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        manager = AsyncKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
+        client = NotebookClient(notebook, km=manager, timeout=60, resources={"metadata": {"path": str(tmp_path)}})
+        try:
+            client.execute(cleanup_kc=True, env=os.environ | {"IPYTHONDIR": str(tmp_path)})
+        except CellExecutionError as error:
+            notebook.metadata["failure"] = error
+        return notebook
+
+    yield run
+
+
+def texts(cell: Any) -> str:
+    return "".join(
+        output.text if output.output_type == "stream" else output.get("data", {}).get("text/plain", "") + "\n"
+        for output in cell.outputs
+    )
+
+
+def test_run_all_stops_at_a_failing_cell(run_all: Run) -> None:
+    notebook = run_all(
+        "%load_ext meshbook",
+        "m = %mesh up dp=2",
+        "%%on_mesh -o r\nimport torch, torch.distributed as dist\nx = torch.ones(1)\ndist.all_reduce(x)\nx.item()",
+        "r.values(), list(m.axes)",
+        "# why\n%%on_mesh\nprint('hi')\nif rank == 1:\n    raise ValueError('boom')",
+        "print('never')",
+    )
+    assert texts(notebook.cells[2]).startswith("2.0   ranks 0-1")
+    assert texts(notebook.cells[3]) == "([2.0, 2.0], ['dp'])\n"
+    failure = notebook.metadata.pop("failure")
+    assert (failure.ename, failure.evalue) == ("MeshError", "1 of 2 ranks failed (dp=1)")
+    assert texts(notebook.cells[4]).startswith("0-1 │ hi\n")
+    assert notebook.cells[4].outputs[-1].ename == "MeshError"
+    assert notebook.cells[5].outputs == []
+    for exporter in (HTMLExporter(), MarkdownExporter()):
+        page, _ = exporter.from_notebook_node(notebook)
+        assert "ValueError: boom" in page
+
+
+def test_run_all_stops_at_a_mistake(run_all: Run) -> None:
+    notebook = run_all("%load_ext meshbook", "%%on_mesh\n1", "print('never')")
+    failure = notebook.metadata["failure"]
+    assert failure.ename == "UsageError"
+    assert failure.evalue.startswith("there is no mesh yet: bring one up with `%mesh up dp=2`")
+    assert notebook.cells[2].outputs == []
+
+
+def test_what_is_saved_can_be_shown_without_a_kernel(run_all: Run, until: Callable[..., None]) -> None:
+    notebook = run_all(
+        "%load_ext meshbook\n%mesh up dp=2 --pg none",
+        "%%on_mesh\nimport os\nos.getpid()",
+        "%%on_mesh 0\nimport matplotlib.pyplot as plt\nplt.plot([1, 2]);",
+        "%mesh",
+    )
+    assert "failure" not in notebook.metadata
+    pids = [int(line.split()[0]) for line in texts(notebook.cells[1]).splitlines()]
+    assert len(pids) == 2
+    until(lambda: not any(map(psutil.pid_exists, pids)), 3)
+    page, _ = HTMLExporter().from_notebook_node(notebook)
+    figures = [out for cell in notebook.cells for out in cell.outputs if "image/png" in out.get("data", {})]
+    assert len(figures) == 1
+    assert figures[0].data["image/png"].strip() in page.replace("\n", "")
+    assert all(str(pid) in page for pid in pids)
+    assert all("widget" not in mime for cell in notebook.cells for out in cell.outputs for mime in out.get("data", {}))

@@ -1,0 +1,120 @@
+"""A mesh whose ranks are reached over zmq does what one over pairs does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from meshbook.kernel.mesh import Mesh
+from meshbook.kernel.outcome import Outcome
+from meshbook.kernel.run import Run
+from meshbook.runtime import session as sessions
+from meshbook.runtime.wire.tape import Text
+from meshbook.runtime.wire.wiring import LinkKind
+from meshbook.runtime.wire.zmq_hub import ZmqHub
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+KINDS: list[LinkKind] = ["zmq", "zmq-tcp"]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[sessions.Session]:
+    """One zygote for all tests here."""
+    session = sessions.session()
+    session.engine().warm()
+    yield session
+    sessions.close()
+
+
+@pytest.fixture(params=KINDS)
+def mesh(request: pytest.FixtureRequest, session: sessions.Session) -> Iterator[Mesh]:
+    with Mesh.up("m", {"rank": 2}, path=sys.path, backend="none", link=request.param) as mesh:
+        crew: Any = mesh.roster._crew  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(crew._wiring, ZmqHub), "these tests are about zmq"
+        yield mesh
+
+
+def outcome(run: Run, rank: int) -> Outcome:
+    return msgspec.msgpack.decode(run.progress.outcomes[rank], type=Outcome)
+
+
+def text(run: Run, rank: int) -> str | None:
+    value = outcome(run, rank).value
+    return None if value is None else value.text
+
+
+def finished(mesh: Mesh, source: str) -> Run:
+    run = mesh.run(source)
+    run.finished.get(10)
+    return run
+
+
+def test_a_cell_runs_prints_and_answers(mesh: Mesh) -> None:
+    run = finished(mesh, "print('hi from', rank); rank * 10")
+    assert [text(run, rank) for rank in (0, 1)] == ["0", "10"]
+    said = {rank: event.text for rank, event in run.take() if isinstance(event, Text)}
+    assert said == {0: "hi from 0\n", 1: "hi from 1\n"}
+
+
+def test_values_of_any_size_go_there_and_back(mesh: Mesh) -> None:
+    data = os.urandom(3 << 20)
+    mesh.push({"data": data})
+    assert mesh.pull("data") == {0: data, 1: data}
+
+
+def test_many_cells_one_after_the_other(mesh: Mesh) -> None:
+    runs = [mesh.run(f"{number} + rank") for number in range(100)]
+    for number, run in enumerate(runs):
+        run.finished.get(10)
+        assert text(run, 1) == str(number + 1)
+
+
+def test_an_interrupt_reaches_a_busy_rank(mesh: Mesh, until: Callable[..., Any]) -> None:
+    run = mesh.run("import time\nwhile True: time.sleep(0.01)")
+    until(lambda: sum("line 2" in place for place in mesh.where([0, 1]).values()) == 2)
+    assert mesh.interrupt(call=run.call) == {0: True, 1: True}
+    run.finished.get(10)
+    failure = outcome(run, 0).failure
+    assert failure is not None and failure.type_name == "KeyboardInterrupt"
+    assert text(finished(mesh, "'next'"), 0) == "'next'"
+
+
+def test_a_killed_rank_is_noticed_and_the_other_lives(mesh: Mesh) -> None:
+    run = mesh.run("import time; time.sleep(30) if rank else 'done'")
+    os.kill(mesh.roster.states[1].pid, signal.SIGKILL)
+    run.finished.get(10)
+    assert "killed by SIGKILL" in run.progress.lost[1]
+    assert text(run, 0) == "'done'"
+    alive = mesh.run("rank + 1", [0])
+    alive.finished.get(10)
+    assert text(alive, 0) == "1"
+
+
+def test_ranks_leave_when_they_are_told_to(mesh: Mesh) -> None:
+    assert mesh.down(grace=10) == {0: "exited with code 0", 1: "exited with code 0"}
+
+
+def test_nothing_is_left_in_the_file_system(mesh: Mesh) -> None:
+    parents = {Path(tempfile.gettempdir()), Path(os.environ.get("XDG_RUNTIME_DIR", "/tmp"))}
+    finished(mesh, "1")
+    assert [folder for parent in parents for folder in parent.glob("meshbook-*/crew")] == []
+
+
+@pytest.mark.parametrize("how", ["fork", "exec"])
+def test_ranks_come_by_fork_and_by_exec(session: sessions.Session, how: str) -> None:
+    with Mesh.up("m", {"rank": 1}, how=how, path=sys.path, backend="none", link="zmq") as mesh:
+        assert text(finished(mesh, "rank"), 0) == "0"
+
+
+def test_an_unknown_link_is_refused(session: sessions.Session) -> None:
+    with pytest.raises(ValueError, match="link must be auto, pair, zmq or zmq-tcp, not 'tcp'"):
+        Mesh.up("m", {"rank": 1}, link="tcp")

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from meshbook.kernel.outcome import Display, Failure, Outcome
+from meshbook.kernel.run import Progress
+from meshbook.runtime.wire.tape import Text
+from meshbook.widgets.live import WINDOW, LastLines, Live
+from meshbook.widgets.stage import StreamName
+
+
+class Paper:
+    """A stage that writes down what happens on it."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Any]] = []
+        self.ids: list[str | None] = []
+
+    def write(self, text: str, stream: StreamName = "stdout") -> None:
+        self.events.append((stream, text))
+
+    def display(
+        self,
+        data: Mapping[str, object],
+        metadata: Mapping[str, object] | None = None,
+        display_id: str | None = None,
+        update: bool = False,
+    ) -> None:
+        self.events.append(("update" if update else "display", data["text/plain"]))
+        self.ids.append(display_id)
+
+    def clear(self, wait: bool = False) -> None:
+        self.events.append(("clear", wait))
+
+    def leave(self) -> None: ...
+
+
+@pytest.fixture
+def paper() -> Paper:
+    return Paper()
+
+
+def out(text: str, stream: StreamName = "stdout") -> Text:
+    return Text(1, stream, text)
+
+
+def shown(text: str, number: int = 1, **fields: Any) -> Display:
+    return Display(1, number, {"text/plain": text}, **fields)
+
+
+def test_equal_lines_are_one_with_all_their_ranks(paper: Paper) -> None:
+    live = Live(paper, range(3))
+    live.update([(rank, out("step\n")) for rank in range(3)], 0.0)
+    assert paper.events == [("stdout", "0-2 │ step\n")]
+
+
+def test_a_line_waits_for_its_equals_for_a_moment_only(paper: Paper) -> None:
+    live = Live(paper, range(2))
+    live.update([(0, out("mine\n"))], 0.0)
+    assert paper.events == []
+    live.update([], WINDOW)
+    assert paper.events == [("stdout", "  0 │ mine\n")]
+
+
+def test_stderr_is_told_apart(paper: Paper) -> None:
+    live = Live(paper, [4])
+    live.update([(4, out("a\n")), (4, out("b\n", "stderr")), (4, out("c\n"))], 0.0)
+    assert paper.events == [("stdout", "  4 │ a\n"), ("stderr", "  4 │ b\n"), ("stdout", "  4 │ c\n")]
+
+
+def test_an_unfinished_line_is_told_at_the_end(paper: Paper) -> None:
+    live = Live(paper, [0])
+    live.update([(0, out("no end"))], 0.0)
+    live.update([], 9.0)
+    assert paper.events == []
+    live.finish(9.0)
+    assert paper.events == [("stdout", "  0 │ no end\n")]
+
+
+def test_equal_displays_are_one(paper: Paper) -> None:
+    live = Live(paper, range(2))
+    live.update([(0, out("before\n")), (1, out("before\n"))], 0.0)
+    live.update([(0, shown("x"))], 0.01)
+    live.update([(1, shown("x"))], 0.02)
+    assert paper.events == [("stdout", "0-1 │ before\n"), ("stdout", "0-1 │\n"), ("display", "x")]
+
+
+@pytest.mark.parametrize("now", [0.0, 2.0, 1000.3, 123456.789, 98765.4321])
+def test_a_display_stands_where_its_rank_put_it(paper: Paper, now: float) -> None:
+    live = Live(paper, range(2))
+    live.update([(0, out("before\n")), (0, shown("x")), (0, out("after\n"))], now)
+    live.finish(now)
+    assert [text for _, text in paper.events] == ["  0 │ before\n", "  0 │\n", "x", "  0 │ after\n"]
+
+
+def test_different_displays_are_told_with_their_rank(paper: Paper) -> None:
+    live = Live(paper, range(2))
+    live.update([(0, shown("zero")), (1, shown("one"))], 0.0)
+    live.update([], 2 * WINDOW)
+    assert paper.events == [("stdout", "  0 │\n"), ("display", "zero"), ("stdout", "  1 │\n"), ("display", "one")]
+
+
+def test_one_rank_alone_needs_no_gutter_at_its_displays(paper: Paper) -> None:
+    Live(paper, [2]).update([(2, shown("x"))], 0.0)
+    assert paper.events == [("display", "x")]
+
+
+def test_an_update_reaches_the_display_of_its_rank(paper: Paper) -> None:
+    live = Live(paper, range(2))
+    live.update([(rank, shown("0 %", display_id="bar")) for rank in range(2)], 0.0)
+    live.update([(1, shown("100 %", 2, display_id="bar", is_update=True))], 0.01)
+    assert ("update", "100 %") in paper.events
+    first, second, updated = paper.ids
+    assert first != second == updated
+    assert "bar" not in paper.ids  # two cells, or two ranks, may use the same name
+
+
+def test_an_update_of_nothing_shows_nothing(paper: Paper) -> None:
+    Live(paper, [0]).update([(0, shown("x", display_id="unknown", is_update=True))], 0.0)
+    assert paper.events == []
+
+
+def test_clear_output_counts_where_one_rank_has_the_area_for_itself(paper: Paper) -> None:
+    Live(paper, [0]).update([(0, shown("", is_clear=True, metadata={"wait": True}))], 0.0)
+    assert paper.events == [("clear", True)]
+    Live(paper, range(2)).update([(0, shown("", is_clear=True))], 0.0)
+    assert paper.events == [("clear", True)]
+
+
+def test_a_quiet_one_tells_all_at_the_end(paper: Paper) -> None:
+    live = Live(paper, range(2), is_quiet=True)
+    live.update([(0, out("a\n")), (1, out("a\n")), (0, out("b\n"))], 0.0)
+    live.update([], 9.0)
+    assert paper.events == []
+    live.finish(9.0)
+    assert paper.events == [("stdout", "0-1 │ a\n  0 │ b\n")]
+
+
+def test_with_a_tail_the_last_lines_are_told(paper: Paper) -> None:
+    live = Live(paper, range(2), tail=1)
+    live.update([(rank, out(f"{i}\n")) for i in range(9) for rank in range(2)], 0.0)
+    live.finish(0.0)
+    assert paper.events == [("stdout", "0-1 │ 8\n")]
+
+
+def test_what_goes_over_the_budget_is_counted(paper: Paper) -> None:
+    live = Live(paper, [0], budget=300)
+    live.update([(0, out(f"line {i}\n")) for i in range(1000)], 0.0)
+    live.finish(0.0)
+    told = "".join(text for _, text in paper.events)
+    assert len(told) < 600
+    assert "more lines (" in told
+    assert "m.log(RANK) has all" in told
+    assert told.endswith("line 999\n")
+
+
+def test_what_comes_late_is_told_in_whole_lines(paper: Paper) -> None:
+    live = Live(paper, range(2))
+    live.finish(0.0)
+    live.late([(0, out("la"))], 1.0)
+    assert paper.events == []
+    live.late([(0, out("te\nmo")), (1, shown("x"))], 2.0)
+    live.late([(0, out("re\n"))], 3.0)
+    assert paper.events == [
+        ("stdout", "  0 │ late\n"),
+        ("stdout", "  1 │\n"),
+        ("display", "x"),
+        ("stdout", "  0 │ more\n"),
+    ]
+
+
+def test_a_failure_is_told_while_others_work(paper: Paper) -> None:
+    outcome = Outcome(failure=Failure("ValueError", "boom\nand more", (), ""))
+    progress = Progress(outcomes={3: msgspec.msgpack.encode(outcome)}, failed=[3])
+    live = Live(paper, range(4))
+    live.tell_failures(progress, [0, 1])
+    live.tell_failures(Progress(lost={2: "rank 2 exited with code 3\n  last words"}), [])
+    assert paper.events == [
+        ("stderr", "  3 ✗ ValueError: boom; 0-1 still work\n"),
+        ("stderr", "  2 ✗ rank 2 exited with code 3\n"),
+    ]
+
+
+def test_last_lines_join_what_was_written_in_pieces() -> None:
+    kept = LastLines(2)
+    for piece in ("one\ntw", "o\nth", "ree\nfo", "ur"):
+        kept.add(0, out(piece))
+    assert "".join(text.text for _, text in kept.take()) == "three\nfour"
+    assert kept.take() == []

@@ -1,0 +1,113 @@
+"""What is told of a mesh: its banner, its list, the state of its ranks, without a mesh behind them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from meshbook.kernel.mesh import Mesh
+from meshbook.runtime.engines.base import Exit
+from meshbook.runtime.roster import RankState
+from meshbook.widgets.status import MeshList, Status, banner, grid, group_words
+
+
+class _Roster:
+    def __init__(self, states: Mapping[int, RankState]) -> None:
+        self.states = states
+
+
+class Still:
+    """A mesh that does not move."""
+
+    def __init__(self, axes: Mapping[str, int], states: Mapping[int, str], name: str = "m") -> None:
+        self.name, self.axes, self.num_ranks, self.is_down = name, dict(axes), len(states), False
+        self._states = dict(states)
+        self.roster = _Roster({rank: self._rank(rank, state) for rank, state in states.items()})
+
+    @staticmethod
+    def _rank(rank: int, state: str) -> RankState:
+        exit = Exit(None, 9) if state == "dead" else None
+        calls = [7] if state == "busy" else []
+        return RankState(rank, is_ready=True, open_calls=calls, exit=exit, since=time.monotonic() - 3)
+
+    def states(self) -> dict[int, str]:
+        return self._states
+
+    def where(self, ranks: list[int], timeout: float = 0.5) -> dict[int, str]:
+        return {rank: "cell <5> line 2" for rank in ranks if self._states[rank] == "busy"}
+
+
+def still(axes: Mapping[str, int], *states: str, name: str = "m") -> Any:
+    return cast("Mesh", Still(axes, dict(enumerate(states)), name))
+
+
+def test_a_row_for_each_rank_with_its_state_and_line() -> None:
+    mesh = still({"dp": 2, "tp": 2}, "idle", "busy", "failed", "dead")
+    lines = repr(Status(mesh, range(4))).splitlines()
+    assert lines[0] == "mesh m   dp=2 × tp=2   1 idle, 1 busy, 1 failed, 1 dead"
+    assert [line.partition(" for ")[0] for line in lines[1:]] == [
+        "● rank 0 (dp=0,tp=0)  idle",
+        "▶ rank 1 (dp=0,tp=1)  busy",
+        "✗ rank 2 (dp=1,tp=0)  failed",
+        "✝ rank 3 (dp=1,tp=1)  dead",
+    ]
+    assert "cell <5> line 2" in lines[2]
+    assert "SIGKILL" in lines[4]
+
+
+def test_its_html_escapes_and_marks_what_is_bad() -> None:
+    html = Status(still({"dp": 3}, "idle", "busy", "dead"), range(3))._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert "cell &lt;5&gt; line 2" in html
+    assert "<5>" not in html
+    assert html.count("<tr") == 4
+    assert html.count('class="mb-bad"') == 1
+
+
+def test_its_data_can_be_read_by_programs() -> None:
+    row = Status(still({"dp": 2}, "idle", "busy"), [1]).data()[0]
+    assert (row["rank"], row["coord"], row["state"], row["at"]) == (1, {"dp": 1}, "busy", "cell <5> line 2")
+    assert 3 <= row["seconds"] < 60
+    assert row["pid"] is None
+
+
+def test_a_row_of_ranks_has_no_coordinates() -> None:
+    assert "● rank 0  idle" in repr(Status(still({"rank": 1}, "idle"), [0]))
+
+
+def test_the_list_marks_the_current_mesh() -> None:
+    meshes = [still({"dp": 1}, "idle", name="a"), still({"rank": 3}, "idle", "busy", "idle", name="b")]
+    assert repr(MeshList(meshes, "b")).splitlines() == [
+        "  a   dp=1 · 1 ranks · idle 0",
+        "* b   rank=3 · 3 ranks · idle 0,2, busy 1",
+    ]
+    assert [row["is_current"] for row in MeshList(meshes, "b").data()] == [False, True]
+    assert repr(MeshList([], None)) == "no mesh: bring one up with `%mesh up dp=2`"
+
+
+def test_the_banner_is_one_line() -> None:
+    shown = banner(still({"dp": 2, "tp": 2}, *["idle"] * 4), "cpu", "auto", 1.2345)
+    assert shown["text/plain"] == "mesh m   dp=2 × tp=2 · 4 ranks on cpu · gloo · ready in 1.23 s"
+    assert 'aria-label="4 ranks: 4 idle"' in shown["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("device", "backend", "words"),
+    [
+        ("cpu", "auto", ["gloo"]),
+        ("cuda", "auto", ["nccl"]),
+        ("cuda", "gloo", ["gloo"]),
+        ("cpu", "none", ["no process group"]),
+    ],
+)
+def test_the_banner_names_the_process_group(device: str, backend: str, words: list[str]) -> None:
+    assert group_words(device, backend) == words
+
+
+def test_the_grid_follows_the_last_axis_and_stays_small() -> None:
+    assert "repeat(3,11px)" in grid(still({"dp": 2, "tp": 3}, *["idle"] * 6))
+    assert grid(still({"dp": 2, "tp": 3}, *["idle"] * 6)).count("title=") == 6
+    assert "rank 4: dp=1, tp=1, dead" in grid(still({"dp": 2, "tp": 3}, *["idle"] * 4, "dead", "idle"))
+    assert grid(still({"rank": 2000}, *["idle"] * 2000)) == ""
