@@ -21,6 +21,7 @@ from ..runtime import session as sessions
 from .book import Book
 from .complete import World, complete
 from .grammar import ON_MESH
+from .hearings import Hearings
 from .mesh import MeshMagic
 from .on_mesh import OnMesh
 
@@ -39,6 +40,7 @@ class Extension:
         self.book = Book()
         self.on_mesh = OnMesh(shell, self.book)
         self.mesh = MeshMagic(shell, self.book)
+        self.hearings = Hearings(shell)
         self._matcher = self._make_matcher()
 
     def load(self) -> None:
@@ -50,6 +52,7 @@ class Extension:
         shell.user_ns_hidden[RUNNER] = self.on_mesh.run_async
         shell.input_transformers_cleanup.append(self.transform)
         shell.Completer.custom_matchers.append(self._matcher)
+        self.hearings.load()
         # The zygote's second of imports passes while the user types.
         threading.Thread(target=_warm, name="meshbook-warm", daemon=True).start()
 
@@ -58,6 +61,7 @@ class Extension:
         shell = self._shell
         shell.input_transformers_cleanup.remove(self.transform)
         shell.Completer.custom_matchers.remove(self._matcher)
+        self.hearings.unload()
         for kind, name in (("line", "mesh"), ("line", "on_mesh"), ("cell", "on_mesh")):
             shell.magics_manager.magics[kind].pop(name, None)
         shell.user_ns.pop(RUNNER, None)

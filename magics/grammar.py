@@ -64,6 +64,7 @@ __all__ = [
 Device = Literal["auto", "cpu", "cuda"]
 Engine = Literal["local"]
 Spawn = Literal["auto", "fork", "exec"]
+Link = Literal["auto", "pair", "zmq", "zmq-tcp"]
 Group = Literal["auto", "nccl", "gloo", "none"]
 OnError = Literal["stop", "wait"]
 Show = Literal["auto", "table", "first", "none"]
@@ -127,6 +128,7 @@ class Up:
     device: Annotated[Device, Option("--device", "where the ranks compute")] = "auto"
     engine: Annotated[Engine, Option("--engine", "who starts the ranks")] = "local"
     spawn: Annotated[Spawn, Option("--spawn", "how the process of a rank begins")] = "auto"
+    link: Annotated[Link, Option("--link", "how the ranks are connected")] = "auto"
     pg: Annotated[Group, Option("--pg", "the process group to set up")] = "auto"
     env: Annotated[
         tuple[tuple[str, str], ...], Option("--env", "set K in the ranks; repeat for more", "K=V", variable)

@@ -91,6 +91,7 @@ class MeshMagic:
                 ready_timeout=args.ready_timeout,
                 device=device,
                 backend=args.pg,
+                link=args.link,
                 env=dict(args.env),
                 cwd=_folder(args.cwd),
                 preload=args.imports,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ..errors import LinkClosed
+from ..errors import LinkClosed, SpawnError
 from ..forks import let_go_in_child
 from ..wire.codec import Encoded
 from ..wire.lane import Lane, pack
@@ -33,6 +33,7 @@ from .base import Exit, Listener
 from .spec import RankFds, RankSpec
 from .starter import Starter
 
+_FDS_A_RANK = 6
 _PIPE_BYTES = 1 << 20
 _CHUNK = 1 << 18
 _F_SETPIPE_SZ = 1031
@@ -65,7 +66,7 @@ class Agent:
         self._tickets: dict[int, int] = {}
         self._all_gone = threading.Event()
         self._is_closed = False
-        _allow_descriptors(6 * len(specs))
+        _allow_descriptors(_FDS_A_RANK * len(specs))
         self._lifeline, self._lifeline_in = os.pipe()
         let_go_in_child(self)
         self._port = _held_port()
@@ -305,5 +306,10 @@ def _allow_descriptors(more: int) -> None:
     """Raise the soft limit of open files if `more` would not fit; the hard limit is the administrator's word."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = len(os.listdir("/dev/fd")) + more + 256
+    if 0 < hard < needed:
+        raise SpawnError(
+            f"{more // _FDS_A_RANK} ranks need {needed} open files and this process may have {hard}: "
+            f"ask for at most {max(0, (hard - needed + more) // _FDS_A_RANK)} ranks, or raise `ulimit -n`"
+        )
     if soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed * 2, hard) if hard > 0 else needed * 2, hard))
