@@ -172,6 +172,11 @@ class LineFolder:
         """How many lines went over the budget so far, counted a rank."""
         return sum(voice.tail.num_lines for voice in self._voices.values() if voice.tail)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Is there a line that was not told yet, be it unfinished?"""
+        return any(voice.lines or voice.cutter.has_rest for voice in self._voices.values() if voice.tail is None)
+
     def feed(self, rank: int, stream: Stream, text: str, now: float) -> None:
         """Take text that a rank wrote: any piece of any number of lines."""
         voice = self._voices[rank]
@@ -187,13 +192,21 @@ class LineFolder:
         lines = self._admit(_merge(list(self._voices.values()), due))
         return lines + self._partials(due) if partials else lines
 
-    def finish(self, now: float) -> list[FoldedLine | FoldedGap]:
-        """All that is left: what waited, and where it was too much a `FoldedGap` and the last lines."""
+    def add(self, ranks: Iterable[int]) -> None:
+        """Fold what these ranks say too."""
+        for rank in ranks:
+            self._voices.setdefault(rank, _Voice(rank))
+
+    def flush(self, now: float) -> list[FoldedLine]:
+        """All that waits, also unfinished lines; more may come."""
         for voice in self._voices.values():
             if voice.tail is None:
                 voice.say(voice.cutter.rest(), now)
-        lines: list[FoldedLine | FoldedGap] = [*self._admit(_merge(list(self._voices.values()), now))]
-        return lines + self._ending(now)
+        return self._admit(_merge(list(self._voices.values()), now))
+
+    def finish(self, now: float) -> list[FoldedLine | FoldedGap]:
+        """All that is left: what waited, and where it was too much a `FoldedGap` and the last lines."""
+        return [*self.flush(now), *self._ending(now)]
 
     def _admit(self, lines: list[FoldedLine]) -> list[FoldedLine]:
         """Charge lines to the budget; from the first that does not fit on, all goes over it."""

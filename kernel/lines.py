@@ -107,6 +107,11 @@ class Cutter:
         unfinished.add(last, now)
         return done
 
+    @property
+    def has_rest(self) -> bool:
+        """Is there an unfinished line?"""
+        return any(unfinished.text() for unfinished in self.open.values())
+
     def rest(self) -> list[str]:
         """The unfinished lines as if they had ended, but for blank ones (an erased progress bar)."""
         texts = [(MARK[stream], unfinished.take()) for stream, unfinished in self.open.items()]

@@ -46,6 +46,7 @@ class Mesh:
         self.axes = dict(procs.sizes)
         self.options: Any = None
         """What brought it up, kept by who did, to bring it up again."""
+        self.roster.name = name
         self.last_failed: tuple[int, ...] = ()
         """The ranks on which the last cell failed: what `@failed` selects."""
         self._kernel: Any = procs.spawn("kernel", KernelActor)

@@ -41,6 +41,7 @@ __all__ = [
     "ALIASES",
     "COMMANDS",
     "ON_MESH",
+    "Actors",
     "Down",
     "GrammarError",
     "HelpRequested",
@@ -150,6 +151,13 @@ class Ls:
 
 
 @dataclass(frozen=True, slots=True)
+class Actors:
+    """List what this notebook has spawned, and where it lives."""
+
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
     """Make a mesh, or a slice of it, the current one."""
 
@@ -218,7 +226,7 @@ class Pull:
     max_bytes: Annotated[int | None, Option("--max-bytes", "refuse what is larger, such as 64M", "N", num_bytes)] = None
 
 
-MeshArgs = Up | Ls | Use | Status | Down | Restart | Interrupt | Push | Pull
+MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Push | Pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +317,7 @@ COMMANDS = {
     for command in (
         Command("%mesh up", Up, "m = %mesh up dp=2 tp=2 --device cpu", "[NAME] AXIS=N ...", _up_words),
         Command("%mesh ls", Ls, "%mesh ls"),
+        Command("%mesh actors", Actors, "%mesh actors"),
         Command("%mesh use", Use, "%mesh use m0[dp=0]", "NAME[SELECTOR]", _use_words, "mesh"),
         Command("%mesh status", Status, "%mesh status @failed", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh down", Down, "%mesh down m0", "[NAME]", _name_words, "mesh"),

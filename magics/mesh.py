@@ -16,7 +16,9 @@ from ..kernel.fold import ranks_text
 from ..kernel.mesh import PULL_LIMIT, Mesh
 from ..runtime.devices import choose_device, num_gpus
 from ..runtime.errors import MeshbookError
+from ..runtime.session import session
 from ..runtime.wire.codec import EncodeError
+from ..widgets.actors import ActorList
 from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
 from . import grammar
@@ -37,6 +39,7 @@ class MeshMagic:
         self._commands: dict[type, Callable[[Any], object]] = {
             grammar.Up: self._up,
             grammar.Ls: self._ls,
+            grammar.Actors: self._actors,
             grammar.Use: self._use,
             grammar.Status: self._status,
             grammar.Down: self._down,
@@ -111,6 +114,11 @@ class MeshMagic:
     def _ls(self, args: grammar.Ls) -> object:
         listing = MeshList(list(self._book.meshes.values()), self._book.current)
         return json.dumps(listing.data()) if args.json else listing
+
+    def _actors(self, args: grammar.Actors) -> object:
+        # Also on meshes that were spawned without %mesh, by the notebook or by its ranks.
+        actors = ActorList(session().root.rosters.values())
+        return json.dumps(actors.data()) if args.json else actors
 
     def _use(self, args: grammar.Use) -> Mesh:
         return self._book.use(args.name, args.selector)

@@ -50,11 +50,36 @@ class EndpointProperty(Generic[P, R]):
             """On a mesh, which looks like its class to a type checker, an endpoint is called by an adverb."""
             ...
 
+    @property
+    def arguments(self) -> str:
+        """What a caller passes, as it is written: `(n, times=1)`."""
+        parameters = list(self._signature.parameters.values())
+        left = [p.replace(annotation=_as_written(p.annotation)) for p in parameters]
+        returns = _as_written(self._signature.return_annotation)
+        bare = self._signature.replace(
+            parameters=left[2 if self.explicit_response_port else 1 :], return_annotation=returns
+        )
+        return str(bare)
+
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raises `TypeError` where the arguments do not fit the method, before anything is sent."""
         lead = (None, None) if self.explicit_response_port else (None,)
         if kwargs or len(args) + len(lead) not in self._is_plain:
             self._signature.bind(*lead, *args, **kwargs)
+
+
+class _Written:
+    """An annotation that is text, as with `from __future__ import annotations`; shown without quotes."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _as_written(annotation: object) -> object:
+    return _Written(annotation) if isinstance(annotation, str) else annotation
 
 
 def _takes_anything_positional(signature: inspect.Signature) -> range:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from .actor import EndpointProperty
 from .channel import Port
-from .errors import ActorError, SupervisionError
+from .errors import ActorError, MeshStopped, SupervisionError
 from .fleet import Fleet
 from .future import Future, Promise
 from .ndslice import NDSlice
@@ -81,6 +81,9 @@ class Endpoint(Generic[P, R]):
             ".call_one(...), .choose(...), .stream(...) or .broadcast(...)"
         )
 
+    def __repr__(self) -> str:
+        return f"<Endpoint {self._title}{self._declared.arguments}>"
+
     @property
     def _title(self) -> str:
         return f"{self._mesh._name}.{self._name}"
@@ -90,19 +93,19 @@ class Endpoint(Generic[P, R]):
         promise: Promise[ValueMesh[Any]] = Promise(mesh._fleet.reactor)
         gather = Gather(mesh._shape, self._title, mesh._fleet, promise.resolve, promise.fail, wait_for_all)
         self._send(mesh._shape, gather, args, kwargs)
-        self._guard(promise)
+        self._guard(promise, mesh._shape)
         return promise.future
 
     def _single(self, shape: Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
         promise: Promise[Any] = Promise(self._mesh._fleet.reactor)
         self._send(shape, _Arrivals(self._title, self._mesh._fleet, [promise]), args, kwargs)
-        self._guard(promise)
+        self._guard(promise, shape)
         return promise.future
 
-    def _guard(self, promise: Promise[Any]) -> None:
+    def _guard(self, promise: Promise[Any], shape: Shape) -> None:
         """A sync actor that blocks on a call to itself would wait for ever: it is told instead."""
         mesh, rank, actor = context().actor_instance.address
-        if actor == self._mesh._actor and mesh == self._mesh._fleet.mesh and rank in self._mesh._shape.ranks():
+        if actor == self._mesh._actor and mesh == self._mesh._fleet.mesh and rank in shape.ranks():
             promise.forbid(
                 threading.get_ident(),
                 f"{self._title}: this actor waits for itself, which would never end: await it, "
@@ -113,7 +116,13 @@ class Endpoint(Generic[P, R]):
         self._declared.check(args, kwargs)
         mesh = self._mesh
         payload = codec.encode((args, kwargs))
-        mesh._fleet.call(shape.ranks(), mesh._actor, self._name, view_of(shape), payload, caller, mesh._on_main)
+        try:
+            mesh._fleet.call(shape.ranks(), mesh._actor, self._name, view_of(shape), payload, caller, mesh._on_main)
+        except MeshStopped as stopped:
+            if caller is None:
+                raise
+            for rank in shape.ranks():  # as for every other end of an actor: the future tells it
+                caller.on_lost(rank, str(stopped))
 
 
 class NotAnEndpoint:
@@ -329,10 +338,9 @@ def opened(ok: bool, frames: Frames, title: str, fleet: Fleet, rank: int) -> Any
     rank_name = fleet.name_of(rank)
     if not value.is_fatal:
         raise rebuild(value, f"Actor call {title} on {rank_name}")
-    error = SupervisionError(
-        f"Endpoint call {title}() failed on {rank_name}, the actor has failed:\n"
-        f"{value.type_name}: {value.message}\n{value.traceback}".rstrip()
-    )
+    end = f"The actor {value.actor} and all its descendants have failed" if value.actor else "the actor is gone"
+    story = f"{value.type_name}: {value.message}\n{value.traceback}".rstrip()
+    error = SupervisionError(f"Endpoint call {title}() failed, {end}:\n  {rank_name}: {story}")
     error.endpoint = title
     raise error
 

@@ -71,6 +71,9 @@ _PLAIN: dict[str, Any] = {
 DEFAULTS: dict[str, Any] = {**_DURATIONS, **_PLAIN}
 """Every key that is known, with its value when nobody sets it. Durations are texts such as `30s` or `1h 30m`."""
 
+prefix_python_logs_with_actor = True
+"""Whether a log record made in an actor begins with `[actor=...] `, which says in which."""
+
 _runtime: dict[str, Any] = {}
 
 

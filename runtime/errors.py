@@ -3,9 +3,9 @@
     MeshbookError
     ├── MeshError            a cell or call failed on some ranks: who, why, and what the others answered
     ├── SpawnError           ranks did not come up
-    ├── MeshStopped          a call to a mesh that was taken down
     ├── ActorError           an endpoint raised on a rank
     ├── SupervisionError     the actor, or the process it lived in, is gone
+    │   └── MeshStopped      a call to a mesh that was taken down
     └── LinkClosed           the other end of a link went away (inside the runtime; users see the three above)
 
 What a user typed wrong is a `ValueError` or `TypeError`, as everywhere in Python.
@@ -27,10 +27,6 @@ class LinkClosed(MeshbookError):
 
 class SpawnError(MeshbookError, RuntimeError):
     """Some ranks did not say they are ready; the text names the first with its last stderr lines."""
-
-
-class MeshStopped(MeshbookError, RuntimeError):
-    """The mesh was taken down; nothing can be sent to it any more."""
 
 
 class MeshError(MeshbookError, RuntimeError):
@@ -67,6 +63,10 @@ class SupervisionError(MeshbookError, RuntimeError):
     """The actor that was called, or the process it lived in, is gone; the text says which rank, how and why."""
 
     endpoint: str | None = None
+
+
+class MeshStopped(SupervisionError):
+    """The mesh was taken down; nothing can be sent to it any more."""
 
 
 class ActorError(MeshbookError):

@@ -117,7 +117,7 @@ class RemoteFleet:
     ) -> int:
         seq = self._post.open(ranks, caller)
         self._owners[actor] = (name, owner)
-        self._send(ranks, Spawn(seq, actor, name, view, owner, self._node.current_run()), payload)
+        self._send(ranks, Spawn(seq, actor, name, view, owner, self._node.outgoing_run()), payload)
         return seq
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
@@ -137,7 +137,7 @@ class RemoteFleet:
         on_main: bool = False,
     ) -> int:
         seq = self._post.open(ranks, caller) if caller is not None else 0
-        run = self._node.current_run()
+        run = self._node.outgoing_run()
         self._send(ranks, Call(seq, actor, endpoint, view, caller is not None, run), payload)
         return seq
 

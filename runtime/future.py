@@ -47,17 +47,20 @@ class Future(Generic[R]):
         answer = self._answer
         answer.block(timeout)
         if answer.error is not None:
-            raise answer.error
+            raise answer.error.with_traceback(None)  # each raise would add its frames to those of the last
         return answer.value
 
     def result(self, timeout: float | None = None) -> R:
         """The same as `get`."""
         return self.get(timeout)
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the call failed with, or None; waits like `get`."""
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """What the call failed with, or None; waits like `get`. What is no `Exception` is raised."""
         self._answer.block(timeout)
-        return self._answer.error
+        error = self._answer.error
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        return error
 
     def add_done_callback(self, call: Callable[[Future[R]], object]) -> None:
         """Run `call(self)` when the answer is there: at once, or on the thread that brings it.

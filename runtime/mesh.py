@@ -18,6 +18,7 @@ from .adverbs import Endpoint, Gather, NotAnEndpoint, view_of
 from .fleet import Fleet
 from .future import Future, Promise
 from .here import node
+from .looks import actors_html, actors_text, procs_html, state_of
 from .ndslice import NDSlice
 from .node import shape_of
 from .scope import context
@@ -111,7 +112,15 @@ class ProcMesh(_View):
         gather = Gather(self._shape, f"{name}.__init__", self._fleet, lambda _: promise.resolve(None), promise.fail)
         on_main = cls._on_main_thread
         self._fleet.spawn_actor(
-            self._shape.ranks(), actor, name, view_of(self._shape), instance.address, payload, gather, on_main, class_name=cls.__qualname__
+            self._shape.ranks(),
+            actor,
+            name,
+            view_of(self._shape),
+            instance.address,
+            payload,
+            gather,
+            on_main,
+            class_name=cls.__qualname__,
         )
         mesh = ActorMesh(self._fleet, self._shape, actor, name, cls, promise.future)
         instance.owned.append(mesh)
@@ -161,7 +170,10 @@ class ProcMesh(_View):
         return _restore_procs, (self._fleet.mesh, self._fleet.axes, view_of(self._shape))
 
     def __repr__(self) -> str:
-        return f"<ProcMesh {self._shape}{', stopped' if self._fleet.is_stopped else ''}>"
+        return f"<ProcMesh {self._shape}{'' if state_of(self) == 'alive' else f', {state_of(self)}'}>"
+
+    def _repr_html_(self) -> str:
+        return procs_html(self)
 
 
 class ActorMesh(_View, Generic[A]):
@@ -220,8 +232,18 @@ class ActorMesh(_View, Generic[A]):
         if not self._is_owned:
             raise NotImplementedError("Cannot call stop on an ActorMeshRef, requires an owned ActorMesh")
         promise: Promise[None] = Promise(self._fleet.reactor)
-        gather = Gather(self._shape, f"{self._name}.stop", self._fleet, lambda _: promise.resolve(None), promise.fail)
-        self._fleet.stop_actor(self._shape.ranks(), self._actor, reason, gather, self._on_main)
+        if self._fleet.is_stopped:
+            promise.resolve(None)
+        else:
+            gather = Gather(
+                self._shape,
+                f"{self._name}.stop",
+                self._fleet,
+                lambda _: promise.resolve(None),
+                lambda _: promise.resolve(None),  # on a rank that is dead it has stopped already
+                wait_for_all=True,
+            )
+            self._fleet.stop_actor(self._shape.ranks(), self._actor, reason, gather, self._on_main)
         return promise.future
 
     def __reduce__(self) -> Any:
@@ -231,9 +253,11 @@ class ActorMesh(_View, Generic[A]):
     def __repr__(self) -> str:
         return f"<ActorMesh {self._name} of {self._class.__name__} on {self._shape}>"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(actors_text(self))
+
     def _repr_html_(self) -> str:
-        endpoints = ", ".join(f"<code>{name}</code>" for name in sorted(self._class.endpoints()))
-        return f"<b>{self._name}</b> of {self._class.__name__} on {self._shape}, endpoints {endpoints}"
+        return actors_html(self)
 
 
 def _restore_procs(mesh: int, axes: dict[str, int], view: View) -> ProcMesh:

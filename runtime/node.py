@@ -6,19 +6,19 @@ node to node: over the controller's lanes, or over a link of their own between t
 
 from __future__ import annotations
 
-import contextlib
+import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from .actor import Actor, kind_of
 from .channel import PortReceiver, ReplyPort
-from .errors import SupervisionError
 from .fleet import BOOTSTRAP, Fleet, RemoteFleet
 from .here import settle
 from .ndslice import NDSlice
-from .ranks.drivers import AnswerTo, Job, Resident, run_of
-from .ranks.failure import RemoteFailure
+from .ranks.drivers import AnswerTo, Job, Resident, fatal, run_of
+from .ranks.failure import RemoteFailure, describe
 from .scope import CreatorInstance, Instance
 from .shape import Point, Shape
 from .supervision import MeshFailure
@@ -41,6 +41,8 @@ class Node(ABC):
         self.address = address
         self.reactor = reactor
         self.residents: dict[int, Resident] = {}
+        self._departed: set[int] = set()  # numbers of actors that were here, or could not be made
+        self._early: dict[int, list[Callable[[], None]]] = {}  # calls that came before the actor did
         self.ports: dict[int, PortReceiver[Any]] = {}
         self.fleets: dict[int, Fleet] = {}
         self._gate: list[Callable[[], None]] | None = None  # spawns that wait for the bootstrap of this process
@@ -84,6 +86,8 @@ class Node(ABC):
 
     def lose(self, address: Address, why: str, is_fault: bool) -> None:
         """Another node is gone: who waits for it is told, and after a fault also who owns what lived there."""
+        for actor in list(self._early):
+            self._refuse_early(actor)  # it may have been the one that was to make it
         fleet = self.fleets.get(address[0])
         if isinstance(fleet, RemoteFleet):
             fleet.lose(address[1], why)
@@ -103,7 +107,10 @@ class Node(ABC):
                 frames = list(frames)
                 self._gate.append(lambda: self._spawn(message, frames, answer))
         elif isinstance(message, StopActor):
-            self._stop(message, answer)
+            if self._gate:
+                self._gate.append(lambda: self._stop(message, answer))
+            else:
+                self._stop(message, answer)
         elif isinstance(message, PortSend):
             self._to_port(message, frames)
         else:
@@ -139,6 +146,7 @@ class Node(ABC):
             cls, args, kwargs, creator = codec.decode(frames[0], frames[1:])
         except codec.DecodeError as error:
             answer(Reply(message.seq, False), codec.encode(RemoteFailure("DecodeError", str(error), "", None, True)))
+            self._refuse_early(message.actor)
             return
         self._settle(instance, cls, args, kwargs, creator, message, on_made)
 
@@ -147,6 +155,8 @@ class Node(ABC):
         waiting, self._gate = self._gate or [], None
         for spawn in waiting:
             spawn()
+        for actor in list(self._early) if failure is not None else ():
+            self._refuse_early(actor)
 
     def _settle(
         self,
@@ -175,6 +185,7 @@ class Node(ABC):
         instance.on_stop = lambda reason: self._stop(StopActor(0, message.actor, reason), _to_nobody)
         self.residents[message.actor] = resident
         resident.begin(on_made, instance.rank, run_of(message))
+        self._admit_early(message.actor)
 
     def _call(self, message: Call, frames: Frames, answer: AnswerTo) -> None:
         if self._gate:
@@ -182,6 +193,11 @@ class Node(ABC):
             self._gate.append(lambda: self._call(message, frames, answer))
             return
         resident = self.residents.get(message.actor)
+        if resident is None and message.actor not in self._departed and self._boot_failure is None:
+            # A third party was told of the actor, and its call has overtaken the order to make it.
+            frames = list(frames)
+            self._early.setdefault(message.actor, []).append(lambda: self._call(message, frames, answer))
+            return
         if resident is None:
             if message.wants_reply:
                 answer(Reply(message.seq, False), codec.encode(self._boot_failure or _STOPPED))
@@ -189,13 +205,19 @@ class Node(ABC):
         point = point_in(message.view, self.address[1]) if message.view is not None else resident.instance.rank
         resident.put(Job(message, list(frames), point, answer))
 
+    def _admit_early(self, actor: int) -> None:
+        for call in self._early.pop(actor, []):
+            call()
+
+    def _refuse_early(self, actor: int) -> None:
+        self._departed.add(actor)
+        self._admit_early(actor)
+
     def _stop(self, message: StopActor, answer: AnswerTo) -> None:
         resident = self.residents.pop(message.actor, None)
+        self._refuse_early(message.actor)
 
         def stopped() -> None:
-            for owned in resident.instance.owned if resident is not None else ():
-                with contextlib.suppress(SupervisionError, RuntimeError):
-                    owned.stop().get(10)
             if message.seq:
                 answer(Reply(message.seq), codec.encode(None))
 
@@ -228,25 +250,7 @@ class Node(ABC):
         if owner is None:
             self.unhandled(failure)
             return
-        owner.put(lambda: self._ask(owner, failure))
-
-    def _ask(self, owner: Resident, failure: MeshFailure) -> Any:
-        hook = getattr(owner.actor, "__supervise__", None)
-        try:
-            outcome = hook(failure) if hook is not None else False
-        except Exception as error:  # noqa: BLE001 - the rim: a hook that raises fails its actor, with both stories
-            owner.die(RemoteFailure(type(error).__name__, f"{error}\n{failure.report()}", "", None, True))
-            return None
-        if hasattr(outcome, "__await__"):
-            return self._await_verdict(owner, outcome, failure)
-        return self._judge(owner, bool(outcome), failure)
-
-    async def _await_verdict(self, owner: Resident, outcome: Any, failure: MeshFailure) -> None:
-        self._judge(owner, bool(await outcome), failure)
-
-    def _judge(self, owner: Resident, is_handled: bool, failure: MeshFailure) -> None:
-        if not is_handled:
-            owner.die(RemoteFailure("MeshFailure", failure.report(), "", None, True))
+        owner.put(lambda: _ask(owner, failure))
 
     @abstractmethod
     def unhandled(self, failure: MeshFailure) -> None:
@@ -266,14 +270,22 @@ class Node(ABC):
     ) -> Any:
         """Start a mesh of processes, under this number if one is given."""
 
-    def close(self) -> None:
-        """End the actors of this process."""
-        for number in list(self.residents):
-            self.residents.pop(number).end(_nothing)
+    def close(self, patience: float = 0.0) -> None:
+        """End the actors of this process; wait up to so many seconds until they have cleaned up."""
+        residents = [self.residents.pop(number) for number in list(self.residents)]
+        ends = [threading.Event() for _ in residents]
+        for resident, end in zip(residents, ends, strict=True):
+            resident.end(end.set)
+        deadline = time.monotonic() + patience
+        for end in ends:
+            end.wait(max(0.0, deadline - time.monotonic()))
 
     @abstractmethod
-    def current_run(self) -> int:
-        """The call of the controller that this thread works on; -1 in the controller, whose calls are runs themselves."""
+    def outgoing_run(self) -> int:
+        """A call is about to go out: the call of the controller that it is made for, so that its text goes there.
+
+        What this thread has printed goes first. -1 in the controller, whose calls are runs themselves.
+        """
 
     @abstractmethod
     def begin_run(self, run: int) -> None:
@@ -285,6 +297,38 @@ class Node(ABC):
 
     def settle_here(self, *, whole_process: bool = True) -> None:
         settle(self, whole_process=whole_process)
+
+
+def _ask(owner: Resident, failure: MeshFailure) -> Any:
+    """Ask the owner of a mesh that has failed; a coroutine where its hook is one."""
+    hook = getattr(owner.actor, "__supervise__", None)
+    if owner.failure is not None:
+        return None
+    try:
+        verdict = hook(failure) if hook is not None else False
+    except Exception as error:  # noqa: BLE001 - the rim: a hook that raises fails its actor, with both stories
+        return _fail_for(owner, failure, error)
+    return _await_verdict(owner, verdict, failure) if hasattr(verdict, "__await__") else _judge(owner, verdict, failure)
+
+
+async def _await_verdict(owner: Resident, verdict: Any, failure: MeshFailure) -> None:
+    try:
+        verdict = await verdict
+    except Exception as error:  # noqa: BLE001 - as above
+        _fail_for(owner, failure, error)
+    else:
+        _judge(owner, verdict, failure)
+
+
+def _judge(owner: Resident, verdict: object, failure: MeshFailure) -> None:
+    if not verdict:
+        owner.die(fatal(RemoteFailure("MeshFailure", failure.report(), ""), owner))
+
+
+def _fail_for(owner: Resident, failure: MeshFailure, error: Exception) -> None:
+    story = describe(error)
+    message = f"__supervise__ raised {story.message}\nwhile it handled: {failure.report()}"
+    owner.die(fatal(RemoteFailure(story.type_name, message, story.traceback), owner))
 
 
 def shape_of(view: View) -> Shape:
@@ -305,9 +349,6 @@ def mild(failure: RemoteFailure) -> RemoteFailure:
 def frames_of(payload: Encoded | None) -> Frames:
     """A copy of a payload, as it would arrive."""
     return [] if payload is None else [bytearray(payload.head), *(bytearray(buffer) for buffer in payload.buffers)]
-
-
-def _nothing() -> None: ...
 
 
 def _to_nobody(message: AnyMessage, payload: Encoded | None) -> None: ...

@@ -7,7 +7,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from .actor import Actor
 from .adverbs import Gather, view_of
@@ -133,6 +133,9 @@ class Root(Node):
                 if state.exit is None:
                     other.post_control(state.rank, Died(roster.mesh, rank, why, not roster.is_stopped))
         self.lose((roster.mesh, rank), why, not roster.is_stopped)
+        services = self.residents.get(NUMBER)
+        if services is not None:
+            services.put(lambda: cast("RootServices", services.actor).end_leases_of((roster.mesh, rank)))
         if roster.is_stopped:
             if not roster.alive():
                 self.rosters.pop(roster.mesh, None)
@@ -145,7 +148,7 @@ class Root(Node):
             else:
                 self.send(owner[:2], fault)
 
-    def current_run(self) -> int:
+    def outgoing_run(self) -> int:
         return -1
 
     def begin_run(self, run: int) -> None:

@@ -13,6 +13,7 @@ from .future import Future, Promise
 from .here import node
 from .scope import context
 from .shape import Shape
+from .supervision import MeshFailure
 from .wire import codec
 
 if TYPE_CHECKING:
@@ -28,27 +29,58 @@ class RootServices(Actor):
     def __init__(self) -> None:
         self._leases: dict[int, Any] = {}
         self._controllers: dict[str, Any] = {}
+        self._failed: dict[str, str] = {}
 
-    @endpoint
-    def spawn_procs(self, mesh: int, axes: dict[str, int], name: str, bootstrap: Callable[[], Any] | None) -> None:
-        """Start a mesh under a number that the caller chose; returns when it is up."""
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        """A controller has failed: whoever asks for it is told, and the program has failed as well."""
+        self._failed[failure.mesh_name] = failure.report()
+        node().unhandled(failure)
+        return True
+
+    @endpoint(explicit_response_port=True)
+    def spawn_procs(
+        self,
+        port: Any,
+        owner: tuple[int, int],
+        mesh: int,
+        axes: dict[str, int],
+        name: str,
+        bootstrap: Callable[[], Any] | None,
+    ) -> None:
+        """Start a mesh under a number that the caller chose; answers when it is up."""
         procs = node().spawn_procs(axes, name, bootstrap, mesh)
-        self._leases[mesh] = procs
-        procs.initialized.get()
+        self._leases[mesh] = owner, procs
+        procs.initialized.add_done_callback(lambda up: _pass_on(up, port))
 
     @endpoint
     def stop_procs(self, mesh: int) -> None:
         """Take it down."""
-        procs = self._leases.pop(mesh, None)
+        _, procs = self._leases.pop(mesh, (None, None))
         if procs is not None:
             procs.stop().get()
 
+    def end_leases_of(self, owner: tuple[int, int]) -> None:
+        """A rank is gone: what its actors had started ends too."""
+        for mesh in [mesh for mesh, (its, _) in self._leases.items() if its == owner]:
+            _, procs = self._leases.pop(mesh)
+            procs.stop("its owner is gone")
+
     @endpoint
     def controller(self, name: str, cls: type[Actor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The one actor of this name, made if there is none."""
+        """The one actor of this name, made if there is none. Raises `RuntimeError` if it has failed."""
+        if name in self._failed:
+            raise RuntimeError(f"Failure on {name}: {self._failed[name]}")
         if name not in self._controllers:
             self._controllers[name] = node().own_procs().spawn(name, cls, *args, **kwargs)
         return self._controllers[name]
+
+
+def _pass_on(up: Future[bool], port: Any) -> None:
+    error = up.exception()
+    if error is None:
+        port.send(None)
+    else:
+        port.exception(error)
 
 
 def ask_root(here: Node, method: str, *args: Any) -> Future[Any]:
@@ -78,7 +110,7 @@ class Leased(RemoteFleet):
         super().__init__(here, mesh, axes)
         here.fleets[mesh] = self
         self.owner = context().actor_instance.address
-        self._ready = ask_root(here, "spawn_procs", mesh, axes, name, bootstrap)
+        self._ready = ask_root(here, "spawn_procs", here.address, mesh, axes, name, bootstrap)
 
     def ready(self) -> Future[bool]:
         promise: Promise[bool] = Promise(self.reactor)

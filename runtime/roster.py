@@ -397,6 +397,9 @@ class Roster:
         state.since = time.monotonic()
         state.open_calls.clear()
         why = f"{self.name_of(rank)}: {self._why_stopped}" if self._is_stopped else self.why_dead(rank)
+        for seq in self._post.owed_by(rank):
+            if (listener := self.audiences.of(seq)) is not None:
+                listener.settle()  # its last words stand before the error
         self._post.lose(rank, why)
         self._tell_ready()
         self._hub.on_rank_gone(self, rank, why)

@@ -6,10 +6,11 @@ failed too, and its own owner hears of it. What reaches the client goes to `unha
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import os
+import signal
 import sys
+import threading
 from typing import Any
 
 
@@ -67,17 +68,41 @@ _exit_code: list[int] = []
 
 
 def _leave(code: int) -> None:
-    if not _exit_code:
-        _exit_code.append(code)
-        _thread.interrupt_main()
+    """End the program from a thread that is not its main one: with this exit code, handlers run, no traceback."""
+    if _exit_code:
+        return
+    _exit_code.append(code)
+    if callable(signal.getsignal(signal.SIGINT)):
+        sys.excepthook = _LeaveQuietly(sys.excepthook)
+        # A signal, because it also wakes a main thread that sleeps; Python raises KeyboardInterrupt there.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:  # a background job of a shell, say, which ignores it
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+        _exit_now(code)
+
+
+class _LeaveQuietly:
+    """The excepthook while the program is made to leave: the interrupt that woke the main thread becomes the exit."""
+
+    def __init__(self, former: Any) -> None:
+        self._former = former
+
+    def __call__(self, kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            raise SystemExit(_exit_code.pop())
+        self._former(kind, error, trace)
 
 
 def _exit_with_code() -> None:
-    """Python would exit with 130 for the interrupt that woke the main thread."""
+    """The program has caught the interrupt and ended by itself: it has failed all the same."""
     if _exit_code:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(_exit_code[0])
+        _exit_now(_exit_code[0])
+
+
+def _exit_now(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 # Registered when the library is imported, so that it runs after all handlers that came later.

@@ -59,11 +59,13 @@ class NotebookStage:
         return not self._is_over and threading.get_ident() == self._thread
 
     def write(self, text: str, stream: StreamName = "stdout") -> None:
+        target = sys.stdout if stream == "stdout" else sys.stderr
         if self._is_live or self._kernel is None:
-            target = sys.stdout if stream == "stdout" else sys.stderr
             target.write(text)
             target.flush()
         else:
+            if not self._is_over:
+                target.flush()  # what the cell itself has printed stands before
             self._send("stream", {"name": stream, "text": text})
 
     def display(

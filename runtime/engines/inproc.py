@@ -19,6 +19,7 @@ from typing import TextIO
 
 from ..errors import LinkClosed
 from ..ranks.control import Control
+from ..ranks.drivers import PATIENCE
 from ..ranks.interrupts import Interrupts
 from ..ranks.mailbox import Mailbox
 from ..ranks.outpost import Outpost
@@ -170,6 +171,7 @@ class _ThreadRank:
         with contextlib.suppress(LinkClosed):
             self._theirs[0].send(Ready(0))
             self.mailbox.run()
+            self.outpost.close(PATIENCE)
         self._theirs[0].close()
 
     def _answer(self) -> None:

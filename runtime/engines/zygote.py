@@ -2,8 +2,8 @@
 
 It imports and never computes: a parallel region, a CUDA context or a thread before the fork would make its children
 hang. It has one thread, its own session, and ends when its controller does. Started as
-`python -m meshbook.runtime.engines.zygote FD MODULE...`; a module name may end in `?` (optional), `~` (optional, and
-imported after the others when nobody asks for a rank) or `:function` (to be called after the import).
+`python -m meshbook.runtime.engines.zygote FD MODULE...`; a module name may end in `?` (if it is installed) or in
+`:function` (to be called after the import).
 """
 
 from __future__ import annotations
@@ -28,19 +28,16 @@ from .spec import RankFds, decode_spec
 
 _PR_SET_CHILD_SUBREAPER = 36
 
-_IDLE = 0.5
-"""Seconds without a request after which modules are imported that can wait."""
-
 
 def main(fd: int, modules: list[str]) -> None:
     """Import `modules`, say how that went, then serve forks until the other end of `fd` is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt goes to whole process groups
     link = PairLink(socket.socket(fileno=fd))
     started = time.perf_counter()
-    trouble = _preload([name for name in modules if not name.endswith("~")])
-    _send(link, Warm(time.perf_counter() - started, trouble))
+    trouble = _preload(modules)
     try:
-        _Zygote(link, [name.rstrip("~") for name in modules if name.endswith("~")]).serve()
+        _send(link, Warm(time.perf_counter() - started, trouble))
+        _Zygote(link).serve()
     except LinkClosed:
         return  # the controller is gone; its ranks have their own lifeline
 
@@ -78,10 +75,8 @@ def _why_unsafe() -> str:
 
 
 class _Zygote:
-    def __init__(self, link: PairLink, later: list[str]) -> None:
+    def __init__(self, link: PairLink) -> None:
         self._link = link
-        self._later = later
-        self._children: set[int] = set()
         self._bell, self._bell_in = os.pipe()
         for fd in (self._bell, self._bell_in):
             os.set_blocking(fd, False)
@@ -93,24 +88,12 @@ class _Zygote:
 
     def serve(self) -> NoReturn:
         while True:
-            # While it has children it must hear of their ends, and an import would keep it for half a second.
-            idle = _IDLE if self._later and not self._children else None
-            ready, _, _ = select.select([self._link, self._bell], [], [], idle)
-            if not ready:
-                self._import_late(self._later.pop(0))
+            ready, _, _ = select.select([self._link, self._bell], [], [])
             if self._bell in ready:
                 os.read(self._bell, 4096)
                 self._reap()
             if self._link in ready:
                 self._serve_one()
-
-    def _import_late(self, name: str) -> None:
-        try:
-            importlib.import_module(name)
-        except Exception:  # noqa: BLE001 - without it ranks are a little slower, and say so where it is used
-            return
-        if trouble := _why_unsafe():
-            _send(self._link, Warm(0.0, trouble))
 
     def _serve_one(self) -> None:
         view, fds = self._link.recv()
@@ -130,7 +113,6 @@ class _Zygote:
             return Forked(request.ticket, 0, f"fork failed: {error}")
         if pid == 0:
             self._become_rank(request, fds)
-        self._children.add(pid)
         return Forked(request.ticket, pid)
 
     def _become_rank(self, request: Fork, fds: list[int]) -> NoReturn:
@@ -159,7 +141,6 @@ class _Zygote:
                 return
             if pid == 0:
                 return
-            self._children.discard(pid)
             _send(self._link, Exited(pid, status))
 
 

@@ -7,6 +7,7 @@ loop. (The actor that runs cells has the main thread: `mailbox`.)
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 import time
@@ -15,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from ..actor import Actor, EndpointProperty
+from ..errors import MeshbookError
 from ..scope import Context, Instance, enter
 from ..shape import Point
 from ..wire import codec
@@ -22,6 +24,9 @@ from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.messages import AnyMessage, Call, Reply, Spawn
 from .failure import RemoteFailure, describe
+
+PATIENCE = 3.0
+"""Seconds that an actor which ends waits for each mesh it owns."""
 
 AnswerTo = Callable[[AnyMessage, Encoded | None], None]
 """Sends an answer back to where the message came from."""
@@ -61,7 +66,8 @@ class Resident:
         self.actor: Actor | None = None
         self.failure: RemoteFailure | None = None
         """Why it is dead; None while it lives."""
-        self.is_stopped = False
+        self.is_clean = False
+        """Whether `__cleanup__` has been called."""
         instance.on_kill = self._abort
         self._driver: _Sync | _Async = _Async(self) if is_async else _Sync(self)
 
@@ -81,7 +87,7 @@ class Resident:
         try:
             self.actor = self.make()
         except BaseException as error:  # noqa: BLE001 - the rim: every call to this actor will tell it
-            self.die(fatal(describe(error)))
+            self.die(fatal(describe(error), self))
         self.flush()
         on_made(self.failure)
 
@@ -100,6 +106,7 @@ class Resident:
         if self.failure is None:
             self.failure = failure
             self.on_dead(self)
+            self._driver.wither()
 
     def refuse(self, job: Job) -> None:
         """Answer a message that comes too late."""
@@ -115,10 +122,14 @@ class Resident:
         except codec.EncodeError as unpicklable:
             ok, payload = False, codec.encode(describe(unpicklable))
         self.flush()
-        job.answer(Reply(job.call.seq, ok, time.perf_counter() - started, True), payload)
+        try:
+            job.answer(Reply(job.call.seq, ok, time.perf_counter() - started, True), payload)
+        except MemoryError as too_much:
+            job.answer(Reply(job.call.seq, False, 0.0, True), codec.encode(describe(too_much)))
 
     def _abort(self, reason: str) -> None:
-        self.die(RemoteFailure("Aborted", reason, "", None, True))
+        failure = fatal(RemoteFailure("Aborted", reason, ""), self)
+        self.put(lambda: self.die(failure))  # between two messages, on the actor's own thread
 
 
 class _Sync:
@@ -132,9 +143,15 @@ class _Sync:
     def put(self, job: Job | Callable[[], Any]) -> None:
         self._queue.put(job)
 
+    def wither(self) -> None:
+        clean_up(self._resident)
+
     def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         threading.Thread(
-            target=self._run, args=(on_made, point, run), name=f"meshbook-actor-{self._resident.instance.name}", daemon=True
+            target=self._run,
+            args=(on_made, point, run),
+            name=f"meshbook-actor-{self._resident.instance.name}",
+            daemon=True,
         ).start()
 
     def end(self, then: Callable[[], None]) -> None:
@@ -148,8 +165,10 @@ class _Sync:
             if isinstance(job, Job):
                 self._serve(job)
             else:
+                enter(Context(resident.instance, resident.instance.rank))
                 job()
-        clean_up(resident, run_here)
+        enter(Context(resident.instance, resident.instance.rank))
+        clean_up(resident)
         if self._then is not None:
             self._then()
 
@@ -177,8 +196,9 @@ class _Async:
     def __init__(self, resident: Resident) -> None:
         self._resident = resident
         self._loop = asyncio.new_event_loop()
-        self._queue: asyncio.Queue[Job | Callable[[], Any] | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[Job | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._withering: asyncio.Task[None] | None = None
         self._then: Callable[[], None] | None = None
 
     def put(self, job: Job | Callable[[], Any]) -> None:
@@ -188,9 +208,17 @@ class _Async:
             # A hook may run in the middle of an endpoint's await, as in Monarch.
             self._loop.call_soon_threadsafe(self._start, job)
 
+    def wither(self) -> None:
+        """Begin to clean up, once; on the loop."""
+        if self._withering is None:
+            self._withering = self._loop.create_task(self._clean_up(asyncio.current_task()))
+
     def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         threading.Thread(
-            target=self._run, args=(on_made, point, run), name=f"meshbook-actor-{self._resident.instance.name}", daemon=True
+            target=self._run,
+            args=(on_made, point, run),
+            name=f"meshbook-actor-{self._resident.instance.name}",
+            daemon=True,
         ).start()
 
     def end(self, then: Callable[[], None]) -> None:
@@ -211,20 +239,33 @@ class _Async:
         resident = self._resident
         resident.create(on_made, point, run)
         while (job := await self._queue.get()) is not None:
-            assert isinstance(job, Job)
             if is_concurrent(resident, job.call.endpoint):
                 self._start(lambda job=job: self._serve(job))
             else:
                 await self._serve(job)
-        for task in list(self._tasks):
+        enter(Context(resident.instance, resident.instance.rank))
+        self.wither()
+        assert self._withering is not None
+        await self._withering
+
+    async def _clean_up(self, cause: asyncio.Task[Any] | None) -> None:
+        """Cancel what runs besides the task that brought the end; then owned meshes stop, then the hook runs."""
+        tasks = [task for task in self._tasks if task is not cause]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        outcome = clean_up(resident, lambda coroutine: coroutine)
-        if inspect.isawaitable(outcome):
-            await outcome
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(stop_owned, self._resident.instance)
+        hook = cleaner(self._resident)
+        try:
+            outcome = hook()
+            if inspect.isawaitable(outcome):
+                await outcome
+        except Exception as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
+            log_unclean(self._resident, error)
 
     def _start(self, work: Callable[[], Any]) -> None:
         async def run() -> None:
+            enter(Context(self._resident.instance, self._resident.instance.rank))
             outcome = work()
             if inspect.isawaitable(outcome):
                 await outcome
@@ -288,15 +329,17 @@ def conclude(
         return
     if error is None:
         return
-    failure = fatal(describe(error))
+    failure = fatal(describe(error), resident)
     if job.call.wants_reply:
         job.answer(Reply(job.call.seq, False, time.perf_counter() - started, True), codec.encode(failure))
     resident.die(failure)
 
 
-def fatal(failure: RemoteFailure) -> RemoteFailure:
+def fatal(failure: RemoteFailure, resident: Resident) -> RemoteFailure:
     """The same failure, as the end of its actor."""
-    return RemoteFailure(failure.type_name, failure.message, failure.traceback, failure.pickled, True)
+    return RemoteFailure(
+        failure.type_name, failure.message, failure.traceback, failure.pickled, True, repr(resident.instance)
+    )
 
 
 def is_concurrent(resident: Resident, name: str) -> bool:
@@ -304,19 +347,38 @@ def is_concurrent(resident: Resident, name: str) -> bool:
     return found is not None and found.is_concurrent
 
 
-def clean_up(resident: Resident, run: Callable[[Any], Any]) -> Any:
-    """Run the actor's `__cleanup__`, if it has one."""
+def clean_up(resident: Resident) -> None:
+    """Stop the meshes that a sync actor owns, then run its `__cleanup__`; once."""
+    stop_owned(resident.instance)
+    try:
+        cleaner(resident)()
+    except Exception as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
+        log_unclean(resident, error)
+
+
+def cleaner(resident: Resident) -> Callable[[], Any]:
+    """What runs the actor's `__cleanup__`, if it has one that has not run yet."""
     hook = getattr(resident.actor, "__cleanup__", None)
-    if hook is None:
-        return None
+    if hook is None or resident.is_clean:
+        return _nothing
+    resident.is_clean = True
     failure = resident.failure
     reason = RuntimeError(f"{failure.type_name}: {failure.message}\n{failure.traceback}") if failure else None
-    try:
-        return run(hook(reason))
-    except Exception as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
-        Actor.logger.error("%s: __cleanup__ failed: %r", resident.instance, error)
-        return None
+    return lambda: hook(reason)
 
 
-def run_here(outcome: Any) -> Any:
-    return outcome
+def stop_owned(instance: Instance) -> None:
+    """Stop the meshes that an actor has made, the last first: actors before the processes they live in."""
+    owned = list(reversed(instance.owned))
+    instance.owned.clear()
+    for mesh in owned:
+        # What is dead already, or its process, needs no stop; what does not listen dies with its process.
+        with contextlib.suppress(MeshbookError, TimeoutError, RuntimeError):
+            mesh.stop().get(PATIENCE)
+
+
+def log_unclean(resident: Resident, error: Exception) -> None:
+    Actor.logger.error("%s: __cleanup__ failed: %r", resident.instance, error)
+
+
+def _nothing() -> None: ...

@@ -23,6 +23,8 @@ class RemoteFailure(msgspec.Struct, frozen=True, array_like=True):
     pickled: bytes | None = None
     is_fatal: bool = False
     """Whether the actor is dead of it: the caller gets a `SupervisionError` then."""
+    actor: str = ""
+    """The actor that is dead, where it is."""
 
 
 def describe(error: BaseException) -> RemoteFailure:

@@ -95,9 +95,8 @@ class Outpost(Node):
             is_new = address not in self._ways
             if is_new:
                 self._ways[address] = way
-            waiting = self._asked.pop(address, [])
-        for message, payload in waiting:
-            self._ways[address].send(message, payload)
+            for message, payload in self._asked.pop(address, []):
+                self._ways[address].send(message, payload)  # under the lock: what an actor sends next comes after it
 
     def _on_way(self, address: Address, way: Outlet) -> None:
         if way.backlog:
@@ -140,7 +139,8 @@ class Outpost(Node):
         """Ask the root for them: processes belong to the controller, and die with it."""
         return ProcMesh(Leased(self, mesh or secrets.randbits(62), axes, name, bootstrap), Shape.row_major(axes))
 
-    def current_run(self) -> int:
+    def outgoing_run(self) -> int:
+        self._streams.flush()
         return self._streams.current()
 
     def begin_run(self, run: int) -> None:

@@ -19,6 +19,7 @@ from ..wire.pool import Pool
 from ..wire.reactor import Reactor
 from . import lifeline, seed, waits
 from .control import Control
+from .drivers import PATIENCE
 from .groups import GroupPlan, Groups
 from .imports import when_imported
 from .interrupts import Interrupts
@@ -49,6 +50,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()
     data.send(Ready(os.getpid(), _prepare(spec, groups)))
     mailbox.run()
+    outpost.close(PATIENCE)
     _leave(groups, streams)
     data.close()  # returns when the controller has, or can get, all that was sent
 

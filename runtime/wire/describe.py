@@ -17,7 +17,7 @@ HEAD = """\
 Generated from `runtime/wire/messages.py` by `make docs`; a test holds the two together.
 """
 
-_FIRST_LINE = re.compile(r"(?P<way>\w[\w ]* to [\w ]+), (?P<lane>\w+): (?P<text>.*)", re.DOTALL)
+_FIRST_LINE = re.compile(r"(?P<way>\w[\w ]* to [\w ']+), (?P<lane>\w+)[^:]*: (?P<text>.*)", re.DOTALL)
 
 
 def as_markdown() -> str:

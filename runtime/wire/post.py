@@ -65,9 +65,7 @@ class Post:
 
     def lose(self, rank: int, why: str) -> None:
         """The rank has ended: all that it owed is lost, and those who wait are told."""
-        with self._lock:
-            owed = [seq for seq, (_, ranks) in self._open.items() if rank in ranks]
-        for seq in owed:
+        for seq in self.owed_by(rank):
             caller = self._settle(seq, rank)
             if caller is not None:
                 caller.on_lost(rank, why)
@@ -77,6 +75,11 @@ class Post:
         with self._lock:
             entry = self._open.get(seq)
             return frozenset(entry[1]) if entry else frozenset()
+
+    def owed_by(self, rank: int) -> list[int]:
+        """The calls that a rank has not answered yet."""
+        with self._lock:
+            return [seq for seq, (_, ranks) in self._open.items() if rank in ranks]
 
     def _settle(self, seq: int, rank: int) -> Caller | None:
         with self._lock:

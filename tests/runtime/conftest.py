@@ -6,10 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
+from meshbook.runtime import root, session, this_host
 from meshbook.runtime.engines.base import Engine
 from meshbook.runtime.engines.inproc import InprocEngine
 from meshbook.runtime.engines.local import LocalEngine
@@ -17,6 +19,7 @@ from meshbook.runtime.mesh import ActorMesh, ProcMesh
 from meshbook.runtime.roster import Roster
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.shape import Shape
+from meshbook.runtime.supervision import MeshFailure
 from meshbook.runtime.wire.reactor import Reactor
 from tests.runtime.actors import Worker
 
@@ -108,3 +111,88 @@ def bench(request: pytest.FixtureRequest, reactor: Reactor, local_engine: LocalE
     bench = Bench(reactor, local_engine if request.param == "local" else InprocEngine(reactor))
     yield bench
     bench.close()
+
+
+class Stage:
+    """Spawns actors for one test, by way of `this_host()` as a program does, and stops them after it."""
+
+    def __init__(self, engine: str, shared: dict[tuple[tuple[str, int], ...], Any], leaks: Any) -> None:
+        self.engine = engine
+        self.faults: SimpleQueue[MeshFailure] = SimpleQueue()
+        """What reached `unhandled_fault_hook`; what a test leaves in it fails the test."""
+        self._shared = shared
+        self._leaks = leaks
+        self._made: list[Any] = []
+
+    def shared(self, **axes: int) -> Any:
+        """Processes that all tests of a file use: to be left alive and as they were."""
+        key = tuple(axes.items())
+        if key not in self._shared:
+            self._shared[key] = this_host().spawn_procs(axes)
+            self._shared[key].initialized.get(30)
+            self._leaks.allow_what_stands()
+        return self._shared[key]
+
+    def procs(self, *args: Any, **kwargs: Any) -> Any:
+        """Processes of this test's own."""
+        return self.owned(this_host().spawn_procs(*args, **kwargs))
+
+    def spawn(self, cls: Any, *args: Any, on: Any = None, name: str = "", **kwargs: Any) -> Any:
+        """Actors on `on`, or on two shared ranks of an axis `r`."""
+        procs = self.shared(r=2) if on is None else on
+        return self.owned(procs.spawn(name or cls.__name__.lower(), cls, *args, **kwargs))
+
+    def one(self, cls: Any, *args: Any, **kwargs: Any) -> Any:
+        """One actor on a shared rank."""
+        return self.spawn(cls, *args, on=self.shared(r=2).slice(r=0), **kwargs)
+
+    def owned(self, mesh: Any) -> Any:
+        self._made.append(mesh)
+        return mesh
+
+    def close(self) -> list[str]:
+        """Stop all; the failures that nobody has taken."""
+        for mesh in reversed(self._made):
+            mesh.stop().get(20)
+        return [self.faults.get().report() for _ in range(self.faults.qsize())]
+
+
+def _staged(engine: str) -> Generator[tuple[str, dict[Any, Any]]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        patch.setattr(session, "ZYGOTE_MODULES", PRELOAD)
+        patch.setattr(root, "default_engine", [engine])
+        yield engine, {}
+        session.close()
+
+
+@pytest.fixture(scope="module", params=["inproc", pytest.param("local", marks=pytest.mark.real)])
+def _both(request: pytest.FixtureRequest) -> Generator[tuple[str, dict[Any, Any]]]:
+    yield from _staged(request.param)
+
+
+@pytest.fixture(scope="module")
+def _processes() -> Generator[tuple[str, dict[Any, Any]]]:
+    yield from _staged("local")
+
+
+def _play(engine: str, shared: dict[Any, Any], leaks: Any) -> Generator[Stage]:
+    session.session().engine(engine).warm()
+    leaks.allow_what_stands()
+    stage = Stage(engine, shared, leaks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("meshbook.runtime.unhandled_fault_hook", stage.faults.put, raising=False)
+        yield stage
+        assert stage.close() == [], "failures that nobody has dealt with"
+
+
+@pytest.fixture
+def stage(_both: tuple[str, dict[Any, Any]], leaks: Any) -> Generator[Stage]:
+    """Actors on both engines: what the fake does is what processes do."""
+    yield from _play(*_both, leaks)
+
+
+@pytest.fixture
+def process_stage(_processes: tuple[str, dict[Any, Any]], leaks: Any) -> Generator[Stage]:
+    """Actors in processes, for what is about processes."""
+    yield from _play(*_processes, leaks)

@@ -73,22 +73,6 @@ def test_a_module_that_starts_a_thread_makes_it_refuse(local: Bench, new_engine:
     assert zygote_of(engine).trouble
 
 
-@pytest.mark.slow
-def test_a_module_that_starts_a_thread_late_makes_it_refuse_too(
-    local: Bench, new_engine: NewEngine, modules: Path, until: Until
-):
-    (modules / "busy.py").write_text(
-        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-    )
-    (modules / "broken.py").write_text("raise ValueError('broken')\n")
-    local.engine = engine = new_engine("broken~", "busy~", WORKER)
-    assert zygote_of(engine).trouble == ""
-    assert parents(local.workers()) == {zygote_of(engine).pid}
-    local.close()
-    until(lambda: zygote_of(engine).trouble)
-    assert parents(local.workers()) == {os.getpid()}
-
-
 @pytest.mark.parametrize("line", ["import no_such_thing", "raise ValueError('broken')", "syntax error"])
 def test_a_module_that_cannot_be_imported_makes_it_refuse(
     local: Bench, new_engine: NewEngine, modules: Path, line: str

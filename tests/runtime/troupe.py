@@ -1,0 +1,543 @@
+"""Actors for the tests of the actor library. Ranks import this file by name, so it imports nothing of pytest."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import operator
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+from meshbook.runtime import (
+    Accumulator,
+    Actor,
+    Channel,
+    MeshFailure,
+    Port,
+    concurrent_endpoint,
+    context,
+    current_actor_name,
+    current_rank,
+    current_size,
+    endpoint,
+    get_or_spawn_controller,
+    send,
+    this_host,
+    this_proc,
+)
+
+
+class Counter(Actor):
+    kind = "counter"
+
+    def __init__(self, value: int = 0) -> None:
+        self.value = value
+
+    @endpoint
+    def add(self, n: int = 1) -> int:
+        self.value += n
+        return self.value
+
+    @endpoint
+    def rank(self) -> int:
+        return current_rank().rank
+
+    @endpoint
+    def echo(self, value: Any) -> Any:
+        return value
+
+    @endpoint
+    def fail(self, text: str, rank: int = -1) -> str:
+        if rank in (-1, current_rank().rank):
+            raise ValueError(text)
+        return "fine"
+
+    @endpoint(instrument=False)
+    def forget(self) -> None:
+        self.value = 0
+
+    def plain(self, x: int) -> int:
+        """No endpoint."""
+        return self.value + x
+
+    def plain_port(self, port: Port[int], x: int) -> None:
+        port.send(x)
+
+
+class Child(Counter):
+    """Inherits endpoints, overrides one and hides one."""
+
+    @endpoint
+    def add(self, n: int = 1) -> int:
+        self.value += 10 * n
+        return self.value
+
+    def forget(self) -> str:  # type: ignore[override]
+        return "hidden"
+
+    @endpoint
+    def own(self) -> str:
+        return "own"
+
+
+class Poet(Actor):
+    """An async actor."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.released = asyncio.Event()
+
+    @endpoint
+    async def write(self, line: str) -> list[str]:
+        self.log.append(f"{line} begins")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        self.log.append(f"{line} ends")
+        return self.log
+
+    @concurrent_endpoint
+    async def wait(self, name: str) -> str:
+        """Overlaps with what comes after it: it waits for that."""
+        self.log.append(name)
+        await self.released.wait()
+        return name
+
+    @concurrent_endpoint
+    async def boom(self) -> None:
+        raise ValueError("boom, concurrently")
+
+    @endpoint
+    async def release(self) -> list[str]:
+        self.released.set()
+        return list(self.log)
+
+    @endpoint
+    async def ask(self, mesh: Any) -> list[int]:
+        return (await mesh.add.call(1)).values()
+
+    @endpoint
+    async def ask_myself(self, me: Any) -> Any:
+        return await me.release.call_one()
+
+    @concurrent_endpoint
+    async def ask_my_other_self(self, me: Any) -> list[str]:
+        return await me.release.call_one()
+
+
+class Gate(Actor):
+    """Keeps its thread until it is told to go on."""
+
+    @endpoint
+    def hold(self, started: Port[Port[str]]) -> str:
+        port, receiver = Channel[str].open()
+        started.send(port)
+        return receiver.recv().get(20)
+
+    @endpoint
+    def thread(self) -> int:
+        return threading.get_ident()
+
+
+class Diary(Actor):
+    """Where it was, at each moment of its life."""
+
+    def __init__(self, port: Port[Any] | None = None) -> None:
+        self.born = self.here()
+        self.port = port
+        self.local = threading.local()
+        self.local.mark = "made"
+
+    def here(self) -> dict[str, Any]:
+        instance = context().actor_instance
+        return {
+            "rank": dict(current_rank()),
+            "index": current_rank().rank,
+            "size": current_size(),
+            "message_rank": dict(context().message_rank),
+            "own": dict(instance.rank),
+            "name": instance.name,
+            "class": instance.class_name,
+            "repr": repr(instance),
+            "id": instance.actor_id,
+            "current": current_actor_name(),
+            "creator": instance.creator and instance.creator.name,
+            "procs": instance.proc_mesh.sizes,
+            "proc": instance.proc.sizes,
+        }
+
+    @endpoint
+    def birth(self) -> dict[str, Any]:
+        return self.born
+
+    @endpoint
+    def now(self) -> dict[str, Any]:
+        return self.here()
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+    @endpoint
+    def mark(self) -> tuple[str, int]:
+        """What the constructor left in a thread-local."""
+        return self.local.mark, threading.get_ident()
+
+    @endpoint
+    def spawn_here(self) -> tuple[int, dict[str, int], int]:
+        inner = this_proc().spawn("inner", Diary)
+        try:
+            pid = inner.pid.call_one().get(10)
+            return pid, this_proc().sizes, os.getpid()
+        finally:
+            inner.stop().get(10)
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        if self.port is not None:
+            self.port.send((self.here()["own"], threading.get_ident()))
+
+
+class Courier(Actor):
+    """Calls other actors."""
+
+    def __init__(self, mesh: Any = None) -> None:
+        self.mesh = mesh
+
+    @endpoint
+    def total(self, mesh: Any = None, n: int = 1) -> int:
+        mesh = self.mesh if mesh is None else mesh
+        return sum(mesh.add.call(n).get(10).values())
+
+    @endpoint
+    def each(self, meshes: dict[str, list[Any]]) -> list[int]:
+        return [mesh.add.call_one(0).get(10) for mesh in meshes["all"]]
+
+    @endpoint
+    def many(self, one: Any, count: int) -> list[int]:
+        futures = [one.add.call_one(1) for _ in range(count)]
+        return [future.get(10) for future in futures]
+
+    @endpoint
+    def throw(self, mesh: Any) -> str:
+        try:
+            mesh.fail.call("from afar").get(10)
+        except ValueError as error:
+            return str(error)
+        return "nothing was raised"
+
+    @endpoint
+    def pass_on(self, mesh: Any) -> Any:
+        return {"mesh": mesh, "slice": [mesh.slice(r=1)], "point": current_rank()}
+
+    @endpoint
+    def use_procs(self, procs: Any) -> list[int]:
+        made = procs.spawn("of a courier", Counter, 7)
+        try:
+            return made.add.call(1).get(10).values()
+        finally:
+            made.stop().get(10)
+
+    @endpoint
+    def myself(self, me: Any, how: str) -> Any:
+        return getattr(me.total, how)().get(10)
+
+    @endpoint
+    def controller(self, name: str, start: int) -> int:
+        return get_or_spawn_controller(name, Counter, start).get(10).add.call_one(1).get(10)
+
+    @endpoint
+    def fold(self, mesh: Any) -> int:
+        return Accumulator(mesh.rank, 0, operator.add).accumulate().get(10)
+
+    @endpoint
+    def send_to_port(self, mesh: Any) -> list[int]:
+        port, receiver = Channel[int].open()
+        send(mesh.rank, (), {}, port)
+        return sorted(receiver.recv().get(10) for _ in range(len(mesh)))
+
+
+class Teller(Actor):
+    """Answers through ports."""
+
+    @endpoint(explicit_response_port=True)
+    def double(self, port: Port[int], x: int) -> None:
+        port.send(2 * x)
+
+    @endpoint(explicit_response_port=True)
+    def twice(self, port: Port[int]) -> None:
+        port.send(1)
+        port.send(2)
+
+    @endpoint(explicit_response_port=True)
+    def regret(self, port: Port[int]) -> None:
+        port.exception(KeyError("regret"))
+
+    @endpoint(explicit_response_port=True)
+    def raises(self, port: Port[int]) -> None:
+        raise ValueError("no answer")
+
+    @endpoint(explicit_response_port=True)
+    def later(self, port: Port[int]) -> None:
+        self.kept = port
+
+    @endpoint
+    def now(self) -> None:
+        self.kept.send(7)
+
+    @endpoint
+    def count(self, port: Port[Any], n: int) -> None:
+        for i in range(n):
+            port.send((current_rank().rank, i))
+
+    @endpoint
+    def fail_at(self, port: Port[Any]) -> None:
+        port.exception(ValueError("at the port"))
+
+
+class Scribe(Actor):
+    """Writes down what comes, for the order of it."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, int]] = []
+        self.busy = 0
+
+    @endpoint
+    def note(self, who: str, n: int) -> int:
+        self.busy += 1
+        assert self.busy == 1, "two messages at a time"
+        self.lines.append((who, n))
+        self.busy -= 1
+        return n
+
+    @endpoint
+    def read(self) -> list[tuple[str, int]]:
+        return self.lines
+
+
+class Author(Actor):
+    """Sends to a scribe, by all adverbs."""
+
+    @endpoint
+    def write(self, scribe: Any, who: str, ways: list[str]) -> None:
+        for n, way in enumerate(ways):
+            result = getattr(scribe.note, way)(who, n)
+            if way == "stream":
+                list(result)
+
+
+class Choosy(Exception):
+    """Its constructor wants more than its arguments say, so a copy of it cannot be made by pickle."""
+
+    def __init__(self, code: int, *, why: str) -> None:
+        super().__init__(f"code {code}: {why}")
+        self.code = code
+
+
+class Locked(Exception):
+    """Holds what cannot be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__("locked in")
+        self.lock = threading.Lock()
+
+
+class Boom(Exception):
+    """Pickles well, with what it knows."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Trouble(Actor):
+    """Fails in many ways."""
+
+    def __init__(self, where: int = -1) -> None:
+        if where == current_rank().rank:
+            raise ValueError("not here")
+
+    @endpoint
+    def ok(self) -> str:
+        return "ok"
+
+    @endpoint
+    def boom(self) -> None:
+        raise Boom(7)
+
+    @endpoint
+    def choosy(self) -> None:
+        raise Choosy(3, why="because")
+
+    @endpoint
+    def locked(self) -> None:
+        raise Locked
+
+    @endpoint
+    def chained(self) -> None:
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            raise ValueError("outer") from error
+
+    @endpoint
+    def lock(self) -> Any:
+        return threading.Lock()
+
+    @endpoint
+    def leave(self) -> None:
+        sys.exit(2)
+
+    @endpoint
+    def interrupted(self) -> None:
+        raise KeyboardInterrupt
+
+    @endpoint
+    def huge(self, size: int) -> Any:
+        import numpy
+
+        return numpy.empty(size, numpy.uint8)
+
+    @endpoint
+    def size_of(self, value: Any) -> int:
+        return len(value)
+
+
+class Mortal(Actor):
+    """Takes its process with it."""
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+    @endpoint
+    def exit(self, code: int) -> None:
+        print("my last words", file=sys.stderr, flush=True)
+        os._exit(code)
+
+    @endpoint
+    def kill(self, signum: int = signal.SIGKILL) -> None:
+        os.kill(os.getpid(), signum)
+
+    @endpoint
+    def segfault(self) -> None:
+        ctypes.string_at(0)
+
+    @endpoint
+    def environ(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+
+class Owner(Actor):
+    """Has meshes of its own, and an opinion on their failures: `verdict` is what its hook does."""
+
+    def __init__(self, verdict: str = "none", told: Port[Any] | None = None) -> None:
+        self.verdict = verdict
+        self.told = told
+        self.seen: list[str] = []
+
+    @endpoint
+    def adopt(self, cls: Any, *args: Any, procs: Any = None) -> Any:
+        """Spawn actors in this very process, or on `procs`; they are its own."""
+        mesh = (procs or this_proc()).spawn("kid", cls, *args)
+        mesh.initialized.get(10)
+        return mesh
+
+    @endpoint
+    def adopt_procs(self, cls: Any, *args: Any) -> Any:
+        """Start processes, and actors on them."""
+        self.procs = this_host().spawn_procs({"k": 2})
+        self.kids = self.procs.spawn("kid", cls, *args)
+        self.kids.initialized.get(20)
+        return self.kids
+
+    @endpoint
+    def dismiss(self) -> None:
+        self.procs.stop().get(10)
+
+    @endpoint
+    def reports(self) -> list[str]:
+        return self.seen
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        self.seen.append(failure.report())
+        if self.told is not None:
+            self.told.send((failure.mesh_name, failure.report(), str(failure), dict(current_rank())))
+        if self.verdict == "raise":
+            raise RuntimeError("the hook itself failed")
+        return self.verdict == "handle"
+
+
+class AsyncOwner(Actor):
+    """The same with async endpoints, and an async hook."""
+
+    def __init__(self, verdict: str, told: Port[Any]) -> None:
+        self.verdict = verdict
+        self.told = told
+
+    @endpoint
+    async def adopt(self, cls: Any, *args: Any) -> Any:
+        mesh = this_proc().spawn("kid", cls, *args)
+        await mesh.initialized
+        return mesh
+
+    @endpoint
+    async def ok(self) -> str:
+        return "ok"
+
+    async def __supervise__(self, failure: MeshFailure) -> bool:
+        await asyncio.sleep(0)
+        self.told.send((failure.mesh_name, failure.report(), str(failure), dict(current_rank())))
+        if self.verdict == "raise":
+            raise RuntimeError("the hook itself failed")
+        return self.verdict == "handle"
+
+
+class Tidy(Actor):
+    """Says when it was cleaned up, and why."""
+
+    def __init__(self, port: Port[Any], name: str = "tidy") -> None:
+        self.port = port
+        self.name = name
+
+    @endpoint
+    def ok(self) -> str:
+        return "ok"
+
+    @endpoint
+    def fail(self) -> None:
+        raise ValueError("untidy")
+
+    @endpoint
+    def adopt(self, procs: Any, name: str) -> None:
+        procs.spawn(name, Tidy, self.port, name).initialized.get(10)
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        self.port.send((self.name, exc if exc is None else str(exc)))
+        if self.name == "untidy":
+            raise OSError("cannot clean up")
+
+
+class AsyncTidy(Actor):
+    def __init__(self, port: Port[Any], is_clean: bool = True) -> None:
+        self.port = port
+        self.is_clean = is_clean
+
+    @endpoint
+    async def fail(self) -> None:
+        raise ValueError("untidy")
+
+    @concurrent_endpoint
+    async def linger(self, started: Port[str]) -> None:
+        started.send("lingering")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.port.send(("cancelled", None))
+
+    async def __cleanup__(self, exc: Exception | None) -> None:
+        await asyncio.sleep(0)
+        self.port.send(("tidy", exc if exc is None else str(exc)))
+        if not self.is_clean:
+            raise OSError("cannot clean up")

@@ -1,0 +1,130 @@
+"""What actors print, in the output of the cell that called them: folded, with a gutter that says who, also late."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
+from ..kernel.summary import readable
+from ..runtime.roster import Roster
+from ..runtime.wire.tape import Event, Text
+from .live import BUDGET, WINDOW
+from .stage import Stage, StreamName
+
+_STRIDE = 1 << 32
+"""Between the numbers under which the ranks of two meshes are folded: more than a mesh has ranks."""
+
+_FEW = 16
+"""Up to so many ranks, what one mesh says after another stands after it; with more, folding matters more."""
+
+
+class Hearing:
+    """The listener of one cell: ranks of all meshes that work for it are heard here.
+
+    `name_of` says how a mesh is called in the gutter; empty where there is no need to.
+    """
+
+    def __init__(
+        self, stage: Stage, name_of: Callable[[Roster], str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stage = stage
+        self._name_of = name_of
+        self._clock = clock
+        self._meshes: list[Roster] = []
+        self._names: list[str] = []
+        self._folder = LineFolder((), WINDOW, BUDGET)
+        self._last: Roster | None = None
+        self._width = 3
+        self._has_news = False
+        self._is_over = False
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()  # the loop, the timer and the cell's own thread tell what is due
+
+    def on_said(self, roster: Roster, rank: int, event: Event) -> None:
+        """A rank has printed something for this cell."""
+        if not isinstance(event, Text):
+            return  # displays are for cells that run on the mesh
+        with self._lock:
+            number = self._number(roster, rank)
+            if self._has_news and self._last is not roster and len(self._numbers()) <= _FEW:
+                self._tell(self._folder.flush(self._clock()))
+            self._last = roster
+            self._folder.feed(number, event.stream, event.text, self._clock())
+            self._tell(self._folder.poll(self._clock()))
+            self._has_news = True
+            self._look_again()
+
+    def settle(self) -> None:
+        """Tell all that was said: the caller is about to go on."""
+        with self._lock:
+            if self._has_news:
+                self._has_news = False
+                self._tell(self._folder.flush(self._clock()))
+
+    def end(self) -> None:
+        """The cell has ended; what comes from now on is late, and has a budget of its own."""
+        with self._lock:
+            if not self._is_over:
+                self._tell(self._folder.finish(self._clock()))
+                self._stage.leave()
+                self._is_over, self._has_news = True, False
+                self._folder = LineFolder(self._numbers(), WINDOW, BUDGET)
+
+    def _look_again(self) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(WINDOW, self._on_time)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _on_time(self) -> None:
+        """A window after something was said: tell it; a line that goes on later is cut here."""
+        with self._lock:
+            self._timer = None
+            if self._has_news:
+                self._has_news = False
+                self._tell(self._folder.flush(self._clock()) if self._is_over else self._folder.poll(self._clock()))
+                self._has_news = self._folder.is_waiting
+                if self._has_news:
+                    self._look_again()
+
+    def _number(self, roster: Roster, rank: int) -> int:
+        if roster not in self._meshes:
+            self._meshes.append(roster)
+            self._names.append(self._name_of(roster))
+            self._folder.add(self._numbers())
+            widest = f"{self._names[-1]} {ranks_text(roster.states)}".strip()
+            self._width = max(self._width, len(widest))
+        return self._meshes.index(roster) * _STRIDE + rank
+
+    def _numbers(self) -> list[int]:
+        return [place * _STRIDE + rank for place, roster in enumerate(self._meshes) for rank in roster.states]
+
+    def _tell(self, lines: Sequence[FoldedLine | FoldedGap]) -> None:
+        """Neighbours of one stream go in one message: a message each would be dear."""
+        stream: StreamName = "stdout"
+        texts: list[str] = []
+        for line in lines:
+            its_stream: StreamName = "stdout" if isinstance(line, FoldedGap) else line.stream
+            if texts and its_stream != stream:
+                self._stage.write("".join(texts), stream)
+                texts = []
+            stream = its_stream
+            texts.append(self._text(line))
+        if texts:
+            self._stage.write("".join(texts), stream)
+
+    def _text(self, line: FoldedLine | FoldedGap) -> str:
+        if isinstance(line, FoldedGap):
+            left_out = f"{line.lines:,} more lines ({readable(line.bytes)})"
+            return f"{'…':>{self._width}} ┆ {left_out}: the logs of the ranks have all\n"
+        return f"{self._who(line.ranks):>{self._width}} │ {line.text}\n"
+
+    def _who(self, numbers: Sequence[int]) -> str:
+        """Example: `ping 0-1`, or where two meshes said the same, `ping 0-1 pong 0`."""
+        by_mesh: dict[int, list[int]] = {}
+        for number in numbers:
+            by_mesh.setdefault(number // _STRIDE, []).append(number % _STRIDE)
+        parts = [f"{self._names[mesh]} {ranks_text(ranks)}".strip() for mesh, ranks in sorted(by_mesh.items())]
+        return " ".join(parts)
