@@ -20,6 +20,10 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
+WITH_PORT = "(port)"
+"""Ends the name of a plain method that is called with a port to answer through."""
+
+
 class EndpointProperty(Generic[P, R]):
     """A method that can be called from elsewhere; made by `@endpoint`."""
 
@@ -32,6 +36,7 @@ class EndpointProperty(Generic[P, R]):
         instrument: bool = True,
         is_concurrent: bool = False,
         on_control: bool = False,
+        is_bare: bool = False,
     ) -> None:
         self.method = method
         self.propagate = propagate
@@ -39,6 +44,7 @@ class EndpointProperty(Generic[P, R]):
         self.instrument = instrument
         self.is_concurrent = is_concurrent
         self.on_control = on_control
+        self.is_bare = is_bare
         self.is_async = inspect.iscoroutinefunction(method)
         self.__doc__ = method.__doc__
         self._signature = inspect.signature(method)
@@ -60,6 +66,10 @@ class EndpointProperty(Generic[P, R]):
             parameters=left[2 if self.explicit_response_port else 1 :], return_annotation=returns
         )
         return str(bare)
+
+    def wire_name(self, name: str) -> str:
+        """How a call names it. A plain method has no mark on the rank that says whether it wants a port."""
+        return name + WITH_PORT if self.is_bare and self.explicit_response_port else name
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raises `TypeError` where the arguments do not fit the method, before anything is sent."""

@@ -16,8 +16,9 @@ from .errors import ActorError, MeshStopped, SupervisionError
 from .fleet import Fleet
 from .future import Future, Promise
 from .ndslice import NDSlice
+from .limits import check_size
 from .ranks.failure import RemoteFailure, rebuild
-from .scope import context
+from .scope import context, serial_task
 from .shape import Shape
 from .values import ValueMesh
 from .wire import codec
@@ -103,21 +104,22 @@ class Endpoint(Generic[P, R]):
         return promise.future
 
     def _guard(self, promise: Promise[Any], shape: Shape) -> None:
-        """A sync actor that blocks on a call to itself would wait for ever: it is told instead."""
+        """An actor that waits for a call to itself would wait for ever: it is told instead."""
         mesh, rank, actor = context().actor_instance.address
         if actor == self._mesh._actor and mesh == self._mesh._fleet.mesh and rank in shape.ranks():
             promise.forbid(
                 threading.get_ident(),
-                f"{self._title}: this actor waits for itself, which would never end: await it, "
-                "or call the method directly",
+                serial_task(),
+                f"{self._title}: this actor waits for itself, which would never end: call the method directly",
             )
 
     def _send(self, shape: Shape, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._declared.check(args, kwargs)
         mesh = self._mesh
-        payload = codec.encode((args, kwargs))
+        payload = check_size((*args, *kwargs.values()), lambda: codec.encode((args, kwargs)), "arguments")
+        name = self._declared.wire_name(self._name)
         try:
-            mesh._fleet.call(shape.ranks(), mesh._actor, self._name, view_of(shape), payload, caller, mesh._on_main)
+            mesh._fleet.call(shape.ranks(), mesh._actor, name, view_of(shape), payload, caller, mesh._on_main)
         except MeshStopped as stopped:
             if caller is None:
                 raise
@@ -149,7 +151,7 @@ def as_endpoint(
     if not isinstance(not_an_endpoint, NotAnEndpoint):
         raise TypeError(f"as_endpoint takes a method of an actor mesh, such as mesh.method, not {not_an_endpoint!r}")
     declared: EndpointProperty[Any, Any] = EndpointProperty(
-        not_an_endpoint._method, propagate=propagate, explicit_response_port=explicit_response_port
+        not_an_endpoint._method, propagate=propagate, explicit_response_port=explicit_response_port, is_bare=True
     )
     return Endpoint(not_an_endpoint._mesh, not_an_endpoint._name, declared)
 
@@ -232,7 +234,7 @@ class Gather:
         is_over = len(self._answers) + len(self._errors) == len(self._shape)
         if self._errors and (is_over or not self._wait_for_all):
             error = next(iter(self._errors.values()))
-            error.partial = dict(self._answers)  # type: ignore[attr-defined]
+            error.partial = dict(sorted(self._answers.items()))  # type: ignore[attr-defined]
             error.by_rank = dict(self._errors)  # type: ignore[attr-defined]
             self._on_failed(error)
         elif is_over:

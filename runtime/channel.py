@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .future import Future, Promise
 from .here import node
-from .ranks.failure import describe
+from .ranks.failure import RemoteFailure, describe
 from .wire import codec
 from .wire.messages import Call, PortSend, Reply
 
@@ -73,6 +73,15 @@ class ReplyPort(Generic[T]):
         """Answer the call with an error."""
         self._reply(describe(exc), False)
 
+    @property
+    def is_used(self) -> bool:
+        return self._is_used
+
+    def refuse(self, failure: RemoteFailure) -> None:
+        """Answer for an actor that will not do it any more."""
+        if not self._is_used:
+            self._reply(failure, False)
+
     def _reply(self, value: object, ok: bool) -> None:
         if not self._call.wants_reply:
             return
@@ -101,6 +110,7 @@ class PortReceiver(Generic[T]):
                 came = self._came.popleft()
             else:
                 self._waiting.append(promise)
+                promise.keep(self)  # the node knows its receivers weakly: whoever waits for one keeps it
                 came = None
         if came is not None:
             self._settle(promise, came)

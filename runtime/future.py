@@ -88,6 +88,9 @@ class Future(Generic[R]):
             asyncio.get_running_loop()
         except RuntimeError:
             raise ValueError("__await__ with no active event loop: use .get() here") from None
+        answer = self._answer
+        if answer.forbidden is not None and not answer.is_there and answer.forbidden[1] is asyncio.current_task():
+            raise RuntimeError(answer.forbidden[2])
         return self.as_asyncio().__await__()
 
     def __reduce__(self) -> NoReturn:
@@ -114,9 +117,12 @@ class Promise(Generic[R]):
         """Hold on to what works on the answer until it is there."""
         self._answer.when_there(lambda: task)
 
-    def forbid(self, thread: int, why: str) -> None:
-        """Blocking on the future from this thread would never end: raise `RuntimeError` there instead."""
-        self._answer.forbidden = (thread, why)
+    def forbid(self, thread: int, task: asyncio.Task[Any] | None, why: str) -> None:
+        """Blocking on the future from this thread, or awaiting it in this task, would never end.
+
+        `RuntimeError` is raised there instead.
+        """
+        self._answer.forbidden = (thread, task, why)
 
     def resolve(self, value: R) -> None:
         """Settle with a value; settling a second time changes nothing."""
@@ -136,7 +142,7 @@ class _Answer:
         self.is_there = False
         self.value: Any = None
         self.error: BaseException | None = None
-        self.forbidden: tuple[int, str] | None = None
+        self.forbidden: tuple[int, asyncio.Task[Any] | None, str] | None = None
         self._reactor = reactor
         self._lock = threading.Lock()  # the loop's thread settles while others begin to wait
         self._event: threading.Event | None = None  # made by the first who blocks: most answers are never blocked on
@@ -148,7 +154,7 @@ class _Answer:
         if timeout is not None and not (math.isfinite(timeout) and timeout >= 0):
             raise ValueError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
         if self.forbidden is not None and self.forbidden[0] == threading.get_ident():
-            raise RuntimeError(self.forbidden[1])
+            raise RuntimeError(self.forbidden[2])
         with self._lock:
             event = self._event = self._event or threading.Event()
             if self.is_there:

@@ -20,7 +20,13 @@ def node() -> Node:
     In a process that is no rank, the first use makes the root: the controller of meshes.
     """
     found = _of_thread.get(_of_process[0] if _of_process else None)
-    return found if found is not None else _make_root[0]()
+    if found is not None:
+        return found
+    if not _make_root:
+        from . import session  # says how the root is made, when it is imported
+
+        assert session and _make_root
+    return _make_root[0]()
 
 
 def settle(node: Node, *, whole_process: bool = True) -> None:

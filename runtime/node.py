@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 from .actor import Actor, kind_of
 from .channel import PortReceiver, ReplyPort
@@ -43,7 +44,7 @@ class Node(ABC):
         self.residents: dict[int, Resident] = {}
         self._departed: set[int] = set()  # numbers of actors that were here, or could not be made
         self._early: dict[int, list[Callable[[], None]]] = {}  # calls that came before the actor did
-        self.ports: dict[int, PortReceiver[Any]] = {}
+        self.ports: WeakValueDictionary[int, PortReceiver[Any]] = WeakValueDictionary()
         self.fleets: dict[int, Fleet] = {}
         self._gate: list[Callable[[], None]] | None = None  # spawns that wait for the bootstrap of this process
         self._boot_failure: RemoteFailure | None = None

@@ -115,6 +115,7 @@ class Roster:
         self._settled = threading.Event()
         self._all_gone = threading.Event()
         self._is_stopped = False
+        self._how_stopped = "the mesh was taken down"
         self._why_stopped = "this mesh was taken down: bring one up with %mesh up, or spawn one"
         self._posting = threading.Lock()  # the order in `open_calls` is the order on the wire
         self._crew: Crew = engine.spawn(specs, self, how)
@@ -228,7 +229,11 @@ class Roster:
                 self._audiences[seq] = audience, frozenset(ranks)
             if caller is not None:
                 self._note_sent(ranks, seq)
-            (self._crew.post if on_main else self._crew.post_control)(ranks, make(seq), payload)
+            try:
+                (self._crew.post if on_main else self._crew.post_control)(ranks, make(seq), payload)
+            except MemoryError:  # no room in the shared memory: nothing has gone out, nobody will answer
+                self._note_unsent(ranks, seq)
+                raise
         self._tell_dead(ranks)
         return seq
 
@@ -247,6 +252,13 @@ class Roster:
             if not state.open_calls:
                 state.since = now
             state.open_calls.append(seq)
+
+    def _note_unsent(self, ranks: Sequence[int], seq: int) -> None:
+        self._post.drop(seq)
+        self._audiences.pop(seq, None)
+        for rank in ranks:
+            if seq in self.states[rank].open_calls:
+                self.states[rank].open_calls.remove(seq)
 
     def _tell_dead(self, ranks: Sequence[int]) -> None:
         """A rank that was dead when it was called will not die again: its callers are told now."""
@@ -332,7 +344,7 @@ class Roster:
     def _let_settle(self, rank: int, reply: Reply) -> None:
         """Before the answer that a caller waits for reaches it: what was said until then is told first."""
         listener = self.audiences.of(reply.seq)
-        if listener is not None and (not reply.ok or self._post.owed(reply.seq) == {rank}):
+        if listener is not None and (not reply.ok or self._post.owed(reply.seq) <= {rank}):
             listener.settle()
 
     def _on_ready(self, rank: int, message: Ready) -> None:
@@ -374,7 +386,7 @@ class Roster:
     def stop_all(self, reason: str) -> Future[None]:
         """What `ProcMesh.stop` does."""
         if not self._is_stopped:
-            self._why_stopped = f"the mesh has status: stopped: {reason}"
+            self._why_stopped = self._how_stopped = f"the mesh has status: stopped: {reason}"
         self.stop()
         promise: Promise[None] = Promise(self._reactor)
         promise.resolve(None)
@@ -396,7 +408,7 @@ class Roster:
         state.exit = exit
         state.since = time.monotonic()
         state.open_calls.clear()
-        why = f"{self.name_of(rank)}: {self._why_stopped}" if self._is_stopped else self.why_dead(rank)
+        why = f"{self.name_of(rank)}: {self._how_stopped}" if self._is_stopped else self.why_dead(rank)
         for seq in self._post.owed_by(rank):
             if (listener := self.audiences.of(seq)) is not None:
                 listener.settle()  # its last words stand before the error

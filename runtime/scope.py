@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -111,6 +112,19 @@ def context() -> Context:
 def enter(context: Context) -> None:
     """Make this the context of the code that runs from here on, in this thread or task."""
     _current.set(context)
+
+
+SERIAL = "meshbook-serial"
+"""The name of the task in which an async actor awaits its messages one after the other."""
+
+
+def serial_task() -> asyncio.Task[Any] | None:
+    """The running task, if an actor can take no other message until it goes on."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return None
+    return task if task is not None and task.get_name() == SERIAL else None
 
 
 def current_rank() -> Point:

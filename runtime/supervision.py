@@ -28,7 +28,9 @@ class MeshFailure:
         return self._report
 
     def __str__(self) -> str:
-        headline = self._report.partition("\n")[0]
+        lines = self._report.splitlines()
+        # What has failed ends with a colon, and the line after it says of what.
+        headline = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
         return (
             f"MeshFailure(mesh_name={self.mesh_name}, crashed_ranks={self.ranks}, event=Supervision event: {headline})"
         )

@@ -181,11 +181,10 @@ class LastLines:
     def add(self, rank: int, text: Text) -> None:
         """Take a piece of text; what is no longer among the last lines is dropped."""
         kept = self._texts.setdefault(rank, deque())
-        lines = text.text.splitlines(keepends=True)[-self._count :]
-        for line in lines:
-            if kept and not kept[-1].text.endswith("\n") and kept[-1].stream == text.stream:
-                line = kept.pop().text + line
-            kept.append(Text(text.run, text.stream, line))
+        lines = text.text.splitlines(keepends=True)
+        if lines and kept and not kept[-1].text.endswith("\n") and kept[-1].stream == text.stream:
+            lines[0] = kept.pop().text + lines[0]
+        kept.extend(Text(text.run, text.stream, line) for line in lines[-self._count :])
         while len(kept) > self._count:
             kept.popleft()
 

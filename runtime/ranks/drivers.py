@@ -15,9 +15,10 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from ..actor import Actor, EndpointProperty
+from ..actor import WITH_PORT, Actor, EndpointProperty
 from ..errors import MeshbookError
-from ..scope import Context, Instance, enter
+from ..limits import check_size
+from ..scope import SERIAL, Context, Instance, enter
 from ..shape import Point
 from ..wire import codec
 from ..wire.codec import Encoded
@@ -58,7 +59,8 @@ class Resident:
         self.instance = instance
         self.make = make
         self.is_async = is_async
-        self.make_port = make_port
+        self._make_port = make_port
+        self._ports: list[Any] = []
         self.on_dead = on_dead
         self.begin_run = begin_run
         self.flush = flush
@@ -109,18 +111,34 @@ class Resident:
             self._driver.wither()
 
     def refuse(self, job: Job) -> None:
-        """Answer a message that comes too late."""
+        """Answer a message that comes too late, or whose work was cut short."""
         if job.call.wants_reply:
-            assert self.failure is not None
-            job.answer(Reply(job.call.seq, False), codec.encode(self.failure))
+            job.answer(Reply(job.call.seq, False), codec.encode(self._why_gone()))
+
+    def open_port(self, job: Job) -> Any:
+        """A port to answer a call through, whenever the actor wants; when it ends, what is open is answered for it."""
+        self._ports = [port for port in self._ports if not port.is_used]
+        self._ports.append(self._make_port(job.call, job.answer))
+        return self._ports[-1]
+
+    def close_ports(self) -> None:
+        """The actor will not answer any more."""
+        for port in self._ports:
+            port.refuse(self._why_gone())
+        self._ports.clear()
+
+    def _why_gone(self) -> RemoteFailure:
+        stopped = RemoteFailure("Stopped", "the actor has status: stopped, before it answered this", "")
+        return self.failure or fatal(stopped, self)
 
     def reply(self, job: Job, started: float, result: object, error: BaseException | None) -> None:
         """Answer with the result, or with the error: an ordinary one leaves the actor alive."""
         ok = error is None
         try:
-            payload = codec.encode(result if error is None else describe(error))
-        except codec.EncodeError as unpicklable:
-            ok, payload = False, codec.encode(describe(unpicklable))
+            value = describe(error) if error is not None else result
+            payload = check_size((value,), lambda: codec.encode(value), "an answer")
+        except (codec.EncodeError, ValueError) as unfit:
+            ok, payload = False, codec.encode(describe(unfit))
         self.flush()
         try:
             job.answer(Reply(job.call.seq, ok, time.perf_counter() - started, True), payload)
@@ -181,13 +199,13 @@ class _Sync:
         resident.begin_run(run_of(job.call))
         started = time.perf_counter()
         result, error = None, None
-        has_port = False
+        port = None
         try:
-            method, args, kwargs, has_port = prepare(resident, job)
+            method, args, kwargs, port = prepare(resident, job)
             result = method(*args, **kwargs)
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
-        conclude(resident, job, started, result, error, has_port)
+        conclude(resident, job, started, result, error, port)
 
 
 class _Async:
@@ -232,12 +250,15 @@ class _Async:
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
-        if self._then is not None:
-            self._then()
+            if self._then is not None:
+                self._then()
 
     async def _live(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident
         resident.create(on_made, point, run)
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name(SERIAL)
         while (job := await self._queue.get()) is not None:
             if is_concurrent(resident, job.call.endpoint):
                 self._start(lambda job=job: self._serve(job))
@@ -254,7 +275,10 @@ class _Async:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.to_thread(stop_owned, self._resident.instance)
+        for mesh in owned_by(self._resident.instance):
+            with _already_gone():
+                await asyncio.wait_for(_awaited(mesh.stop()), PATIENCE)
+        self._resident.close_ports()
         hook = cleaner(self._resident)
         try:
             outcome = hook()
@@ -283,22 +307,18 @@ class _Async:
         resident.begin_run(run_of(job.call))
         started = time.perf_counter()
         result, error = None, None
-        has_port = False
+        port = None
         try:
-            method, args, kwargs, has_port = prepare(resident, job)
+            method, args, kwargs, port = prepare(resident, job)
             result = method(*args, **kwargs)
             if inspect.isawaitable(result):
                 result = await result
         except asyncio.CancelledError:
-            if resident.failure is None and job.call.wants_reply:
-                stopped = RemoteFailure(
-                    "Stopped", f"{resident.instance} was stopped while it worked on this", "", None, True
-                )
-                job.answer(Reply(job.call.seq, False), codec.encode(stopped))
+            resident.refuse(job)
             raise
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
-        conclude(resident, job, started, result, error, has_port)
+        conclude(resident, job, started, result, error, port)
 
 
 def run_of(message: Call | Spawn) -> int:
@@ -306,31 +326,34 @@ def run_of(message: Call | Spawn) -> int:
     return message.seq if message.run < 0 else message.run
 
 
-def prepare(resident: Resident, job: Job) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], bool]:
-    """The method to run with its arguments, and whether it answers through a port."""
+def prepare(resident: Resident, job: Job) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]:
+    """The method to run with its arguments, and the port that it answers through, if it does so."""
     args, kwargs = codec.decode(job.frames[0], job.frames[1:])
     job.frames.clear()  # the arguments alone decide how long shared memory is held
-    found = resident.find(job.call.endpoint)
-    if not isinstance(found, EndpointProperty):
-        return found, args, kwargs, False
-    method = found.method.__get__(resident.actor)
-    if not found.explicit_response_port:
-        return method, args, kwargs, False
-    return method, (resident.make_port(job.call, job.answer), *args), kwargs, True
+    name = job.call.endpoint
+    found = resident.find(name.removesuffix(WITH_PORT))
+    is_declared = isinstance(found, EndpointProperty)
+    method = found.method.__get__(resident.actor) if is_declared else found
+    if not (found.explicit_response_port if is_declared else name.endswith(WITH_PORT)):
+        return method, args, kwargs, None
+    port = resident.open_port(job)
+    return method, (port, *args), kwargs, port
 
 
 def conclude(
-    resident: Resident, job: Job, started: float, result: object, error: BaseException | None, has_port: bool
+    resident: Resident, job: Job, started: float, result: object, error: BaseException | None, port: Any
 ) -> None:
     """Answer, and decide what an error means: with somebody waiting it is theirs, else it is the actor's end."""
     is_ordinary = error is None or isinstance(error, Exception)
-    if is_ordinary and not has_port and job.call.wants_reply:
+    if is_ordinary and port is None and job.call.wants_reply:
         resident.reply(job, started, result, error)
         return
     if error is None:
         return
     failure = fatal(describe(error), resident)
-    if job.call.wants_reply:
+    if port is not None:
+        port.refuse(failure)
+    elif job.call.wants_reply:
         job.answer(Reply(job.call.seq, False, time.perf_counter() - started, True), codec.encode(failure))
     resident.die(failure)
 
@@ -349,7 +372,10 @@ def is_concurrent(resident: Resident, name: str) -> bool:
 
 def clean_up(resident: Resident) -> None:
     """Stop the meshes that a sync actor owns, then run its `__cleanup__`; once."""
-    stop_owned(resident.instance)
+    for mesh in owned_by(resident.instance):
+        with _already_gone():
+            mesh.stop().get(PATIENCE)
+    resident.close_ports()
     try:
         cleaner(resident)()
     except Exception as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
@@ -367,14 +393,20 @@ def cleaner(resident: Resident) -> Callable[[], Any]:
     return lambda: hook(reason)
 
 
-def stop_owned(instance: Instance) -> None:
-    """Stop the meshes that an actor has made, the last first: actors before the processes they live in."""
+def owned_by(instance: Instance) -> list[Any]:
+    """The meshes that an actor has made and that end with it, the last first: actors before their processes."""
     owned = list(reversed(instance.owned))
     instance.owned.clear()
-    for mesh in owned:
-        # What is dead already, or its process, needs no stop; what does not listen dies with its process.
-        with contextlib.suppress(MeshbookError, TimeoutError, RuntimeError):
-            mesh.stop().get(PATIENCE)
+    return owned
+
+
+def _already_gone() -> contextlib.suppress:
+    """What is dead already, or its process, needs no stop; what does not listen dies with its process."""
+    return contextlib.suppress(MeshbookError, TimeoutError, RuntimeError)
+
+
+async def _awaited(future: Any) -> Any:
+    return await future
 
 
 def log_unclean(resident: Resident, error: Exception) -> None:

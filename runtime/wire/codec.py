@@ -334,6 +334,8 @@ def _blame(value: object, error: BaseException, reducers: Mapping[type, Reducer]
 def _broken_part(
     value: object, reducers: Mapping[type, Reducer], seen: set[int]
 ) -> tuple[str, object, BaseException] | None:
+    if _refuses(value):
+        return None
     for step, part in islice(_parts(value), 10_000):
         if type(part) in _ATOMS or id(part) in seen:
             continue
@@ -343,6 +345,17 @@ def _broken_part(
         except Exception as error:  # noqa: BLE001 - as in `encode`
             return step, part, error
     return None
+
+
+def _refuses(value: Any) -> bool:
+    """Whether the object says itself that it is not to be pickled: its words are better than what it is made of."""
+    if not isinstance(vars(value.__class__).get("__reduce__"), FunctionType):
+        return False
+    try:
+        value.__reduce__()
+    except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything
+        return True
+    return False
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:

@@ -202,7 +202,7 @@ class Pool:
     """
 
     def __init__(self, max_bytes: int | None = None, segment_bytes: int = SEGMENT) -> None:
-        self.max_bytes = max_bytes or _memory_size() // 2
+        self.max_bytes = max_bytes or memory_size() // 2
         self._segment_bytes = segment_bytes
         self._regions: list[_Region] = []
         self._blocks: dict[int, _Block] = {}
@@ -468,7 +468,7 @@ def _map(fd: int, size: int, kind: int) -> mmap.mmap:
     return mmap.mmap(fd, size, flags=kind)
 
 
-def _memory_size() -> int:
+def memory_size() -> int:
     """Bytes of memory that this process can have: the machine's, or its container's."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")

@@ -70,6 +70,11 @@ class Post:
             if caller is not None:
                 caller.on_lost(rank, why)
 
+    def drop(self, seq: int) -> None:
+        """The call did not go out: nobody owes an answer."""
+        with self._lock:
+            self._open.pop(seq, None)
+
     def owed(self, seq: int) -> frozenset[int]:
         """The ranks that have not answered call `seq` yet."""
         with self._lock:

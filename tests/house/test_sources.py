@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from meshbook.runtime import session
+
 LONGEST = 500  # lines; above it a file holds two ideas
 
 
@@ -39,7 +41,10 @@ def test_a_swallower_is_found() -> None:
 @pytest.mark.slow
 def test_the_examples_in_docstrings_run(module_name: str) -> None:
     module = importlib.import_module(module_name)
-    failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    try:
+        failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    finally:
+        session.close()  # an example may have brought a mesh up
     assert failed == 0, "the examples and what they gave stand above"
 
 

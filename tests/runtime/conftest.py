@@ -146,6 +146,16 @@ class Stage:
         """One actor on a shared rank."""
         return self.spawn(cls, *args, on=self.shared(r=2).slice(r=0), **kwargs)
 
+    def allow_links(self) -> None:
+        """Links between shared ranks, and their logs, stay as long as the ranks."""
+        if self._shared:
+            self._leaks.allow_descriptors()
+
+    def forget(self) -> None:
+        """The session was closed by the test: nothing of it is left to stop."""
+        self._made.clear()
+        self._shared.clear()
+
     def owned(self, mesh: Any) -> Any:
         self._made.append(mesh)
         return mesh
@@ -184,6 +194,7 @@ def _play(engine: str, shared: dict[Any, Any], leaks: Any) -> Generator[Stage]:
         patch.setattr("meshbook.runtime.unhandled_fault_hook", stage.faults.put, raising=False)
         yield stage
         assert stage.close() == [], "failures that nobody has dealt with"
+        stage.allow_links()
 
 
 @pytest.fixture

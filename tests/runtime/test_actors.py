@@ -25,7 +25,7 @@ from meshbook.runtime import (
     this_proc,
 )
 from meshbook.runtime.roster import Roster
-from tests.runtime.troupe import Author, Child, Counter, Courier, Diary, Gate, Poet, Scribe, Trouble
+from tests.runtime.troupe import Author, Child, Counter, Courier, Diary, Gate, Poet, Scribe
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -171,7 +171,7 @@ class TestSpawn:
         counters = stage.spawn(Counter)
         assert (counters.__name__, len(counters), counters.sizes) == ("Counter", 2, {"r": 2})
         assert repr(counters) == "<ActorMesh counter of Counter on {r=2}>"
-        assert "<code>add</code>" in counters._repr_html_()
+        assert "add(n" in counters._repr_html_()
         assert counters.initialized.get(10) is None
         assert pickle.loads(pickle.dumps(counters)) == counters != counters.slice(r=0)
 
@@ -239,7 +239,7 @@ class TestThreads:
         assert {mark for mark, _ in marks} == {"made"}
         assert len(marks) == 1
         diary.stop().get(10)
-        assert receiver.recv().get(10) == ({"r": 0}, marks.pop()[1])
+        assert receiver.recv().get(10) == ({}, marks.pop()[1])
 
     def test_actors_of_one_process_run_in_parallel(self, stage: Stage) -> None:
         one, two = stage.one(Gate), stage.one(Gate)
@@ -284,7 +284,7 @@ class TestOrder:
         assert [n for _, n in whole] == list(range(1, 50, 2))
         assert [n for _, n in one] == list(range(50))
 
-    def test_of_many_senders_each_keeps_its_own(self, stage: Stage) -> None:
+    def test_of_many_senders_each_keeps_its_own(self, stage: Stage, until: Any) -> None:
         scribe = stage.owned(stage.shared(r=2).slice(r=1).spawn("scribe", Scribe))
         authors = [stage.spawn(Author) for _ in range(2)]
         chance = random.Random(4)
@@ -293,6 +293,8 @@ class TestOrder:
         for future in sent:
             future.get(20)
         by_author: dict[str, list[int]] = defaultdict(list)
+        # Broadcasts of the authors may still be on their way: the order between different senders is open.
+        until(lambda: len(scribe.read.call_one().get(20)) == 400)
         for who, n in scribe.read.call_one().get(20):
             by_author[who].append(n)
         for numbers in by_author.values():
@@ -327,8 +329,9 @@ class TestActorsCallActors:
         assert courier.use_procs.call_one(stage.shared(r=2).slice(r=1)).get(10) == [8]
 
     def test_errors_travel_from_rank_to_rank(self, stage: Stage) -> None:
-        answer = stage.one(Courier).throw.call_one(stage.spawn(Trouble, name="other")).get(10)
-        assert answer == "nothing was raised" or "no endpoint" in answer
+        answer = stage.one(Courier).throw.call_one(stage.spawn(Counter, name="other")).get(10)
+        assert answer.startswith("Actor call other.fail on rank")
+        assert "raise ValueError(text)" in answer
 
     def test_rank_to_rank_without_the_controller(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         procs = stage.shared(r=2)

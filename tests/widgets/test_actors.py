@@ -52,8 +52,8 @@ class Clock:
 
 
 def roster(num_ranks: int = 2, name: str = "m", **more: Any) -> Any:
-    facts = {"states": dict.fromkeys(range(num_ranks)), "name": name, "mesh": id(more), "is_stopped": False}
-    return SimpleNamespace(**facts, dead=list, **more)
+    facts = {"states": dict.fromkeys(range(num_ranks)), "name": name, "is_stopped": False, "dead": list}
+    return SimpleNamespace(**(facts | more))
 
 
 class Room:
@@ -245,8 +245,8 @@ def test_the_list_escapes_names_and_counts_who_is_left() -> None:
         1: Made("kernel", "KernelActor", (0, 0, 0), view, (0, 1)),
         2: Made("<b>", "f.<locals>.Counter", (0, 0, 0), view, (0, 1), {1}),
     }
-    listing = ActorList([roster(made=made), roster(name="gone", made=made, **{})])
-    [row, _] = listing.data()
+    listing = ActorList([roster(made=made), roster(made=made, is_stopped=True)])
+    [row] = listing.data()
     assert row["class"] == "Counter" and row["failed"] == [1] and row["axes"] == dict(shape_of(view).extent)
     assert "✗ failed 1, others alive" in repr(listing)
     assert "&lt;b&gt;" in listing._repr_html_() and '<tr class="mb-bad">' in listing._repr_html_()

@@ -1,0 +1,161 @@
+"""Channels, ports and receivers, in one process and across them."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from meshbook.runtime import Channel, Port, PortReceiver, SupervisionError, ValueMesh
+from tests.runtime.troupe import Counter, Gate, Teller
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Stage
+
+
+def test_values_come_in_order(stage: Stage) -> None:
+    port, receiver = Channel[int].open()
+    early = receiver.recv()
+    assert not early.done()
+    for n in range(50):
+        port.send(n)
+    assert [early.get(10), *(receiver.recv().get(10) for _ in range(49))] == list(range(50))
+    with pytest.raises(TimeoutError):
+        receiver.recv().get(0)
+
+
+def test_the_names_take_a_type(stage: Stage) -> None:
+    for generic in (Port, PortReceiver, ValueMesh, Channel):
+        assert generic[int]
+    port, receiver = Channel.open()
+    port.send("without one")
+    assert receiver.recv().get(10) == "without one"
+
+
+def test_an_exception_is_raised_by_the_receiver(stage: Stage) -> None:
+    port, receiver = Channel[int].open()
+    port.exception(KeyError("k"))
+    port.send(1)
+    with pytest.raises(KeyError, match="k"):
+        receiver.recv().get(10)
+    assert receiver.recv().get(10) == 1
+    stage.one(Teller).fail_at.call_one(port).get(10)
+    with pytest.raises(ValueError, match="at the port"):
+        receiver.recv().get(10)
+
+
+def test_a_port_for_one_value(stage: Stage) -> None:
+    port, receiver = Channel[int].open(once=True)
+    port.send(1)
+    with pytest.raises(RuntimeError, match="OncePortRef already used"):
+        port.send(2)
+    assert receiver.recv().get(10) == 1
+    port, receiver = Channel[int].open(once=True)
+    teller = stage.one(Teller)
+    with pytest.raises(RuntimeError, match="OncePortRef already used"):
+        teller.count.call_one(port, 2).get(10)
+    assert receiver.recv().get(10) == (0, 0)
+
+
+def test_many_senders_interleave_and_each_keeps_its_order(stage: Stage) -> None:
+    port, receiver = Channel[Any].open()
+    stage.spawn(Teller).count.broadcast(port, 30)
+    came = [receiver.recv().get(10) for _ in range(60)]
+    for rank in range(2):
+        assert [n for which, n in came if which == rank] == list(range(30))
+
+
+def test_ranked_receivers_tell_who_sent(stage: Stage) -> None:
+    port, receiver = Channel[str].open_ranked()
+    port.send("mine")
+    assert receiver.recv().get(10) == (0, "mine")
+    port, plain = Channel[str].open()
+    port.send("x")
+    assert plain.ranked().recv().get(10) == (0, "x")
+
+
+def test_ports_travel_and_receivers_stay(stage: Stage) -> None:
+    port, receiver = Channel[str].open()
+    copy = pickle.loads(pickle.dumps(port))
+    copy.send("through a copy")
+    assert receiver.recv().get(10) == "through a copy"
+    with pytest.raises(TypeError, match="cannot be sent: send the Port"):
+        pickle.dumps(receiver)
+    with pytest.raises(TypeError, match="send the Port"):
+        stage.one(Counter).echo.call_one(receiver)
+    back = stage.one(Counter).echo.call_one({"port": [port]}).get(10)
+    back["port"][0].send("there and back")
+    assert receiver.recv().get(10) == "there and back"
+    assert port.return_undeliverable is True
+    port.return_undeliverable = False
+
+
+def test_an_actor_receives_through_a_channel_of_its_own(stage: Stage) -> None:
+    started, receiver = Channel[Any].open()
+    held = stage.one(Gate).hold.call_one(started)
+    receiver.recv().get(10).send("from outside")
+    assert held.get(10) == "from outside"
+
+
+def test_what_cannot_be_pickled_is_told_at_the_port(stage: Stage) -> None:
+    port, receiver = Channel[Any].open(once=True)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        port.send(n for n in ())
+    port.send(1)
+    assert receiver.recv().get(10) == 1
+
+
+class TestExplicitResponsePorts:
+    def test_it_answers_the_call(self, stage: Stage) -> None:
+        tellers = stage.spawn(Teller)
+        assert tellers.double.call(4).get(10).values() == [8, 8]
+        assert tellers.slice(r=1).double.call_one(x=5).get(10) == 10
+        assert [future.get(10) for future in tellers.double.stream(1)] == [2, 2]
+        tellers.double.broadcast(1)
+        with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+            tellers.double.call()
+
+    def test_later_is_soon_enough(self, stage: Stage) -> None:
+        teller = stage.one(Teller)
+        answer = teller.later.call_one()
+        teller.now.call_one().get(10)
+        assert answer.get(10) == 7
+
+    def test_an_actor_that_ends_answers_what_is_open(self, stage: Stage) -> None:
+        teller = stage.one(Teller)
+        answer = teller.later.call_one()
+        teller.stop().get(10)
+        with pytest.raises(SupervisionError, match="stopped"):
+            answer.get(10)
+
+    def test_with_an_error(self, stage: Stage) -> None:
+        with pytest.raises(KeyError, match="regret"):
+            stage.one(Teller).regret.call_one().get(10)
+
+    def test_twice_is_once_too_many(self, stage: Stage) -> None:
+        teller = stage.one(Teller)
+        assert teller.twice.call_one().get(10) == 1
+        assert "OncePortRef already used" in stage.faults.get(timeout=10).report()
+        with pytest.raises(SupervisionError, match="OncePortRef already used"):
+            teller.double.call_one(1).get(10)
+
+    def test_what_escapes_ends_the_actor(self, stage: Stage) -> None:
+        with pytest.raises(SupervisionError, match="no answer"):
+            stage.one(Teller).raises.call_one().get(10)
+        assert "no answer" in stage.faults.get(timeout=10).report()
+
+
+def test_a_long_life_of_channels_leaves_no_trace(stage: Stage) -> None:
+    from meshbook.runtime.here import node
+
+    before = len(node().ports)
+    chance = random.Random(1)
+    for _ in range(100):
+        port, receiver = Channel[int].open()
+        if chance.random() < 0.5:
+            port.send(1)
+            assert receiver.recv().get(10) == 1
+    del port, receiver
+    assert len(node().ports) == before

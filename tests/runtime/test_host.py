@@ -1,0 +1,253 @@
+"""Hosts and their processes: starting, bootstrapping, stopping, and what is said about them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from meshbook.runtime import ActorError, HostMesh, Shape, SupervisionError, shutdown_context, this_host, this_proc
+from tests.runtime.troupe import Counter, Courier, Diary, Mortal, Owner
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Stage
+
+
+def boot() -> None:
+    os.environ["MESHBOOK_BOOTED"] = "yes"
+
+
+async def boot_async() -> None:
+    await asyncio.sleep(0)
+    os.environ["MESHBOOK_BOOTED"] = "asynchronously"
+
+
+def boot_badly() -> None:
+    raise RuntimeError("no boot for you")
+
+
+class TestHosts:
+    def test_this_host_has_no_axes(self) -> None:
+        host = this_host()
+        assert (host.sizes, len(host), host, repr(host)) == ({}, 1, this_host(), "<HostMesh {}>")
+        assert host.initialized.get(10) is True
+        assert host.region.as_shape() == Shape.unity()
+        assert host.is_fake_in_process is False
+        assert pickle.loads(pickle.dumps(host)) == host
+        assert host == this_host()
+        assert hash(host) == hash(this_host())
+
+    def test_its_axes_come_first(self, stage: Stage) -> None:
+        hosts = HostMesh(Shape.row_major({"hosts": 2}))
+        procs = stage.owned(hosts.spawn_procs(per_host={"gpus": 2}))
+        assert procs.sizes == {"hosts": 2, "gpus": 2}
+        with pytest.raises(ValueError, match="'hosts' is an axis of the hosts"):
+            hosts.spawn_procs({"hosts": 2})
+        assert stage.procs().sizes == {}
+        assert stage.procs(name="named").spawn("c", Counter).add.call_one(1).get(10) == 1
+
+    @pytest.mark.parametrize(
+        ("options", "kind", "text"),
+        [
+            ({"proc_bind": [{}]}, ValueError, "proc_bind has 1 entries for 2 processes"),
+            ({"proc_bind": [{"cpu": "1"}, {}]}, ValueError, "unknown key 'cpu': known are cpunodebind, cpus"),
+            ({"bootstrap": "boot"}, TypeError, "bootstrap must be a function"),
+            ({"per_host": {"r": 0}}, ValueError, "r"),
+            ({"per_host": {"r": -1}}, ValueError, "r"),
+        ],
+    )
+    def test_mistakes(self, stage: Stage, options: dict[str, Any], kind: type[Exception], text: str) -> None:
+        with pytest.raises(kind, match=text) as caught:
+            this_host().spawn_procs(**{"per_host": {"r": 2}, **options})
+        assert "\n" not in str(caught.value)
+
+    def test_shut_down_is_for_good(self, stage: Stage) -> None:
+        host = HostMesh(Shape.unity())
+        procs = host.spawn_procs({"r": 1})
+        counters = procs.spawn("c", Counter)
+        assert counters.add.call(1).get(10).values() == [1]
+        with pytest.raises(RuntimeError, match="a reference instead of owned"):
+            pickle.loads(pickle.dumps(host)).shutdown()
+        host.shutdown().get(10)
+        for again in (host.shutdown, host.spawn_procs):
+            with pytest.raises(RuntimeError, match="HostMesh has already been shut down"):
+                again()
+        with pytest.raises(RuntimeError, match="already been stopped"):
+            procs.spawn("c", Counter)
+
+    def test_stop_ends_the_processes_and_spares_the_host(self, stage: Stage) -> None:
+        host = HostMesh(Shape.unity())
+        first = host.spawn_procs({"r": 1})
+        host.stop().get(10)
+        with pytest.raises(RuntimeError, match="already been stopped"):
+            first.spawn("c", Counter)
+        host.spawn_procs({"r": 1}).stop().get(10)
+
+    def test_a_with_block_shuts_down(self, stage: Stage) -> None:
+        async def main() -> HostMesh:
+            async with HostMesh(Shape.unity()) as host:
+                procs = host.spawn_procs({"r": 1})
+                assert await procs.initialized is True
+            return host
+
+        with pytest.raises(RuntimeError, match="already been shut down"):
+            asyncio.run(main()).spawn_procs()
+
+
+class TestProcs:
+    def test_initialized_is_true(self, stage: Stage) -> None:
+        procs = stage.procs({"r": 2})
+        assert procs.initialized.get(20) is True
+        assert procs.slice(r=1).initialized.get(10) is True
+        assert procs.slice(r=1).host_mesh == this_host()
+        with pytest.raises(NotImplementedError, match="a mesh of one process"):
+            _ = procs.host_mesh
+
+    def test_stop(self, stage: Stage) -> None:
+        procs = stage.procs({"r": 2})
+        counters = procs.spawn("c", Counter)
+        assert counters.add.call(1).get(10).values() == [1, 1]
+        with pytest.raises(ValueError, match="ProcMesh is not owned; must be stopped by an owner"):
+            procs.slice(r=0).stop()
+        with pytest.raises(ValueError, match="must be stopped by an owner"):
+            pickle.loads(pickle.dumps(procs)).stop()
+        procs.stop().get(10)
+        procs.stop().get(10)
+        with pytest.raises(RuntimeError, match="`ProcMesh` has already been stopped"):
+            procs.spawn("c", Counter)
+        for call in (counters.add.call, counters.slice(r=0).add.call_one, counters.add.choose):
+            with pytest.raises(SupervisionError, match="has status: stopped: stopped by client"):
+                call(1).get(10)
+        counters.stop().get(10)
+        assert "stopped" in repr(procs)
+
+    def test_the_reason_is_told(self, stage: Stage) -> None:
+        procs = stage.procs({"r": 1})
+        counter = procs.spawn("c", Counter)
+        procs.stop("for the night").get(10)
+        with pytest.raises(SupervisionError, match="stopped: for the night"):
+            counter.add.call_one(1).get(10)
+
+    def test_a_with_block_stops(self, stage: Stage) -> None:
+        async def main() -> Any:
+            async with this_host().spawn_procs({"r": 2}) as procs:
+                counters = procs.spawn("c", Counter)
+                assert (await counters.add.call(1)).values() == [1, 1]
+            return procs
+
+        assert "stopped" in repr(asyncio.run(main()))
+        with this_host().spawn_procs({"r": 1}) as procs:
+            assert procs.spawn("c", Counter).add.call_one(1).get(10) == 1
+        procs.stop().get(10)
+
+    def test_actors_have_no_stop_on_slices(self, stage: Stage) -> None:
+        counters = stage.spawn(Counter)
+        with pytest.raises(NotImplementedError, match="requires an owned ActorMesh"):
+            counters.slice(r=0).stop()
+
+    def test_an_actor_starts_processes_and_stops_them(self, stage: Stage) -> None:
+        owner = stage.one(Owner)
+        kids = owner.adopt_procs.call_one(Counter, 5).get(20)
+        assert kids.sizes == {"k": 2}
+        assert kids.add.call(1).get(10).values() == [6, 6]
+        assert stage.one(Courier).total.call_one(kids).get(10) == 14
+        owner.dismiss.call_one().get(20)
+        with pytest.raises(SupervisionError):
+            kids.add.call(1).get(10)
+
+    def test_logging_options_are_checked(self, stage: Stage) -> None:
+        procs = stage.shared(r=2)
+        asyncio.run(procs.logging_option(stream_to_client=True, aggregate_window_sec=1))
+        with pytest.raises(ValueError, match="level must be within 0 and 255"):
+            asyncio.run(procs.logging_option(level=256))
+        with pytest.raises(ValueError, match="needs stream_to_client"):
+            asyncio.run(procs.logging_option(aggregate_window_sec=1))
+
+    def test_a_dropped_reference_stops_nothing(self, stage: Stage) -> None:
+        procs = stage.procs({"r": 1})
+        counter = procs.spawn("c", Counter)
+        del procs
+        assert counter.add.call_one(1).get(10) == 1
+
+
+class TestBootstrap:
+    @pytest.mark.parametrize(("bootstrap", "word"), [(boot, "yes"), (boot_async, "asynchronously")])
+    def test_it_runs_before_any_actor(self, process_stage: Stage, bootstrap: Any, word: str) -> None:
+        procs = process_stage.procs({"r": 2}, bootstrap=bootstrap)
+        mortals = procs.spawn("m", Mortal)
+        assert mortals.environ.call("MESHBOOK_BOOTED").get(20).values() == [word, word]
+        assert procs.initialized.get(10) is True
+        assert "MESHBOOK_BOOTED" not in os.environ
+
+    def test_one_that_raises_is_told(self, stage: Stage) -> None:
+        procs = stage.procs({"r": 2}, bootstrap=boot_badly)
+        with pytest.raises(ActorError, match="no boot for you"):
+            procs.initialized.get(20)
+        with pytest.raises(ActorError, match="no boot for you"):
+            procs.spawn("c", Counter).add.call(1).get(10)
+
+
+class TestProcesses:
+    def test_the_client_is_a_process_too(self, process_stage: Stage) -> None:
+        mine = process_stage.owned(this_proc().spawn("mine", Diary))
+        assert mine.pid.call_one().get(10) == os.getpid()
+        theirs = process_stage.spawn(Diary).pid.call().get(10).values()
+        assert len({*theirs, os.getpid()}) == 3
+
+    def test_stopping_leaves_no_process(self, process_stage: Stage) -> None:
+        procs = process_stage.procs({"r": 2})
+        pids = procs.spawn("m", Mortal).pid.call().get(10).values()
+        assert all(map(psutil.pid_exists, pids))
+        procs.stop().get(10)
+        assert not any(map(psutil.pid_exists, pids))
+
+    def test_the_end_of_the_interpreter_is_silent(self, process_stage: Stage, tmp_path: Path) -> None:
+        script = tmp_path / "script.py"
+        script.write_text(QUIET)
+        ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=40)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        pids = [int(pid) for pid in ended.stdout.split()]
+        assert len(pids) == 3
+        assert not any(map(psutil.pid_exists, pids))
+
+
+QUIET = """
+import asyncio, os
+from meshbook.runtime import Actor, endpoint, session, this_host
+session.ZYGOTE_MODULES = ["meshbook.runtime.ranks.worker"]
+
+class A(Actor):
+    @endpoint
+    def pid(self):
+        return os.getpid()
+
+class B(Actor):
+    @endpoint
+    async def pid(self):
+        await asyncio.sleep(100)
+
+procs = this_host().spawn_procs({"r": 2})
+b = procs.spawn("b", B)
+b.pid.call()
+print(os.getpid(), *procs.spawn("a", A).pid.call().get(20).values(), flush=True)
+"""
+
+
+def test_the_context_may_be_shut_down_and_begun_anew(process_stage: Stage, leaks: Any) -> None:
+    counter = process_stage.procs({"r": 1}).spawn("c", Counter)
+    assert counter.add.call_one(1).get(10) == 1
+    asyncio.run(_shut_down())
+    with pytest.raises(SupervisionError):
+        counter.add.call_one(1).get(10)
+    process_stage.forget()
+
+
+async def _shut_down() -> None:
+    await shutdown_context()

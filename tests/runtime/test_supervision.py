@@ -1,0 +1,353 @@
+"""Failures that nobody waits for: to the owner, on to its owner, and to the client; and how actors clean up."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import meshbook.runtime
+from meshbook.runtime import Channel, MeshFailure, SupervisionError, get_or_spawn_controller, this_proc
+from tests.runtime.troupe import AsyncOwner, AsyncTidy, Counter, Courier, Mortal, Owner, Tidy, Trouble
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Stage
+
+
+class TestOwners:
+    @pytest.mark.parametrize("owner_class", [Owner, AsyncOwner])
+    def test_one_that_handles_a_failure_lives_on(self, stage: Stage, owner_class: Any) -> None:
+        port, told = Channel[Any].open()
+        owner = stage.one(owner_class, "handle", port)
+        kid = owner.adopt.call_one(Counter).get(10)
+        kid.fail.broadcast("to nobody")
+        mesh_name, report, text, _ = told.recv().get(10)
+        assert mesh_name == "kid"
+        assert "Counter kid" in report
+        assert "and all its descendants have failed" in report
+        assert "ValueError: to nobody" in report
+        assert text.startswith("MeshFailure(mesh_name=kid, crashed_ranks=[0], event=Supervision event: ")
+        with pytest.raises(SupervisionError, match="to nobody"):
+            kid.add.call_one(1).get(10)
+        assert owner.adopt.call_one(Counter).get(10).add.call_one(1).get(10) == 1
+
+    @pytest.mark.parametrize("owner_class", [Owner, AsyncOwner])
+    @pytest.mark.parametrize(("verdict", "reason"), [("none", "to nobody"), ("raise", "the hook itself failed")])
+    def test_one_that_does_not_fails_too(self, stage: Stage, owner_class: Any, verdict: str, reason: str) -> None:
+        port, told = Channel[Any].open()
+        owner = stage.one(owner_class, verdict, port)
+        kid = owner.adopt.call_one(Counter).get(10)
+        kid.fail.broadcast("to nobody")
+        told.recv().get(10)
+        failure = stage.faults.get(timeout=10)
+        assert failure.mesh_name == owner_class.__name__.lower()
+        assert reason in failure.report()
+        assert "to nobody" in failure.report()
+        with pytest.raises(SupervisionError, match=reason):
+            owner.adopt.call_one(Counter).get(10)
+
+    def test_a_failure_climbs_until_somebody_handles_it(self, stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        top = stage.one(Owner, "handle", port)
+        middle = top.adopt.call_one(Owner, "none").get(10)
+        bottom = middle.adopt.call_one(Counter).get(10)
+        bottom.fail.broadcast("from below")
+        mesh_name, report, *_ = told.recv().get(10)
+        assert (mesh_name, "from below" in report) == ("kid", True)
+        assert len(top.reports.call_one().get(10)) == 1
+        with pytest.raises(SupervisionError):
+            middle.reports.call_one().get(10)
+
+    def test_a_user_of_a_reference_is_not_its_owner(self, stage: Stage) -> None:
+        counter = stage.one(Counter)
+        owner = stage.one(Owner, "handle")
+        owner.adopt.call_one(Counter).get(10)
+        counter.fail.broadcast("mine")
+        assert stage.faults.get(timeout=10).mesh_name == "counter"
+        assert owner.reports.call_one().get(10) == []
+
+    def test_actors_that_die_take_what_they_own_with_them(self, stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        owner = stage.one(Owner, "none")
+        kid = owner.adopt.call_one(Tidy, port, "kid").get(10)
+        assert kid.ok.call_one().get(10) == "ok"
+        owner.adopt.broadcast(int)  # which raises, with nobody to be told
+        assert told.recv().get(10) == ("kid", None)
+        assert "is not an Actor" in stage.faults.get(timeout=10).report()
+        with pytest.raises(SupervisionError, match="stopped"):
+            kid.ok.call_one().get(10)
+
+    def test_an_error_with_somebody_waiting_is_no_fault(self, stage: Stage) -> None:
+        counters = stage.spawn(Counter)
+        for future in [counters.fail.call("x"), counters.slice(r=0).fail.choose("x"), *counters.fail.stream("x")]:
+            assert isinstance(future.exception(10), ValueError)
+        assert counters.add.call(1).get(10).values() == [1, 1]
+        assert stage.faults.empty()
+
+    def test_each_rank_that_fails_is_reported_once(self, stage: Stage) -> None:
+        counters = stage.spawn(Counter)
+        for _ in range(3):
+            counters.fail.broadcast("x")
+        ranks = sorted(stage.faults.get(timeout=10).ranks[0] for _ in range(2))
+        with pytest.raises(SupervisionError):
+            counters.add.call(1).get(10)
+        assert ranks == [0, 1]
+        assert stage.faults.empty()
+
+
+class TestTheClient:
+    def test_the_hook_is_looked_up_when_it_is_needed(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        port, told = Channel[Any].open()
+        monkeypatch.setattr(meshbook.runtime, "unhandled_fault_hook", lambda failure: port.send(failure.report()))
+        stage.one(Counter).fail.broadcast("assigned")
+        assert "assigned" in told.recv().get(10)
+
+    def test_a_hook_that_raises_is_called_once(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], until: Any
+    ) -> None:
+        seen: list[MeshFailure] = []
+
+        def hook(failure: MeshFailure) -> None:
+            seen.append(failure)
+            raise ZeroDivisionError("in the hook")
+
+        monkeypatch.setattr(meshbook.runtime, "unhandled_fault_hook", hook)
+        counter = stage.one(Counter)
+        counter.fail.broadcast("x")
+        told: list[str] = []
+        until(lambda: told.append(capfd.readouterr().err) or "fault_hook raised ZeroDivisionError" in "".join(told))
+        assert len(seen) == 1
+
+    def test_a_failure_is_read_not_sent(self) -> None:
+        failure = MeshFailure("m", [1], "rank 1 is gone\nwith a story")
+        assert str(failure) == "MeshFailure(mesh_name=m, crashed_ranks=[1], event=Supervision event: rank 1 is gone)"
+        assert (failure.mesh, failure.report()) == (None, "rank 1 is gone\nwith a story")
+        with pytest.raises(TypeError, match="send its report"):
+            pickle.dumps(failure)
+
+    def test_controllers_are_one_for_all(self, stage: Stage, leaks: Any) -> None:
+        name = f"one for all {stage.engine}"
+        first = get_or_spawn_controller(name, Counter, 5).get(10)
+        assert first.add.call_one(1).get(10) == 6
+        again = get_or_spawn_controller(name, Counter, 100).get(10)
+        assert again.add.call_one(1).get(10) == 7
+        assert stage.one(Courier).controller.call_one(name, 100).get(10) == 8
+        first.fail.broadcast("the controller")
+        assert "the controller" in stage.faults.get(timeout=10).report()
+        with pytest.raises(RuntimeError, match=f"Failure on {name}"):
+            get_or_spawn_controller(name, Counter).get(10)
+        assert get_or_spawn_controller(name + "!", Counter).get(10).add.call_one(1).get(10) == 1
+        leaks.allow_what_stands()  # they live as long as the client does
+
+    @pytest.mark.parametrize("how", ["sleeps", "waits", "runs a loop"])
+    def test_by_default_a_script_ends_with_code_1(self, tmp_path: Path, how: str) -> None:
+        ways = {
+            "sleeps": "time.sleep(30)",
+            "waits": "a.wait.call_one().get(30)",
+            "runs a loop": "asyncio.run(asyncio.sleep(30))",
+        }
+        script = tmp_path / "script.py"
+        script.write_text(FAILING.format(way=ways[how]))
+        began = time.monotonic()
+        ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=30)
+        assert ended.returncode == 1, ended
+        assert ended.stdout.split() == ["finally", "late", "early"]
+        assert "unhandled fault: The actor <root>.<__main__.A a" in ended.stderr
+        assert "ValueError: nobody waits" in ended.stderr
+        assert "KeyboardInterrupt" not in ended.stderr
+        assert time.monotonic() - began < 15
+
+
+FAILING = """
+import asyncio, atexit, time
+atexit.register(print, "early", flush=True)
+from meshbook.runtime import Actor, endpoint, root, this_host
+root.default_engine[:] = ["inproc"]
+atexit.register(print, "late", flush=True)
+
+class A(Actor):
+    @endpoint
+    def fail(self):
+        raise ValueError("nobody waits")
+
+class B(Actor):
+    @endpoint
+    async def wait(self):
+        await asyncio.sleep(30)
+
+procs = this_host().spawn_procs()
+a = procs.spawn("b", B)
+try:
+    procs.spawn("a", A).fail.broadcast()
+    {way}
+finally:
+    print("finally", flush=True)
+"""
+
+
+class TestCleanup:
+    def test_stop_waits_for_it(self, stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        tidy = stage.spawn(Tidy, port)
+        tidy.stop().get(10)
+        assert [told.recv().get(0), told.recv().get(0)] == [("tidy", None), ("tidy", None)]
+
+    def test_after_a_failure_it_is_told_the_reason_and_runs_once(self, stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        tidy = stage.one(Tidy, port)
+        tidy.fail.broadcast()
+        name, reason = told.recv().get(10)
+        assert name == "tidy"
+        assert "ValueError: untidy" in reason
+        stage.faults.get(timeout=10)
+        tidy.stop().get(10)
+        assert not told.recv().done()
+
+    def test_what_it_owns_is_cleaned_first_elsewhere_too(self, stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        tidy = stage.one(Tidy, port, "owner")
+        tidy.adopt.call_one(stage.shared(r=2).slice(r=1), "elsewhere").get(10)
+        tidy.adopt.call_one(stage.shared(r=2).slice(r=0), "here").get(10)
+        tidy.stop().get(10)
+        assert [told.recv().get(0)[0] for _ in range(3)][-1] == "owner"
+
+    def test_it_runs_when_the_processes_stop(self, stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        procs = stage.procs({"r": 2})
+        tidy = procs.spawn("tidy", Tidy, port)
+        quiet = procs.spawn("async", AsyncTidy, port)
+        tidy.ok.call().get(10)
+        quiet.initialized.get(10)
+        procs.stop().get(10)
+        assert [told.recv().get(10) for _ in range(4)] == [("tidy", None)] * 4
+
+    def test_a_hook_that_raises_hinders_nobody(self, stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        stage.one(Tidy, port, "untidy").stop().get(10)
+        stage.one(AsyncTidy, port, is_clean=False).stop().get(10)
+        assert [told.recv().get(10)[0] for _ in range(2)] == ["untidy", "tidy"]
+
+    def test_of_an_async_actor_tasks_are_cancelled_first(self, stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        started, begun = Channel[str].open()
+        tidy = stage.one(AsyncTidy, port)
+        lingering = tidy.linger.call_one(started)
+        begun.recv().get(10)
+        tidy.stop().get(10)
+        assert [told.recv().get(0) for _ in range(2)] == [("cancelled", None), ("tidy", None)]
+        with pytest.raises(SupervisionError, match="stopped"):
+            lingering.get(10)
+
+    def test_an_async_actor_that_fails_cleans_up_too(self, stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        started, begun = Channel[str].open()
+        tidy = stage.one(AsyncTidy, port)
+        lingering = tidy.linger.call_one(started)
+        begun.recv().get(10)
+        tidy.fail.broadcast()
+        assert told.recv().get(10) == ("cancelled", None)
+        assert "ValueError: untidy" in told.recv().get(10)[1]
+        with pytest.raises(SupervisionError):
+            lingering.get(10)
+        stage.faults.get(timeout=10)
+
+
+class TestDeaths:
+    @pytest.mark.parametrize(
+        ("how", "args", "text"),
+        [
+            ("exit", (3,), "exited with code 3"),
+            ("exit", (0,), "exited with code 0"),
+            ("kill", (), "SIGKILL"),
+            ("segfault", (), "SIGSEGV"),
+        ],
+    )
+    def test_each_is_told_at_once(self, process_stage: Stage, how: str, args: tuple[Any, ...], text: str) -> None:
+        mortals = process_stage.procs({"r": 2}).spawn("mortal", Mortal)
+        pid = mortals.slice(r=1).pid.call_one().get(10)
+        began = time.monotonic()
+        with pytest.raises(SupervisionError, match=text) as caught:
+            getattr(mortals.slice(r=1), how).call_one(*args).get(10)
+        assert time.monotonic() - began < 2
+        assert f"rank 1 (r=1, pid {pid})" in str(caught.value)
+        if how == "exit":
+            assert "my last words" in str(caught.value)
+        with pytest.raises(SupervisionError, match=text) as again:
+            mortals.pid.call().get(10)
+        assert len(again.value.partial) <= 1  # pyright: ignore
+        assert mortals.slice(r=0).pid.call_one().get(10) != pid
+        failure = process_stage.faults.get(timeout=10)
+        assert (failure.mesh_name, failure.ranks) == ("mortal", [1])
+        assert text in failure.report()
+
+    def test_a_death_ends_all_that_was_open(self, process_stage: Stage) -> None:
+        procs = process_stage.procs({"r": 2})
+        mortals, others = procs.spawn("mortal", Mortal), procs.spawn("other", Counter)
+        pid = mortals.slice(r=0).pid.call_one().get(10)
+        assert others.add.call(1).get(10).values() == [1, 1]
+        with pytest.raises(SupervisionError, match="SIGKILL"):
+            mortals.slice(r=0).kill.call_one().get(10)
+        for future in [others.add.call(1), others.add.call_all(1), others.slice(r=0).add.call_one(1)]:
+            with pytest.raises(SupervisionError, match=f"pid {pid}"):
+                future.get(10)
+        with pytest.raises(SupervisionError) as caught:
+            others.add.call_all(1).get(10)
+        assert caught.value.partial == {1: 4}  # pyright: ignore
+        # One death, one owner (the client), two meshes: it hears of it once.
+        assert process_stage.faults.get(timeout=10).ranks == [0]
+        assert process_stage.faults.empty()
+        assert procs.slice(r=1).spawn("new", Counter).add.call_one(1).get(10) == 1
+
+    def test_killed_from_outside(self, process_stage: Stage) -> None:
+        mortals = process_stage.procs({"r": 2}).spawn("mortal", Mortal)
+        os.kill(mortals.slice(r=1).pid.call_one().get(10), signal.SIGKILL)
+        assert "SIGKILL" in process_stage.faults.get(timeout=10).report()
+        with pytest.raises(SupervisionError, match="SIGKILL"):
+            mortals.pid.call().get(10)
+        mortals.stop().get(10)
+
+    def test_an_actor_hears_of_the_death_of_its_processes(self, process_stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        owner = process_stage.one(Owner, "handle", port)
+        kids = owner.adopt_procs.call_one(Mortal).get(20)
+        pid = kids.slice(k=1).pid.call_one().get(10)
+        with pytest.raises(SupervisionError, match="exited with code 4"):
+            kids.slice(k=1).exit.call_one(4).get(10)
+        mesh_name, report, _, _ = told.recv().get(10)
+        assert mesh_name == "kid"
+        assert f"pid {pid}" in report
+        assert len(owner.reports.call_one().get(10)) == 1
+        assert kids.slice(k=0).pid.call_one().get(10) > 0
+        owner.dismiss.call_one().get(10)
+
+    def test_processes_end_with_their_owner(self, process_stage: Stage, until: Any) -> None:
+        port, told = Channel[Any].open()
+        procs = process_stage.procs({"r": 1})
+        owner = procs.spawn("owner", Owner, "handle", port)
+        kids = owner.adopt_procs.call_one(Mortal).get(20)
+        pids = kids.pid.call().get(10).values()
+        procs.stop().get(10)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+    def test_processes_end_with_a_process_that_is_killed(self, process_stage: Stage, until: Any) -> None:
+        procs = process_stage.procs({"r": 1})
+        owner, mortal = procs.spawn("owner", Owner, "handle"), procs.spawn("mortal", Mortal)
+        pids = owner.adopt_procs.call_one(Mortal).get(20).pid.call().get(10).values()
+        mortal.kill.broadcast()
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+        assert "SIGKILL" in process_stage.faults.get(timeout=10).report()
+
+
+def test_the_client_owns_what_it_spawns_in_itself(stage: Stage) -> None:
+    trouble = stage.owned(this_proc().spawn("mine", Trouble))
+    trouble.boom.broadcast()
+    assert "Boom: 7" in stage.faults.get(timeout=10).report()
+    with pytest.raises(SupervisionError, match="Boom"):
+        trouble.ok.call_one().get(10)
