@@ -44,7 +44,7 @@ class Hearings:
     def _cell(self) -> str:
         """What names the running cell: its request, in a terminal its number."""
         if self._kernel is None:
-            return str(self._shell.execution_count)
+            return str(len(self._shell.user_ns.get("In", ())))
         return self._kernel.get_parent().get("header", {}).get("msg_id", "")
 
     def _on_end(self, *_: object) -> None:

@@ -15,8 +15,8 @@ from .channel import Port
 from .errors import ActorError, MeshStopped, SupervisionError
 from .fleet import Fleet
 from .future import Future, Promise
-from .ndslice import NDSlice
 from .limits import check_size
+from .ndslice import NDSlice
 from .ranks.failure import RemoteFailure, rebuild
 from .scope import context, serial_task
 from .shape import Shape

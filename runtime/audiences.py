@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .roster import Roster
     from .wire.tape import Event
 
-MOST_SPANS = 4096
+MOST_SPANS = 1024
 """Neighbouring calls of one listener are one span: these many are many cells."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, cast
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|sec|secs|m|min|mins|h|hr|hrs|d|day|days)", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|secs?|s|mins?|m|hrs?|h|days?|d)", re.IGNORECASE)
 _UNITS = {
     "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0,
     "m": 60.0, "min": 60.0, "mins": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3600.0, "d": 86400.0, "day": 86400.0,

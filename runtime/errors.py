@@ -6,7 +6,7 @@
     ├── ActorError           an endpoint raised on a rank
     ├── SupervisionError     the actor, or the process it lived in, is gone
     │   └── MeshStopped      a call to a mesh that was taken down
-    └── LinkClosed           the other end of a link went away (inside the runtime; users see the three above)
+    └── LinkClosed           the other end of a link went away (inside the runtime; users see the others)
 
 What a user typed wrong is a `ValueError` or `TypeError`, as everywhere in Python.
 """

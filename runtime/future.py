@@ -103,6 +103,12 @@ class Future(Generic[R]):
         return f"<Future: failed: {answer.error!r}>" if answer.error is not None else f"<Future: {answer.value!r}>"
 
 
+def check_timeout(timeout: float | None) -> None:
+    """Raises `ValueError` for what is no number of seconds to wait."""
+    if timeout is not None and not (math.isfinite(timeout) and timeout >= 0):
+        raise ValueError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
+
+
 class Promise(Generic[R]):
     """The other side of a future: whoever makes the answer holds it, and settles it once."""
 
@@ -151,8 +157,7 @@ class _Answer:
     def block(self, timeout: float | None) -> None:
         if self.is_there:
             return
-        if timeout is not None and not (math.isfinite(timeout) and timeout >= 0):
-            raise ValueError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
+        check_timeout(timeout)
         if self.forbidden is not None and self.forbidden[0] == threading.get_ident():
             raise RuntimeError(self.forbidden[2])
         with self._lock:

@@ -61,8 +61,8 @@ class HostMesh(MeshTrait):
         if bootstrap is not None and not callable(bootstrap):
             raise TypeError(f"bootstrap must be a function without arguments, not {bootstrap!r}")
         procs = node().spawn_procs({**self.sizes, **axes}, name or "anon", bootstrap)
-        context().actor_instance.owned.append(procs)
-        self._state.procs.append(procs)
+        context().actor_instance.own(procs)
+        self._state.add(procs)
         return procs
 
     @property
@@ -138,6 +138,10 @@ class _State:
     def __init__(self) -> None:
         self.procs: list[ProcMesh] = []
         self.is_down = False
+
+    def add(self, procs: ProcMesh) -> None:
+        """Keep a mesh, and forget those that were stopped since."""
+        self.procs = [*(mesh for mesh in self.procs if not mesh._is_stopped), procs]
 
 
 _this_host: list[HostMesh] = []

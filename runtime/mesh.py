@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from .actor import Actor, kind_of
 from .adverbs import Endpoint, Gather, NotAnEndpoint, view_of
+from .errors import MeshStopped
 from .fleet import Fleet
 from .future import Future, Promise
 from .here import node
@@ -38,6 +39,10 @@ class _View(MeshTrait):
     def __init__(self, fleet: Fleet, shape: Shape) -> None:
         self._fleet = fleet
         self._shape = shape
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self._fleet.is_stopped
 
     @property
     def _ndslice(self) -> NDSlice:
@@ -102,7 +107,7 @@ class ProcMesh(_View):
             RuntimeError: the mesh was stopped.
         """
         if self._fleet.is_stopped:
-            raise RuntimeError("`ProcMesh` has already been stopped")
+            raise MeshStopped("`ProcMesh` has already been stopped")
         check_class(cls)
         inspect.signature(cls).bind(*args, **kwargs)
         instance = context().actor_instance
@@ -123,7 +128,7 @@ class ProcMesh(_View):
             class_name=cls.__qualname__,
         )
         mesh = ActorMesh(self._fleet, self._shape, actor, name, cls, promise.future)
-        instance.owned.append(mesh)
+        instance.own(mesh)
         return cast("A", mesh)
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:

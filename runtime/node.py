@@ -48,6 +48,7 @@ class Node(ABC):
         self.fleets: dict[int, Fleet] = {}
         self._gate: list[Callable[[], None]] | None = None  # spawns that wait for the bootstrap of this process
         self._boot_failure: RemoteFailure | None = None
+        self._is_closed = False
 
     # Ways out.
 
@@ -133,8 +134,8 @@ class Node(ABC):
         instance = Instance(message.name, "", point, (*self.address, message.actor))
         frames = list(frames)
 
-        if self._boot_failure is not None:
-            answer(Reply(message.seq, False), codec.encode(self._boot_failure))
+        if self._boot_failure is not None or self._is_closed:
+            answer(Reply(message.seq, False), codec.encode(self._boot_failure or _STOPPED))
             return
 
         def on_made(failure: RemoteFailure | None) -> None:
@@ -273,6 +274,7 @@ class Node(ABC):
 
     def close(self, patience: float = 0.0) -> None:
         """End the actors of this process; wait up to so many seconds until they have cleaned up."""
+        self._is_closed = True
         residents = [self.residents.pop(number) for number in list(self.residents)]
         ends = [threading.Event() for _ in residents]
         for resident, end in zip(residents, ends, strict=True):

@@ -14,6 +14,7 @@ from .adverbs import Gather, view_of
 from .audiences import Audiences
 from .engines.base import Engine
 from .engines.spec import RankSpec
+from .expected import Expected
 from .fleet import BOOTSTRAP, Fleet
 from .future import Future, Promise
 from .mesh import ProcMesh
@@ -40,6 +41,8 @@ class Root(Node):
         self.rosters: dict[int, Roster] = {}
         self.audiences = Audiences()
         self._gone: set[int] = set()
+        self._expected: dict[int, list[Callable[[Roster], Any]]] = {}  # what waits for a mesh that is being started
+        self._arriving = threading.Lock()  # of the line above: meshes are started and called on different threads
         self._awaited: dict[int, list[tuple[Roster, int, Connect]]] = {}  # for meshes that are not there yet
         self._engine = engine
         self._specs = specs
@@ -57,7 +60,10 @@ class Root(Node):
         """Start the ranks of a mesh."""
         roster = Roster(self.reactor, self._engine(engine), specs, self, how)
         roster.audiences = self.audiences
-        self.rosters[roster.mesh] = roster
+        with self._arriving:
+            for act in self._expected.pop(roster.mesh, []):
+                act(roster)
+            self.rosters[roster.mesh] = roster
         for waiting in self._awaited.pop(roster.mesh, []):
             self.reactor.schedule(lambda waiting=waiting: self._connect(*waiting))
         return roster
@@ -94,7 +100,19 @@ class Root(Node):
         return self.own_procs()
 
     def fleet(self, mesh: int, axes: dict[str, int]) -> Fleet:
-        return self.rosters.get(mesh) or super().fleet(mesh, axes)
+        roster = self.rosters.get(mesh)
+        if roster is not None:
+            return roster
+        return super().fleet(mesh, axes) if mesh == 0 or mesh in self._gone else Expected(self, mesh, axes)
+
+    def when_there(self, mesh: int, act: Callable[[Roster], Any]) -> None:
+        """Do this with a mesh that may still be on its way."""
+        with self._arriving:
+            roster = self.rosters.get(mesh)
+            if roster is None:
+                self._expected.setdefault(mesh, []).append(act)
+        if roster is not None:
+            act(roster)
 
     # Messages.
 

@@ -50,7 +50,15 @@ class RootServices(Actor):
         """Start a mesh under a number that the caller chose; answers when it is up."""
         procs = node().spawn_procs(axes, name, bootstrap, mesh)
         self._leases[mesh] = owner, procs
-        procs.initialized.add_done_callback(lambda up: _pass_on(up, port))
+
+        def pass_on(up: Future[bool]) -> None:
+            error = up.exception()
+            if error is None:
+                port.send(None)
+            else:
+                port.exception(error)
+
+        procs.initialized.add_done_callback(pass_on)
 
     @endpoint
     def stop_procs(self, mesh: int) -> None:
@@ -73,14 +81,6 @@ class RootServices(Actor):
         if name not in self._controllers:
             self._controllers[name] = node().own_procs().spawn(name, cls, *args, **kwargs)
         return self._controllers[name]
-
-
-def _pass_on(up: Future[bool], port: Any) -> None:
-    error = up.exception()
-    if error is None:
-        port.send(None)
-    else:
-        port.exception(error)
 
 
 def ask_root(here: Node, method: str, *args: Any) -> Future[Any]:

@@ -118,7 +118,9 @@ class Roster:
         self._how_stopped = "the mesh was taken down"
         self._why_stopped = "this mesh was taken down: bring one up with %mesh up, or spawn one"
         self._posting = threading.Lock()  # the order in `open_calls` is the order on the wire
+        self._pids: Mapping[int, int] = {}  # known before a rank is ready; actors may be called by then
         self._crew: Crew = engine.spawn(specs, self, how)
+        self._pids = self._crew.pids
         let_go_in_child(self)
 
     @property
@@ -156,7 +158,7 @@ class Roster:
         """A rank in a reader's words, such as `rank 3 (dp=1,tp=1, pid 4711)`."""
         coord = ",".join(f"{axis}={i}" for axis, i in coordinates(rank, self.axes).items())
         parts = [] if list(self.axes) == ["rank"] else [coord]
-        if pid := self.states[rank].pid:
+        if pid := self.states[rank].pid or self._pids.get(rank, 0):
             parts.append(f"pid {pid}")
         return f"rank {rank} ({', '.join(parts)})" if parts else f"rank {rank}"
 
@@ -182,7 +184,8 @@ class Roster:
         class_name: str = "",
     ) -> int:
         """Make an actor on these ranks; `caller` hears from each."""
-        if name != BOOTSTRAP:
+        # Who runs cells hears of a death by the cell, and who runs a bootstrap by `ready`: neither is supervised.
+        if name != BOOTSTRAP and not on_main:
             self.made[actor] = Made(name, class_name, owner, view, tuple(ranks))
         return self._send(ranks, caller, lambda seq: Spawn(seq, actor, name, view, owner), payload, on_main)
 

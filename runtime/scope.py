@@ -39,8 +39,14 @@ class Instance:
     find_procs: Callable[[], ProcMesh] | None = None
     on_kill: Callable[[str], object] | None = None
     on_stop: Callable[[str], object] | None = None
+    is_in_logs: bool = False
+    """Whether log records say that they were made in it; those of cells do not."""
     owned: list[Any] = field(default_factory=list[Any])
     """Meshes that this actor has made: they stop when it does."""
+
+    def own(self, mesh: Any) -> None:
+        """Keep a mesh that this actor has made, and forget those whose processes were stopped since."""
+        self.owned = [*(each for each in self.owned if not each._is_stopped), mesh]
 
     @property
     def proc_mesh(self) -> ProcMesh:

@@ -32,10 +32,11 @@ class Hearing:
         self._stage = stage
         self._name_of = name_of
         self._clock = clock
-        self._meshes: list[Roster] = []
+        self._meshes: list[int] = []  # numbers only: a cell must not keep the logs of meshes that are gone
         self._names: list[str] = []
+        self._num_ranks = 0
+        self._last = 0
         self._folder = LineFolder((), WINDOW, BUDGET)
-        self._last: Roster | None = None
         self._width = 3
         self._has_news = False
         self._is_over = False
@@ -48,9 +49,9 @@ class Hearing:
             return  # displays are for cells that run on the mesh
         with self._lock:
             number = self._number(roster, rank)
-            if self._has_news and self._last is not roster and len(self._numbers()) <= _FEW:
+            if self._has_news and self._last != roster.mesh and self._num_ranks <= _FEW:
                 self._tell(self._folder.flush(self._clock()))
-            self._last = roster
+            self._last = roster.mesh
             self._folder.feed(number, event.stream, event.text, self._clock())
             self._tell(self._folder.poll(self._clock()))
             self._has_news = True
@@ -70,7 +71,8 @@ class Hearing:
                 self._tell(self._folder.finish(self._clock()))
                 self._stage.leave()
                 self._is_over, self._has_news = True, False
-                self._folder = LineFolder(self._numbers(), WINDOW, BUDGET)
+                self._folder = LineFolder((), WINDOW, BUDGET)
+                self._meshes, self._names, self._num_ranks = [], [], 0
 
     def _look_again(self) -> None:
         if self._timer is None:
@@ -90,16 +92,14 @@ class Hearing:
                     self._look_again()
 
     def _number(self, roster: Roster, rank: int) -> int:
-        if roster not in self._meshes:
-            self._meshes.append(roster)
+        if roster.mesh not in self._meshes:
+            self._folder.add(len(self._meshes) * _STRIDE + rank for rank in roster.states)
+            self._meshes.append(roster.mesh)
             self._names.append(self._name_of(roster))
-            self._folder.add(self._numbers())
+            self._num_ranks += len(roster.states)
             widest = f"{self._names[-1]} {ranks_text(roster.states)}".strip()
             self._width = max(self._width, len(widest))
-        return self._meshes.index(roster) * _STRIDE + rank
-
-    def _numbers(self) -> list[int]:
-        return [place * _STRIDE + rank for place, roster in enumerate(self._meshes) for rank in roster.states]
+        return self._meshes.index(roster.mesh) * _STRIDE + rank
 
     def _tell(self, lines: Sequence[FoldedLine | FoldedGap]) -> None:
         """Neighbours of one stream go in one message: a message each would be dear."""

@@ -49,6 +49,8 @@ class _Peer:
     tapes: dict[int, Tape]  # by file descriptor of the pipe
     calls: deque[int] = field(default_factory=deque[int])  # on the data lane, not answered: the first one runs
     pid: int = 0
+    is_doomed: bool = False
+    """Whether it was killed before it had a process: it is as soon as it has one."""
     exit: Exit | None = None
 
 
@@ -177,7 +179,7 @@ class Agent:
             return
         peer.pid = pid
         self.pids[peer.rank] = pid
-        if self._is_closed:
+        if self._is_closed or peer.is_doomed:
             self._kill(peer)
 
     def on_exit(self, pid: int, status: int | None) -> None:
@@ -194,7 +196,6 @@ class Agent:
             while self._on_pipe(peer, fd):
                 pass
         peer.exit = exit
-        self.pids.pop(peer.rank, None)
         if self._pool is not None:
             for lane in ("data", "control"):
                 self._pool.forget((peer.rank, lane))
@@ -203,6 +204,7 @@ class Agent:
                 os.killpg(peer.pid, signal.SIGKILL)  # what it started and left behind
         self._release(peer)
         self._listener.on_exit(peer.rank, exit)
+        self.pids.pop(peer.rank, None)
         if all(other.exit is not None for other in self._peers.values()):
             self._all_gone.set()
 
@@ -242,6 +244,7 @@ class Agent:
             self._kill(peer)
 
     def _kill(self, peer: _Peer) -> None:
+        peer.is_doomed = True
         # Between the fork and its setsid a rank is still in the zygote's group, so the process itself comes first.
         if peer.pid:
             with contextlib.suppress(ProcessLookupError):

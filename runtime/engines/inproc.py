@@ -125,6 +125,9 @@ class _Threads:
         """On the loop, which alone reads the lanes."""
         if rank.is_ended:
             return
+        with contextlib.suppress(LinkClosed):  # what its actors said while they cleaned up
+            while (received := rank.control.recv_nowait()) is not None:
+                self._listener.on_message(rank.spec.rank, *received)
         rank.is_ended = True
         rank.outpost.close()
         for lane in (rank.data, rank.control):

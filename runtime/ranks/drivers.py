@@ -24,6 +24,7 @@ from ..wire import codec
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.messages import AnyMessage, Call, Reply, Spawn
+from . import log_names
 from .failure import RemoteFailure, describe
 
 PATIENCE = 3.0
@@ -71,6 +72,8 @@ class Resident:
         self.is_clean = False
         """Whether `__cleanup__` has been called."""
         instance.on_kill = self._abort
+        instance.is_in_logs = True
+        log_names.install()
         self._driver: _Sync | _Async = _Async(self) if is_async else _Sync(self)
 
     def put(self, job: Job | Callable[[], Any]) -> None:

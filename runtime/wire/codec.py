@@ -349,7 +349,8 @@ def _broken_part(
 
 def _refuses(value: Any) -> bool:
     """Whether the object says itself that it is not to be pickled: its words are better than what it is made of."""
-    if not isinstance(vars(value.__class__).get("__reduce__"), FunctionType):
+    members: Mapping[str, object] = vars(type(cast("object", value)))
+    if not isinstance(members.get("__reduce__"), FunctionType):
         return False
     try:
         value.__reduce__()

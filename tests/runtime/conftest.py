@@ -16,7 +16,6 @@ from meshbook.runtime.engines.base import Engine
 from meshbook.runtime.engines.inproc import InprocEngine
 from meshbook.runtime.engines.local import LocalEngine
 from meshbook.runtime.mesh import ActorMesh, ProcMesh
-from meshbook.runtime.roster import Roster
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.shape import Shape
 from meshbook.runtime.supervision import MeshFailure
@@ -43,12 +42,19 @@ def until() -> Callable[..., Any]:
     return _until
 
 
+class _DeafRoot(root.Root):
+    """A root for tests in which ranks die on purpose: the default hook would end the program."""
+
+    def unhandled(self, failure: MeshFailure) -> None: ...
+
+
 class Bench:
     """Makes meshes on one engine, and stops them."""
 
     def __init__(self, reactor: Reactor, engine: Engine) -> None:
         self.reactor = reactor
         self.engine = engine
+        self.root = _DeafRoot(reactor, lambda name: self.engine, lambda axes, mesh, has_bootstrap: specs_for(axes))
         self._meshes: list[ProcMesh] = []
 
     def begin(self, axes: dict[str, int] | None = None, how: str = "auto", **options: Any) -> ProcMesh:
@@ -56,7 +62,7 @@ class Bench:
         axes = axes or {"rank": 2}
         path = [*sys.path, str(ROOT)]
         specs = specs_for(axes, **{"backend": "none", "path": path, **options})
-        mesh = ProcMesh(Roster(self.reactor, self.engine, specs, how), Shape.row_major(axes))
+        mesh = ProcMesh(self.root.roster(specs, how=how), Shape.row_major(axes))
         self._meshes.append(mesh)
         return mesh
 
@@ -74,6 +80,7 @@ class Bench:
     def close(self) -> None:
         for mesh in self._meshes:
             mesh.roster.stop(grace=1)
+        self.root.close()
 
 
 @pytest.fixture(scope="module")

@@ -191,7 +191,11 @@ class TestContext:
         for entries in (diaries.birth.call().get(10), diaries.now.call().get(10)):
             for point, entry in entries:
                 assert entry["rank"] == entry["own"] == entry["message_rank"] == dict(point)
-                assert (entry["index"], entry["size"], entry["procs"]) == (point.rank, {"a": 2, "b": 2}, {"a": 2, "b": 2})
+                assert (entry["index"], entry["size"], entry["procs"]) == (
+                    point.rank,
+                    {"a": 2, "b": 2},
+                    {"a": 2, "b": 2},
+                )
                 assert (entry["name"], entry["class"]) == ("diary", "tests.runtime.troupe.Diary")
                 assert entry["repr"] == f"<root>.<tests.runtime.troupe.Diary diary{point!r}>"
                 assert (entry["proc"], entry["creator"]) == ({}, "root")

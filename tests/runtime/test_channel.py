@@ -27,8 +27,7 @@ def test_values_come_in_order(stage: Stage) -> None:
 
 
 def test_the_names_take_a_type(stage: Stage) -> None:
-    for generic in (Port, PortReceiver, ValueMesh, Channel):
-        assert generic[int]
+    assert all([Port[int], PortReceiver[int], ValueMesh[int], Channel[int]])
     port, receiver = Channel.open()
     port.send("without one")
     assert receiver.recv().get(10) == "without one"

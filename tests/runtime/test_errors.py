@@ -13,7 +13,7 @@ from meshbook.runtime.errors import ActorError, MeshbookError, MeshError, actor_
 
 
 def test_the_tree_in_the_docstring_is_the_tree():
-    drawn = {line.split()[1] for line in (errors.__doc__ or "").splitlines() if line.strip().startswith(("├", "└"))}
+    drawn = {line.split("── ")[1].split()[0] for line in (errors.__doc__ or "").splitlines() if "── " in line}
     classes = {name for name, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, MeshbookError)}
     assert drawn == classes - {"MeshbookError"}
 

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from meshbook.runtime import ActorError, HostMesh, Shape, SupervisionError, shutdown_context, this_host, this_proc
-from tests.runtime.troupe import Counter, Courier, Diary, Mortal, Owner
+from tests.runtime.families import Owner
+from tests.runtime.troupe import Counter, Courier, Diary, Mortal
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage

@@ -13,6 +13,7 @@ import pytest
 
 from meshbook.runtime import session
 from meshbook.runtime.errors import MeshStopped
+from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.session import Session, spawn_procs, specs_for
 from tests.runtime.actors import Worker
 
@@ -100,7 +101,7 @@ def test_the_whole_with_processes(monkeypatch: pytest.MonkeyPatch):
     workers = mesh.spawn("workers", Worker)
     assert workers.add.call(2).get(20).values() == [2, 2]
     session.close()
-    assert workers._roster.states[0].exit is not None
+    assert roster_of(workers).states[0].exit is not None
 
 
 def test_specs_of_a_mesh(monkeypatch: pytest.MonkeyPatch):

@@ -52,7 +52,8 @@ class Clock:
 
 
 def roster(num_ranks: int = 2, name: str = "m", **more: Any) -> Any:
-    facts = {"states": dict.fromkeys(range(num_ranks)), "name": name, "is_stopped": False, "dead": list}
+    states = dict.fromkeys(range(num_ranks))
+    facts = {"states": states, "name": name, "mesh": id(states), "is_stopped": False, "dead": list}
     return SimpleNamespace(**(facts | more))
 
 

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from meshbook.runtime.errors import SpawnError, SupervisionError
+from meshbook.runtime.mesh import roster_of
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Bench
@@ -64,7 +65,7 @@ def test_a_rank_has_a_session_of_its_own_and_nothing_to_read(local: Bench, how: 
     source = "import os, sys\n(os.getpid(), os.getsid(0), os.getpgrp(), os.read(0, 10), sys.stdin.read())"
     answers = workers.do.call(source).get(10).values()
     assert [answer[1:] for answer in answers] == [(answer[0], answer[0], b"", "") for answer in answers]
-    assert {answer[0] for answer in answers} == {state.pid for state in workers._roster.states.values()}
+    assert {answer[0] for answer in answers} == {state.pid for state in roster_of(workers).states.values()}
 
 
 def test_the_port_is_held(local: Bench):
@@ -73,7 +74,7 @@ def test_the_port_is_held(local: Bench):
     for address in ("127.0.0.1", "0.0.0.0"):
         with socket.socket() as thief, pytest.raises(OSError, match="in use"):
             thief.bind((address, port))
-    workers._roster.stop()
+    roster_of(workers).stop()
     with socket.create_server(("127.0.0.1", port)):
         """Now it is free."""
 
@@ -114,7 +115,7 @@ def test_how_an_executed_rank_ended_is_told(local: Bench):
     workers = local.workers(how="exec")
     with pytest.raises(SupervisionError, match=r"rank 1.*exited with code 3"):
         workers.slice(rank=1).do.call_one("import os\nos._exit(3)").get(10)
-    workers._roster.kill([0])
+    roster_of(workers).kill([0])
     with pytest.raises(SupervisionError, match=r"rank 0.*SIGKILL"):
         workers.slice(rank=0).do.call_one("1").get(10)
 
@@ -155,14 +156,14 @@ def test_a_folder_that_is_not_there(local: Bench, how: str, tmp_path: Path):
 def test_a_rank_that_takes_too_long(local: Bench, tmp_path: Path):
     (tmp_path / "slow.py").write_text("import sys, time\nprint('waiting', file=sys.stderr)\ntime.sleep(1000)\n")
     mesh = local.begin({"dp": 2}, preload=["slow"], path=[*sys.path, str(tmp_path)])
-    with pytest.raises(SpawnError, match=r"rank 0 \(dp=0\) and 1 more not ready after 0.2 s"):
+    with pytest.raises(SpawnError, match=r"rank 0 \(dp=0(, pid \d+)?\) and 1 more not ready after 0.2 s"):
         mesh.roster.wait_ready(0.2)
     assert set(mesh.roster.stop(grace=0).values()) == {"killed by SIGKILL (signal 9)"}
 
 
 def test_more_is_sent_than_a_stopped_rank_can_take(local: Bench):
     workers = local.workers({"rank": 1})
-    pid = workers._roster.states[0].pid
+    pid = roster_of(workers).states[0].pid
     os.kill(pid, signal.SIGSTOP)
     futures = [workers.echo.call_one((i, bytes(20_000))) for i in range(300)]
     os.kill(pid, signal.SIGCONT)
@@ -176,13 +177,13 @@ def test_output_flows_while_nobody_waits(local: Bench):
     future = workers.do.call_one("line = 'x' * 999\nfor _ in range(8000): print(line)")
     future.add_done_callback(lambda _: done.set())
     assert done.wait(20)
-    assert workers._roster.logs[0].read().count("\n") == 8000
+    assert roster_of(workers).logs[0].read().count("\n") == 8000
 
 
 def test_a_subprocess_of_a_rank_is_heard_before_the_answer(local: Bench):
     workers = local.workers({"rank": 1})
     workers.do.call_one("import os\nprint('py')\nos.system('echo sh; echo err >&2')\nprint('py')").get(10)
-    log = workers._roster.logs[0]
+    log = roster_of(workers).logs[0]
     assert log.read(stream="stdout") == "py\nsh\npy\n"
     assert log.read(stream="stderr") == "err\n"
 

@@ -16,6 +16,7 @@ import pytest
 from meshbook.runtime.engines.local import LocalEngine
 from meshbook.runtime.engines.starter import Zygote
 from meshbook.runtime.errors import SpawnError, SupervisionError
+from meshbook.runtime.mesh import roster_of
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Bench
@@ -52,7 +53,7 @@ def test_it_has_one_thread_and_a_session_of_its_own(local: Bench, local_engine: 
 def test_it_is_kept_from_mesh_to_mesh(local: Bench, local_engine: LocalEngine):
     pid = zygote_of(local_engine).pid
     for _ in range(2):
-        local.workers()._roster.stop()
+        roster_of(local.workers()).stop()
     assert zygote_of(local_engine).pid == pid
 
 
@@ -109,7 +110,7 @@ def test_a_changed_setting_makes_it_stale(local: Bench, new_engine: NewEngine, m
     assert parents(local.workers()) == {new.pid}
     with pytest.raises(SupervisionError, match="exited with code 3"):  # the old one still tells how its ranks end
         workers.slice(dp=1).do.call_one("import os\nos._exit(3)").get(10)
-    workers._roster.stop()
+    roster_of(workers).stop()
     monkeypatch.setenv("MESHBOOK_TESTS_OWN", "1")
     assert zygote_of(engine).pid == new.pid
     monkeypatch.delenv("OMP_NUM_THREADS")
@@ -129,7 +130,7 @@ def test_ranks_outlive_it_and_the_next_mesh_gets_a_new_one(local: Bench, new_eng
     assert workers.slice(dp=0).add.call_one(1).get(10) == 2
     more = local.workers()
     assert parents(more) == {zygote_of(engine).pid} != {old.pid}
-    assert workers._roster.stop() == {0: "ended", 1: "ended"}
+    assert roster_of(workers).stop() == {0: "ended", 1: "ended"}
 
 
 def test_a_mesh_that_it_died_on_is_told_so(local: Bench, new_engine: NewEngine):

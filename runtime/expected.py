@@ -1,0 +1,99 @@
+"""Meshes on their way: a rank has told us of one that the root is still starting for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .future import Future, Promise
+from .wire.codec import Encoded
+from .wire.messages import View
+from .wire.post import Caller
+from .wire.reactor import Reactor
+
+if TYPE_CHECKING:
+    from .root import Root
+    from .roster import Roster
+
+
+class Expected:
+    """Stands for a roster that is not there yet: what is sent waits for it, in order."""
+
+    def __init__(self, root: Root, mesh: int, axes: dict[str, int]) -> None:
+        self.axes = axes
+        self.mesh = mesh
+        self._root = root
+
+    @property
+    def _roster(self) -> Roster | None:
+        return self._root.rosters.get(self.mesh)
+
+    @property
+    def reactor(self) -> Reactor:
+        return self._root.reactor
+
+    @property
+    def is_stopped(self) -> bool:
+        roster = self._roster
+        return roster is not None and roster.is_stopped
+
+    def name_of(self, rank: int) -> str:
+        roster = self._roster
+        return roster.name_of(rank) if roster is not None else f"rank {rank}"
+
+    def dead(self) -> list[int]:
+        roster = self._roster
+        return roster.dead() if roster is not None else []
+
+    def ready(self) -> Future[bool]:
+        promise: Promise[bool] = Promise(self.reactor)
+
+        def pass_on(future: Future[bool]) -> None:
+            error = future.exception()
+            if error is not None:
+                promise.fail(error)
+            else:
+                promise.resolve(True)
+
+        self._when_there(lambda roster: roster.ready().add_done_callback(pass_on))
+        return promise.future
+
+    def stop_all(self, reason: str) -> Future[None]:
+        raise ValueError("ProcMesh is not owned; must be stopped by an owner")
+
+    def spawn_actor(
+        self,
+        ranks: Sequence[int],
+        actor: int,
+        name: str,
+        view: View,
+        owner: tuple[int, int, int],
+        payload: Encoded,
+        caller: Caller,
+        on_main: bool = False,
+        class_name: str = "",
+    ) -> int:
+        self._when_there(
+            lambda roster: roster.spawn_actor(ranks, actor, name, view, owner, payload, caller, on_main, class_name)
+        )
+        return 0
+
+    def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
+        self._when_there(lambda roster: roster.stop_actor(ranks, actor, reason, caller, on_main))
+        return 0
+
+    def call(
+        self,
+        ranks: Sequence[int],
+        actor: int,
+        endpoint: str,
+        view: View | None,
+        payload: Encoded,
+        caller: Caller | None,
+        on_main: bool = False,
+    ) -> int:
+        self._when_there(lambda roster: roster.call(ranks, actor, endpoint, view, payload, caller, on_main))
+        return 0
+
+    def _when_there(self, act: Callable[[Roster], Any]) -> None:
+        self._root.when_there(self.mesh, act)

@@ -1,0 +1,122 @@
+"""Actors that own others, and actors that clean up, for the tests of supervision. They import nothing of pytest."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from meshbook.runtime import Actor, MeshFailure, Port, concurrent_endpoint, current_rank, endpoint, this_host, this_proc
+
+
+class Owner(Actor):
+    """Has meshes of its own, and an opinion on their failures: `verdict` is what its hook does."""
+
+    def __init__(self, verdict: str = "none", told: Port[Any] | None = None) -> None:
+        self.verdict = verdict
+        self.told = told
+        self.seen: list[str] = []
+
+    @endpoint
+    def adopt(self, cls: Any, *args: Any, procs: Any = None) -> Any:
+        """Spawn actors in this very process, or on `procs`; they are its own."""
+        mesh = (procs or this_proc()).spawn("kid", cls, *args)
+        mesh.initialized.get(10)
+        return mesh
+
+    @endpoint
+    def adopt_procs(self, cls: Any, *args: Any) -> Any:
+        """Start processes, and actors on them."""
+        self.procs = this_host().spawn_procs({"k": 2})
+        self.kids = self.procs.spawn("kid", cls, *args)
+        self.kids.initialized.get(20)
+        return self.kids
+
+    @endpoint
+    def dismiss(self) -> None:
+        self.procs.stop().get(10)
+
+    @endpoint
+    def reports(self) -> list[str]:
+        return self.seen
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        self.seen.append(failure.report())
+        if self.told is not None:
+            self.told.send((failure.mesh_name, failure.report(), str(failure), dict(current_rank())))
+        if self.verdict == "raise":
+            raise RuntimeError("the hook itself failed")
+        return self.verdict == "handle"
+
+
+class AsyncOwner(Actor):
+    """The same with async endpoints, and an async hook."""
+
+    def __init__(self, verdict: str, told: Port[Any]) -> None:
+        self.verdict = verdict
+        self.told = told
+
+    @endpoint
+    async def adopt(self, cls: Any, *args: Any) -> Any:
+        mesh = this_proc().spawn("kid", cls, *args)
+        await mesh.initialized
+        return mesh
+
+    @endpoint
+    async def ok(self) -> str:
+        return "ok"
+
+    async def __supervise__(self, failure: MeshFailure) -> bool:
+        await asyncio.sleep(0)
+        self.told.send((failure.mesh_name, failure.report(), str(failure), dict(current_rank())))
+        if self.verdict == "raise":
+            raise RuntimeError("the hook itself failed")
+        return self.verdict == "handle"
+
+
+class Tidy(Actor):
+    """Says when it was cleaned up, and why."""
+
+    def __init__(self, port: Port[Any], name: str = "tidy") -> None:
+        self.port = port
+        self.name = name
+
+    @endpoint
+    def ok(self) -> str:
+        return "ok"
+
+    @endpoint
+    def fail(self) -> None:
+        raise ValueError("untidy")
+
+    @endpoint
+    def adopt(self, procs: Any, name: str) -> None:
+        procs.spawn(name, Tidy, self.port, name).initialized.get(10)
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        self.port.send((self.name, exc if exc is None else str(exc)))
+        if self.name == "untidy":
+            raise OSError("cannot clean up")
+
+
+class AsyncTidy(Actor):
+    def __init__(self, port: Port[Any], is_clean: bool = True) -> None:
+        self.port = port
+        self.is_clean = is_clean
+
+    @endpoint
+    async def fail(self) -> None:
+        raise ValueError("untidy")
+
+    @concurrent_endpoint
+    async def linger(self, started: Port[str]) -> None:
+        started.send("lingering")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.port.send(("cancelled", None))
+
+    async def __cleanup__(self, exc: Exception | None) -> None:
+        await asyncio.sleep(0)
+        self.port.send(("tidy", exc if exc is None else str(exc)))
+        if not self.is_clean:
+            raise OSError("cannot clean up")

@@ -1,0 +1,84 @@
+"""Monarch's configuration keys: checked, normalised, and forgotten at the end of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshbook.runtime import config
+from meshbook.runtime.config import (
+    DEFAULTS,
+    clear_runtime_config,
+    configure,
+    configured,
+    get_global_config,
+    get_runtime_config,
+    parse_duration,
+)
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    clear_runtime_config()
+
+
+def test_defaults_are_those_that_programs_expect() -> None:
+    found = get_global_config()
+    assert found["codec_max_frame_length"] == 10 * 1024**3
+    assert (found["enable_log_forwarding"], found["enable_file_capture"]) == (False, False)
+    assert (found["cleanup_timeout"], found["host_spawn_ready_timeout"]) == ("3s", "30s")
+    assert get_runtime_config() == {}
+    assert config.prefix_python_logs_with_actor is True
+
+
+def test_what_is_set_counts_until_it_is_cleared() -> None:
+    configure(enable_log_forwarding=True, cleanup_timeout="90s")
+    assert get_runtime_config() == {"enable_log_forwarding": True, "cleanup_timeout": "1m 30s"}
+    assert get_global_config() == {**DEFAULTS, "enable_log_forwarding": True, "cleanup_timeout": "1m 30s"}
+    clear_runtime_config()
+    assert get_global_config() == DEFAULTS
+
+
+def test_a_block_ends_with_what_was_before() -> None:
+    configure(tail_log_lines=1)
+    with pytest.raises(ZeroDivisionError), configured(tail_log_lines=2, enable_file_capture=True) as inside:
+        assert (inside["tail_log_lines"], inside["enable_file_capture"]) == (2, True)
+        assert get_global_config() == inside
+        _ = 1 / 0
+    assert get_runtime_config() == {"tail_log_lines": 1}
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind", "text"),
+    [
+        ({"no_such_key": 1}, ValueError, "invalid configuration key: 'no_such_key'"),
+        ({"enable_log_forwarding": "yes"}, TypeError, "enable_log_forwarding must be bool, not str"),
+        ({"tail_log_lines": True}, TypeError, "tail_log_lines must be int, not bool"),
+        ({"tail_log_lines": 1.5}, TypeError, "tail_log_lines must be int, not float"),
+        ({"cleanup_timeout": 30}, TypeError, "cleanup_timeout must be a duration such as '30s'"),
+        ({"cleanup_timeout": "soon"}, ValueError, "'soon' is no duration"),
+        ({"cleanup_timeout": ""}, ValueError, "'' is no duration"),
+    ],
+)
+def test_mistakes_change_nothing(keys: dict[str, Any], kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text) as caught:
+        configure(enable_file_capture=True, **keys)
+    assert "\n" not in str(caught.value)
+    assert get_runtime_config() == {}
+
+
+@given(st.dictionaries(st.sampled_from(["day", "h", "m", "s", "ms"]), st.integers(1, 23), min_size=1))
+def test_durations_keep_their_length(parts: dict[str, int]) -> None:
+    text = " ".join(f"{number}{unit}" for unit, number in parts.items())
+    with configured(cleanup_timeout=text) as found:
+        assert parse_duration(found["cleanup_timeout"]) == pytest.approx(parse_duration(text))
+
+
+def test_numbers_may_be_whole() -> None:
+    configure(message_latency_sampling_rate=1)
+    assert get_global_config()["message_latency_sampling_rate"] == 1

@@ -1,0 +1,59 @@
+"""Names that mean something on other engines only: they are there, and say what to do instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meshbook.runtime import (
+    ChannelTransport,
+    attach,
+    attach_to_workers,
+    debug_controller,
+    enable_transport,
+    get_meter,
+    run_worker_loop_forever,
+    run_worker_loop_until_shutdown,
+    span,
+    start_worker_loop_forever,
+    traced,
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "kwargs"),
+    [
+        (attach, {"address": "tcp://x:1"}),
+        (attach_to_workers, {"ca": "trust_all_connections", "workers": ["tcp://x:1"]}),
+        (run_worker_loop_forever, {"ca": "trust_all_connections", "address": "tcp://x:1"}),
+        (run_worker_loop_until_shutdown, {"ca": "trust_all_connections", "address": "tcp://x:1"}),
+        (start_worker_loop_forever, {"ca": "trust_all_connections", "address": "tcp://x:1"}),
+        (debug_controller, {}),
+    ],
+)
+def test_what_is_not_here_says_so_in_one_line(call: Any, kwargs: dict[str, Any]) -> None:
+    with pytest.raises(NotImplementedError, match=r"^\S.{20,}") as caught:
+        call(**kwargs)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ipc", "unix", "tcp://127.0.0.1:0", ChannelTransport.Unix])
+def test_transports_are_accepted(transport: Any) -> None:
+    enable_transport(transport)
+
+
+def test_an_unknown_transport_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is no transport 'pigeon': known are"):
+        enable_transport("pigeon")
+
+
+def test_telemetry_does_nothing_and_hinders_nothing() -> None:
+    @traced
+    def double(x: int) -> int:
+        with span("work", step=1):
+            return 2 * x
+
+    counter = get_meter("mine").create_counter("calls")
+    counter.add(1, {"rank": 0})
+    assert double(2) == 4

@@ -1,0 +1,95 @@
+"""The face of the library: every name of `monarch.actor`, fetched when it is used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import meshbook.runtime
+
+OF_MONARCH = [
+    "Accumulator",
+    "Actor",
+    "ActorError",
+    "as_endpoint",
+    "attach",
+    "attach_to_workers",
+    "Channel",
+    "ChannelTransport",
+    "concurrent_endpoint",
+    "config",
+    "Context",
+    "context",
+    "current_actor_name",
+    "current_rank",
+    "current_size",
+    "debug_controller",
+    "default_bootstrap_cmd",
+    "enable_transport",
+    "Endpoint",
+    "endpoint",
+    "Extent",
+    "Future",
+    "get_meter",
+    "get_or_spawn_controller",
+    "HostMesh",
+    "MeshFailure",
+    "Point",
+    "Port",
+    "PortReceiver",
+    "ProcId",
+    "ProcMesh",
+    "returns_future",
+    "run_worker_loop_forever",
+    "run_worker_loop_until_shutdown",
+    "send",
+    "shutdown_context",
+    "span",
+    "start_worker_loop_forever",
+    "this_host",
+    "this_proc",
+    "traced",
+    "Uid",
+    "unhandled_fault_hook",
+    "ValueMesh",
+]
+
+BESIDES = ["ActorMesh", "NDSlice", "Shape", "SupervisionError"]
+
+
+@pytest.mark.parametrize("name", [*OF_MONARCH, *BESIDES])
+def test_a_program_for_monarch_finds_its_names(name: str) -> None:
+    assert name in meshbook.runtime.__all__
+    assert name in dir(meshbook.runtime)
+    assert getattr(meshbook.runtime, name) is not None
+
+
+def test_every_exported_name_is_there() -> None:
+    assert list(meshbook.runtime.__all__) == sorted(meshbook.runtime.__all__)
+    scope: dict[str, object] = {}
+    exec("from meshbook.runtime import *", scope)
+    assert set(meshbook.runtime.__all__) <= scope.keys()
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match=r"module 'meshbook.runtime' has no attribute 'Aktor'"):
+        _ = meshbook.runtime.Aktor  # pyright: ignore
+
+
+def test_config_and_spmd_are_modules() -> None:
+    from meshbook.runtime import config, spmd
+
+    assert {"configure", "configured", "get_global_config"} <= vars(config).keys()
+    assert {"setup_torch_elastic_env", "SPMDActor"} <= vars(spmd).keys()
+
+
+def test_the_face_loads_nothing_before_it_is_used() -> None:
+    program = (
+        "import sys, meshbook.runtime as r; before = set(sys.modules); r.this_host; "
+        "print(sorted(m for m in before if m.startswith('meshbook.runtime.')), 'torch' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ))
+    assert answer.stdout.strip() == "[] False", answer.stderr

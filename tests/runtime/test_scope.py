@@ -1,0 +1,106 @@
+"""What `context()` gives, and what an actor can do to itself through it."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import pickle
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from meshbook.runtime import Actor, Channel, Context, Port, SupervisionError, config, context, current_rank, endpoint
+from meshbook.runtime.scope import CLIENT, CreatorInstance, Instance, enter
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Stage
+
+
+class Suicidal(Actor):
+    def __init__(self, port: Port[Any]) -> None:
+        self.port = port
+
+    @endpoint
+    def end(self, how: str, *reason: str) -> str:
+        getattr(context().actor_instance, how)(*reason)
+        return "the last answer"
+
+    @endpoint
+    def ok(self) -> str:
+        return "ok"
+
+    @endpoint
+    def creator(self) -> CreatorInstance | None:
+        return context().actor_instance.creator
+
+    @endpoint
+    def complain(self) -> None:
+        logging.getLogger("elsewhere").warning("complaint %d", 1)
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        self.port.send(exc and str(exc))
+
+
+@pytest.mark.parametrize(("how", "reason"), [("abort", "no more"), ("kill", "no more")])
+def test_an_actor_that_aborts_has_failed(stage: Stage, how: str, reason: str) -> None:
+    port, told = Channel[Any].open()
+    actor = stage.one(Suicidal, port)
+    assert actor.end.call_one(how, reason).get(10) == "the last answer"
+    assert reason in told.recv().get(10)
+    assert reason in stage.faults.get(timeout=10).report()
+    with pytest.raises(SupervisionError, match=reason):
+        actor.ok.call_one().get(10)
+
+
+def test_an_actor_that_stops_has_not(stage: Stage) -> None:
+    port, told = Channel[Any].open()
+    actor = stage.one(Suicidal, port)
+    assert actor.end.call_one("stop").get(10) == "the last answer"
+    assert told.recv().get(10) is None
+    with pytest.raises(SupervisionError, match="stopped"):
+        actor.ok.call_one().get(10)
+
+
+def test_who_made_it_is_known_and_travels(stage: Stage) -> None:
+    port, _ = Channel[Any].open()
+    creator = stage.one(Suicidal, port).creator.call_one().get(10)
+    assert creator == CreatorInstance("root", "")
+    assert pickle.loads(pickle.dumps(creator)) == creator
+
+
+def test_the_client_is_the_same_on_all_its_threads() -> None:
+    seen: list[Context] = []
+    thread = threading.Thread(target=lambda: seen.append(context()))
+    thread.start()
+    thread.join()
+    assert seen == [CLIENT]
+    assert seen[0].actor_instance.name == "root"
+    assert seen[0].message_rank == current_rank()
+
+
+def test_it_is_a_context_variable() -> None:
+    instance = Instance("a", "m.A", address=(1, 2, 3))
+    inner = contextvars.copy_context()
+    inner.run(enter, Context(instance, CLIENT.message_rank))
+    assert inner.run(context).actor_instance is instance
+    assert context() is CLIENT
+    assert (instance.proc_id, instance.actor_id) == ("mesh-1.rank-2", "mesh-1.rank-2.a")
+
+
+def test_log_records_say_in_which_actor(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if stage.engine != "inproc":
+        pytest.skip("the records of a process go to its own stderr")
+    port, _ = Channel[Any].open()
+    actor = stage.one(Suicidal, port)
+    actor.complain.call_one().get(10)
+    logging.getLogger("elsewhere").warning("of the client")
+    monkeypatch.setattr(config, "prefix_python_logs_with_actor", False)
+    actor.complain.call_one().get(10)
+    assert [record.getMessage() for record in caplog.records] == [
+        "[actor=<root>.<tests.runtime.test_scope.Suicidal suicidal{}>] complaint 1",
+        "of the client",
+        "complaint 1",
+    ]
