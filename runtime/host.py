@@ -1,5 +1,8 @@
 """Hosts: where processes are spawned. There is this machine; other engines bring more."""
 
+# pyright: reportPrivateUsage=false
+# Meshes keep their members private: every public one is a name that no endpoint of an actor can have.
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -176,8 +176,8 @@ def test_what_goes_over_which_lane():
 def test_output_goes_to_the_audience_of_its_call_and_to_the_log():
     roster, _, _ = new_roster({"rank": 1})
     heard, other = Heard(), Heard()
-    number = roster.call([0], 1, "f", None, NOTHING, heard, heard)
-    roster.call([0], 1, "f", None, NOTHING, other, other)
+    number = roster.call([0], 1, "f", None, NOTHING, heard, True, heard)
+    roster.call([0], 1, "f", None, NOTHING, other, True, other)
     events = [Text(number, "stdout", "mine\n"), Text(0, "stdout", "nobody's\n"), Ended(number)]
     roster.on_output(0, events)
     assert heard.output == [events[0], events[2]]

@@ -89,7 +89,7 @@ def test_one_mesh_that_cannot_be_stopped_keeps_none_of_the_others(monkeypatch: p
 def test_a_mesh_that_nobody_holds_lives_on_until_the_end():
     spawn_procs({"rank": 1}, "inproc").roster.wait_ready(10)
     gc.collect()
-    (roster,) = session.session().root.rosters
+    (roster,) = session.session().root.rosters.values()
     assert roster.alive() == [0]
     assert not roster.is_stopped
 

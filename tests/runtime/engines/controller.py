@@ -16,7 +16,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from meshbook.runtime import session
-from meshbook.runtime.errors import MeshStopped
+from meshbook.runtime.errors import SupervisionError
 from meshbook.runtime.mesh import ActorMesh, ProcMesh
 from tests.runtime.actors import Worker
 
@@ -71,7 +71,7 @@ def be_forked(workers: ActorMesh[Worker]) -> None:
     """In a child of the controller: the mesh is not its own."""
     try:
         workers.add.call(1).get(5)
-    except MeshStopped as error:
+    except SupervisionError as error:
         say(pids=[], error=str(error))
     threading.Event().wait()
 
