@@ -15,7 +15,7 @@ from meshbook.runtime import root, session, this_host
 from meshbook.runtime.engines.base import Engine
 from meshbook.runtime.engines.inproc import InprocEngine
 from meshbook.runtime.engines.local import LocalEngine
-from meshbook.runtime.mesh import ActorMesh, ProcMesh
+from meshbook.runtime.mesh import ProcMesh
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.shape import Shape
 from meshbook.runtime.supervision import MeshFailure
@@ -71,7 +71,7 @@ class Bench:
         mesh.roster.wait_ready(30)
         return mesh
 
-    def workers(self, axes: dict[str, int] | None = None, how: str = "auto", **options: Any) -> ActorMesh[Worker]:
+    def workers(self, axes: dict[str, int] | None = None, how: str = "auto", **options: Any) -> Worker:
         """A worker on each rank of a new mesh."""
         workers = self.up(axes, how, **options).spawn("workers", Worker)
         workers.initialized.get(30)

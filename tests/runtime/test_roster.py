@@ -92,9 +92,17 @@ class Heard:
         self.output.append(event)
 
 
+class Nobody:
+    """A hub that wants to know nothing."""
+
+    def on_other(self, roster: Roster, rank: int, message: object, frames: object) -> None: ...
+
+    def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None: ...
+
+
 def new_roster(axes: dict[str, int], *, ready: bool = True) -> tuple[Roster, PaperCrew, StillReactor]:
     crew, reactor = PaperCrew(), StillReactor()
-    roster: Roster = Roster(reactor, crew, specs_for(axes))  # type: ignore[arg-type]
+    roster: Roster = Roster(reactor, crew, specs_for(axes), Nobody())  # type: ignore[arg-type]
     if ready:
         for rank in roster.states:
             roster.on_message(rank, Ready(100 + rank), [])
@@ -160,7 +168,7 @@ def test_a_rank_is_busy_until_it_has_answered_all():
 
 def test_a_call_that_wants_no_answer_keeps_nobody_busy():
     roster, crew, _ = new_roster({"rank": 1})
-    number = roster.call([0], 1, "f", None, NOTHING, None)
+    number = roster.call([0], 1, "f", None, NOTHING, None, True)
     assert crew.posted == [("data", (0,), Call(number, 1, "f", None, False))]
     assert roster.states[0].name == "idle"
 

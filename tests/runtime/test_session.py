@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from meshbook.runtime import session
-from meshbook.runtime.errors import MeshStopped
+from meshbook.runtime.errors import SupervisionError
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.session import Session, spawn_procs, specs_for
 from tests.runtime.actors import Worker
@@ -34,7 +34,7 @@ def loops() -> list[str]:
 def test_there_is_one_until_it_is_closed():
     first = session.session()
     assert session.session() is first
-    assert loops() == ["meshbook-io"]
+    assert "meshbook-io" in loops()
     session.close()
     assert loops() == []
     session.close()
@@ -67,8 +67,8 @@ def test_closing_takes_all_meshes_down():
     session.close()
     assert all(mesh.roster.is_stopped for mesh in meshes)
     assert loops() == []
-    with pytest.raises(MeshStopped):
-        workers[0].add.call(1)
+    with pytest.raises(SupervisionError):
+        workers[0].add.call(1).get(5)
 
 
 def test_one_mesh_that_cannot_be_stopped_keeps_none_of_the_others(monkeypatch: pytest.MonkeyPatch):

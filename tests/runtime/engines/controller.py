@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from meshbook.runtime import session
 from meshbook.runtime.errors import SupervisionError
-from meshbook.runtime.mesh import ActorMesh, ProcMesh
+from meshbook.runtime.mesh import ProcMesh
 from tests.runtime.actors import Worker
 
 session.ZYGOTE_MODULES[:] = ["meshbook.runtime.ranks.worker"]
@@ -32,14 +32,14 @@ OCCUPATIONS = [
 ]
 
 
-def up(num_ranks: int) -> tuple[ProcMesh, ActorMesh[Worker]]:
+def up(num_ranks: int) -> tuple[ProcMesh, Worker]:
     procs = session.spawn_procs({"rank": num_ranks}, backend="none")
     workers = procs.spawn("workers", Worker)
     workers.initialized.get(20)
     return procs, workers
 
 
-def occupy(procs: ProcMesh, workers: ActorMesh[Worker]) -> list[int]:
+def occupy(procs: ProcMesh, workers: Worker) -> list[int]:
     """Give each rank something to do; all processes there are then."""
     for rank, source in enumerate(OCCUPATIONS):
         workers.slice(rank=rank).do.call(source)
@@ -67,7 +67,7 @@ def end(way: str) -> None:
         threading.Event().wait()
 
 
-def be_forked(workers: ActorMesh[Worker]) -> None:
+def be_forked(workers: Worker) -> None:
     """In a child of the controller: the mesh is not its own."""
     try:
         workers.add.call(1).get(5)
@@ -76,7 +76,7 @@ def be_forked(workers: ActorMesh[Worker]) -> None:
     threading.Event().wait()
 
 
-def play(workers: ActorMesh[Worker], procs: ProcMesh) -> None:
+def play(workers: Worker, procs: ProcMesh) -> None:
     """Children of the controller that end in all ways, and leave the mesh as it is."""
     pending = workers.do.call("while 'go' not in actor.steps: pass\n'went'")
     for leave in (lambda: sys.exit(0), lambda: os._exit(0), lambda: procs.__exit__(None, None, None)):
