@@ -73,16 +73,19 @@ class KernelActor(Actor):
         self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT)
 
     @endpoint
-    def run(self, cell: int, key: int, source: str | None, name: str, members: tuple[int, ...]) -> tuple[bool, bytes]:
+    def run(
+        self, cell: int, key: int, source: str | None, name: str, first_line: int, members: tuple[int, ...]
+    ) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
-        `source` is None when this rank has been sent it before under the same `key`. `members` are the ranks of a
+        `source` is None when this rank has been sent it before under the same `key`; it begins in line `first_line`
+        of what the user sees. `members` are the ranks of a
         partial slice (empty: the whole mesh), whose process group the cell finds as `group`.
         """
         if source is not None:
             self._sources[key] = source
         self._provide_group(members)
-        outcome = self._cells.run(self._sources[key], run=cell, name=name)
+        outcome = self._cells.run(self._sources[key], run=cell, name=name, first_line=first_line)
         return outcome.failure is None, _encode(outcome)
 
     @endpoint

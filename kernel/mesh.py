@@ -102,8 +102,10 @@ class Mesh:
         names = {rank: state.name for rank, state in self.roster.states.items()}
         return {rank: "failed" if name == "idle" and rank in self.last_failed else name for rank, name in names.items()}
 
-    def run(self, source: str, ranks: Sequence[int] | None = None, *, name: str = "") -> Run:
+    def run(self, source: str, ranks: Sequence[int] | None = None, *, name: str = "", first_line: int = 1) -> Run:
         """Send a cell to these ranks (default: all that live); returns at once.
+
+        Tracebacks name it by `name`, and count its lines from `first_line`.
 
         Raises:
             MeshStopped: the mesh was taken down.
@@ -116,18 +118,25 @@ class Mesh:
         with self._sending:
             key = self._key_of(source)
             new = [rank for rank in chosen if key not in self._known.setdefault(rank, set())]
-            self._send(run, chosen, key, source, members, set(new))
+            self._send(run, chosen, key, source, first_line, members, set(new))
         return run
 
     def _send(
-        self, run: Run, ranks: tuple[int, ...], key: int, source: str, members: tuple[int, ...], new: set[int]
+        self,
+        run: Run,
+        ranks: tuple[int, ...],
+        key: int,
+        source: str,
+        first_line: int,
+        members: tuple[int, ...],
+        new: set[int],
     ) -> None:
         """One call, in up to two casts: ranks that know the source get only its key."""
         texts = {rank: source if rank in new else None for rank in ranks}
         if len({text is None for text in texts.values()}) == 2:
             texts = dict.fromkeys(ranks, source)
         text = next(iter(texts.values()))
-        payload = _arguments(run.cell, key, text, run.name, members)
+        payload = _arguments(run.cell, key, text, run.name, first_line, members)
         run.call = self.roster.call(ranks, self._actor, "run", None, payload, run, True, audience=run)
         for rank in ranks:
             self._known[rank].add(key)

@@ -128,7 +128,7 @@ class OnMesh:
         if args.local:
             self._run_here(source)
         try:
-            run = mesh.run(source, selection.ranks, name=name)
+            run = mesh.run(source, selection.ranks, name=name, first_line=self._first_line(source))
         except MeshbookError as error:
             raise UsageError(str(error)) from None
         stage = NotebookStage(self._shell)
@@ -146,6 +146,12 @@ class OnMesh:
         """The number in front of the running cell. (`execution_count` is, in newer IPythons, that of the next one.)"""
         inputs = self._shell.user_ns.get("In") or [""]
         return max(len(inputs) - 1, 1)
+
+    def _first_line(self, source: str) -> int:
+        """Where in its cell the source begins: errors then name the line that the notebook's margin shows."""
+        cells = self._shell.history_manager.input_hist_raw
+        above, found, _ = cells[-1].rpartition(source.rstrip("\n")) if cells else ("", "", "")
+        return above.count("\n") + 1 if found else 1
 
     def _leave_running(self, cell: Cell) -> MeshFuture:
         """Let a thread show what comes, in the output of this cell, and interrupt late ranks."""

@@ -34,7 +34,7 @@ def test_it_can_be_interrupted_by_another_cell(kernel: Kernel) -> None:
     cell.until("0-1 │ in")
     busy = kernel.ok("%mesh").text
     assert "2 busy, 2 idle" in busy
-    assert f"cell {cell.end().reply['execution_count']} line 2" in busy
+    assert f"cell {cell.end().reply['execution_count']} line 3" in busy
     assert kernel.ok("%mesh interrupt").stdout == "interrupted: ranks 0-1\n"
     failed = kernel.cell("f.result()")
     assert failed.error == "MeshError: 2 of 2 ranks failed (dp=0,tp=0-1)"

@@ -28,7 +28,7 @@ def test_a_failing_rank_fails_the_cell_and_the_others_results_are_kept(kernel: K
     )
     assert (failed.status, failed.error) == ("error", "MeshError: 1 of 4 ranks failed (dp=0,tp=1)")
     assert "dp=0,tp=1  ValueError: rank 1 is odd\n" in failed.traceback
-    for line in ("line 6", "→ 6  check(rank)", "line 3, in check", "→ 3  raise ValueError(f'rank {n} is odd')"):
+    for line in ("line 7", "→ 7  check(rank)", "line 4, in check", "→ 4  raise ValueError(f'rank {n} is odd')"):
         assert line in failed.traceback
     assert "magics" not in failed.traceback
     assert kernel.value("(r.ok, r.failed, [r[i] for i in (0, 2, 3)])") == (False, (1,), [0, 2, 3])
@@ -81,7 +81,7 @@ def test_ranks_that_wait_for_one_that_raised_are_released(spare: Kernel, wait: s
     assert failed.seconds < 8  # about 1 on an idle machine; without the release it would be for ever
     assert failed.error == "MeshError: 1 of 3 ranks failed (dp=1)"
     assert "dp=1  ValueError: boom" in failed.traceback
-    assert f"line 3, waiting in {wait[5:12].rstrip('(')}" in failed.traceback
+    assert f"line 4, waiting in {wait[5:12].rstrip('(')}" in failed.traceback
     assert "◌ dp=(0,2) ×2  was at cell" in failed.traceback
     assert "interrupted after 0.3 s, state kept, collectives out of step until `%mesh restart`" in failed.traceback
     assert "  1 ✗ ValueError: boom; 0,2 still work" in failed.stderr
@@ -102,7 +102,7 @@ def test_a_timeout_names_the_ranks_that_are_not_done_and_their_lines(kernel: Ker
     assert failed.error == "MeshError: 2 of 4 ranks failed (dp=1,tp=0-1)"
     cell = f"cell {failed.reply['execution_count']}"
     assert (
-        f"dp=1,tp=0  TimeoutError: not done after 0.3 s, at {cell} line 3; interrupted, state kept" in failed.traceback
+        f"dp=1,tp=0  TimeoutError: not done after 0.3 s, at {cell} line 4; interrupted, state kept" in failed.traceback
     )
     assert f"dp=1,tp=1  TimeoutError: not done after 0.3 s, at {cell} line " in failed.traceback
     assert "interrupts.py" not in failed.traceback
@@ -114,7 +114,7 @@ def test_a_timeout_names_the_line_of_an_awaiting_cell(kernel: Kernel) -> None:
         "%%on_mesh -t 0.2\nimport asyncio\nasync def slow():\n    await asyncio.sleep(60)\nawait slow()"
     )
     cell = f"cell {failed.reply['execution_count']}"
-    assert f"not done after 0.2 s, at {cell} line 4 > {cell} line 3; interrupted, state kept" in failed.traceback
+    assert f"not done after 0.2 s, at {cell} line 5 > {cell} line 4; interrupted, state kept" in failed.traceback
 
 
 def test_a_rank_that_is_killed_is_named_with_its_end(spare: Kernel) -> None:

@@ -16,13 +16,13 @@ PROMPT = 5.0  # seconds; about 0.2 on an idle machine
 @pytest.mark.parametrize(
     ("source", "place"),
     [
-        ("%%on_mesh\nprint('in')\ntime.sleep(60)", "line 2"),
+        ("%%on_mesh\nprint('in')\ntime.sleep(60)", "line 3"),
         ("%%on_mesh\nprint('in')\nwhile True:\n    pass", "line "),
-        ("%%on_mesh\nimport asyncio\nprint('in')\nawait asyncio.sleep(60)", "line 3"),
-        ("%%on_mesh dp=0\nprint('in')\nif rank == 0:\n    dist.barrier(group=group)", "line 3, waiting in barrier"),
-        ("local = 1\n%on_mesh -- (print('in'), time.sleep(60))", "line 1"),
-        ("%%time\n%%on_mesh\nprint('in')\ntime.sleep(60)", "line 2"),
-        ("%%on_mesh\nprint('in')\ntry:\n    time.sleep(60)\nfinally:\n    print('tidy')", "line 3"),
+        ("%%on_mesh\nimport asyncio\nprint('in')\nawait asyncio.sleep(60)", "line 4"),
+        ("%%on_mesh dp=0\nprint('in')\nif rank == 0:\n    dist.barrier(group=group)", "line 4, waiting in barrier"),
+        ("local = 1\n%on_mesh -- (print('in'), time.sleep(60))", "line 2"),
+        ("%%time\n%%on_mesh\nprint('in')\ntime.sleep(60)", "line 4"),
+        ("%%on_mesh\nprint('in')\ntry:\n    time.sleep(60)\nfinally:\n    print('tidy')", "line 4"),
     ],
     ids=["sleep", "loop", "await", "collective", "line form", "under another magic", "finally"],
 )

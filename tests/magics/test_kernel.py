@@ -208,9 +208,9 @@ def test_names_are_pulled_after_a_cell(kernel: Kernel) -> None:
 
 
 def test_a_label_stands_for_the_number_of_the_cell(kernel: Kernel) -> None:
-    assert "warm up, line 2\n" in kernel.cell("%%on_mesh --label 'warm up'\n\n1/0").traceback
+    assert "warm up, line 3\n" in kernel.cell("%%on_mesh --label 'warm up'\n\n1/0").traceback
     failed = kernel.cell("%%on_mesh\n1/0")
-    assert f"cell {failed.reply['execution_count']}, line 1\n" in failed.traceback
+    assert f"cell {failed.reply['execution_count']}, line 2\n" in failed.traceback
 
 
 def test_a_second_load_changes_nothing(kernel: Kernel) -> None:
