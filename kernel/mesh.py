@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -23,6 +24,12 @@ PULL_LIMIT = 100 << 20
 """Bytes that `pull` brings from one rank without being asked for more by number."""
 
 _KEPT_SOURCES = 256
+
+_HEARD_RUNS = 64
+"""Runs that still show what their ranks print after the end; of an older one it is in the log alone.
+
+A run holds the values of its ranks: a loop over cells that kept all would fill the notebook's memory.
+"""
 
 if "meshbook.kernel.cell:warm" not in sessions.ZYGOTE_MODULES:
     sessions.ZYGOTE_MODULES += ["meshbook.kernel.agent", "meshbook.kernel.cell:warm"]
@@ -55,6 +62,7 @@ class Mesh:
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
         self._numbers = itertools.count(1)
         self._cells = itertools.count(1)
+        self._heard: deque[Run] = deque()  # the oldest first
         self._sending = threading.Lock()  # a source must be on the wire before a run that refers to it
 
     @classmethod
@@ -119,7 +127,17 @@ class Mesh:
             key = self._key_of(source)
             new = [rank for rank in chosen if key not in self._known.setdefault(rank, set())]
             self._send(run, chosen, key, source, first_line, members, set(new))
+            self._hear(run)
         return run
+
+    def _hear(self, run: Run) -> None:
+        self._heard.append(run)
+        if len(self._heard) > _HEARD_RUNS:
+            oldest = self._heard.popleft()
+            if oldest.finished.done():
+                self.roster.forget_audience(oldest.call)
+            else:
+                self._heard.append(oldest)
 
     def _send(
         self,

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from meshbook.kernel import mesh as kernel_mesh
+from meshbook.kernel.mesh import Mesh
+from meshbook.kernel.run import Run
+from meshbook.runtime import session as sessions
+from meshbook.runtime.wire.tape import Text
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[sessions.Session]:
+    """One zygote for all tests here."""
+    session = sessions.session()
+    session.engine().warm()
+    yield session
+    sessions.close()
+
+
+@pytest.fixture
+def mesh(session: sessions.Session) -> Iterator[Mesh]:
+    with Mesh.up("m", {"rank": 1}, path=sys.path, backend="none") as mesh:
+        yield mesh
+
+
+def test_old_runs_and_their_values_are_let_go(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_mesh, "_HEARD_RUNS", 2)
+
+    def run(source: str) -> weakref.ref[Run]:
+        run = mesh.run(source)
+        run.finished.get(30)
+        return weakref.ref(run)
+
+    runs = [run(f"'value {n}'") for n in range(5)]
+    gc.collect()
+    assert [ref() is not None for ref in runs] == [False, False, False, True, True]
+
+
+def test_a_run_that_goes_on_is_heard_however_many_follow(
+    mesh: Mesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_mesh, "_HEARD_RUNS", 1)
+    gate = tmp_path / "gate"
+    waiting = f"import time\nwhile not __import__('os').path.exists({str(gate)!r}): time.sleep(0.01)\n"
+    slow = mesh.run(waiting + "print('still heard')")
+    others = [mesh.run("1") for _ in range(3)]
+    gate.touch()
+    others[-1].finished.get(30)
+    said: list[str] = []
+    while "still heard\n" not in "".join(said):
+        assert slow.news.wait(10), said
+        said += [item.text for _, item in slow.take() if isinstance(item, Text)]
