@@ -76,6 +76,7 @@ class Streams:
         self._wakes: SimpleQueue[None] = SimpleQueue()  # unlike an Event, it may be set in a signal handler
         self._has_flusher = False
         self._is_awake = False
+        self._is_first_line = False  # the flusher is awake, and the line that woke it has not ended
         self._by_line = False  # where no flusher can run: in a forked child, at exit
         self._c_stdout: Callable[[], object] = _nothing
 
@@ -154,6 +155,8 @@ class Streams:
                 self._flush()
             elif not self._is_awake:
                 self._soon("\n" in text)
+            elif self._is_first_line and "\n" in text:
+                self._flush()
 
     def write_bytes(self, voice: _Voice, data: bytes) -> None:
         """What goes to `sys.stdout.buffer`: any bytes."""
@@ -164,6 +167,8 @@ class Streams:
                 self._flush()
             elif not self._is_awake:
                 self._soon(b"\n" in data)
+            elif self._is_first_line and b"\n" in data:
+                self._flush()
 
     def _writer(self) -> int:
         """The run that the calling code was started in; of a thread that C made, the run begun last."""
@@ -179,7 +184,10 @@ class Streams:
         setattr(thread, _RUN_OF_THREAD, self._writer())
 
     def _soon(self, has_line: bool) -> None:
-        """Lets the flusher write in a few milliseconds what is pending now."""
+        """Lets the flusher write in a few milliseconds what is pending now.
+
+        The first line after a silence goes out at once: the process may crash in what comes next.
+        """
         if self._by_line:
             if has_line:
                 self._flush()
@@ -189,7 +197,9 @@ class Streams:
             start_new_thread(self._keep_flushing, ())
             self._has_flusher = True
         self._wakes.put(None)
-        self._is_awake = True
+        self._is_awake = self._is_first_line = True
+        if has_line:
+            self._flush()
 
     def _keep_flushing(self) -> None:
         while True:
@@ -215,6 +225,7 @@ class Streams:
                 self._out.unsent += packets
                 del self._pending[:count]
                 self._size = 0
+                self._is_first_line = False
                 self._out.send()
         finally:
             self._is_flushing = False
@@ -290,7 +301,7 @@ class Streams:
         self._out.unsent.clear()
         self._err.unsent.clear()
         self._run, self._resting, self._is_open = self._writer(), None, False
-        self._by_line, self._is_awake = True, False
+        self._by_line, self._is_awake, self._is_first_line = True, False, False
 
     def _exit(self) -> None:
         """No flusher from here on. The new lock: the interpreter ends threads that may hold the old one."""

@@ -57,3 +57,12 @@ def test_a_run_that_goes_on_is_heard_however_many_follow(
     while "still heard\n" not in "".join(said):
         assert slow.news.wait(10), said
         said += [item.text for _, item in slow.take() if isinstance(item, Text)]
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(3)", "ctypes.string_at(0)"])
+def test_a_line_printed_right_before_a_sudden_end_is_told(mesh: Mesh, end: str) -> None:
+    run = mesh.run(f"import ctypes, os\nprint('last words')\n{end}")
+    run.finished.get(30)
+    assert list(run.progress.lost) == [0]
+    assert mesh.roster.logs[0].read().startswith("last words\n")
+    assert "".join(item.text for _, item in run.take() if isinstance(item, Text)).startswith("last words\n")
