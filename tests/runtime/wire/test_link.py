@@ -70,11 +70,13 @@ def connected(kind: Kind, reactor: Reactor) -> Iterator[Ends]:
         hub.seal()
         assert end.address is not None
         ends = Ends(kind, near, ZmqLink(end.address))
-    yield ends
-    ends.far.close()
-    ends.near.close()
-    if kind.startswith("zmq"):
-        hub.close()  # pyright: ignore[reportPossiblyUnboundVariable]
+    try:
+        yield ends
+    finally:
+        ends.far.close()
+        ends.near.close()
+        if kind.startswith("zmq"):
+            hub.close()  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 @pytest.fixture(params=KINDS)
@@ -296,12 +298,14 @@ def test_an_interrupt_tears_no_datagram(kind: Kind, reactor: Reactor) -> None:
 
         with in_thread(receive):
             with interrupts(0.001) as raised:
-                for n in range(3000):
+                sent = 0
+                while sent < 3000 or len(raised) < 5:  # a fast machine sends 3000 before the first interrupt
                     with contextlib.suppress(KeyboardInterrupt):
-                        ends.near.send([n.to_bytes(4, "big"), b"x" * 50])
+                        ends.near.send([sent.to_bytes(4, "big"), b"x" * 50])
+                    sent += 1
             ends.near.send([b"end"])
         assert {data[4:] for data in found} == {b"x" * 50}
-        assert raised and len(found) >= 3000 - len(raised)
+        assert len(found) >= sent - len(raised)
 
 
 @pytest.mark.parametrize("kind", PROCESS_KINDS)
