@@ -88,6 +88,7 @@ class _Threads:
 
     def kill(self, ranks: Sequence[int]) -> None:
         for rank in self._living(ranks):
+            rank.is_doomed = True
             rank.interrupts.kill()
             self._reactor.schedule(lambda rank=rank: self._end(rank, Exit(signum=signal.SIGKILL)))
 
@@ -101,7 +102,7 @@ class _Threads:
         return [rank for number in ranks if not (rank := self._ranks[number]).is_ended]
 
     def _receive(self, rank: _ThreadRank, lane: Lane) -> None:
-        if rank.is_ended:
+        if rank.is_ended or rank.is_doomed:  # a killed process would not answer that it was killed
             return
         try:
             while (received := lane.recv_nowait()) is not None:
@@ -144,6 +145,7 @@ class _ThreadRank:
     def __init__(self, spec: RankSpec, crew: _Threads) -> None:
         self.spec = spec
         self.is_ended = False
+        self.is_doomed = False
         data, data_theirs = InprocLink.make()
         control, control_theirs = InprocLink.make()
         self.data, self.control = Lane(data), Lane(control)
