@@ -13,6 +13,7 @@ import io
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TextIO
@@ -166,8 +167,12 @@ class _ThreadRank:
             thread.start()
 
     def join(self) -> None:
-        for thread in self._threads:
-            thread.join(timeout=5)
+        work, answer = self._threads
+        deadline = time.monotonic() + 5
+        while work.is_alive() and time.monotonic() < deadline:
+            work.join(timeout=0.05)
+            self.interrupts.kill()  # again: the first may have struck where it is swallowed, in a destructor, say
+        answer.join(timeout=5)
 
     def _work(self) -> None:
         enter(self.place, whole_process=False)
