@@ -58,7 +58,6 @@ class KernelActor(Actor):
     def __init__(self) -> None:
         place = here()
         self._place = place
-        self._members: tuple[int, ...] | None = None
         self._shown = 0
         self._main = threading.get_ident()
         self._sources: dict[int, str] = {}
@@ -130,10 +129,9 @@ class KernelActor(Actor):
 
     def _provide_group(self, members: tuple[int, ...]) -> None:
         groups = self._place.groups
-        if members != self._members and groups is not None and groups.is_up:
+        if groups is not None and groups.is_up:
             whole = tuple(range(self._place.world_size))
             self._cells.namespace["group"] = groups.slice_group(members or whole)
-            self._members = members
 
     def _show(self, display: Display) -> None:
         self._shown += 1

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
 from ..runtime.errors import MeshStopped
+from ..runtime.gather import Gather
 from ..runtime.mesh import ProcMesh, actor_number
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from .agent import KernelActor
-from .gather import Gather
 from .run import Run
 
 A = TypeVar("A", bound=Actor)

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
         start_worker_loop_forever,
         traced,
     )
-    from .errors import ActorError, MeshError, SupervisionError
+    from .errors import ActorError, DeviceMeshError, MeshError, SupervisionError
     from .future import Future
+    from .heal import Healed, heal, heal_mesh
     from .host import HostMesh, this_host, this_proc
     from .mesh import ActorMesh, ProcMesh
     from .promises import returns_future
@@ -66,8 +67,9 @@ _HOMES = {
         "traced",
     ),
     "adverbs": ("Accumulator", "Endpoint", "as_endpoint", "send"),
-    "errors": ("ActorError", "MeshError", "SupervisionError"),
+    "errors": ("ActorError", "DeviceMeshError", "MeshError", "SupervisionError"),
     "future": ("Future",),
+    "heal": ("Healed", "heal", "heal_mesh"),
     "host": ("HostMesh", "this_host", "this_proc"),
     "mesh": ("ActorMesh", "ProcMesh"),
     "promises": ("returns_future",),
@@ -86,9 +88,11 @@ __all__ = (
     "Channel",
     "ChannelTransport",
     "Context",
+    "DeviceMeshError",
     "Endpoint",
     "Extent",
     "Future",
+    "Healed",
     "HostMesh",
     "MeshError",
     "MeshFailure",
@@ -119,6 +123,8 @@ __all__ = (
     "endpoint",
     "get_meter",
     "get_or_spawn_controller",
+    "heal",
+    "heal_mesh",
     "returns_future",
     "run_worker_loop_forever",
     "run_worker_loop_until_shutdown",

@@ -2,6 +2,7 @@
 
     MeshbookError
     ├── MeshError            a cell or call failed on some ranks: who, why, and what the others answered
+    │   └── DeviceMeshError  ... because the mesh has lost ranks: `heal_mesh` brings them back
     ├── SpawnError           ranks did not come up
     ├── ActorError           an endpoint raised on a rank
     ├── SupervisionError     the actor, or the process it lived in, is gone
@@ -13,7 +14,7 @@ What a user typed wrong is a `ValueError` or `TypeError`, as everywhere in Pytho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -56,7 +57,18 @@ class MeshError(MeshbookError, RuntimeError):
 
     def _render_traceback_(self) -> list[str]:
         """IPython's hook: the story of the ranks instead of the controller's own frames."""
-        return [*self.story.splitlines(), f"MeshError: {self}"]
+        return [*self.story.splitlines(), f"{type(self).__name__}: {self}"]
+
+
+class DeviceMeshError(MeshError):
+    """A step failed because its mesh has lost ranks: catch it, `heal_mesh(mesh)`, restore a checkpoint, go on.
+
+    `lost` holds the ranks that are gone.
+    """
+
+    def __init__(self, message: str, *, lost: Sequence[int] = (), **options: Any) -> None:
+        super().__init__(message, **options)
+        self.lost = tuple(lost)
 
 
 class SupervisionError(MeshbookError, RuntimeError):

@@ -93,6 +93,7 @@ class RemoteFleet:
         self._node = node
         self._post = Post()
         self._dead: dict[int, str] = {}
+        self._lost: dict[tuple[int, int], str] = {}  # by rank and actor: made from here, and not there any more
         self._owners: dict[int, tuple[str, tuple[int, int, int]]] = {}  # of actors made from here: mesh name, owner
 
     @property
@@ -117,13 +118,13 @@ class RemoteFleet:
     ) -> int:
         seq = self._post.open(ranks, caller)
         self._owners[actor] = (name, owner)
-        self._send(ranks, Spawn(seq, actor, name, view, owner, self._node.outgoing_run()), payload)
+        self._send(ranks, actor, Spawn(seq, actor, name, view, owner, self._node.outgoing_run()), payload)
         return seq
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
         seq = self._post.open(ranks, caller)
         self._owners.pop(actor, None)
-        self._send(ranks, StopActor(seq, actor, reason), None)
+        self._send(ranks, actor, StopActor(seq, actor, reason), None)
         return seq
 
     def call(
@@ -138,13 +139,14 @@ class RemoteFleet:
     ) -> int:
         seq = self._post.open(ranks, caller) if caller is not None else 0
         run = self._node.outgoing_run()
-        self._send(ranks, Call(seq, actor, endpoint, view, caller is not None, run), payload)
+        self._send(ranks, actor, Call(seq, actor, endpoint, view, caller is not None, run), payload)
         return seq
 
-    def _send(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None) -> None:
+    def _send(self, ranks: Sequence[int], actor: int, message: AnyMessage, payload: Encoded | None) -> None:
         for rank in ranks:
-            if rank in self._dead:
-                self._node.reactor.schedule(lambda rank=rank: self._post.lose(rank, self._dead[rank]))
+            why = self._dead.get(rank) or self._lost.get((rank, actor))
+            if why is not None:
+                self._node.reactor.schedule(lambda rank=rank, why=why: self._post.lose(rank, why))
             else:
                 self._node.send((self.mesh, rank), message, payload)
 
@@ -171,10 +173,15 @@ class RemoteFleet:
         """Who owns actors that were made there from here, with the name of the first mesh of each."""
         return owners_of(self._owners)
 
-    def lose(self, rank: int, why: str) -> None:
-        """The rank is gone: all that it owed is lost."""
+    def lose(self, rank: int, why: str) -> list[Caller]:
+        """The rank is gone: who waits for what it owed, to be told. On any thread."""
         self._dead[rank] = why
-        self._post.lose(rank, why)
+        self._lost |= {(rank, actor): why for actor in list(self._owners)}
+        return self._post.strike(rank)
+
+    def revive(self, rank: int) -> None:
+        """A new process is in its place: it has the actors that the controller made, and none that were made here."""
+        self._dead.pop(rank, None)
 
 
 def owners_of(made: Mapping[int, tuple[str, tuple[int, int, int]]]) -> dict[tuple[int, int, int], str]:

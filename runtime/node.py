@@ -44,6 +44,11 @@ class Node(ABC):
         self.residents: dict[int, Resident] = {}
         self._departed: set[int] = set()  # numbers of actors that were here, or could not be made
         self._early: dict[int, list[Callable[[], None]]] = {}  # calls that came before the actor did
+        self.patience: float | None = None
+        """Seconds for which a call waits here for its actor to be made; None: as long as it takes.
+
+        Where a process took the place of another, references to actors of the old one are still about.
+        """
         self.ports: WeakValueDictionary[int, PortReceiver[Any]] = WeakValueDictionary()
         self.fleets: dict[int, Fleet] = {}
         self._gate: list[Callable[[], None]] | None = None  # spawns that wait for the bootstrap of this process
@@ -87,14 +92,29 @@ class Node(ABC):
                 fleet.deliver(source[1], message, frames)
 
     def lose(self, address: Address, why: str, is_fault: bool) -> None:
-        """Another node is gone: who waits for it is told, and after a fault also who owns what lived there."""
-        for actor in list(self._early):
-            self._refuse_early(actor)  # it may have been the one that was to make it
+        """Another node is gone: who waits for it is told, and after a fault also who owns what lived there.
+
+        On any thread: it is known at once, as a new process may be in its place before the loop tells it.
+        """
+        fleet = self.fleets.get(address[0])
+        waiting = fleet.lose(address[1], why) if isinstance(fleet, RemoteFleet) else []
+        owners = fleet.owners() if isinstance(fleet, RemoteFleet) and is_fault else {}
+
+        def tell() -> None:
+            for actor in list(self._early):
+                self._refuse_early(actor)  # it may have been the one that was to make it
+            for caller in waiting:
+                caller.on_lost(address[1], why)
+            for owner, name in owners.items():
+                self.supervise(Fault(owner, name, 0, address[1], why))
+
+        self.reactor.schedule(tell)
+
+    def revive(self, address: Address) -> None:
+        """Another node is there again, as a new process: what was told of the old one holds for its actors only."""
         fleet = self.fleets.get(address[0])
         if isinstance(fleet, RemoteFleet):
-            fleet.lose(address[1], why)
-            for owner, name in fleet.owners().items() if is_fault else ():
-                self.supervise(Fault(owner, name, 0, address[1], why))
+            fleet.revive(address[1])
 
     # What comes in, on the thread that runs the loop.
 
@@ -198,6 +218,7 @@ class Node(ABC):
         if resident is None and message.actor not in self._departed and self._boot_failure is None:
             # A third party was told of the actor, and its call has overtaken the order to make it.
             frames = list(frames)
+            self._limit_patience(message.actor)
             self._early.setdefault(message.actor, []).append(lambda: self._call(message, frames, answer))
             return
         if resident is None:
@@ -206,6 +227,16 @@ class Node(ABC):
             return
         point = point_in(message.view, self.address[1]) if message.view is not None else resident.instance.rank
         resident.put(Job(message, list(frames), point, answer))
+
+    def _limit_patience(self, actor: int) -> None:
+        if self.patience is not None and actor not in self._early:
+            refuse = threading.Timer(self.patience, lambda: self.reactor.schedule(lambda: self._refuse_late(actor)))
+            refuse.daemon = True
+            refuse.start()
+
+    def _refuse_late(self, actor: int) -> None:
+        if actor in self._early:
+            self._refuse_early(actor)
 
     def _admit_early(self, actor: int) -> None:
         for call in self._early.pop(actor, []):

@@ -27,7 +27,7 @@ from .supervision import MeshFailure, default_fault_hook, raise_unhandled
 from .wire import codec
 from .wire.codec import Encoded
 from .wire.lane import Frames
-from .wire.messages import AnyMessage, Connect, Died, Fault, Spawn
+from .wire.messages import AnyMessage, Connect, Died, Fault, Revived, Spawn
 from .wire.reactor import Reactor
 
 SpawnRanks = Callable[[dict[str, int], int, bool], Sequence[RankSpec]]
@@ -165,6 +165,13 @@ class Root(Node):
                 self.supervise(fault)
             else:
                 self.send(owner[:2], fault)
+
+    def on_rank_back(self, roster: Roster, rank: int) -> None:
+        """A new process is in the place of one that was gone: tell everybody who may have been told of that."""
+        for other in self.rosters.values():
+            for state in other.states.values():
+                if state.exit is None and (other is not roster or state.rank != rank):
+                    other.post_control(state.rank, Revived(roster.mesh, rank))
 
     def outgoing_run(self) -> int:
         return -1

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from .audiences import Audiences
+from .births import Birth, Made
 from .engines.base import Crew, Engine, Exit
 from .engines.spec import RankSpec
 from .errors import MeshStopped, SpawnError
@@ -67,25 +71,14 @@ class Audience(Protocol):
     def on_output(self, rank: int, event: Event) -> None: ...
 
 
-@dataclass(slots=True)
-class Made:
-    """Actors of one class that were made from here."""
-
-    name: str
-    class_name: str
-    owner: tuple[int, int, int]
-    view: View
-    ranks: tuple[int, ...]
-    failed: set[int] = field(default_factory=set[int])
-    """Ranks whose actor has failed for good, though its process may live."""
-
-
 class Hub(Protocol):
     """Who takes what is not an answer to this controller's own calls: the root node."""
 
     def on_other(self, roster: Roster, rank: int, message: AnyMessage, frames: Frames) -> None: ...
 
     def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None: ...
+
+    def on_rank_back(self, roster: Roster, rank: int) -> None: ...
 
 
 class Roster:
@@ -98,6 +91,13 @@ class Roster:
         self.mesh = specs[0].mesh
         self.engine = engine
         self.name = ""
+        self.backend = specs[0].backend
+        self.generation = 0
+        """Counts how often the process groups were made anew."""
+        self.store_rank = 0
+        """The rank that serves the store at which process groups meet."""
+        self._specs = {spec.rank: spec for spec in specs}
+        self._births: dict[int, Birth] = {}
         self._hub = hub
         self.made: dict[int, Made] = {}
         """What lives on these ranks, by number; without what other ranks made there."""
@@ -131,19 +131,19 @@ class Roster:
     def is_stopped(self) -> bool:
         return self._is_stopped
 
-    def wait_ready(self, timeout: float | None) -> None:
-        """Return when all ranks said they are ready.
+    def wait_ready(self, timeout: float | None, ranks: Sequence[int] | None = None) -> None:
+        """Return when these ranks (default: all) said they are ready.
 
         Raises:
             SpawnError: one ended or failed before, or did not say so in `timeout` seconds.
         """
         in_time = self._reactor.wait(self._settled, timeout)
-        for state in self.states.values():
+        states = [self.states[rank] for rank in self.states if ranks is None or rank in ranks]
+        for state in states:
             if state.exit is not None or state.trouble:
                 raise SpawnError(self._why_not_up(state))
         if not in_time:
-            late = [state.rank for state in self.states.values() if not state.is_ready]
-            raise SpawnError(self._why_late(late, timeout))
+            raise SpawnError(self._why_late([state.rank for state in states if not state.is_ready], timeout))
 
     def _why_not_up(self, state: RankState) -> str:
         what = state.trouble or str(state.exit)
@@ -187,11 +187,13 @@ class Roster:
         # Who runs cells hears of a death by the cell, and who runs a bootstrap by `ready`: neither is supervised.
         if name != BOOTSTRAP and not on_main:
             self.made[actor] = Made(name, class_name, owner, view, tuple(ranks))
+        self._births[actor] = Birth(name, view, owner, payload, on_main, tuple(ranks))
         return self._send(ranks, caller, lambda seq: Spawn(seq, actor, name, view, owner), payload, on_main)
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
         """End an actor on these ranks."""
         self.made.pop(actor, None)
+        self._births.pop(actor, None)
         return self._send(ranks, caller, lambda seq: StopActor(seq, actor, reason), None, on_main)
 
     def call(
@@ -291,6 +293,34 @@ class Roster:
         """End these ranks at once (SIGKILL), with what they started."""
         self._crew.kill(ranks)
 
+    def revive(self, ranks: Sequence[int]) -> None:
+        """Start these ranks again, which have ended: new processes in the same places. `wait_ready` waits for them.
+
+        Raises:
+            MeshStopped: the mesh was taken down.
+        """
+        if self._is_stopped:
+            raise MeshStopped(self._why_stopped)
+        for rank in ranks:
+            self.states[rank] = RankState(rank)
+        for made in self.made.values():
+            made.failed -= set(ranks)
+        self._settled.clear()
+        self._all_gone.clear()
+        self._crew.respawn([replace(self._specs[rank], generation=self.generation + 1) for rank in ranks])
+
+    def remake_actors(self, ranks: Sequence[int], caller: Callable[[str, Sequence[int]], Caller]) -> None:
+        """Make again, on ranks that were restarted, the actors that lived there and were made from here, in order.
+
+        `caller` is asked, with name and ranks, for who hears how each has gone.
+        """
+        for rank in ranks:
+            self._hub.on_rank_back(self, rank)
+        for actor, birth in list(self._births.items()):
+            if chosen := [rank for rank in birth.ranks if rank in ranks]:
+                make = functools.partial(Spawn, actor=actor, name=birth.name, view=birth.view, owner=birth.owner)
+                self._send(chosen, caller(birth.name, chosen), make, birth.payload, birth.on_main)
+
     def owners(self) -> dict[tuple[int, int, int], str]:
         """Who owns actors on these ranks, with the name of the first mesh of each."""
         return owners_of({actor: (made.name, made.owner) for actor, made in self.made.items()})
@@ -353,7 +383,7 @@ class Roster:
     def _on_ready(self, rank: int, message: Ready) -> None:
         state = self.states[rank]
         state.is_ready, state.pid, state.trouble = True, message.pid, message.trouble
-        if message.trouble or all(other.is_ready for other in self.states.values()):
+        if message.trouble or all(other.is_ready or other.exit is not None for other in self.states.values()):
             self._settled.set()
         self._tell_ready()
         self._changed(rank)

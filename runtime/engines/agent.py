@@ -72,11 +72,19 @@ class Agent:
         self._lifeline, self._lifeline_in = os.pipe()
         let_go_in_child(self)
         self._port = _held_port()
+        port = self._port.getsockname()[1]
         for spec in specs:
-            self._start(spec)
+            self._start(spec, port, self._port.fileno() if spec.rank == 0 else -1)
         self._wiring.seal()
 
-    def _start(self, spec: RankSpec) -> None:
+    def respawn(self, specs: Sequence[RankSpec]) -> None:
+        _allow_descriptors(_FDS_A_RANK * len(specs))
+        self._all_gone.clear()
+        for spec in specs:
+            self._start(spec, port=0, listen=-1)
+        self._wiring.seal()
+
+    def _start(self, spec: RankSpec, port: int, listen: int) -> None:
         data, data_theirs = self._wiring.open()
         control, control_theirs = self._wiring.open()
         pipes = [_output_pipe() for _ in range(2)]
@@ -99,12 +107,11 @@ class Agent:
                 self._lifeline,
                 pipes[0][1],
                 pipes[1][1],
-                self._port.fileno() if spec.rank == 0 else -1,
+                listen,
             )
             ticket = secrets.randbits(62)
             self._tickets[ticket] = spec.rank
             self._watch(peer)
-            port = self._port.getsockname()[1]
             env = spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": str(port)}
             birth = msgspec.structs.replace(
                 spec,

@@ -79,6 +79,10 @@ class Crew(Protocol):
         """Give this rank its end of a link to rank `other` of `mesh` (what `Engine.link_ends` made)."""
         ...
 
+    def respawn(self, specs: Sequence[RankSpec]) -> None:
+        """Start ranks again that have ended; each reports as after `Engine.spawn`. Where they meet comes later."""
+        ...
+
     def kill(self, ranks: Sequence[int]) -> None:
         """End these ranks at once, with the processes they started (SIGKILL to the process group)."""
         ...

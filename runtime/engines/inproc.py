@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from typing import TextIO
 
 from ..errors import LinkClosed
+from ..ranks import steward
 from ..ranks.control import Control
 from ..ranks.drivers import PATIENCE
 from ..ranks.interrupts import Interrupts
@@ -63,12 +64,22 @@ class _Threads:
         self.pids: dict[int, int] = {}
         self._reactor = self.reactor = reactor
         self._listener = listener
-        self._ranks = {spec.rank: _ThreadRank(spec, self) for spec in specs}
+        self._ranks: dict[int, _ThreadRank] = {}
         self._all_gone = threading.Event()
-        for rank in self._ranks.values():
-            for lane in (rank.data, rank.control):
-                reactor.add(lane.link.fileno(), lambda rank=rank, lane=lane: self._receive(rank, lane))
-            rank.start()
+        for spec in specs:
+            self._add(spec)
+
+    def _add(self, spec: RankSpec) -> None:
+        rank = self._ranks[spec.rank] = _ThreadRank(spec, self)
+        for lane in (rank.data, rank.control):
+            self._reactor.add(lane.link.fileno(), lambda lane=lane: self._receive(rank, lane))
+        rank.start()
+
+    def respawn(self, specs: Sequence[RankSpec]) -> None:
+        self._all_gone.clear()
+        for spec in specs:
+            self._ranks[spec.rank].join()
+            self._add(spec)
 
     def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         parts = pack(message, payload)
@@ -132,6 +143,7 @@ class _Threads:
                 self._listener.on_message(rank.spec.rank, *received)
         rank.is_ended = True
         rank.outpost.close()
+        rank.outpost.hang_up()
         for lane in (rank.data, rank.control):
             self._reactor.remove(lane.link.fileno())
             lane.close()
@@ -161,6 +173,7 @@ class _ThreadRank:
         self.place = spec_place
         self.outpost = _ThreadOutpost(spec, spec_place, crew.reactor, self._theirs[1], self.streams)
         self.mailbox = Mailbox(spec.mesh, spec_place, self._theirs[0], self.streams, self.interrupts)  # type: ignore[arg-type]
+        self.mailbox.settle(steward.NUMBER, "steward", steward.Steward(spec_place))
 
     def start(self) -> None:
         for thread in self._threads:
@@ -196,6 +209,7 @@ class _ThreadOutpost(Outpost):
 
     def __init__(self, spec: RankSpec, place: Place, reactor: Reactor, control: Lane, streams: _ThreadStreams) -> None:
         super().__init__(spec.mesh, place, reactor, control, None, streams, has_bootstrap=spec.has_bootstrap)  # type: ignore[arg-type]
+        self.patience = PATIENCE if spec.generation else None
         self._thread_streams = streams
         self._thread_place = place
 

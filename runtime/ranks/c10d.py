@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from .sockets import listening_ports
+
 LONG = timedelta(days=7)
 """The timeout of all groups made without one: a cell may stand in a debugger over a weekend.
 
@@ -37,6 +39,8 @@ class Bent:
         self.dist: Any = importlib.import_module("torch.distributed")
         self.init: Callable[..., None] = self.c10d.init_process_group
         self.destroy: Callable[..., None] = self.c10d.destroy_process_group
+        self.ports: set[int] = set()
+        """Where the gloo groups of this process listen: their connections have one of these ports at one end."""
         self._before: list[tuple[Any, str, object]] = []
         self._bend_timeouts()
         self._bend_names()
@@ -49,6 +53,24 @@ class Bent:
         while self._before:
             owner, name, value = self._before.pop()
             setattr(owner, name, value)
+
+    def sequences(self) -> dict[str, int]:
+        """The number of collectives issued so far in each group whose backend counts them (gloo and nccl do)."""
+        counts: dict[str, int] = {}
+        for group, name in list(self.c10d._world.pg_names.items()):
+            with contextlib.suppress(RuntimeError):
+                counts[name] = group._get_sequence_number_for_group()
+        return counts
+
+    def abort_nccl(self) -> None:
+        """End what waits in nccl: aborts the communicators of all groups, which must be made anew after it.
+
+        Written from the documentation: no machine with GPUs has run it yet.
+        """
+        cuda = importlib.import_module("torch").device("cuda")
+        for group in list(self.c10d._world.pg_map):
+            with contextlib.suppress(RuntimeError):  # a group without a backend for CUDA tensors
+                group._get_backend(cuda).abort()
 
     def _put(self, owner: Any, name: str, value: object) -> None:
         self._before.append((owner, name, getattr(owner, name)))
@@ -89,7 +111,11 @@ class Bent:
             size: int, rank: int, ranks: list[int], backend: Any, store: Any, *args: Any, **options: Any
         ) -> Any:
             free = _connect_again(store) if _is_blocked(store) else store
-            return original(size, rank, ranks, backend, free, *args, **options)
+            before = listening_ports()
+            try:
+                return original(size, rank, ranks, backend, free, *args, **options)
+            finally:
+                self.ports |= listening_ports() - before
 
         self._put(self.c10d, "_new_process_group_helper", with_free_store)
 

@@ -16,12 +16,13 @@ import inspect
 import math
 import os
 import select
+import socket
 import sys
 import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +30,7 @@ from urllib.parse import urlparse
 
 from .c10d import LONG, Bent, finishes
 from .imports import when_imported
+from .sockets import shut_connections
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -42,8 +44,9 @@ class GroupPlan:
     """Where a rank stands in its mesh, and where the ranks of the mesh meet.
 
     `axes` are the named axes of the whole mesh and their sizes, the last one varying fastest over the ranks.
-    Rank 0 gets a TCP socket that is bound to `master_port` and listens already as `listen_fd`, and owns it
-    from then on. A healed mesh gets a plan with the next `generation`, and a new port.
+    Rank `store_rank` serves the store at `master_port`. At birth that is rank 0, with a TCP socket that listens there
+    already as `listen_fd`, which it owns from then on; later (`generation` 1 and up) whoever was asked to open a
+    door. A `master_port` of 0 says that the place is told later: there are no groups until `Groups.rebuild`.
 
     Raises:
         ValueError: the axes do not hold exactly `world_size` ranks, or `rank` is not one of them.
@@ -64,6 +67,7 @@ class GroupPlan:
     master_port: int
     listen_fd: int | None = None
     generation: int = 0
+    store_rank: int = 0
 
     def __post_init__(self) -> None:
         if math.prod(self.axes.values()) != self.world_size:
@@ -107,11 +111,13 @@ class Groups:
         self.plan = plan
         self._bent: Bent | None = None
         self._store: Any = None
+        self._served: Any = None  # the store that the next start takes, because it is served from here already
         self._ours: Any = None
         self._known_world: Any = None
         self._slices: dict[tuple[int, ...], ProcessGroup] = {}
         self._device_mesh: DeviceMesh | None = None
         self._num_user_inits: Counter[str] = Counter()
+        self._doors: dict[int, tuple[GroupPlan, Any]] = {}  # by port: the plan of who serves, and the store if it does
 
     def start(self) -> None:
         """Make the default group and the axis groups: now if torch is imported, else as soon as it is.
@@ -121,7 +127,7 @@ class Groups:
         Raises:
             ConnectionError: rank 0 does not answer. While torch is imported later, this is a warning.
         """
-        if self.plan.backend == "none":
+        if self.plan.backend == "none" or not self.plan.master_port:
             return
         os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
         # The watchdog of NCCL kills a process whose peers stand in a debugger.
@@ -170,10 +176,39 @@ class Groups:
             self._device_mesh = self._make_device_mesh()
         return self._device_mesh
 
+    def open_door(self) -> int:
+        """Serve a new store from here, for a plan that is to come; the port at which it is reached.
+
+        Any thread may ask, also while the main one waits in a collective.
+        """
+        held = socket.create_server((self.plan.master_addr, 0), backlog=1024)
+        port = held.getsockname()[1]
+        plan = replace(self.plan, master_port=port, listen_fd=held.detach(), store_rank=self.plan.rank)
+        dist = sys.modules.get("torch.distributed")
+        self._doors[port] = plan, _open_store(dist, plan) if dist is not None else None
+        return port
+
+    def ports(self) -> set[int]:
+        """The ports that connections of this rank's groups lead to: those of its own gloo groups, and the store's."""
+        own = self._bent.ports if self._bent is not None else set[int]()
+        return own | {self.plan.master_port}
+
+    def sequences(self) -> dict[str, int]:
+        """How many collectives were issued in each group from here, by its name, which its ranks agree on."""
+        return self._bent.sequences() if self._bent is not None else {}
+
+    def abort(self) -> None:
+        """End what waits in nccl; the groups are of no use until `rebuild`."""
+        if self._bent is not None:
+            self._bent.abort_nccl()
+
     def rebuild(self, plan: GroupPlan) -> None:
         """Drop all groups, also the user's, and start again among the ranks of `plan`."""
+        # What still waits for a peer would keep its group, and a thread in C++, for ever.
+        shut_connections(self.ports())
         self.close()
-        self.plan = plan
+        own, self._served = self._doors.pop(plan.master_port, (plan, None))
+        self.plan = replace(plan, listen_fd=own.listen_fd)
         self.start()
 
     def close(self) -> None:
@@ -196,7 +231,7 @@ class Groups:
         dist: Any = import_module("torch.distributed")
         if not dist.is_available():
             return
-        store = _open_store(dist, self.plan)
+        store, self._served = self._served or _open_store(dist, self.plan), None
         self._store = store
         self._bent = Bent(self._on_user_init)
         hook = sys.excepthook
@@ -327,7 +362,7 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
                     plan.master_addr,
                     plan.master_port,
                     plan.world_size,
-                    plan.rank == 0,
+                    plan.rank == plan.store_rank,
                     timeout=timedelta(seconds=CONNECT_SECONDS),
                     wait_for_workers=False,
                     multi_tenant=True,  # a user's tcp:// to this port on rank 0 then finds this server
@@ -339,7 +374,7 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
 
     if not finishes(connect, CONNECT_SECONDS + 1) or not found:
         where = f"{plan.master_addr}:{plan.master_port}"
-        raise ConnectionError(f"rank 0 does not answer at {where}") from (failed[0] if failed else None)
+        raise ConnectionError(f"rank {plan.store_rank} does not answer at {where}") from (failed[0] if failed else None)
     found[0].set_timeout(LONG)
     return found[0]
 

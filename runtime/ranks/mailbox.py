@@ -18,6 +18,7 @@ from ..errors import LinkClosed
 from ..here import node
 from ..node import point_in, shape_of
 from ..scope import Context, Instance, enter
+from ..shape import Extent, Point
 from ..wire import codec
 from ..wire.lane import Frames, Lane
 from ..wire.messages import Bye, Call, Note, Reply, Spawn, StopActor
@@ -42,6 +43,12 @@ class Mailbox:
         place.note = self.note
         place.shield = interrupts.shield
         place.streams = streams
+
+    def settle(self, number: int, name: str, actor: Actor) -> None:
+        """Let an actor live here from birth, that nobody spawns."""
+        point = Point(self._place.rank, Extent(("rank",), (self._place.world_size,)))
+        self._instances[number] = Instance(name, type(actor).__qualname__, point, (self._mesh, point.rank, number))
+        self.actors[number] = actor
 
     def run(self) -> None:
         """Serve until the controller says `Bye` or is gone."""

@@ -19,7 +19,7 @@ from ..supervision import MeshFailure
 from ..wire.codec import Encoded
 from ..wire.lane import Frames, Lane
 from ..wire.link import NearLink, PairLink
-from ..wire.messages import Answer, AnyMessage, Connect, Died, Fault, Note, Peer, PortSend, Reply
+from ..wire.messages import Answer, AnyMessage, Connect, Died, Fault, Note, Peer, PortSend, Reply, Revived
 from ..wire.outlet import Outlet
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
@@ -47,6 +47,7 @@ class Outpost(Node):
         self._pool = pool
         self._streams = streams
         self._ways: dict[Address, Outlet] = {}
+        self._met: list[Outlet] = []  # all open links; on the loop only
         self._asked: dict[Address, list[tuple[AnyMessage, Encoded | None]]] = {}
         self._lock = (
             threading.Lock()
@@ -72,7 +73,9 @@ class Outpost(Node):
         if isinstance(message, Peer):
             self.meet((message.mesh, message.rank), PairLink(socket.socket(fileno=fds[0])))
         elif isinstance(message, Died):
-            self.reactor.schedule(lambda: self._part(message))
+            self._part(message)
+        elif isinstance(message, Revived):
+            self.revive((message.mesh, message.rank))
         elif isinstance(message, Reply | Answer | Note):
             self.reactor.schedule(lambda: self.deliver(ROOT, message, frames))
         elif isinstance(message, PortSend | Fault):
@@ -89,6 +92,7 @@ class Outpost(Node):
         lane = Lane(link, self._pool, address)
         way = Outlet(lane, link, self.reactor)
         lane.on_release = lambda: self.reactor.schedule(lambda: _send_releases(lane))
+        self._met.append(way)
         link.watch(self.reactor, lambda: self._on_way(address, way))
         with self._lock:
             # Two that ask for each other at once get two links: each sends on the one it has first.
@@ -110,8 +114,18 @@ class Outpost(Node):
                     self.receive(message, frames, way.send)
         except LinkClosed:
             # That the rank is gone the controller tells, with the reason; here only the link ends.
+            self._hang_up(way)
+
+    def _hang_up(self, way: Outlet) -> None:
+        if way in self._met:
+            self._met.remove(way)
             way.link.unwatch(self.reactor)
             way.close()
+
+    def hang_up(self) -> None:
+        """Close all links to other ranks, as the end of a process would; on the loop."""
+        for way in list(self._met):
+            self._hang_up(way)
 
     def _part(self, message: Died) -> None:
         address = (message.mesh, message.rank)

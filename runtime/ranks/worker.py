@@ -17,7 +17,7 @@ from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from . import lifeline, seed, waits
+from . import lifeline, seed, steward, waits
 from .control import Control
 from .drivers import PATIENCE
 from .groups import GroupPlan, Groups
@@ -44,8 +44,10 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device, groups)
     enter(place)
     outpost = Outpost(spec.mesh, place, Reactor(), control, pool, streams, has_bootstrap=spec.has_bootstrap)
+    outpost.patience = PATIENCE if spec.generation else None
     outpost.settle_here()
     mailbox = Mailbox(spec.mesh, place, data, streams, interrupts)
+    mailbox.settle(steward.NUMBER, "steward", steward.Steward(place))
     answering = Control(control, mailbox, interrupts, outpost.on_control, _die)
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()
     data.send(Ready(os.getpid(), _prepare(spec, groups)))

@@ -112,6 +112,13 @@ class Died(Message, frozen=True):
     is_fault: bool = True
 
 
+class Revived(Message, frozen=True):
+    """Controller to rank, control: this rank, of which `Died` told, is there again: a new process in its place."""
+
+    mesh: int
+    rank: int
+
+
 class PortSend(Message, frozen=True):
     """Any process to any other, control: a value (the frames) for a port there; `ok` False: it is an exception."""
 
@@ -222,6 +229,7 @@ AnyMessage = (
     | Connect
     | Peer
     | Died
+    | Revived
     | PortSend
     | Fault
     | Bye

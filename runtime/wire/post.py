@@ -65,10 +65,13 @@ class Post:
 
     def lose(self, rank: int, why: str) -> None:
         """The rank has ended: all that it owed is lost, and those who wait are told."""
-        for seq in self.owed_by(rank):
-            caller = self._settle(seq, rank)
-            if caller is not None:
-                caller.on_lost(rank, why)
+        for caller in self.strike(rank):
+            caller.on_lost(rank, why)
+
+    def strike(self, rank: int) -> list[Caller]:
+        """The rank owes nothing any more: who waits for it, to be told. On any thread."""
+        callers = [self._settle(seq, rank) for seq in self.owed_by(rank)]
+        return [caller for caller in callers if caller is not None]
 
     def drop(self, seq: int) -> None:
         """The call did not go out: nobody owes an answer."""

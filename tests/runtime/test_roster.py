@@ -12,11 +12,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from meshbook.runtime.engines.base import Exit
+from meshbook.runtime.engines.spec import RankSpec
 from meshbook.runtime.errors import MeshStopped, SpawnError
 from meshbook.runtime.roster import Roster, environment
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.wire import codec
-from meshbook.runtime.wire.messages import Answer, AnyMessage, Ask, Bye, Call, Interrupt, Note, Ready, Reply
+from meshbook.runtime.wire.messages import (
+    Answer,
+    AnyMessage,
+    Ask,
+    Bye,
+    Call,
+    Interrupt,
+    Note,
+    Ready,
+    Reply,
+    Spawn,
+    View,
+)
 from meshbook.runtime.wire.tape import Ended, Text
 
 NOTHING = codec.encode(((), {}))
@@ -50,6 +63,7 @@ class PaperCrew:
     def __init__(self) -> None:
         self.posted: list[tuple[str, tuple[int, ...], AnyMessage]] = []
         self.killed: list[int] = []
+        self.respawned: list[tuple[int, int]] = []
         self.is_closed = False
         self.pids: dict[int, int] = {}
 
@@ -61,6 +75,9 @@ class PaperCrew:
 
     def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Any = None) -> None:
         self.posted.append(("control", tuple(ranks), message))
+
+    def respawn(self, specs: Sequence[RankSpec]) -> None:
+        self.respawned += [(spec.rank, spec.generation) for spec in specs]
 
     def kill(self, ranks: Sequence[int]) -> None:
         self.killed += ranks
@@ -98,6 +115,8 @@ class Nobody:
     def on_other(self, roster: Roster, rank: int, message: object, frames: object) -> None: ...
 
     def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None: ...
+
+    def on_rank_back(self, roster: Roster, rank: int) -> None: ...
 
 
 def new_roster(axes: dict[str, int], *, ready: bool = True) -> tuple[Roster, PaperCrew, StillReactor]:
@@ -212,6 +231,49 @@ def test_taking_down_lets_the_idle_go_and_ends_the_rest():
         roster.call([0], 1, "f", None, NOTHING, Heard())
 
 
+def test_a_rank_that_is_started_again_is_new_in_its_place():
+    roster, crew, _ = new_roster({"rank": 3})
+    roster.call([1], 1, "f", None, NOTHING, Heard())
+    roster.on_exit(1, Exit(signum=9))
+    roster.revive([1])
+    assert crew.respawned == [(1, 1)]
+    assert roster.states[1].name == "starting" and roster.alive() == [0, 1, 2]
+    with pytest.raises(SpawnError, match=r"^rank 1 not ready after 0.1 s"):
+        roster.wait_ready(0.1, [1])
+    roster.on_message(1, Ready(201), [])
+    roster.wait_ready(0.1, [1])
+    assert roster.name_of(1) == "rank 1 (pid 201)" and roster.states[1].name == "idle"
+
+
+def test_actors_are_made_again_where_they_were_in_the_order_of_old():
+    roster, crew, _ = new_roster({"rank": 2})
+    view = View((), 0, (), ())
+    for number, ranks, on_main in ((7, [0, 1], True), (8, [0], False), (9, [1], False), (10, [1], False)):
+        roster.spawn_actor(ranks, number, f"a{number}", view, (0, 0, 0), NOTHING, Heard(), on_main)
+    roster.stop_actor([1], 10, "", Heard())
+    roster.on_exit(1, Exit(signum=9))
+    roster.revive([1])
+    roster.on_message(1, Ready(201), [])
+    crew.posted.clear()
+    told: list[tuple[str, list[int]]] = []
+
+    def caller(name: str, ranks: Sequence[int]) -> Heard:
+        told.append((name, list(ranks)))
+        return Heard()
+
+    roster.remake_actors([1], caller)
+    made = [(lane, ranks, message.actor) for lane, ranks, message in crew.posted if isinstance(message, Spawn)]
+    assert made == [("data", (1,), 7), ("control", (1,), 9)]
+    assert told == [("a7", [1]), ("a9", [1])]
+
+
+def test_a_mesh_that_was_taken_down_is_not_started_again():
+    roster, _, _ = new_roster({"rank": 1})
+    roster.stop()
+    with pytest.raises(MeshStopped, match="taken down"):
+        roster.revive([0])
+
+
 def test_an_interrupt_while_it_is_taken_down_still_frees_everything():
     roster, crew, reactor = new_roster({"rank": 1})
 
@@ -287,6 +349,14 @@ class Book(RuleBasedStateMachine):
             self.dead.add(rank)
             self.queues[rank].clear()
             self.roster.on_exit(rank, Exit(code=3))
+
+    @rule(rank=st.integers(0, 2))
+    def come_back(self, rank: int) -> None:
+        if rank in self.dead:
+            self.roster.revive([rank])
+            assert self.roster.states[rank].name == "starting"
+            self.roster.on_message(rank, Ready(200 + rank), [])
+            self.dead.discard(rank)
 
     @invariant()
     def who_called_the_dead_knows(self) -> None:

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ..runtime.errors import SupervisionError
-from ..runtime.ranks.failure import RemoteFailure, rebuild
-from ..runtime.roster import Roster
-from ..runtime.wire import codec
-from ..runtime.wire.lane import Frames
-from ..runtime.wire.messages import Answer, Note, Reply
+from .errors import SupervisionError
+from .ranks.failure import RemoteFailure, rebuild
+from .roster import Roster
+from .wire import codec
+from .wire.lane import Frames
+from .wire.messages import Answer, Note, Reply
 
 
 class Gather:

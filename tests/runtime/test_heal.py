@@ -1,0 +1,193 @@
+"""Dead ranks come back in their places: on processes and on their in-memory fake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshbook.runtime.actor import endpoint
+from meshbook.runtime.adverbs import view_of
+from meshbook.runtime.errors import MeshStopped, SupervisionError
+from meshbook.runtime.gather import Gather
+from meshbook.runtime.heal import heal, heal_mesh, heal_roster, out_of_step
+from meshbook.runtime.mesh import roster_of
+from meshbook.runtime.wire import codec
+from tests.runtime.troupe import Counter, Courier
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Bench
+
+Until = Callable[..., Any]
+
+
+def lose(mesh: Any, ranks: Sequence[int], until: Until) -> None:
+    """Kill ranks and wait until that is known."""
+    roster = roster_of(mesh)
+    roster.kill(ranks)
+    until(lambda: set(ranks) <= set(roster.dead()))
+
+
+def test_a_dead_rank_comes_back_with_its_actors(bench: Bench, until: Until):
+    workers = bench.workers({"rank": 3})
+    assert workers.add.call(5).get(10).values() == [5, 5, 5]
+    lose(workers, [1], until)
+    with pytest.raises(SupervisionError, match="SIGKILL"):
+        workers.add.call(1).get(10)
+    healed = heal(workers)
+    assert (healed.ranks, healed.failed, healed.late) == ((1,), {}, ())
+    assert workers.add.call(1).get(10).values() == [7, 1, 7]
+
+
+def test_an_actor_is_made_again_with_its_arguments(bench: Bench, until: Until):
+    procs = bench.up({"rank": 2})
+    counters = procs.spawn("counters", Counter, 40)
+    others = procs.spawn("others", Counter, value=7)
+    gone = procs.spawn("gone", Counter)
+    gone.stop().get(10)  # type: ignore[attr-defined]
+    assert [mesh.add.call(2).get(10).values() for mesh in (counters, others)] == [[42, 42], [9, 9]]
+    lose(procs, [0], until)
+    assert heal_mesh(procs) is procs
+    assert [mesh.add.call(1).get(10).values() for mesh in (counters, others)] == [[41, 43], [8, 10]]
+
+
+def test_nothing_dead_is_nothing_done(bench: Bench):
+    workers = bench.workers()
+    assert heal(workers).ranks == ()
+    assert roster_of(workers).generation == 0
+
+
+def test_living_ranks_are_restarted_on_request(bench: Bench, until: Until):
+    workers = bench.workers()
+    workers.add.call(3).get(10)
+    future = workers.slice(rank=1).do.call("step('in')\nwhile True: pass")
+    until(lambda: roster_of(workers).states[1].name == "busy")
+    assert heal_roster(roster_of(workers), [1]).ranks == (1,)
+    with pytest.raises(SupervisionError, match="SIGKILL"):
+        future.get(10)
+    assert workers.add.call(1).get(10).values() == [4, 1]
+
+
+def test_a_slice_heals_its_own_ranks(bench: Bench, until: Until):
+    workers = bench.workers({"rank": 3})
+    lose(workers, [0, 2], until)
+    assert heal(workers.slice(rank=slice(1, 3))).ranks == (2,)
+    assert roster_of(workers).dead() == [0]
+    assert heal(workers).ranks == (0,)
+    assert workers.add.call(1).get(10).values() == [1, 1, 1]
+
+
+def test_it_can_be_done_again_and_again(bench: Bench, until: Until):
+    workers = bench.workers()
+    for number in range(1, 4):
+        lose(workers, [0], until)
+        heal(workers)
+        assert workers.add.call(1).get(10).values() == [1, number]
+
+
+class Fussy(Counter):
+    """Can be made once only."""
+
+    def __init__(self, made: Any) -> None:
+        super().__init__()
+        if made.add.call_one(1).get(10) > 2:
+            raise ValueError("once is enough")
+
+
+def test_an_actor_that_cannot_be_made_again_is_told(bench: Bench, until: Until):
+    made = bench.up({"rank": 1}).spawn("made", Counter)
+    procs = bench.up({"rank": 2})
+    procs.spawn("fussy", Fussy, made).initialized.get(10)
+    counters = procs.spawn("counters", Counter)
+    lose(procs, [1], until)
+    failed = heal(procs).failed
+    assert list(failed) == ["fussy"] and list(failed["fussy"]) == [1]
+    assert "once is enough" in str(failed["fussy"][1])
+    assert counters.add.call(1).get(10).values() == [1, 1]
+
+
+def test_a_mesh_that_was_taken_down_cannot_be_healed(bench: Bench):
+    workers = bench.workers()
+    roster_of(workers).stop()
+    with pytest.raises(MeshStopped):
+        heal_roster(roster_of(workers), [0])
+
+
+def test_ranks_that_knew_it_reach_the_new_one(bench: Bench, until: Until):
+    procs = bench.up({"rank": 2})
+    counters = procs.spawn("counters", Counter)
+    courier = bench.up({"rank": 1}).spawn("courier", Courier, counters)
+    assert courier.total.call_one().get(10) == 2
+    lose(procs, [1], until)
+    with pytest.raises(SupervisionError):
+        courier.total.call_one().get(10)
+    heal(procs)
+    assert courier.total.call_one().get(10) == 4  # the survivor counts on: 3, and the new one begins
+
+
+class Owner(Courier):
+    """Makes actors of its own on other ranks, and keeps them."""
+
+    @endpoint
+    def make(self, procs: Any) -> list[int]:
+        self.mesh = procs.spawn("counters of the owner", Counter)
+        return self.mesh.add.call(1).get(10).values()
+
+    def __supervise__(self, failure: Any) -> bool:
+        return True
+
+
+def test_actors_that_another_rank_made_are_lost_and_new_ones_can_be_made(bench: Bench, until: Until):
+    procs = bench.up({"rank": 2})
+    owner = bench.up({"rank": 1}).spawn("owner", Owner)
+    assert owner.make.call_one(procs).get(10) == [1, 1]
+    lose(procs, [1], until)
+    heal(procs)
+    with pytest.raises(SupervisionError, match="SIGKILL"):
+        owner.total.call_one().get(10)
+    assert owner.make.call_one(procs).get(10) == [1, 1]
+
+
+def test_a_reference_to_an_actor_that_is_no_more_is_not_waited_for(bench: Bench, until: Until):
+    """Whoever holds it may be told by nobody: the new rank itself says no."""
+    procs = bench.up({"rank": 1})
+    lose(procs, [0], until)
+    heal(procs)
+    gather = Gather(procs.roster, [0], "stray")
+    view = view_of(procs._shape)  # pyright: ignore[reportPrivateUsage]
+    procs.roster.call([0], 12345, "add", view, codec.encode(((), {})), gather)
+    assert gather.wait(10)
+    assert "stopped" in str(gather.errors[0])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("link", ["zmq", "zmq-tcp"])
+def test_over_other_links(local: Bench, until: Until, link: Any):
+    workers = local.workers({"rank": 2}, link=link)
+    lose(workers, [0], until)
+    assert heal(workers).ranks == (0,)
+    assert workers.add.call(1).get(10).values() == [1, 1]
+
+
+@pytest.mark.real
+def test_over_a_fresh_interpreter(local: Bench, until: Until):
+    workers = local.workers({"rank": 1}, how="exec")
+    lose(workers, [0], until)
+    assert heal(workers).ranks == (0,)
+    assert workers.add.call(1).get(10).values() == [1]
+
+
+Counts = st.dictionaries(st.sampled_from(["world", "dp", "tp"]), st.integers(0, 5))
+
+
+@given(st.lists(Counts, max_size=4), Counts)
+def test_ranks_are_in_step_when_no_group_disagrees(others: list[dict[str, int]], one: dict[str, int]):
+    same = dict.fromkeys(range(3), one)
+    assert not out_of_step(same)
+    all_of_them = dict(enumerate([*others, one]))
+    names = {name for own in all_of_them.values() for name in own}
+    disagree = any(len({own[name] for own in all_of_them.values() if name in own}) > 1 for name in names)
+    assert out_of_step(all_of_them) == disagree
