@@ -12,10 +12,14 @@ from ..runtime import session as sessions
 from ..runtime.actor import Actor
 from ..runtime.errors import MeshStopped
 from ..runtime.gather import Gather
+from ..runtime.heal import heal_roster
 from ..runtime.mesh import ProcMesh, actor_number
+from ..runtime.regroup import Unstuck, mend, release, unstick
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from .agent import KernelActor
+from .journal import Choice, Journal, Replay
+from .restore import HealedMesh, restore
 from .run import Run
 
 A = TypeVar("A", bound=Actor)
@@ -62,6 +66,7 @@ class Mesh:
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
         self._numbers = itertools.count(1)
         self._cells = itertools.count(1)
+        self._journal = Journal()
         self._heard: deque[Run] = deque()  # the oldest first
         self._sending = threading.Lock()  # a source must be on the wire before a run that refers to it
 
@@ -110,10 +115,19 @@ class Mesh:
         names = {rank: state.name for rank, state in self.roster.states.items()}
         return {rank: "failed" if name == "idle" and rank in self.last_failed else name for rank, name in names.items()}
 
-    def run(self, source: str, ranks: Sequence[int] | None = None, *, name: str = "", first_line: int = 1) -> Run:
+    def run(
+        self,
+        source: str,
+        ranks: Sequence[int] | None = None,
+        *,
+        name: str = "",
+        first_line: int = 1,
+        replay: Replay | None = None,
+    ) -> Run:
         """Send a cell to these ranks (default: all that live); returns at once.
 
-        Tracebacks name it by `name`, and count its lines from `first_line`.
+        Tracebacks name it by `name`, and count its lines from `first_line`. With `replay` it is a cell of old, run on
+        ranks that come new.
 
         Raises:
             MeshStopped: the mesh was taken down.
@@ -122,13 +136,21 @@ class Mesh:
         chosen = tuple(self.roster.alive() if ranks is None else ranks)
         cell = next(self._cells)
         run = Run(self.roster, chosen, cell, name or f"cell {cell}")
-        members = () if len(chosen) == self.num_ranks else chosen
+        members = chosen if replay is None else replay.ranks
+        members = () if len(members) == self.num_ranks else members
+        if replay is None:
+            self._note(run, source, first_line)
         with self._sending:
             key = self._key_of(source)
             new = [rank for rank in chosen if key not in self._known.setdefault(rank, set())]
             self._send(run, chosen, key, source, first_line, members, set(new))
             self._hear(run)
         return run
+
+    def _note(self, run: Run, source: str, first_line: int) -> None:
+        """Keep the cell for ranks that come later, and whether it did well."""
+        entry = self._journal.note(run.name, source, first_line, run.ranks)
+        run.finished.add_done_callback(lambda _: entry.failed.update(run.progress.failed, run.progress.lost))
 
     def _hear(self, run: Run) -> None:
         self._heard.append(run)
@@ -181,7 +203,13 @@ class Mesh:
             EncodeError: a value cannot be pickled; nothing was sent.
         """
         self._check_up()
-        self._call(self.roster.alive() if ranks is None else ranks, "push", dict(names))
+        chosen = tuple(self.roster.alive() if ranks is None else ranks)
+        self.give(names, chosen)
+        self._journal.note_push(names, chosen)
+
+    def give(self, names: Mapping[str, object], ranks: Sequence[int]) -> None:
+        """`push` without keeping the values for ranks that come later."""
+        self._call(ranks, "push", dict(names))
 
     def pull(self, name: str, ranks: Sequence[int] | None = None, max_bytes: int = PULL_LIMIT) -> dict[int, Any]:
         """The value of `name` on each of these ranks. Large arrays arrive as views of shared memory, writable, private.
@@ -209,6 +237,49 @@ class Mesh:
         self.roster.interrupt(chosen, call, gather)
         gather.wait(timeout)
         return {rank: bool(running) for rank, running in gather.answers.items()}
+
+    def heal(self, ranks: Sequence[int] | None = None, *, replay: Choice = "auto", timeout: float = 60.0) -> HealedMesh:
+        """Give these ranks (default: the dead ones) new processes in their places, and replay the cells that set up.
+
+        Living ranks among them are ended first. The others keep their state; all get new process groups.
+
+        Raises:
+            SpawnError: a rank did not come up in `timeout` seconds.
+            MeshStopped: the mesh was taken down.
+        """
+        self._check_up()
+        healed = heal_roster(self.roster, ranks, timeout)
+        for rank in healed.ranks:
+            self._known.pop(rank, None)
+        self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
+        pushed = {} if replay == "none" else self._journal.pushed
+        return restore(self, healed, self._journal.plan(replay), pushed, timeout)
+
+    def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
+        """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""
+        self.interrupt(ranks, call, timeout)
+        release(self.roster, ranks, timeout)
+
+    def mend(self) -> str:
+        """Make the process groups anew if they are of no use as they are; why they were not, or nothing.
+
+        Raises:
+            MeshbookError: a rank could not make its own in time.
+        """
+        return mend(self.roster)
+
+    def unstick(self, ranks: Sequence[int] | None = None, *, reinit: bool = True, timeout: float = 3.0) -> Unstuck:
+        """Free ranks (default: all that are busy) from what they wait in, and keep every variable.
+
+        Interrupts them and breaks off their collectives: those of gloo by shutting down its connections, those of nccl
+        by aborting its communicators. Then all ranks get new process groups (`reinit`), so that the next collective
+        works; what was built on the old ones (`DistributedDataParallel`) is to be built again.
+
+        Raises:
+            MeshbookError: a rank could not make its new groups in time.
+        """
+        self._check_up()
+        return unstick(self.roster, self.roster.alive() if ranks is None else ranks, reinit, timeout)
 
     def spawn(self, name: str, cls: type[A], *args: Any, **kwargs: Any) -> A:
         """Make actors of your own on the ranks, beside the one that runs cells."""

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum
 
 
-class Step(Enum):
-    """What to do now."""
+class Step(IntEnum):
+    """What to do now; from `INTERRUPT` on, the rungs of a ladder that is only climbed."""
 
-    WAIT = auto()
-    INTERRUPT = auto()
+    WAIT = 0
+    INTERRUPT = 1
     """Interrupt the ranks that still work."""
-    ABANDON = auto()
+    RELEASE = 2
+    """They do not react: break off the collectives that they wait in."""
+    KILL = 3
+    """The user wants them gone."""
+    ABANDON = 4
     """Stop waiting: they do not react, and stay busy."""
+
+
+_LAST_PRESS = 3
 
 
 @dataclass
 class Patience:
-    """Decides for one cell when ranks that still work are interrupted and when they are given up.
+    """Decides for one cell when ranks that still work are interrupted, released, killed or given up.
 
     After the first failure the others have `grace` seconds (`on_error="stop"`; with `"wait"` they have as long as they
-    want). After `timeout` seconds, if one was given, and when the user interrupts, they have none. Whoever has not
-    reacted to an interrupt after `patience` seconds is left alone.
+    want). After `timeout` seconds, if one was given, they have none. Whoever has not reacted to the interrupt
+    `impatience` seconds later is released from its collective, and `patience` seconds after the last step left alone.
+
+    The user climbs the same ladder by hand: the first press of the stop button interrupts, the second releases, the
+    third kills. For the next press there are `window` seconds.
 
     Example:
         >>> rule = Patience(start=0.0, grace=2.0)
-        >>> rule.step(1.0, has_failure=True), rule.step(3.1, has_failure=True), rule.step(5.2, has_failure=True)
-        (<Step.WAIT: 1>, <Step.INTERRUPT: 2>, <Step.ABANDON: 3>)
+        >>> [rule.step(now, has_failure=True).name for now in (1.0, 3.1, 3.2, 3.5, 5.6)]
+        ['WAIT', 'INTERRUPT', 'WAIT', 'RELEASE', 'ABANDON']
         >>> rule.reason
         'failure'
     """
@@ -36,30 +46,57 @@ class Patience:
     on_error: str = "stop"
     grace: float = 2.0
     timeout: float | None = None
+    impatience: float = 0.3
     patience: float = 2.0
+    window: float = 3.0
     reason: str = ""
     """Why ranks were interrupted: `failure`, `timeout` or `user`; empty when they were not."""
+    rung: Step = Step.WAIT
+    """The last step that was taken."""
     _failed_at: float | None = None
-    _interrupted_at: float | None = None
+    _stepped_at: float = 0.0
+    _num_presses: int = 0
 
-    def step(self, now: float, has_failure: bool, is_interrupted: bool = False) -> Step:
-        """What to do at `now`. `INTERRUPT` is said once."""
-        if self._interrupted_at is not None:
-            return Step.ABANDON if now - self._interrupted_at >= self.patience else Step.WAIT
+    def step(self, now: float, has_failure: bool, num_presses: int = 0) -> Step:
+        """What to do at `now`, after so many more presses of the stop button. Each step but `WAIT` is said once."""
+        self._num_presses += num_presses
         if has_failure and self._failed_at is None:
             self._failed_at = now
-        self.reason = self._why(now, is_interrupted)
-        if not self.reason:
+        self.reason = self.reason or self._why(now)
+        rung = self._next(now) if self.reason else self.rung
+        if rung is self.rung:
             return Step.WAIT
-        self._interrupted_at = now
-        return Step.INTERRUPT
+        self.rung, self._stepped_at = rung, now
+        return rung
 
     def failing_for(self, now: float) -> float:
         """Seconds since the first failure; 0 before it."""
         return 0.0 if self._failed_at is None else now - self._failed_at
 
-    def _why(self, now: float, is_interrupted: bool) -> str:
-        if is_interrupted:
+    def unanswered_for(self, now: float) -> float:
+        """Seconds since the last step; 0 before the first."""
+        return now - self._stepped_at if self.rung else 0.0
+
+    @property
+    def _wanted(self) -> Step:
+        """The rung that the user wants, by pressing the button so often."""
+        return Step(min(self._num_presses, _LAST_PRESS))
+
+    def _next(self, now: float) -> Step:
+        """The rung to stand on at `now`."""
+        waited = now - self._stepped_at
+        if self.rung is Step.WAIT:
+            return Step.INTERRUPT
+        if self._wanted > self.rung:
+            return Step(self.rung + 1)
+        if self.rung is Step.INTERRUPT and self.reason != "user" and waited >= self.impatience:
+            return Step.RELEASE
+        if self.rung is Step.ABANDON or waited >= (self.window if self.reason == "user" else self.patience):
+            return Step.ABANDON
+        return self.rung
+
+    def _why(self, now: float) -> str:
+        if self._num_presses:
             return "user"
         if self.timeout is not None and now - self.start >= self.timeout:
             return "timeout"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ..kernel.mesh import Mesh
 from ..kernel.patience import Patience, Step
 from ..kernel.run import Run
+from ..runtime.errors import MeshbookError
 from ..widgets.live import Live
 
 TICK = 0.05
@@ -23,6 +24,10 @@ _SPRINT = 0.004
 
 _TOLD_AFTER = 0.2
 """Seconds after the first failure at which it is told although other ranks still work."""
+
+
+_OFFERED_AFTER = 0.5
+"""Seconds after an interrupt at which those that did not react are named."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -46,20 +51,26 @@ class Drive:
     abandoned: tuple[int, ...] = ()
     waiting: dict[int, str] = field(default_factory=dict[int, str])
     """Where the ranks were that had to be interrupted."""
+    mended: str = ""
+    """What had to be done to the process groups afterwards, in one line."""
+    _has_offered: bool = False
 
-    def steps(self) -> Generator[float, bool, None]:
-        """Yields seconds to wait for news; is sent whether the user interrupted meanwhile."""
+    def steps(self) -> Generator[float, int, None]:
+        """Yields seconds to wait for news; is sent how often the user pressed stop meanwhile."""
         told = False
         while not self.run.finished.done():
-            is_interrupted = yield TICK
+            num_presses = yield TICK
             now = time.monotonic()
             self.live.update(self.run.take(), now)
             if self.run.finished.done():
                 break
             told = told or self._tell_failure(now)
-            self._act(self.patience.step(now, self._has_failure, is_interrupted))
+            self._act(self.patience.step(now, self._has_failure, num_presses))
+            self._offer(now)
         self.live.update(self.run.take(), time.monotonic())
         self.live.finish(time.monotonic())
+        if self.patience.reason or self._has_failure:
+            self.mended = self._mend()
         self.run.on_late = self._on_late
         if self.run.has_more:  # it came between the two lines above
             self.mesh.roster.reactor.schedule(self._on_late)
@@ -75,9 +86,32 @@ class Drive:
                 self.waiting = self.mesh.where(owing, timeout=0.2)
             with suppress(KeyboardInterrupt):
                 self.mesh.interrupt(owing, self.run.call, timeout=0.2)
+        elif step is Step.RELEASE:
+            self.live.say(owing, "did not react to the interrupt: broke off the collectives they may wait in")
+            with suppress(KeyboardInterrupt):
+                self.mesh.release(owing, self.run.call, timeout=0.5)
+        elif step is Step.KILL:
+            self.live.say(owing, "killed, as you asked: `%mesh restart @dead` brings them back")
+            self.mesh.roster.kill(owing)
         elif step is Step.ABANDON:
             self.abandoned = tuple(owing)
             self.run.abandon()
+
+    def _mend(self) -> str:
+        """Let the next collective work: the last ones may have been cut off on some ranks and not on others."""
+        try:
+            why = self.mesh.mend()
+        except MeshbookError as error:
+            return f"no new process groups: {error}; `%mesh unstick` tries again"
+        return f"new process groups, as {why}: wrap models in DistributedDataParallel again" if why else ""
+
+    def _offer(self, now: float) -> None:
+        """Say what another press of the stop button would do, where the first one did nothing."""
+        rule = self.patience
+        is_time = rule.reason == "user" and rule.rung is Step.INTERRUPT and rule.unanswered_for(now) >= _OFFERED_AFTER
+        if is_time and not self._has_offered:
+            self._has_offered = True
+            self.live.say(self.run.owing, "do not react yet: stop again breaks off collectives, a third time kills")
 
     def _tell_failure(self, now: float) -> bool:
         """Say who failed while others still work; whether it was said."""
@@ -93,13 +127,13 @@ class Drive:
 
 
 class _StopButton:
-    """Turns Ctrl-C into a flag as long as a cell is driven from the main thread.
+    """Counts Ctrl-C as long as a cell is driven from the main thread.
 
     Raised wherever it hits, it would leave the ranks running with nobody to watch them.
     """
 
     def __init__(self) -> None:
-        self._was_pressed = False
+        self._num_presses = 0
 
     def __enter__(self) -> _StopButton:
         self._is_installed = threading.current_thread() is threading.main_thread()
@@ -112,12 +146,12 @@ class _StopButton:
             signal.signal(signal.SIGINT, self._former)
 
     def press(self, *_: object) -> None:
-        self._was_pressed = True
+        self._num_presses += 1
 
-    def take(self) -> bool:
-        """Was it pressed since the last time?"""
-        was_pressed, self._was_pressed = self._was_pressed, False
-        return was_pressed
+    def take(self) -> int:
+        """How often it was pressed since the last time."""
+        num_presses, self._num_presses = self._num_presses, 0
+        return num_presses
 
 
 def drive(drive: Drive) -> None:
@@ -149,7 +183,7 @@ def drive_in_background(drive: Drive) -> None:
         seconds = next(steps)
         while True:
             drive.run.news.wait(seconds)
-            seconds = steps.send(False)
+            seconds = steps.send(0)
     except StopIteration:
         return
 
@@ -161,8 +195,8 @@ async def drive_async(drive: Drive) -> None:
     _wait(drive, _SPRINT, button)
     try:
         seconds = next(steps)
-        if button.take():
-            seconds = steps.send(True)
+        if num_presses := button.take():
+            seconds = steps.send(num_presses)
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
         drive.run.finished.add_done_callback(lambda _: loop.call_soon_threadsafe(news.set))
@@ -172,15 +206,15 @@ async def drive_async(drive: Drive) -> None:
         return
 
 
-async def _pause(news: asyncio.Event, seconds: float) -> bool:
-    """Wait for news or until time is up; whether the user interrupted meanwhile."""
+async def _pause(news: asyncio.Event, seconds: float) -> int:
+    """Wait for news or until time is up; how often the user interrupted meanwhile."""
     task = asyncio.current_task()
     try:
         await asyncio.wait_for(news.wait(), seconds)
     except TimeoutError:
-        return False
+        return 0
     except (asyncio.CancelledError, KeyboardInterrupt):  # ipykernel turns SIGINT into the one or the other
         if task is not None:
             task.uncancel()
-        return True
-    return False
+        return 1
+    return 0

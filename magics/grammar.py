@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NoReturn
 
+from ..kernel.journal import Choice
 from .options import (
     HELP_FLAGS,
     Command,
@@ -22,6 +23,7 @@ from .options import (
     HelpRequested,
     Option,
     Values,
+    cells,
     columns,
     count,
     is_option,
@@ -54,6 +56,7 @@ __all__ = [
     "Push",
     "Restart",
     "Status",
+    "Unstick",
     "Up",
     "Use",
     "mesh_help",
@@ -192,9 +195,13 @@ class Down:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Take a mesh down and bring it up again as it was, with fresh ranks."""
+    """Give ranks (without a selector all of them) new processes, and replay the cells that set them up."""
 
-    name: str | None = None
+    selector: str = ""
+    mesh: MeshOption = None
+    replay: Annotated[
+        Choice, Option("--replay", "cells to run on them: auto, all, none, or numbers such as 1-3,5", "CELLS", cells)
+    ] = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +210,18 @@ class Interrupt:
 
     selector: str = ""
     mesh: MeshOption = None
+    hard: Annotated[bool, Option("--hard", "break off collectives too, as `%mesh unstick` does")] = False
     kill: Annotated[bool, Option("--kill", "end the processes of the ranks")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unstick:
+    """Free ranks that hang in a collective; every variable stays, and the next collective works."""
+
+    selector: str = ""
+    mesh: MeshOption = None
+    reinit: Annotated[bool, Option("--reinit", "make new process groups on all ranks (the default)")] = True
+    no_reinit: Annotated[bool, Option("--no-reinit", "leave the process groups as they are: of no use")] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +244,7 @@ class Pull:
     max_bytes: Annotated[int | None, Option("--max-bytes", "refuse what is larger, such as 64M", "N", num_bytes)] = None
 
 
-MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Push | Pull
+MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Unstick | Push | Pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +339,9 @@ COMMANDS = {
         Command("%mesh use", Use, "%mesh use m0[dp=0]", "NAME[SELECTOR]", _use_words, "mesh"),
         Command("%mesh status", Status, "%mesh status @failed", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh down", Down, "%mesh down m0", "[NAME]", _name_words, "mesh"),
-        Command("%mesh restart", Restart, "%mesh restart m0", "[NAME]", _name_words, "mesh"),
+        Command("%mesh restart", Restart, "%mesh restart @dead", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", _selector_words, "selector"),
+        Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", _names_words),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", _names_words, "remote"),
     )

@@ -21,7 +21,7 @@ from ..runtime.wire.codec import EncodeError
 from ..widgets.actors import ActorList
 from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
-from . import grammar
+from . import faults, grammar
 from .book import Book
 from .options import GrammarError, HelpRequested
 from .selector import Selection, SelectorError
@@ -45,6 +45,7 @@ class MeshMagic:
             grammar.Down: self._down,
             grammar.Restart: self._restart,
             grammar.Interrupt: self._interrupt,
+            grammar.Unstick: self._unstick,
             grammar.Push: self._push,
             grammar.Pull: self._pull,
         }
@@ -139,22 +140,13 @@ class MeshMagic:
             print(f"mesh {name!r} is down: {_ends_text(ends)}")
 
     def _restart(self, args: grammar.Restart) -> Mesh | None:
-        old = self._book.get(args.name)
-        old.down(grace=0.5)
-        options = old.options
-        device = choose_device(options.device, old.num_ranks, num_gpus())
-        mesh = self._start(old.name, old.axes, options, device)
-        self._book.meshes[old.name] = mesh
-        return self._returned(mesh)
+        return self._returned(faults.restart(self._book, args))
 
     def _interrupt(self, args: grammar.Interrupt) -> None:
-        mesh, selection = self._selected(args.mesh, args.selector)
-        if args.kill:
-            mesh.roster.kill(selection.ranks)
-            print(f"killed: ranks {ranks_text(selection.ranks)}")
-            return
-        running = [rank for rank, was_busy in mesh.interrupt(selection.ranks).items() if was_busy]
-        print(f"interrupted: ranks {ranks_text(running)}" if running else "no rank was busy")
+        faults.interrupt(self._book, args)
+
+    def _unstick(self, args: grammar.Unstick) -> None:
+        faults.unstick(self._book, args)
 
     def _push(self, args: grammar.Push) -> None:
         mesh, selection = self._selected(args.mesh, args.sel)

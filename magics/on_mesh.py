@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 from ..kernel.fold import ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.outcome import Failure
-from ..kernel.patience import Patience
+from ..kernel.patience import Patience, Step
 from ..kernel.results import MeshResult
 from ..kernel.run import Run
 from ..kernel.story import tell
@@ -238,7 +238,8 @@ def checked(cell: Cell, result: MeshResult | None = None) -> MeshResult:
     failures = {rank: failure for rank, failure in told.items() if rank not in waiting}
     lost = {rank: why.partition("\n")[0] for rank, why in result.lost.items()}
     words = {rank: cell.mesh.roster.last_words(rank) for rank in lost if rank not in cell.drive.abandoned}
-    story = tell(cell.mesh.axes, result.ranks, failures, lost, waiting, words)
+    notes = [cell.drive.mended] if cell.drive.mended else []
+    story = tell(cell.mesh.axes, result.ranks, failures, lost, waiting, words, notes)
     raise MeshError(story.summary, by_rank=result.errors, result=result, story=story.text(ansi=True))
 
 
@@ -246,14 +247,15 @@ def _fates(cell: Cell, failures: Mapping[int, Failure]) -> dict[int, str]:
     """What became of the ranks that were interrupted because others failed: not their fault, and told apart."""
     if cell.drive.patience.reason != "failure":
         return {}
-    released = [rank for rank, failure in failures.items() if failure.type_name == "KeyboardInterrupt"]
-    return {rank: _fate(_place(cell, rank), cell.args.grace) for rank in released}
-
-
-def _fate(place: str, grace: float) -> str:
-    # Who failed never joined that collective: the next one would be taken for it.
-    advice = ", collectives out of step until `%mesh restart`" if "waiting in" in place else ""
-    return f"was at {place}; interrupted after {grace:g} s, state kept{advice}"
+    # One whose collective was broken off says so by an error of torch's.
+    was_cut = cell.drive.patience.rung >= Step.RELEASE
+    released = [
+        rank
+        for rank, failure in failures.items()
+        if failure.type_name == "KeyboardInterrupt" or (was_cut and rank in cell.drive.waiting)
+    ]
+    after = f"interrupted after {cell.args.grace:g} s, state kept"
+    return {rank: f"was at {_place(cell, rank)}; {after}" for rank in released}
 
 
 def _timed_out(cell: Cell, failures: Mapping[int, Failure]) -> dict[int, Failure]:
@@ -281,9 +283,15 @@ def _interrupted_text(cell: Cell) -> str:
     """One line for the user who pressed stop: where the ranks were, and what they are now."""
     busy = cell.drive.abandoned
     if busy:
-        return f"ranks {ranks_text(busy)} did not react and are still busy: `%mesh restart` gives fresh ones"
+        return (
+            f"ranks {ranks_text(busy)} did not react and are still busy: "
+            "`%mesh unstick` breaks off collectives, `%mesh restart @busy` gives fresh ranks"
+        )
     by_place: dict[str, list[int]] = {}
     for rank, place in sorted(cell.drive.waiting.items()):
         by_place.setdefault(place or "an unknown line", []).append(rank)
     places = ", ".join(f"ranks {ranks_text(ranks)} at {place}" for place, ranks in by_place.items())
-    return f"interrupted: {places or 'when all ranks were done'}; they are idle and keep their state"
+    kept = f"; {cell.drive.mended}" if cell.drive.mended else ""
+    if cell.drive.patience.rung is Step.KILL:
+        return f"killed: {places}; `%mesh restart @dead` brings them back"
+    return f"interrupted: {places or 'when all ranks were done'}; they are idle and keep their state{kept}"

@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
+from ..kernel.journal import Choice
 from .selector import near
 
 Offer = Literal["", "selector", "mesh", "remote"]
@@ -244,6 +245,19 @@ def name(text: str) -> str:
 def names(text: str) -> tuple[str, ...]:
     """Python names with commas between them."""
     return tuple(name(part) for part in text.split(",") if part)
+
+
+def cells(text: str) -> Choice:
+    """`auto`, `all`, `none`, or cell numbers as IPython's `%history` takes them: `1-3,5`, both ends included."""
+    if text in ("auto", "all", "none"):
+        return text
+    numbers: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise GrammarError(f"'{text}' is not auto, all, none or cell numbers such as 1-3,5")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)
 
 
 def module(text: str) -> tuple[str, ...]:

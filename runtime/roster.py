@@ -96,6 +96,8 @@ class Roster:
         """Counts how often the process groups were made anew."""
         self.store_rank = 0
         """The rank that serves the store at which process groups meet."""
+        self.is_cut = False
+        """Whether connections of process groups were broken off since they were made."""
         self._specs = {spec.rank: spec for spec in specs}
         self._births: dict[int, Birth] = {}
         self._hub = hub

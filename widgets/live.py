@@ -95,6 +95,10 @@ class Live:
         others = f"; {ranks_text(owing)} still {'work' if len(owing) > 1 else 'works'}" if owing else ""
         self._stage.write(f"{ranks_text(sorted(failed)):>{self._width}} ✗ {_first_words(progress)}{others}\n", "stderr")
 
+    def say(self, ranks: Sequence[int], text: str) -> None:
+        """Tell something about these ranks that is no output of theirs."""
+        self._stage.write(f"{ranks_text(sorted(ranks)):>{self._width}} ◌ {text}\n", "stderr")
+
     def late(self, said: Iterable[Said], now: float) -> None:
         """Tell what came after the end: whole lines, at once."""
         for rank, item in said:

@@ -14,7 +14,7 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -57,10 +57,13 @@ class _Peer:
 class Agent:
     """A crew of rank processes on this host."""
 
-    def __init__(self, reactor: Reactor, starter: Starter, specs: Sequence[RankSpec], listener: Listener) -> None:
+    def __init__(
+        self, reactor: Reactor, starter: Callable[[], Starter], specs: Sequence[RankSpec], listener: Listener
+    ) -> None:
         self.pids: dict[int, int] = {}
         self._reactor = reactor
-        self._starter = starter
+        self._find_starter = starter
+        self._starter = starter()
         self._listener = listener
         self._wiring = wiring(specs[0].link, reactor)
         self._pool = Pool() if self._wiring.carries_fds else None
@@ -80,6 +83,7 @@ class Agent:
     def respawn(self, specs: Sequence[RankSpec]) -> None:
         _allow_descriptors(_FDS_A_RANK * len(specs))
         self._all_gone.clear()
+        self._starter = self._find_starter()  # the zygote of old may be gone, or stale
         for spec in specs:
             self._start(spec, port=0, listen=-1)
         self._wiring.seal()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from .sockets import listening_ports
+from .sockets import knock, listening_ports
 
 LONG = timedelta(days=7)
 """The timeout of all groups made without one: a cell may stand in a debugger over a weekend.
@@ -140,9 +140,14 @@ class Bent:
             original(group)
             finishes(groups.clear, BURIAL_SECONDS)
 
+        def knock_and_destroy(group: Any = None) -> None:
+            # A collective that was interrupted before its peer had come would keep the store of the next groups busy.
+            knock(self.ports, self.dist.get_world_size())
+            destroy_process_group(group)
+
         self.destroy = destroy_process_group
         for module in (self.c10d, self.dist):
-            self._put(module, "destroy_process_group", destroy_process_group)
+            self._put(module, "destroy_process_group", functools.wraps(original)(knock_and_destroy))
 
 
 def finishes(work: Callable[[], object], seconds: float) -> bool:

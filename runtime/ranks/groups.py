@@ -21,7 +21,7 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib import import_module
@@ -30,7 +30,7 @@ from urllib.parse import urlparse
 
 from .c10d import LONG, Bent, finishes
 from .imports import when_imported
-from .sockets import shut_connections
+from .sockets import knock, shut_connections
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -195,17 +195,25 @@ class Groups:
 
     def sequences(self) -> dict[str, int]:
         """How many collectives were issued in each group from here, by its name, which its ranks agree on."""
-        return self._bent.sequences() if self._bent is not None else {}
+        return self._bent.sequences() if self._bent is not None and self.is_up else {}
 
-    def abort(self) -> None:
-        """End what waits in nccl; the groups are of no use until `rebuild`."""
-        if self._bent is not None:
+    def break_off(self, ports: Collection[int]) -> int:
+        """End what waits here in a collective of any group; how many connections to these ports were shut for it.
+
+        Any thread may ask. The groups are of no use until `rebuild`. What went on waiting would keep its group for
+        ever: the group's destructor waits for it, on whichever thread lets go of it last.
+        """
+        if self._bent is None:
+            return 0
+        if self.plan.device_type == "cuda":
             self._bent.abort_nccl()
+        num_shut = shut_connections(ports)
+        knock(self._bent.ports, self.plan.world_size)
+        return num_shut
 
     def rebuild(self, plan: GroupPlan) -> None:
         """Drop all groups, also the user's, and start again among the ranks of `plan`."""
-        # What still waits for a peer would keep its group, and a thread in C++, for ever.
-        shut_connections(self.ports())
+        self.break_off(self.ports())
         self.close()
         own, self._served = self._doors.pop(plan.master_port, (plan, None))
         self.plan = replace(plan, listen_fd=own.listen_fd)

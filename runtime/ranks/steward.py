@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from ..actor import Actor, control_endpoint, endpoint
 from .place import Place
-from .sockets import shut_connections
 
 NUMBER = 2
 """The number of this actor on every rank."""
@@ -46,9 +45,8 @@ class Steward(Actor):
     @control_endpoint
     def release(self, ports: Sequence[int]) -> int:
         """Break off what waits on connections to these ports, and in nccl; how many connections there were."""
-        if self._place.device.startswith("cuda") and self._place.groups is not None:
-            self._place.groups.abort()
-        return shut_connections(ports)
+        groups = self._place.groups
+        return groups.break_off(ports) if groups is not None else 0
 
     @endpoint
     def regroup(self, port: int, store_rank: int, generation: int) -> None:

@@ -7,21 +7,22 @@ from hypothesis import strategies as st
 from meshbook.kernel.patience import Patience, Step
 
 
-def steps(rule: Patience, *looks: tuple[float, bool, bool]) -> list[str]:
-    """What the rule says at each look: (now, has a rank failed, has the user pressed stop)."""
+def steps(rule: Patience, *looks: tuple[float, bool, int]) -> list[str]:
+    """What the rule says at each look: (now, has a rank failed, how often the user has pressed stop since)."""
     return [rule.step(*look).name for look in looks]
 
 
 def test_without_trouble_it_waits_for_ever() -> None:
     rule = Patience(0.0)
-    assert steps(rule, (1, False, False), (1e6, False, False)) == ["WAIT", "WAIT"]
+    assert steps(rule, (1, False, 0), (1e6, False, 0)) == ["WAIT", "WAIT"]
     assert rule.reason == ""
 
 
 def test_after_a_failure_the_others_have_the_grace() -> None:
     rule = Patience(0.0, grace=3.0)
-    looks = [(10, True, False), (12.9, True, False), (13, True, False), (14.9, True, False), (15, True, False)]
-    assert steps(rule, *looks) == ["WAIT", "WAIT", "INTERRUPT", "WAIT", "ABANDON"]
+    looks = [(10, True, 0), (12.9, True, 0), (13, True, 0), (13.2, True, 0), (13.3, True, 0), (15.2, True, 0)]
+    assert steps(rule, *looks) == ["WAIT", "WAIT", "INTERRUPT", "WAIT", "RELEASE", "WAIT"]
+    assert steps(rule, (15.31, True, 0), (99, True, 0)) == ["ABANDON", "WAIT"]
     assert rule.reason == "failure"
 
 
@@ -33,57 +34,84 @@ def test_the_grace_counts_from_when_the_failure_was_seen() -> None:
 
 
 def test_no_grace_interrupts_at_once() -> None:
-    assert steps(Patience(0.0, grace=0.0), (1, True, False)) == ["INTERRUPT"]
+    assert steps(Patience(0.0, grace=0.0), (1, True, 0)) == ["INTERRUPT"]
 
 
 def test_with_wait_a_failure_changes_nothing_but_stop_and_timeout_do() -> None:
-    assert steps(Patience(0.0, on_error="wait"), (1, True, False), (1e6, True, False)) == ["WAIT", "WAIT"]
+    assert steps(Patience(0.0, on_error="wait"), (1, True, 0), (1e6, True, 0)) == ["WAIT", "WAIT"]
     timed = Patience(0.0, on_error="wait", timeout=5.0)
-    assert steps(timed, (1, True, False), (5, True, False)) == ["WAIT", "INTERRUPT"]
+    assert steps(timed, (1, True, 0), (5, True, 0)) == ["WAIT", "INTERRUPT"]
     assert timed.reason == "timeout"
 
 
 def test_the_timeout_counts_from_the_start() -> None:
     rule = Patience(100.0, timeout=5.0)
-    assert steps(rule, (104.9, False, False), (105, False, False), (107, False, False)) == [
-        "WAIT",
-        "INTERRUPT",
-        "ABANDON",
-    ]
+    looks = [(104.9, False, 0), (105, False, 0), (105.4, False, 0), (107.5, False, 0)]
+    assert steps(rule, *looks) == ["WAIT", "INTERRUPT", "RELEASE", "ABANDON"]
     assert rule.reason == "timeout"
 
 
 def test_the_user_comes_before_all_else() -> None:
     rule = Patience(0.0, grace=0.0, timeout=1.0)
-    assert steps(rule, (5, True, True)) == ["INTERRUPT"]
+    assert steps(rule, (5, True, 1)) == ["INTERRUPT"]
     assert rule.reason == "user"
 
 
-def test_a_second_press_does_not_interrupt_again() -> None:
-    rule = Patience(0.0, patience=2.0)
-    looks = [(1, False, True), (1.1, False, True), (2.9, False, True), (3, False, False)]
-    assert steps(rule, *looks) == ["INTERRUPT", "WAIT", "WAIT", "ABANDON"]
+def test_the_user_climbs_by_hand() -> None:
+    rule = Patience(0.0)
+    looks = [(1, False, 1), (2, False, 0), (3.9, False, 1), (4, False, 1), (4.1, False, 1), (7.1, False, 0)]
+    assert steps(rule, *looks) == ["INTERRUPT", "WAIT", "RELEASE", "KILL", "WAIT", "ABANDON"]
+
+
+def test_for_the_next_press_there_is_a_window() -> None:
+    rule = Patience(0.0, window=3.0)
+    assert steps(rule, (1, False, 1), (3.9, False, 0), (4, False, 0), (4.1, False, 1)) == [
+        "INTERRUPT",
+        "WAIT",
+        "ABANDON",
+        "WAIT",
+    ]
+
+
+def test_presses_in_one_look_are_all_heard_a_rung_at_a_time() -> None:
+    assert steps(Patience(0.0), (1, False, 3), (1.1, False, 0), (1.2, False, 0)) == ["INTERRUPT", "RELEASE", "KILL"]
+
+
+def test_one_press_does_not_kill_ranks_that_are_being_released_after_a_failure() -> None:
+    rule = Patience(0.0, grace=0.0)
+    assert steps(rule, (1, True, 0), (1.3, True, 0), (1.4, True, 1)) == ["INTERRUPT", "RELEASE", "WAIT"]
+    assert rule.reason == "failure"
+    assert steps(rule, (1.5, True, 2)) == ["KILL"]
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 0.5), st.booleans(), st.booleans()), max_size=60),
+    st.lists(st.tuples(st.floats(0, 0.5), st.booleans(), st.integers(0, 2)), max_size=60),
     st.sampled_from(["stop", "wait"]),
     st.sampled_from([None, 3.0]),
 )
-def test_whatever_happens_it_interrupts_once_and_then_gives_up(
-    looks: list[tuple[float, bool, bool]], on_error: str, timeout: float | None
+def test_whatever_happens_the_ladder_is_climbed_and_each_rung_taken_once(
+    looks: list[tuple[float, bool, int]], on_error: str, timeout: float | None
 ) -> None:
     rule = Patience(0.0, on_error=on_error, timeout=timeout)
     now, failed, said = 0.0, False, list[Step]()
-    for pause, fails, stops in looks:
+    for pause, fails, presses in looks:
         now, failed = now + pause, failed or fails
-        said.append(rule.step(now, failed, stops))
+        said.append(rule.step(now, failed, presses))
     active = [step for step in said if step is not Step.WAIT]
+    assert active == sorted(set(active))
     assert active[:1] in ([], [Step.INTERRUPT])
-    assert set(active[1:]) <= {Step.ABANDON}
+    if Step.KILL in active:
+        assert sum(presses for _, _, presses in looks) >= 3 and Step.RELEASE in active
     assert bool(rule.reason) == bool(active)
+
+
+@given(st.integers(0, 5), st.sampled_from(["stop", "wait"]))
+def test_once_it_has_begun_it_ends(presses: int, on_error: str) -> None:
+    rule = Patience(0.0, on_error=on_error, timeout=1.0)
+    said = [rule.step(0.1 * look, False, presses if look == 0 else 0) for look in range(200)]
+    assert said.count(Step.ABANDON) == 1
 
 
 @pytest.mark.parametrize("on_error", ["stop", "wait"])
 def test_a_press_always_counts(on_error: str) -> None:
-    assert steps(Patience(0.0, on_error=on_error), (1, False, True)) == ["INTERRUPT"]
+    assert steps(Patience(0.0, on_error=on_error), (1, False, 1)) == ["INTERRUPT"]

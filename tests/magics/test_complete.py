@@ -31,8 +31,8 @@ def words(text: str) -> list[str]:
     ("text", "expected"),
     [
         ("%mesh re", ["%mesh restart"]),
-        ("  %mesh u", ["  %mesh up", "  %mesh use"]),
-        ("m = %mesh u", ["m = %mesh up", "m = %mesh use"]),
+        ("  %mesh u", ["  %mesh up", "  %mesh use", "  %mesh unstick"]),
+        ("m = %mesh u", ["m = %mesh up", "m = %mesh use", "m = %mesh unstick"]),
         ("x = 1\n%mesh dow", ["x = 1\n%mesh down"]),
         ("%mesh up --dev", ["%mesh up --device"]),
         ("%mesh start --dev", ["%mesh start --device"]),

@@ -13,7 +13,9 @@ import pytest
 
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Progress
+from meshbook.magics import drive as drive_module
 from meshbook.magics.drive import TICK, Drive, Interrupted, drive, drive_async, drive_in_background
+from meshbook.runtime.errors import MeshbookError
 from meshbook.runtime.future import Promise
 
 RANKS = [0, 1, 2]
@@ -67,6 +69,10 @@ class PretendedMesh:
         self.roster = self
         self.reactor = self
         self.interrupted: list[tuple[list[int], int]] = []
+        self.released: list[tuple[list[int], int]] = []
+        self.killed: list[list[int]] = []
+        self.num_mended = 0
+        self.why_mended: str | MeshbookError = ""
         self.scheduled: list[Callable[[], object]] = []
         self._run, self._is_deaf = run, is_deaf
 
@@ -85,6 +91,21 @@ class PretendedMesh:
             for rank in list(ranks):
                 self._run.end(rank, failed=True)
 
+    def release(self, ranks: Sequence[int], call: int, timeout: float) -> None:
+        self.released.append((list(ranks), call))
+
+    def kill(self, ranks: Sequence[int]) -> None:
+        self.killed.append(list(ranks))
+        for rank in list(ranks):
+            self._run.progress.lost[rank] = "killed"
+            self._run.end(rank)
+
+    def mend(self) -> str:
+        self.num_mended += 1
+        if isinstance(self.why_mended, MeshbookError):
+            raise self.why_mended
+        return self.why_mended
+
 
 class PretendedLive:
     def __init__(self) -> None:
@@ -101,6 +122,9 @@ class PretendedLive:
 
     def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
         self.told.append(("failed", list(progress.failed), list(owing)))
+
+    def say(self, ranks: Sequence[int], text: str) -> None:
+        self.told.append((list(ranks), text))
 
 
 @pytest.fixture
@@ -158,13 +182,70 @@ def test_ranks_that_do_not_react_are_left_alone(run: PretendedRun) -> None:
     assert driven.abandoned == (1, 2)
 
 
+def test_ranks_that_wait_where_no_interrupt_reaches_them_are_released(run: PretendedRun) -> None:
+    driven = drive_of(run, is_deaf=True, timeout=0.01, impatience=0.01)
+    driven.mesh.release = lambda ranks, call, timeout: [run.end(rank, failed=True) for rank in list(ranks)]
+    driven.mesh.why_mended = "their connections were broken off"
+    drive(driven)
+    told = ([0, 1, 2], "did not react to the interrupt: broke off the collectives they may wait in")
+    assert driven.live.told == [told, "end"]
+    assert driven.abandoned == ()
+    assert driven.mended.startswith("new process groups, as their connections were broken off: wrap models")
+
+
+def test_the_stop_button_climbs_to_the_end(run: PretendedRun) -> None:
+    driven = drive_of(run, is_deaf=True)
+    run.end(0)
+    steps = driven.steps()
+    next(steps)
+    for presses in (1, 1):
+        steps.send(presses)
+    with pytest.raises(StopIteration):
+        steps.send(1)
+    assert driven.mesh.interrupted == driven.mesh.released == [([1, 2], 7)]
+    assert driven.mesh.killed == [[1, 2]]
+    assert [told[1].partition(":")[0] for told in driven.live.told[:-1]] == [
+        "did not react to the interrupt",
+        "killed, as you asked",
+    ]
+
+
+def test_what_another_press_would_do_is_told_once(run: PretendedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
+    driven = drive_of(run, is_deaf=True)
+    steps = driven.steps()
+    next(steps)
+    for presses in (1, 0, 0):
+        steps.send(presses)
+    text = "do not react yet: stop again breaks off collectives, a third time kills"
+    assert driven.live.told == [(RANKS, text)]
+    steps.close()
+
+
+def test_process_groups_are_mended_after_trouble_only(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    for rank in RANKS:
+        run.end(rank)
+    drive(driven)
+    assert (driven.mesh.num_mended, driven.mended) == (0, "")
+
+
+def test_groups_that_cannot_be_mended_are_told(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    driven.mesh.why_mended = MeshbookError("rank 2 did not answer")
+    for rank in RANKS:
+        run.end(rank, failed=rank == 1)
+    drive(driven)
+    assert driven.mended == "no new process groups: rank 2 did not answer; `%mesh unstick` tries again"
+
+
 def test_steps_can_be_looked_at_one_by_one(run: PretendedRun) -> None:
     driven = drive_of(run)
     steps = driven.steps()
     assert next(steps) == TICK
-    assert steps.send(False) == TICK
+    assert steps.send(0) == TICK
     with pytest.raises(StopIteration):
-        steps.send(True)
+        steps.send(1)
     assert (driven.patience.reason, driven.mesh.interrupted) == ("user", [(RANKS, 7)])
 
 

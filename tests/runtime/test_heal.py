@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from meshbook.runtime.actor import endpoint
 from meshbook.runtime.adverbs import view_of
 from meshbook.runtime.errors import MeshStopped, SupervisionError
 from meshbook.runtime.gather import Gather
-from meshbook.runtime.heal import heal, heal_mesh, heal_roster, out_of_step
+from meshbook.runtime.heal import heal, heal_mesh, heal_roster
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.wire import codec
 from tests.runtime.troupe import Counter, Courier
@@ -178,16 +176,3 @@ def test_over_a_fresh_interpreter(local: Bench, until: Until):
     lose(workers, [0], until)
     assert heal(workers).ranks == (0,)
     assert workers.add.call(1).get(10).values() == [1]
-
-
-Counts = st.dictionaries(st.sampled_from(["world", "dp", "tp"]), st.integers(0, 5))
-
-
-@given(st.lists(Counts, max_size=4), Counts)
-def test_ranks_are_in_step_when_no_group_disagrees(others: list[dict[str, int]], one: dict[str, int]):
-    same = dict.fromkeys(range(3), one)
-    assert not out_of_step(same)
-    all_of_them = dict(enumerate([*others, one]))
-    names = {name for own in all_of_them.values() for name in own}
-    disagree = any(len({own[name] for own in all_of_them.values() if name in own}) > 1 for name in names)
-    assert out_of_step(all_of_them) == disagree

@@ -1,0 +1,268 @@
+"""The journal of a mesh: the cells its ranks have run, and which of them set up a rank that comes new.
+
+A new rank must know what the others know: imports, functions, classes, settings. It must not train alone, and not wait
+in a collective that nobody else calls. So a cell that does neither is replayed whole, of any other only what it
+imports and defines. Pure: cells in, a plan out.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .size import pickles_to_at_least
+
+Choice = Literal["auto", "all", "none"] | frozenset[int]
+"""Which cells are replayed; numbers are those in front of the cells."""
+
+MOST_CELLS = 1_000
+
+LARGEST_PUSH = 64 << 20
+"""Bytes of a pushed value that is kept for new ranks."""
+
+_TRAINS = {"backward", "step", "fit", "zero_grad"}
+_COMMUNICATES = {
+    *("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all", "all_to_all_single"),
+    *("barrier", "monitored_barrier", "broadcast", "broadcast_object_list", "gather", "gather_object", "reduce"),
+    *("reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send", "recv", "isend", "irecv"),
+    *("batch_isend_irecv", "init_process_group", "destroy_process_group", "new_group", "init_device_mesh"),
+    *("DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "fully_shard", "replicate"),
+    *("parallelize_module", "distribute_module", "distribute_tensor", "full_tensor", "redistribute"),
+}
+_HARMLESS_METHODS = {"append", "extend", "add", "update", "items", "keys", "values", "setdefault", "format", "join"}
+_HARMLESS_MAGICS = {"matplotlib", "autoreload", "load_ext", "env", "config", "precision"}
+_MAGIC = re.compile(r"^(?:%(\w+)|!).*$", re.MULTILINE)
+_CONSTANT = (
+    *(ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp),
+    *(ast.operator, ast.unaryop, ast.expr_context),
+)
+_DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+@dataclass(slots=True)
+class Entry:
+    """A cell that ran, where, and on which of these ranks it failed or was cut off by their end."""
+
+    name: str
+    source: str
+    first_line: int
+    ranks: tuple[int, ...]
+    failed: set[int] = field(default_factory=set[int])
+
+    @property
+    def number(self) -> int | None:
+        """The number in front of the cell; None for one with a label."""
+        word, _, number = self.name.partition(" ")
+        return int(number) if word == "cell" and number.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a new rank is to run, with the ranks that the cell once ran on."""
+
+    name: str
+    source: str
+    first_line: int
+    ranks: tuple[int, ...]
+    is_part: bool
+    """Is it only what the cell imports and defines?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A value of the notebook that ranks were given, to be given to those that come new."""
+
+    ranks: tuple[int, ...]
+    value: object
+    is_kept: bool
+    """Is the value here? One that is too large is not: the journal would keep it alive after the notebook."""
+
+
+class Journal:
+    """The cells of a mesh, each text once, in the order in which they last ran.
+
+    Example:
+        >>> journal = Journal()
+        >>> _ = journal.note("cell 1", "import math\\nlr = 0.1", 1, [0, 1])
+        >>> _ = journal.note("cell 2", "def train():\\n    loss().backward()\\ntrain()", 1, [0, 1])
+        >>> for replay in journal.plan("auto"):
+        ...     print(replay.name, replay.is_part, repr(replay.source))
+        cell 1 False 'import math\\nlr = 0.1'
+        cell 2 True 'def train():\\n    loss().backward()\\n'
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, tuple[int, ...]], Entry] = {}
+        self.pushed: dict[str, Pushed] = {}
+
+    def note_push(self, names: Mapping[str, object], ranks: Sequence[int]) -> None:
+        """Ranks were given these values under these names."""
+        for name, value in names.items():
+            is_kept = pickles_to_at_least(value, LARGEST_PUSH) <= LARGEST_PUSH
+            self.pushed[name] = Pushed(tuple(ranks), value if is_kept else None, is_kept)
+
+    def note(self, name: str, source: str, first_line: int, ranks: Sequence[int]) -> Entry:
+        """A cell runs; the caller adds to `failed` of what this returns."""
+        entry = Entry(name, source, first_line, tuple(ranks))
+        key = source, entry.ranks
+        self._entries.pop(key, None)
+        self._entries[key] = entry
+        if len(self._entries) > MOST_CELLS:
+            del self._entries[next(iter(self._entries))]
+        return entry
+
+    def plan(self, choice: Choice = "auto") -> list[Replay]:
+        """What a new rank is to run, in order; of each cell the ranks say whether it is one of those it ran on."""
+        entries = list(self._entries.values())
+        if choice == "none":
+            return []
+        if choice == "all":
+            return [_whole(entry) for entry in entries]
+        if choice != "auto":
+            return [_whole(entry) for entry in entries if entry.number in choice]
+        hot = _hot_names(entry.source for entry in entries)
+        found = [_of_entry(entry, hot) for entry in entries]
+        return [replay for replay in found if replay is not None]
+
+
+def _whole(entry: Entry) -> Replay:
+    return Replay(entry.name, entry.source, entry.first_line, entry.ranks, is_part=False)
+
+
+def _of_entry(entry: Entry, hot: Collection[str]) -> Replay | None:
+    if not entry.failed and is_setup(entry.source, hot):
+        return _whole(entry)
+    definitions = definitions_of(entry.source)
+    return Replay(entry.name, definitions, entry.first_line, entry.ranks, is_part=True) if definitions else None
+
+
+def is_setup(source: str, hot: Collection[str] = ()) -> bool:
+    """Does a cell neither train nor communicate? `hot` names functions that do.
+
+    Example:
+        >>> is_setup("model = Net().to(device)"), is_setup("model = DDP(Net())"), is_setup("!pip install x")
+        (True, False, False)
+    """
+    tree = _parsed(source)
+    if tree is None or any(name not in _HARMLESS_MAGICS for name in _magics(source)):
+        return False
+    return not any(_works(statement, {*hot, *_TRAINS, *_COMMUNICATES}) for statement in tree.body)
+
+
+def definitions_of(source: str) -> str:
+    """What a cell imports and defines (functions, classes, constants), at its lines; empty when that is nothing.
+
+    Example:
+        >>> definitions_of("import math\\nprint(1)\\ndef area(r):\\n    return math.pi * r * r\\n")
+        'import math\\n\\ndef area(r):\\n    return math.pi * r * r\\n'
+    """
+    tree = _parsed(source)
+    if tree is None:
+        return ""
+    kept = [_lines_of(statement) for statement in tree.body if _defines(statement)]
+    dropped = [_lines_of(statement) for statement in tree.body if not _defines(statement)]
+    shared = {number for lines in dropped for number in lines}  # `import a; a.work()`
+    wanted = {number for lines in kept if not shared & set(lines) for number in lines}
+    lines = source.splitlines()
+    text = "\n".join(line if number in wanted else "" for number, line in enumerate(lines[: max(wanted, default=0)], 1))
+    return f"{text}\n" if wanted else ""
+
+
+def _defines(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assign):  # of a constant
+        return all(isinstance(node, _CONSTANT) for node in ast.walk(statement.value))
+    return isinstance(statement, _DEFINITIONS)
+
+
+def _parsed(source: str) -> ast.Module | None:
+    """The tree of a cell, its line magics left out; None where it is no Python (a cell magic, `?`, a typo)."""
+    try:
+        return compile(
+            _MAGIC.sub("pass", source),
+            "<journal>",
+            "exec",
+            ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+            dont_inherit=True,
+        )
+    except (SyntaxError, ValueError):  # ValueError: a null byte
+        return None
+
+
+def _magics(source: str) -> Iterator[str]:
+    """The names of line magics in a cell; empty for `!`."""
+    return (found[1] or "" for found in _MAGIC.finditer(source))
+
+
+def _lines_of(statement: ast.stmt) -> range:
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    first = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+    return range(first, (statement.end_lineno or statement.lineno) + 1)
+
+
+def _works(statement: ast.stmt, hot: Collection[str]) -> bool:
+    """Does a statement, when it runs, train or communicate, or may it take long?"""
+    if isinstance(statement, _DEFINITIONS):
+        return False
+    nodes = list(_run_now(statement))
+    calls = {name for node in nodes if (name := _called(node))}
+    if calls & set(hot) or any(isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in nodes):
+        return True
+    has_loop = any(isinstance(node, ast.For | ast.While) for node in nodes)
+    return has_loop and not calls <= {*dir(builtins), *_HARMLESS_METHODS}
+
+
+def _run_now(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and what is in it, without the bodies of functions, which run when they are called."""
+    yield node
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        for child in ast.iter_child_nodes(node):
+            yield from _run_now(child)
+
+
+def _called(node: ast.AST) -> str:
+    """The last name of what a node calls: `step` for `opt.step()`. Empty if it calls nothing that has a name."""
+    if not isinstance(node, ast.Call):
+        return ""
+    function = node.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _hot_names(sources: Iterable[str]) -> set[str]:
+    """The names of functions and methods that train or communicate, or call one that does."""
+    calls: dict[str, set[str]] = {}
+    for source in sources:
+        for name, called in _functions(source):
+            calls.setdefault(name, set()).update(called)
+    return closure(calls, _TRAINS | _COMMUNICATES)
+
+
+def _functions(source: str) -> Iterator[tuple[str, set[str]]]:
+    """Each function of a cell with the names that it calls; a class stands for its `__init__`."""
+    tree = _parsed(source)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, _calls_in(node)
+        elif isinstance(node, ast.ClassDef):
+            inits = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+            yield node.name, {name for init in inits for name in _calls_in(init)}
+
+
+def _calls_in(node: ast.AST) -> set[str]:
+    return {name for inner in ast.walk(node) if (name := _called(inner))}
+
+
+def closure(calls: Mapping[str, Collection[str]], hot: Collection[str]) -> set[str]:
+    """The names in `calls` that reach a hot one.
+
+    Example:
+        >>> sorted(closure({"epoch": {"batch"}, "batch": {"backward"}, "show": {"print"}}, {"backward"}))
+        ['batch', 'epoch']
+    """
+    found: set[str] = set()
+    while more := {name for name, called in calls.items() if name not in found and set(called) & {*hot, *found}}:
+        found |= more
+    return found

@@ -1,0 +1,92 @@
+"""Bringing a rank that came new to what the others know: pushed names, then the cells that set up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..runtime.errors import MeshbookError
+from ..runtime.heal import Healed
+from ..runtime.wire.codec import EncodeError
+from .journal import Pushed, Replay
+from .run import Run
+
+if TYPE_CHECKING:
+    from .mesh import Mesh
+
+
+@dataclass(frozen=True, slots=True)
+class HealedMesh:
+    """What was done to bring ranks back."""
+
+    process: Healed
+    replayed: tuple[str, ...]
+    """The cells that ran again on them, by name."""
+    parts: tuple[str, ...]
+    """The cells of which only imports and definitions did."""
+    failed: Mapping[str, tuple[int, ...]]
+    """The cells that failed there, or took too long, with the ranks."""
+    unpushed: tuple[str, ...]
+    """Pushed names that could not be pushed again."""
+    seconds: float
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that are new."""
+        return self.process.ranks
+
+
+def restore(
+    mesh: Mesh,
+    healed: Healed,
+    plan: Sequence[Replay],
+    pushed: Mapping[str, Pushed],
+    timeout: float,
+) -> HealedMesh:
+    """Push and replay on the ranks that are new; cells that are not done after `timeout` seconds are interrupted."""
+    started = time.monotonic()
+    unpushed = [name for name, what in pushed.items() if not _push(mesh, name, what, healed.ranks)]
+    runs: list[tuple[Replay, Run]] = []
+    for replay in plan:
+        if chosen := [rank for rank in healed.ranks if rank in replay.ranks]:
+            run = mesh.run(replay.source, chosen, name=replay.name, first_line=replay.first_line, replay=replay)
+            runs.append((replay, run))
+    _wait(mesh, [run for _, run in runs], timeout)
+    return HealedMesh(
+        healed,
+        tuple(replay.name for replay, run in runs if not replay.is_part and not _failed(run)),
+        tuple(replay.name for replay, run in runs if replay.is_part and not _failed(run)),
+        {replay.name: failed for replay, run in runs if (failed := _failed(run))},
+        tuple(unpushed),
+        healed.seconds + time.monotonic() - started,
+    )
+
+
+def _push(mesh: Mesh, name: str, what: Pushed, new: Sequence[int]) -> bool:
+    chosen = [rank for rank in new if rank in what.ranks]
+    if not chosen or not what.is_kept:
+        return not chosen
+    try:
+        mesh.give({name: what.value}, chosen)
+    except (EncodeError, MeshbookError):  # it has changed since, or the rank is gone again
+        return False
+    return True
+
+
+def _wait(mesh: Mesh, runs: Sequence[Run], timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    for run in runs:
+        try:
+            run.finished.get(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            mesh.interrupt(run.owing, run.call)
+            try:
+                run.finished.get(1.0)
+            except TimeoutError:
+                run.abandon()
+
+
+def _failed(run: Run) -> tuple[int, ...]:
+    return tuple(sorted({*run.progress.failed, *run.progress.lost}))

@@ -1,0 +1,143 @@
+"""`%mesh restart`, `interrupt` and `unstick`: what is done about ranks that are gone, busy or stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from IPython.core.error import UsageError
+
+from ..kernel.fold import ranks_text
+from ..kernel.mesh import Mesh
+from ..kernel.restore import HealedMesh
+from ..runtime.errors import MeshbookError
+from ..runtime.regroup import Unstuck
+from . import grammar
+from .book import Book
+from .selector import Selection
+
+
+def restart(book: Book, args: grammar.Restart) -> Mesh:
+    """Bring ranks back in their places, and say what was done."""
+    # `%mesh restart m0` means the mesh of that name: but for `all`, no selector is a plain word.
+    is_name = args.mesh is None and args.selector.isidentifier() and args.selector != "all"
+    mesh = book.get(args.selector if is_name else args.mesh)
+    selector = "" if is_name else args.selector
+    ranks = book.select(selector, mesh).ranks if selector else tuple(range(mesh.num_ranks))
+    try:
+        healed = mesh.heal(ranks, replay=args.replay)
+    except MeshbookError as error:
+        raise UsageError(f"{_ranks(ranks)} did not come back: {error}") from None
+    print(restart_text(healed))
+    return mesh
+
+
+def interrupt(book: Book, args: grammar.Interrupt) -> None:
+    """Interrupt, release or kill ranks, and say which."""
+    mesh, selection = _selected(book, args)
+    if args.kill:
+        mesh.roster.kill(selection.ranks)
+        print(f"killed: {_ranks(selection.ranks)}; `%mesh restart @dead` brings back what is dead")
+    elif args.hard:
+        _unstick(mesh, selection, reinit=True)
+    else:
+        running = [rank for rank, was_busy in mesh.interrupt(selection.ranks).items() if was_busy]
+        print(f"interrupted: {_ranks(running)}" if running else "no rank was busy")
+
+
+def unstick(book: Book, args: grammar.Unstick) -> None:
+    """Free ranks from collectives, and say which."""
+    mesh, selection = _selected(book, args)
+    _unstick(mesh, selection, reinit=not args.no_reinit)
+
+
+def _unstick(mesh: Mesh, selection: Selection, reinit: bool) -> None:
+    states = mesh.states()
+    busy = [rank for rank in selection.ranks if states[rank] in ("busy", "stuck")]
+    places = mesh.where(busy) if busy else {}
+    try:
+        print(unstick_text(mesh.unstick(selection.ranks, reinit=reinit), places))
+    except MeshbookError as error:
+        raise UsageError(str(error)) from None
+
+
+def _selected(book: Book, args: grammar.Interrupt | grammar.Unstick) -> tuple[Mesh, Selection]:
+    mesh = book.get(args.mesh)
+    return mesh, book.select(args.selector, mesh)
+
+
+def restart_text(healed: HealedMesh) -> str:
+    """What a restart did, in a few lines.
+
+    Example:
+        >>> from meshbook.runtime.heal import Healed
+        >>> process = Healed((3,), {}, (1,), 0.03)
+        >>> print(restart_text(HealedMesh(process, ("cell 2", "cell 4"), ("cell 5",), {"cell 6": (3,)}, ("x",), 0.1)))
+        rank 3 is back in 0.1 s: replayed cells 2, 4; of cell 5 only imports and definitions
+        cell 6 failed there (rank 3): `%%on_mesh 3` runs it again
+        not pushed again: x: `%mesh push x`
+        rank 1 is busy and gets the new process groups when it is done
+    """
+    whole, parts = _cells(healed.replayed), _cells(healed.parts)
+    replayed = [f"replayed {whole}"] if whole else []
+    replayed += [f"of {parts} only imports and definitions"] if parts else []
+    lines = [f"{_are(healed.ranks)} back in {healed.seconds:.1f} s: {'; '.join(replayed) or 'nothing was replayed'}"]
+    for cell, ranks in healed.failed.items():
+        lines.append(f"{cell} failed there ({_ranks(ranks)}): `%%on_mesh {ranks_text(ranks)}` runs it again")
+    for name, errors in healed.process.failed.items():
+        lines.append(f"{name} could not be made again: {_first_line(next(iter(errors.values())))}")
+    if healed.unpushed:
+        lines.append(f"not pushed again: {', '.join(healed.unpushed)}: `%mesh push {' '.join(healed.unpushed)}`")
+    return "\n".join([*lines, *_late(healed.process.late)])
+
+
+def unstick_text(done: Unstuck, places: Mapping[int, str]) -> str:
+    """What un-sticking did, in a few lines.
+
+    Example:
+        >>> print(unstick_text(Unstuck((0, 1), (2,), (2,)), {0: "cell 3 line 2", 1: "cell 3 line 2"}))
+        ranks 0-1 are free; they were at cell 3 line 2
+        rank 2 is still busy: `%mesh interrupt --kill` ends it
+        new process groups: what was built on the old ones (DistributedDataParallel) is to be built again
+        rank 2 is busy and gets the new process groups when it is done
+    """
+    by_place: dict[str, list[int]] = {}
+    for rank in done.freed:
+        by_place.setdefault(places.get(rank) or "an unknown line", []).append(rank)
+    lines = [f"{_are(ranks)} free; {_plural(ranks, 'it was', 'they were')} at {at}" for at, ranks in by_place.items()]
+    if done.busy:
+        lines.append(f"{_are(done.busy)} still busy: `%mesh interrupt --kill` ends {_plural(done.busy, 'it', 'them')}")
+    if not lines:
+        lines.append("no rank was busy")
+    if done.late is not None:
+        built = "what was built on the old ones (DistributedDataParallel) is to be built again"
+        lines += [f"new process groups: {built}", *_late(done.late)]
+    return "\n".join(lines)
+
+
+def _late(ranks: Sequence[int]) -> list[str]:
+    if not ranks:
+        return []
+    gets, done = _plural(ranks, "gets", "get"), _plural(ranks, "it is", "they are")
+    return [f"{_are(ranks)} busy and {gets} the new process groups when {done} done"]
+
+
+def _are(ranks: Sequence[int]) -> str:
+    return f"{_ranks(ranks)} {_plural(ranks, 'is', 'are')}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"{_plural(ranks, 'rank', 'ranks')} {ranks_text(ranks)}"
+
+
+def _plural(many: Sequence[object], one: str, more: str) -> str:
+    return more if len(many) > 1 else one
+
+
+def _cells(names: Sequence[str]) -> str:
+    """Example: `cells 1, 3, load` of `cell 1`, `cell 3` and the label `load`."""
+    words = [name.removeprefix("cell ") for name in names]
+    return f"{_plural(words, 'cell', 'cells')} {', '.join(words)}" if words else ""
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

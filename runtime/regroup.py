@@ -1,0 +1,182 @@
+"""Process groups of a whole mesh: made anew when they are of no use any more, and collectives that hang broken off.
+
+Nothing here waits for a rank that is busy: it makes its new groups when it is done with what it does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import MeshbookError
+from .gather import Gather
+from .ranks import steward
+from .roster import Roster
+from .wire import codec
+
+DOOR_SECONDS = 2.0
+"""How long a rank may take to open a port before another one is asked: it may hold the GIL, or be stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unstuck:
+    """What became of ranks that were to be freed."""
+
+    freed: tuple[int, ...]
+    """Ranks that were busy and are idle now."""
+    busy: tuple[int, ...]
+    """Ranks that did not react: they run code that hears nothing."""
+    late: tuple[int, ...] | None
+    """Busy ranks, which get the new process groups later; None: no groups were made."""
+
+
+def regroup(roster: Roster, timeout: float = 60.0) -> tuple[int, ...]:
+    """New process groups on all living ranks; the busy ones, which make theirs when they are done.
+
+    Raises:
+        MeshbookError: a rank could not make its groups, or did not say so in `timeout` seconds.
+    """
+    living = roster.alive()
+    if roster.backend == "none" or not living:
+        return ()
+    busy = tuple(rank for rank in living if roster.states[rank].open_calls)
+    roster.store_rank, port = _meeting_place(roster, sorted(living, key=lambda rank: rank in busy))
+    roster.generation += 1
+    roster.is_cut = False
+    payload = _arguments(port, roster.store_rank, roster.generation)
+    _told(roster, [rank for rank in living if rank not in busy], payload).check(timeout)
+    _told(roster, busy, payload)
+    return busy
+
+
+def mend(roster: Roster, timeout: float = 10.0) -> str:
+    """Make the process groups anew if they are of no use as they are; why they were not, or nothing.
+
+    Ranks that were interrupted, or of which one failed, may have issued different numbers of collectives: the next one
+    would be matched with the wrong one, without a word.
+
+    Raises:
+        MeshbookError: a rank could not make its groups in time.
+    """
+    if roster.is_stopped or roster.backend == "none":
+        return ""
+    if roster.is_cut:
+        why = "their connections were broken off"
+    elif roster.store_rank in roster.dead():
+        why = "their store was gone"
+    else:
+        # Who is busy counts on while it is asked.
+        asked = _asked(roster, [rank for rank in roster.alive() if not roster.states[rank].open_calls], "sequences")
+        asked.wait(DOOR_SECONDS)
+        why = "they were out of step" if out_of_step(asked.answers) else ""
+    if why:
+        regroup(roster, timeout)
+    return why
+
+
+def out_of_step(sequences: Mapping[int, Mapping[str, int]]) -> bool:
+    """Have ranks, each with its counts of collectives by group, issued different numbers of them in a group?
+
+    Example:
+        >>> out_of_step({0: {"world": 5, "pair": 1}, 1: {"world": 5}}), out_of_step({0: {"world": 5}, 1: {"world": 4}})
+        (False, True)
+    """
+    counts: dict[str, set[int]] = {}
+    for own in sequences.values():
+        for name, count in own.items():
+            counts.setdefault(name, set()).add(count)
+    return any(len(different) > 1 for different in counts.values())
+
+
+def release(roster: Roster, ranks: Sequence[int], timeout: float = 1.0) -> dict[int, int]:
+    """Break off what these ranks wait for in a collective; by rank, how many connections were shut down.
+
+    Their process groups are of no use until `regroup`.
+    """
+    roster.is_cut = True
+    known = _asked(roster, roster.alive(), "ports")
+    known.wait(timeout)
+    ports = sorted({port for own in known.answers.values() for port in own})
+    released = _asked(roster, ranks, "release", ports)
+    released.wait(timeout)
+    return dict(released.answers)
+
+
+def _meeting_place(roster: Roster, candidates: Sequence[int]) -> tuple[int, int]:
+    """A rank that serves a store for the new groups, and its port. The control thread of any will do, if it answers."""
+    for rank in candidates:
+        told = _asked(roster, [rank], "open_door")
+        told.wait(DOOR_SECONDS)
+        if rank in told.answers:
+            return rank, told.answers[rank]
+    raise MeshbookError(f"no rank opens a port for new process groups within {DOOR_SECONDS:g} s")
+
+
+def unstick(roster: Roster, ranks: Sequence[int], reinit: bool = True, timeout: float = 3.0) -> Unstuck:
+    """Free ranks from what they wait in, with all their state: an interrupt, and the end of their collectives.
+
+    Then all ranks of the mesh get new process groups (`reinit`).
+
+    Raises:
+        MeshbookError: a rank could not make its new groups in time.
+    """
+    stuck = [rank for rank in ranks if roster.states[rank].name == "busy"]
+    if stuck:
+        roster.interrupt(stuck, 0, Gather(roster, stuck, "interrupt"))
+        release(roster, stuck)
+        wait_until(roster, lambda: all(roster.states[rank].name != "busy" for rank in stuck), timeout)
+    left = tuple(rank for rank in stuck if roster.states[rank].name == "busy")
+    late = regroup(roster) if reinit else None
+    return Unstuck(tuple(rank for rank in stuck if rank not in left), left, late)
+
+
+def wait_until(roster: Roster, condition: Callable[[], bool], timeout: float) -> bool:
+    """Wait for a condition on the states of ranks; whether it came in time."""
+    came = threading.Event()
+
+    def look(_: int) -> None:
+        if condition():
+            roster.reactor.announce(came)
+
+    roster.on_change.append(look)
+    try:
+        roster.reactor.schedule(lambda: look(0))
+        return roster.reactor.wait(came, timeout)
+    finally:
+        roster.on_change.remove(look)
+
+
+class Told(Gather):
+    """Who hears how ranks got on with what they were told."""
+
+    def __init__(self, roster: Roster, ranks: Sequence[int], title: str) -> None:
+        super().__init__(roster, ranks, title)
+        self._ranks = tuple(ranks)
+
+    def check(self, timeout: float) -> None:
+        """Wait until all are done. Raises the first error, or `MeshbookError` for those that are not in time."""
+        if not self.wait(timeout):
+            late = [rank for rank in self._ranks if rank not in self.answers and rank not in self.errors]
+            raise MeshbookError(f"{self._title}: {self._roster.name_of(late[0])} did not answer in {timeout:g} s")
+        for rank in sorted(self.errors):
+            if self._roster.states[rank].exit is None:  # who died meanwhile needs no groups
+                raise self.errors[rank]
+
+
+def _told(roster: Roster, ranks: Sequence[int], payload: codec.Encoded) -> Told:
+    told = Told(roster, ranks, "new process groups")
+    if ranks:
+        roster.call(ranks, steward.NUMBER, "regroup", None, payload, told, True)
+    return told
+
+
+def _asked(roster: Roster, ranks: Sequence[int], endpoint: str, *args: Any) -> Gather:
+    gather = Gather(roster, ranks, endpoint)
+    roster.ask(ranks, steward.NUMBER, endpoint, _arguments(*args), gather)
+    return gather
+
+
+def _arguments(*args: Any) -> codec.Encoded:
+    return codec.encode((args, dict[str, Any]()))

@@ -1,0 +1,180 @@
+"""Ranks that come back in a mesh of a notebook: what they know, and that collectives work again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from meshbook.kernel.mesh import Mesh
+from meshbook.kernel.outcome import Outcome
+from meshbook.kernel.run import Run
+from meshbook.runtime import session as sessions
+from meshbook.runtime.heal import heal, heal_mesh
+from meshbook.runtime.regroup import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+SUM = "x = torch.ones(1) * (rank + 1)\ndist.all_reduce(x)\nx.item()"
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[sessions.Session]:
+    session = sessions.session()
+    session.engine().warm()
+    yield session
+    sessions.close()
+
+
+@pytest.fixture
+def mesh(session: sessions.Session) -> Iterator[Mesh]:
+    with Mesh.up("m", {"dp": 2, "tp": 2}, path=sys.path) as mesh:
+        ran(mesh, "import torch, torch.distributed as dist", name="cell 1")
+        yield mesh
+
+
+def ran(mesh: Mesh, source: str, ranks: Sequence[int] | None = None, **options: Any) -> Run:
+    run = mesh.run(source, ranks, **options)
+    run.finished.get(30)
+    return run
+
+
+def values(mesh: Mesh, source: str, ranks: Sequence[int] | None = None) -> list[str]:
+    """What a cell gives on each rank, as text."""
+    outcomes = ran(mesh, source, ranks).progress.outcomes
+    found = [msgspec.msgpack.decode(outcomes[rank], type=Outcome) for rank in sorted(outcomes)]
+    return [each.value.text if each.value is not None else repr(each.failure) for each in found]
+
+
+def lose(mesh: Mesh, ranks: Sequence[int]) -> None:
+    mesh.roster.kill(ranks)
+    assert wait_until(mesh.roster, lambda: set(ranks) <= set(mesh.roster.dead()), 10)
+
+
+@pytest.mark.parametrize("victims", [[3], [0], [0, 1, 2, 3], [1, 2]])
+def test_a_new_rank_knows_what_was_set_up_and_joins_collectives(mesh: Mesh, victims: list[int]) -> None:
+    ran(mesh, "def double(x):\n    return 2 * x\nscale = 10", name="cell 2")
+    ran(mesh, "only = rank", [2, 3], name="cell 3")
+    ran(
+        mesh,
+        "import math\ncount = sum([])\nfor _ in [1, 2]:\n    count += double(1)\n    dist.barrier()",
+        name="cell 4",
+    )
+    mesh.push({"lr": 0.5})
+    assert values(mesh, SUM) == ["10.0"] * 4
+    lose(mesh, victims)
+    healed = mesh.heal()
+    assert healed.ranks == tuple(victims)
+    assert healed.replayed == (("cell 1", "cell 2", "cell 3") if set(victims) & {2, 3} else ("cell 1", "cell 2"))
+    assert (healed.parts, dict(healed.failed), healed.unpushed) == (("cell 4",), {}, ())
+    assert values(mesh, "double(scale), lr, globals().get('only'), 'count' in globals()") == [
+        f"(20, 0.5, {rank if rank > 1 else None}, {rank not in victims})" for rank in range(4)
+    ]
+    assert values(mesh, SUM) == ["10.0"] * 4
+    assert values(mesh, "x = torch.ones(1)\ndist.all_reduce(x, group=group)\nx.item()", [1, 2, 3]) == ["3.0"] * 3
+    along = "x = torch.ones(1)\ndist.all_reduce(x, group=mesh.device_mesh['tp'].get_group())\nx.item()"
+    assert values(mesh, along) == ["2.0"] * 4
+
+
+def test_the_same_environment_and_coordinates(mesh: Mesh) -> None:
+    told = "import os\n(mesh.coord, device, os.getcwd(), os.environ['RANK'], os.environ['WORLD_SIZE'])"
+    before = values(mesh, told)
+    lose(mesh, [2])
+    assert heal_mesh(mesh) is mesh
+    assert values(mesh, told) == before
+    [port] = set(values(mesh, "os.environ['MASTER_PORT']"))
+    assert int(port.strip("'"))
+
+
+def test_models_are_built_and_trained_again(mesh: Mesh) -> None:
+    build = "net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))"
+    step = "net(torch.ones(1, 2) * rank).sum().backward()\nnet.module.weight.grad[0, 0].item()"
+    ran(mesh, build)
+    assert values(mesh, step) == ["1.5"] * 4
+    lose(mesh, [1])
+    heal(mesh)
+    ran(mesh, build)
+    assert values(mesh, step) == ["1.5"] * 4
+
+
+def test_a_model_of_before_fails_at_once_instead_of_hanging(mesh: Mesh) -> None:
+    ran(mesh, "net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))")
+    lose(mesh, [1])
+    heal(mesh)
+    run = mesh.run("net(torch.ones(1, 2)).sum().backward()", [0, 2, 3])
+    run.finished.get(10)
+    assert sorted(run.progress.failed) == [0, 2, 3]
+
+
+def test_a_busy_rank_gets_its_groups_when_it_is_done(mesh: Mesh) -> None:
+    gate = mesh.run("import threading\ngo = threading.Event()\nwhile not go.wait(0.01): pass", [0])
+    lose(mesh, [3])
+    healed = mesh.heal()
+    assert healed.process.late == (0,)
+    mesh.interrupt([0], gate.call)
+    gate.finished.get(10)
+    assert values(mesh, SUM) == ["10.0"] * 4
+
+
+def test_cells_that_fail_on_the_new_rank_are_named_and_do_no_harm(mesh: Mesh) -> None:
+    ran(mesh, "import os\nflag = os.path.join(os.sep, 'nowhere')", name="cell 2")
+    mesh.push({"here": True})
+    ran(mesh, "assert rank != 2 or here\nlate = 1", name="cell 3")
+    mesh.push({"here": False})
+    lose(mesh, [2])
+    healed = mesh.heal()
+    assert dict(healed.failed) == {"cell 3": (2,)}
+    assert values(mesh, "rank") == ["0", "1", "2", "3"]
+
+
+def test_a_replay_that_takes_too_long_is_interrupted(mesh: Mesh, tmp_path: Any) -> None:
+    flag = tmp_path / "first"
+    source = f"import pathlib, time\nif not pathlib.Path({str(flag)!r}).exists():\n    pass\nelse:\n    time.sleep(60)"
+    ran(mesh, source, name="cell 2")
+    flag.touch()
+    lose(mesh, [0])
+    healed = mesh.heal(timeout=3.0)
+    assert dict(healed.failed) == {"cell 2": (0,)}
+    assert values(mesh, SUM) == ["10.0"] * 4
+
+
+def test_what_cannot_be_pushed_again_is_named(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshbook.kernel.journal.LARGEST_PUSH", 1000)
+    mesh.push({"small": 1, "large": bytes(5000)})
+    lose(mesh, [0])
+    assert mesh.heal().unpushed == ("large",)
+    assert values(mesh, "small", [0]) == ["1"]
+
+
+def test_none_gives_a_bare_rank_and_all_runs_everything(mesh: Mesh) -> None:
+    ran(mesh, "total = 0", name="cell 2")
+    ran(mesh, "for _ in range(3): total += sum([1])\nprint()", name="cell 3")
+    lose(mesh, [1])
+    assert mesh.heal(replay="none").replayed == ()
+    assert values(mesh, "'total' in globals()", [1]) == ["False"]
+    healed = mesh.heal([1], replay="all")
+    assert healed.replayed == ("cell 1", "cell 2", "cell 3", "cell 4")[: len(healed.replayed)]
+    assert values(mesh, "total", [1]) == ["3"]
+
+
+@pytest.mark.parametrize("link", ["zmq", "zmq-tcp"])
+def test_over_other_links(session: sessions.Session, link: str) -> None:
+    with Mesh.up("z", {"dp": 2}, path=sys.path, link=link) as mesh:
+        ran(mesh, "import torch, torch.distributed as dist")
+        lose(mesh, [0])
+        heal(mesh)
+        assert values(mesh, SUM) == ["3.0"] * 2
+
+
+def test_after_the_zygote_has_gone_another_one_forks(session: sessions.Session, leaks: Any) -> None:
+    with Mesh.up("o", {"dp": 2}, path=sys.path) as mesh:
+        ran(mesh, "import torch, torch.distributed as dist")
+        engine: Any = session.engine()
+        engine._zygote._process.kill()
+        lose(mesh, [1])
+        heal(mesh)
+        assert values(mesh, SUM) == ["3.0"] * 2
+    leaks.allow_what_stands()  # the new zygote stays until the session ends

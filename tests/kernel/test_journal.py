@@ -1,0 +1,165 @@
+"""Which cells set up a rank that comes new."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshbook.kernel import journal as journals
+from meshbook.kernel.journal import Choice, Journal, closure, definitions_of, is_setup
+
+SETUP = [
+    "import torch, torch.distributed as dist",
+    "device = torch.device('cpu')\nlr, epochs = 0.1, 3",
+    "model = Net().to(device)\noptimizer = torch.optim.SGD(model.parameters(), lr=lr)",
+    "torch.manual_seed(0)",
+    "def train():\n    dist.all_reduce(loss)\n    loss.backward()",
+    "class Net(nn.Module):\n    def forward(self, x):\n        return dist.all_reduce(x)",
+    "step = lambda: optimizer.step()",
+    "%matplotlib inline\nimport matplotlib",
+    "squares = []\nfor i in range(10):\n    squares.append(i * i)",
+    "with open('config') as file:\n    settings = file.read()",
+    "",
+    "# nothing but words",
+]
+
+WORK = [
+    "dist.barrier()",
+    "model = DDP(Net())",
+    "model = torch.nn.parallel.DistributedDataParallel(net)",
+    "loss.backward()",
+    "for batch in loader:\n    optimizer.step()",
+    "for epoch in range(3):\n    run_one(epoch)",
+    "while not done():\n    pass",
+    "if rank == 0:\n    dist.broadcast(x, 0)",
+    "with torch.no_grad():\n    dist.all_gather(xs, x)",
+    "losses = [model.fit(x) for x in data]",
+    "await something()",
+    "async for x in xs:\n    pass",
+    "!pip install x",
+    "%timeit f()",
+    "%%bash\nls",
+    "this is no python",
+    "x = 1\0",
+]
+
+
+@pytest.mark.parametrize("source", SETUP)
+def test_a_cell_that_neither_trains_nor_communicates_sets_up(source: str) -> None:
+    assert is_setup(source)
+
+
+@pytest.mark.parametrize("source", WORK)
+def test_a_cell_that_trains_communicates_or_may_take_long_does_not(source: str) -> None:
+    assert not is_setup(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "kept"),
+    [
+        ("import a\nlr = 0.1\nx = f()\ntrain()", "import a\nlr = 0.1\n"),
+        ("train()\n@decorated\ndef f():\n    pass\ntrain()", "\n@decorated\ndef f():\n    pass\n"),
+        ("sizes = {'a': [1, (2, -3)]}\nfit()", "sizes = {'a': [1, (2, -3)]}\n"),
+        ("import a; a.run()", ""),
+        ("%autoreload 2\nfrom a import b\nb.step()", "\nfrom a import b\n"),
+        ("f = lambda: 0\nx = y", ""),
+        ("await f()\nclass A:\n    x = 1", "\nclass A:\n    x = 1\n"),
+        ("no python at all", ""),
+    ],
+)
+def test_of_other_cells_imports_and_definitions_are_kept_at_their_lines(source: str, kept: str) -> None:
+    assert definitions_of(source) == kept
+
+
+def noted(*sources: str, ranks: tuple[int, ...] = (0, 1)) -> Journal:
+    journal = Journal()
+    for number, source in enumerate(sources, 1):
+        journal.note(f"cell {number}", source, 1, ranks)
+    return journal
+
+
+def planned(journal: Journal, choice: Choice = "auto") -> list[tuple[str, bool]]:
+    return [(replay.name, replay.is_part) for replay in journal.plan(choice)]
+
+
+def test_functions_of_the_notebook_that_train_are_known_by_name_also_through_others() -> None:
+    journal = noted(
+        "def step(x):\n    loss(x).backward()",
+        "class Trainer:\n    def __init__(self):\n        self.n = 0\n    def epoch(self):\n        step(1)",
+        "trainer = Trainer()",
+        "trainer.epoch()",
+        "class Eager:\n    def __init__(self):\n        step(0)",
+        "eager = Eager()",
+    )
+    assert planned(journal) == [("cell 1", False), ("cell 2", False), ("cell 3", False), ("cell 5", False)]
+
+
+def test_a_cell_that_failed_gives_its_definitions_only() -> None:
+    journal = Journal()
+    entry = journal.note("cell 1", "import os\nx = [1][5]", 1, [0, 1])
+    entry.failed.add(1)
+    [replay] = journal.plan()
+    assert (replay.source, replay.is_part) == ("import os\n", True)
+
+
+def test_a_text_that_runs_again_counts_once_at_its_last_place() -> None:
+    journal = noted("x = 1", "x = 2", "x = 1")
+    assert [(replay.name, replay.source) for replay in journal.plan()] == [("cell 2", "x = 2"), ("cell 3", "x = 1")]
+
+
+def test_the_user_may_choose() -> None:
+    journal = noted("import a", "train()", "fit()")
+    journal.note("warm up", "b = 1", 1, [0])
+    assert planned(journal, "none") == []
+    assert planned(journal, "all") == [("cell 1", False), ("cell 2", False), ("cell 3", False), ("warm up", False)]
+    assert planned(journal, frozenset({2, 9})) == [("cell 2", False)]
+
+
+def test_the_oldest_cells_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals, "MOST_CELLS", 2)
+    assert [name for name, _ in planned(noted("a = 1", "b = 1", "c = 1"))] == ["cell 2", "cell 3"]
+
+
+def test_values_that_were_pushed_are_kept_unless_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals, "LARGEST_PUSH", 100)
+    journal = Journal()
+    journal.note_push({"small": 1, "large": bytes(200)}, [0, 2])
+    journal.note_push({"small": 2}, [1])
+    assert (journal.pushed["small"].ranks, journal.pushed["small"].value) == ((1,), 2)
+    assert (journal.pushed["large"].is_kept, journal.pushed["large"].value) == (False, None)
+
+
+STATEMENTS = [
+    "import os",
+    "x = 1",
+    "y = f(2)",
+    "train()",
+    "def g():\n    return h()",
+    "loss.backward()",
+    "class A: pass",
+]
+
+
+@given(st.lists(st.sampled_from(STATEMENTS), max_size=6))
+def test_what_is_kept_of_a_cell_stands_where_it_stood(parts: list[str]) -> None:
+    source = "\n".join(parts)
+    kept = definitions_of(source)
+    for before, after in zip(source.splitlines(), kept.splitlines(), strict=False):
+        assert after in ("", before)
+    wanted = [part for part in parts if part in (STATEMENTS[0], STATEMENTS[1], STATEMENTS[4], STATEMENTS[6])]
+    assert [ast.unparse(each) for each in ast.parse(kept).body] == [ast.unparse(ast.parse(part)) for part in wanted]
+
+
+Calls = st.dictionaries(st.sampled_from("abcde"), st.sets(st.sampled_from("abcdexy")), max_size=5)
+
+
+@given(Calls)
+def test_a_name_is_hot_when_it_reaches_one_that_is(calls: dict[str, set[str]]) -> None:
+    def reaches(name: str, seen: frozenset[Any] = frozenset()) -> bool:
+        return name == "x" or any(reaches(each, seen | {name}) for each in calls.get(name, ()) if each not in seen)
+
+    assert closure(calls, {"x"}) == {name for name in calls if any(reaches(each) for each in calls[name])}

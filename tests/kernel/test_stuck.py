@@ -1,0 +1,131 @@
+"""Ranks that hang in collectives: they are freed with all their state, and the next collective works."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from meshbook.kernel.mesh import Mesh
+from meshbook.runtime import session as sessions
+from meshbook.runtime.regroup import wait_until
+from tests.kernel.test_heal import SUM, ran, values
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+FUNCTIONAL = "import torch.distributed._functional_collectives as functional"
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[Mesh]:
+    """One mesh for all: each test leaves it as it found it, which is what they are about."""
+    sessions.session().engine().warm()
+    with Mesh.up("m", {"dp": 3}, path=sys.path) as mesh:
+        ran(mesh, f"import torch, torch.distributed as dist\n{FUNCTIONAL}")
+        ran(mesh, "net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))\nkept = rank * 10")
+        assert values(mesh, SUM) == ["6.0"] * 3
+        yield mesh
+    sessions.close()
+
+
+@pytest.fixture(autouse=True)
+def shared(mesh: Mesh, leaks: Any) -> Iterator[None]:
+    """The mesh outlives each test, with new processes and logs: no leak."""
+    yield
+    leaks.allow_what_stands()
+
+
+def until_at(mesh: Mesh, place: str, ranks: Sequence[int]) -> None:
+    """Wait until all of these ranks are there."""
+    deadline = time.monotonic() + 20
+    while not all(place in mesh.where(ranks, 5).get(rank, "") for rank in ranks):
+        assert time.monotonic() < deadline, mesh.where(ranks, 5)
+
+
+WAITS = {
+    "all_reduce": "dist.all_reduce(torch.ones(2))",
+    "barrier": "dist.barrier()",
+    "monitored_barrier": "dist.monitored_barrier()",
+    "recv": "dist.recv(torch.ones(1), 1)",
+    "reduce_scatter": "dist.reduce_scatter_tensor(torch.ones(1), torch.ones(3))",
+    "functional": "functional.all_reduce(torch.ones(3), 'sum', dist.group.WORLD).sum()",
+    "backward of DDP": "net(torch.ones(1, 2)).sum().backward()",
+    "a group of its own": "dist.all_reduce(torch.ones(1), group=dist.new_group())",
+    "objects": "dist.all_gather_object([None] * 3, 'x')",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=list(WAITS))
+def test_stuck_ranks_are_freed_and_the_next_collective_works(mesh: Mesh, wait: str) -> None:
+    ran(mesh, "net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))")
+    values(mesh, SUM)
+    others = "1" if "new_group" not in wait else "dist.new_group()"
+    run = mesh.run(f"print('in')\nif rank == 1:\n    {others}\nelse:\n    {wait}\n    lost = 1")
+    assert wait_until(mesh.roster, lambda: run.owing == [0, 2], 20)
+    done = mesh.unstick()
+    assert (done.freed, done.busy, done.late) == ((0, 2), (), ())
+    run.finished.get(10)
+    assert sorted(run.progress.failed) == [0, 2]
+    assert values(mesh, SUM) == ["6.0"] * 3
+    assert values(mesh, "kept, 'lost' in globals()") == ["(0, False)", "(10, False)", "(20, False)"]
+
+
+def test_a_rank_that_never_came_leaves_no_trap_behind(mesh: Mesh) -> None:
+    """The first collective of fresh groups waits for its peers to connect: nothing is there to be shut."""
+    for _ in range(3):
+        run = mesh.run("if rank != 1: dist.barrier()")
+        until_at(mesh, "waiting in barrier", [0, 2])
+        mesh.interrupt(run.owing, run.call)
+        run.finished.get(10)
+        assert mesh.mend() == "they were out of step"
+        assert values(mesh, "rank") == ["0", "1", "2"]  # the old group is let go of here
+    assert values(mesh, SUM) == ["6.0"] * 3
+
+
+def test_ranks_in_step_keep_their_groups(mesh: Mesh) -> None:
+    generation = mesh.roster.generation
+    run = mesh.run("import time\ndist.barrier()\ntime.sleep(60)")
+    assert wait_until(mesh.roster, lambda: len(run.owing) == 3, 10)
+    until_at(mesh, "line 3", [0, 1, 2])
+    mesh.interrupt(run.owing, run.call)
+    run.finished.get(10)
+    assert mesh.mend() == ""
+    assert mesh.roster.generation == generation
+    assert values(mesh, SUM) == ["6.0"] * 3
+
+
+def test_without_a_rank_to_free_the_groups_are_new_all_the_same(mesh: Mesh) -> None:
+    generation = mesh.roster.generation
+    done = mesh.unstick()
+    assert (done.freed, done.busy, done.late) == ((), (), ())
+    assert mesh.roster.generation == generation + 1
+    assert mesh.unstick(reinit=False).late is None
+    assert mesh.roster.generation == generation + 1
+    assert values(mesh, SUM) == ["6.0"] * 3
+
+
+def test_a_rank_that_hears_nothing_is_named(mesh: Mesh) -> None:
+    run = mesh.run(
+        "import signal, time\nif rank == 2:\n    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+        "    end = time.monotonic() + 1.5\n    while time.monotonic() < end: pass\n"
+        "    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])"
+    )
+    assert wait_until(mesh.roster, lambda: run.owing == [2], 10)
+    done = mesh.unstick(timeout=0.3)
+    assert (done.freed, done.busy, done.late) == ((), (2,), (2,))
+    run.finished.get(10)
+    assert values(mesh, SUM) == ["6.0"] * 3
+
+
+def test_when_the_rank_with_the_store_dies_the_others_still_make_groups(mesh: Mesh) -> None:
+    mesh.roster.kill([mesh.roster.store_rank])
+    assert wait_until(mesh.roster, lambda: bool(mesh.roster.dead()), 10)
+    left = mesh.roster.alive()
+    assert mesh.mend() == "their store was gone"
+    assert values(mesh, "x = torch.ones(1)\ndist.all_reduce(x, group=group)\nx.item()", left) == ["2.0"] * 2
+    mesh.heal()
+    assert values(mesh, SUM) == ["6.0"] * 3
+    ran(mesh, "kept = rank * 10")

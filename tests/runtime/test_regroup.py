@@ -1,0 +1,20 @@
+"""Whether ranks are in step, purely. What regrouping does to real process groups: `tests/kernel/test_stuck.py`."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshbook.runtime.regroup import out_of_step
+
+Counts = st.dictionaries(st.sampled_from(["world", "dp", "tp"]), st.integers(0, 5))
+
+
+@given(st.lists(Counts, max_size=4), Counts)
+def test_ranks_are_in_step_when_no_group_disagrees(others: list[dict[str, int]], one: dict[str, int]):
+    same = dict.fromkeys(range(3), one)
+    assert not out_of_step(same)
+    all_of_them = dict(enumerate([*others, one]))
+    names = {name for own in all_of_them.values() for name in own}
+    disagree = any(len({own[name] for own in all_of_them.values() if name in own}) > 1 for name in names)
+    assert out_of_step(all_of_them) == disagree
