@@ -16,6 +16,7 @@ from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.messages import AnyMessage
 from ..wire.tape import Event
+from .outside import Glimpse
 from .spec import RankSpec
 
 
@@ -77,6 +78,10 @@ class Crew(Protocol):
 
     def introduce(self, rank: int, mesh: int, other: int, end: object) -> None:
         """Give this rank its end of a link to rank `other` of `mesh` (what `Engine.link_ends` made)."""
+        ...
+
+    def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, Glimpse]:
+        """What can be seen of these ranks without their help, for those that do not answer (`outside.look`)."""
         ...
 
     def kill(self, ranks: Sequence[int]) -> None:
