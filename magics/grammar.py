@@ -53,6 +53,7 @@ __all__ = [
     "Pull",
     "Push",
     "Restart",
+    "Stacks",
     "Status",
     "Up",
     "Use",
@@ -207,6 +208,16 @@ class Interrupt:
 
 
 @dataclass(frozen=True, slots=True)
+class Stacks:
+    """Show where ranks are in their code, merged; also of ranks that hang."""
+
+    selector: str = ""
+    mesh: MeshOption = None
+    native: Annotated[bool, Option("--native", "frames of C too, where py-spy is installed")] = False
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
 class Push:
     """Copy variables of the notebook to the ranks."""
 
@@ -226,7 +237,7 @@ class Pull:
     max_bytes: Annotated[int | None, Option("--max-bytes", "refuse what is larger, such as 64M", "N", num_bytes)] = None
 
 
-MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Push | Pull
+MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Stacks | Push | Pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +334,7 @@ COMMANDS = {
         Command("%mesh down", Down, "%mesh down m0", "[NAME]", _name_words, "mesh"),
         Command("%mesh restart", Restart, "%mesh restart m0", "[NAME]", _name_words, "mesh"),
         Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", _selector_words, "selector"),
+        Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", _names_words),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", _names_words, "remote"),
     )
