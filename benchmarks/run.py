@@ -20,6 +20,7 @@ import idle
 import logs
 import payload
 import spawn
+import stacks
 from measure import Row, heading
 
 from meshbook.runtime import session
@@ -31,6 +32,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "payload": payload.measure,
     "logs": logs.measure,
     "idle": idle.measure,
+    "stacks": stacks.measure,
 }
 
 

@@ -70,6 +70,7 @@ class KernelActor(Actor):
             "coord": dict(place.coord),
         }
         self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT)
+        place.awaited = lambda: self._cells.awaited
 
     @endpoint
     def run(

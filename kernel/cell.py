@@ -149,6 +149,11 @@ class CellShell:
         """Where the word at the cursor begins, and what could stand there. Any thread may ask at any time."""
         return complete(text, cursor, self._shell.Completer, self.namespace)
 
+    @property
+    def awaited(self) -> Coroutine[Any, Any, Any] | None:
+        """The coroutine of an awaiting cell, or of the last one that was."""
+        return self._awaited
+
     def suspended_at(self) -> list[tuple[str, int]]:
         """File and line of each coroutine of an awaiting cell, from the outside in."""
         places: list[tuple[str, int]] = []

@@ -19,8 +19,11 @@ from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from .agent import KernelActor
 from .journal import Choice, Journal, Replay
+from .look import look
+from .report import StackReport
 from .restore import HealedMesh, restore
 from .run import Run
+from .source import Sources
 
 A = TypeVar("A", bound=Actor)
 
@@ -68,6 +71,7 @@ class Mesh:
         self._cells = itertools.count(1)
         self._journal = Journal()
         self._heard: deque[Run] = deque()  # the oldest first
+        self._sources = Sources()
         self._sending = threading.Lock()  # a source must be on the wire before a run that refers to it
 
     @classmethod
@@ -140,6 +144,7 @@ class Mesh:
         members = () if len(members) == self.num_ranks else members
         if replay is None:
             self._note(run, source, first_line)
+        self._sources.add(run.name, cell, source, first_line)
         with self._sending:
             key = self._key_of(source)
             new = [rank for rank in chosen if key not in self._known.setdefault(rank, set())]
@@ -229,6 +234,14 @@ class Mesh:
     def where(self, ranks: Sequence[int], timeout: float = 0.5) -> dict[int, str]:
         """The cell line each of these ranks is at, from those that tell in time."""
         return self._ask(ranks, "where", timeout)
+
+    def stacks(self, ranks: Sequence[int] | None = None, *, native: bool = False) -> StackReport:
+        """Where these ranks are (default: all), merged: equal stacks are one; also of ranks that hang.
+
+        With `native`, frames of C are told too, where py-spy is installed. Returns within about half a second (with
+        py-spy, about 4) however the ranks do; print what it gives.
+        """
+        return look(self.roster, ranks, native=native, states=self.states(), source_of=self._sources.line)
 
     def interrupt(self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5) -> dict[int, bool]:
         """Raise KeyboardInterrupt on these ranks if they work (on `call`, if given); which of them did."""

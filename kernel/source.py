@@ -63,6 +63,7 @@ def is_async(code: CodeType | None) -> bool:
 _remembered: deque[str] = deque()
 _MOST_REMEMBERED = 2000
 """Runs whose lines can be shown; a notebook that loops over cells for days must not keep all."""
+_MOST_SENT = 256
 
 
 def file_of(name: str, run: int) -> str:
@@ -82,6 +83,33 @@ def name_of(file: str) -> str | None:
     """
     match = _CELL_FILE.fullmatch(file)
     return match[1] if match else None
+
+
+class Sources:
+    """The texts of the cells sent last, for who knows of a line only where it is."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, tuple[str, int]] = {}
+
+    def add(self, name: str, run: int, source: str, first_line: int) -> None:
+        """Remember a cell that begins in line `first_line` of what the user sees."""
+        self._texts[file_of(name, run)] = source, first_line
+        if len(self._texts) > _MOST_SENT:
+            del self._texts[next(iter(self._texts))]
+
+    def line(self, file: str, line: int) -> str:
+        """A line of a cell or of a file of this machine; empty where it is not known.
+
+        >>> sources = Sources()
+        >>> sources.add("cell 5", 12, "x = 1\\ny = 2", first_line=2)
+        >>> sources.line("<cell 5, run 12>", 3)
+        'y = 2'
+        """
+        if file not in self._texts:
+            return linecache.getline(file, line)
+        source, first_line = self._texts[file]
+        place = max(line - first_line, -1)
+        return "".join(source.splitlines()[place : place + 1])
 
 
 def program_of(source: str, file: str, first_line: int, syntax: Syntax) -> Program:

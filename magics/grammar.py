@@ -55,6 +55,7 @@ __all__ = [
     "Pull",
     "Push",
     "Restart",
+    "Stacks",
     "Status",
     "Unstick",
     "Up",
@@ -225,6 +226,16 @@ class Unstick:
 
 
 @dataclass(frozen=True, slots=True)
+class Stacks:
+    """Show where ranks are in their code, merged; also of ranks that hang."""
+
+    selector: str = ""
+    mesh: MeshOption = None
+    native: Annotated[bool, Option("--native", "frames of C too, where py-spy is installed")] = False
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
 class Push:
     """Copy variables of the notebook to the ranks."""
 
@@ -244,7 +255,7 @@ class Pull:
     max_bytes: Annotated[int | None, Option("--max-bytes", "refuse what is larger, such as 64M", "N", num_bytes)] = None
 
 
-MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Unstick | Push | Pull
+MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Unstick | Stacks | Push | Pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +353,7 @@ COMMANDS = {
         Command("%mesh restart", Restart, "%mesh restart @dead", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", _selector_words, "selector"),
+        Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", _names_words),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", _names_words, "remote"),
     )

@@ -19,6 +19,7 @@ from ..runtime.errors import MeshbookError
 from ..runtime.session import session
 from ..runtime.wire.codec import EncodeError
 from ..widgets.actors import ActorList
+from ..widgets.stacks import StacksView
 from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
 from . import faults, grammar
@@ -46,6 +47,7 @@ class MeshMagic:
             grammar.Restart: self._restart,
             grammar.Interrupt: self._interrupt,
             grammar.Unstick: self._unstick,
+            grammar.Stacks: self._stacks,
             grammar.Push: self._push,
             grammar.Pull: self._pull,
         }
@@ -147,6 +149,12 @@ class MeshMagic:
 
     def _unstick(self, args: grammar.Unstick) -> None:
         faults.unstick(self._book, args)
+
+    def _stacks(self, args: grammar.Stacks) -> object:
+        mesh = self._book.get(args.mesh)
+        ranks = self._book.select(args.selector, mesh).ranks if args.selector else None
+        view = StacksView(mesh.stacks(ranks, native=args.native))
+        return json.dumps(view.data()) if args.json else view
 
     def _push(self, args: grammar.Push) -> None:
         mesh, selection = self._selected(args.mesh, args.sel)

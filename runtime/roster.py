@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from .audiences import Audiences
 from .births import Birth, Made
 from .engines.base import Crew, Engine, Exit
+from .engines.outside import Glimpse
 from .engines.spec import RankSpec
 from .errors import MeshStopped, SpawnError
 from .fleet import BOOTSTRAP, owners_of
@@ -33,6 +34,7 @@ from .wire.messages import (
     Note,
     Ready,
     Reply,
+    Sample,
     Spawn,
     StopActor,
     View,
@@ -290,6 +292,17 @@ class Roster:
         self._crew.post_control(ranks, Interrupt(seq, call))
         self._tell_dead(ranks)
         return seq
+
+    def sample(self, ranks: Sequence[int], caller: Caller) -> int:
+        """Ask these ranks where their threads are; each answers with a `StackSample`."""
+        seq = self._post.open(ranks, caller)
+        self._crew.post_control(ranks, Sample(seq))
+        self._tell_dead(ranks)
+        return seq
+
+    def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, Glimpse]:
+        """What can be seen of living ranks that do not answer (`engines.outside`)."""
+        return self._crew.look(ranks, native)
 
     def kill(self, ranks: Sequence[int]) -> None:
         """End these ranks at once (SIGKILL), with what they started."""

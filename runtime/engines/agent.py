@@ -29,6 +29,7 @@ from ..wire.pool import Pool
 from ..wire.reactor import Reactor
 from ..wire.tape import Tape, Text
 from ..wire.wiring import wiring
+from . import outside
 from .base import Exit, Listener
 from .spec import RankFds, RankSpec
 from .starter import Starter
@@ -249,6 +250,9 @@ class Agent:
         with end:
             for peer in self._living([rank]):
                 peer.control.send(Peer(mesh, other), fds=[end.fileno()])
+
+    def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, outside.Glimpse]:
+        return outside.look({peer.rank: peer.pid for peer in self._living(ranks) if peer.pid}, native)
 
     def kill(self, ranks: Sequence[int]) -> None:
         for peer in self._living(ranks):

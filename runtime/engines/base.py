@@ -16,6 +16,7 @@ from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.messages import AnyMessage
 from ..wire.tape import Event
+from .outside import Glimpse
 from .spec import RankSpec
 
 
@@ -81,6 +82,10 @@ class Crew(Protocol):
 
     def respawn(self, specs: Sequence[RankSpec]) -> None:
         """Start ranks again that have ended; each reports as after `Engine.spawn`. Where they meet comes later."""
+        ...
+
+    def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, Glimpse]:
+        """What can be seen of these ranks without their help, for those that do not answer (`outside.look`)."""
         ...
 
     def kill(self, ranks: Sequence[int]) -> None:

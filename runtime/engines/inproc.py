@@ -33,6 +33,7 @@ from ..wire.messages import AnyMessage, Ready
 from ..wire.reactor import Reactor
 from ..wire.tape import Ended, Event, Shown, Text
 from .base import Crew, Exit, Listener
+from .outside import Glimpse
 from .spec import RankSpec
 
 
@@ -97,6 +98,9 @@ class _Threads:
         assert isinstance(end, InprocLink)
         for each in self._living([rank]):
             each.outpost.meet((mesh, other), end)
+
+    def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, Glimpse]:
+        return {rank: Glimpse(trouble="it is a thread of this process") for rank in ranks}
 
     def kill(self, ranks: Sequence[int]) -> None:
         for rank in self._living(ranks):

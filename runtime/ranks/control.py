@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..errors import LinkClosed
 from ..wire import codec
 from ..wire.lane import Frames, Lane
-from ..wire.messages import Answer, AnyMessage, Ask, Interrupt
+from ..wire.messages import Answer, AnyMessage, Ask, Interrupt, Sample
 from .failure import describe
 from .interrupts import Interrupts
 from .mailbox import Mailbox
@@ -38,21 +38,23 @@ class Control:
                 if isinstance(message, Interrupt):
                     running = self._interrupts.request(message.call)
                     self._lane.send(Answer(message.seq), codec.encode(running))
+                elif isinstance(message, Sample):
+                    self._answer(message.seq, self._mailbox.sample)
                 elif isinstance(message, Ask):
-                    self._answer(message, frames)
+                    self._answer(message.seq, lambda message=message, frames=frames: self._ask(message, frames))
                 else:
                     self._on_other(message, frames, self._lane.fds)
         except LinkClosed:
             self._on_gone()
 
-    def _answer(self, message: Ask, frames: Frames) -> None:
+    def _answer(self, seq: int, work: Callable[[], object]) -> None:
         try:
-            payload = codec.encode(self._ask(message, frames))
+            payload = codec.encode(work())
             ok = True
         except Exception as error:  # noqa: BLE001 - the rim: it travels to the one who asked
             payload = codec.encode(describe(error))
             ok = False
-        self._lane.send(Answer(message.seq, ok), payload)
+        self._lane.send(Answer(seq, ok), payload)
 
     def _ask(self, message: Ask, frames: Frames) -> object:
         actor = self._mailbox.actors.get(message.actor)

@@ -24,7 +24,7 @@ from ..wire import codec
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.messages import AnyMessage, Call, Reply, Spawn
-from . import log_names
+from . import log_names, stacks
 from .failure import RemoteFailure, describe
 
 PATIENCE = 3.0
@@ -248,10 +248,12 @@ class _Async:
 
     def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         asyncio.set_event_loop(self._loop)
+        stacks.loops[threading.get_ident()] = self._loop
         try:
             self._loop.run_until_complete(self._live(on_made, point, run))
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            del stacks.loops[threading.get_ident()]
             self._loop.close()
             if self._then is not None:
                 self._then()

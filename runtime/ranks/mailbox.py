@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ from ..wire.messages import Bye, Call, Note, Reply, Spawn, StopActor
 from .failure import describe
 from .interrupts import Interrupts
 from .place import Place
+from .stacks import StackSample, sample
 from .streams import Streams
 
 
@@ -40,6 +42,7 @@ class Mailbox:
         self._streams = streams
         self._interrupts = interrupts
         self._calling = 0
+        self._main = threading.get_ident()  # of a rank that is a thread: set when it runs
         place.note = self.note
         place.shield = interrupts.shield
         place.streams = streams
@@ -52,6 +55,7 @@ class Mailbox:
 
     def run(self) -> None:
         """Serve until the controller says `Bye` or is gone."""
+        self._main = threading.get_ident()
         try:
             while True:
                 message, frames = self._data.recv()
@@ -61,6 +65,10 @@ class Mailbox:
                 self._serve(message, frames)
         except LinkClosed:
             return
+
+    def sample(self) -> StackSample:
+        """From the control thread: where this rank is."""
+        return sample(self._main, self._place.awaited() if self._place.awaited is not None else None)
 
     def note(self, topic: str, value: object) -> None:
         """Tell the caller of the running call something before its answer."""

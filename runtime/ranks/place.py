@@ -28,6 +28,8 @@ class Place:
     note: Any = None
     """Sends something unasked to the caller of the running call: `note(topic, value)`."""
     streams: Any = None
+    awaited: Any = None
+    """Gives the coroutine that the running call awaits, for who asks where this rank is (`stacks.sample`)."""
     coord: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from . import lifeline, seed, steward, waits
+from . import dumps, lifeline, seed, steward, waits
 from .control import Control
 from .drivers import PATIENCE
 from .groups import GroupPlan, Groups
@@ -35,6 +35,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     streams = Streams(spec.token, fds.out, fds.err)
     streams.install()
     _take_environment(spec)
+    dumps.install()
     interrupts = Interrupts()
     interrupts.install()
     pool = Pool()

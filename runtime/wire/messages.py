@@ -183,8 +183,14 @@ class Ask(Message, frozen=True):
     endpoint: str
 
 
+class Sample(Message, frozen=True):
+    """Controller to rank, control: tell where your threads are. Answered by `Answer`, with a `StackSample`."""
+
+    seq: int
+
+
 class Answer(Message, frozen=True):
-    """Rank to controller, control: the answer to `Ask` or `Interrupt`; the frames hold the result."""
+    """Rank to controller, control: the answer to `Ask`, `Interrupt` or `Sample`; the frames hold the result."""
 
     seq: int
     ok: bool = True
@@ -238,6 +244,7 @@ AnyMessage = (
     | Note
     | Interrupt
     | Ask
+    | Sample
     | Answer
     | Fork
     | Forked

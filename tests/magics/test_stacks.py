@@ -1,0 +1,63 @@
+"""`%mesh stacks`: where the ranks are, asked from a cell while another one runs behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from meshbook.magics.grammar import GrammarError, MeshCommand, Stacks, parse_mesh
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+
+@pytest.mark.parametrize(
+    ("line", "args"),
+    [
+        ("stacks", Stacks()),
+        ("stacks dp=1, tp=0 --native", Stacks("dp=1, tp=0", native=True)),
+        ("stacks @busy -m m1 --json", Stacks("@busy", mesh="m1", json=True)),
+    ],
+)
+def test_the_line_is_read(line: str, args: Stacks) -> None:
+    assert parse_mesh(line) == MeshCommand("stacks", args)
+
+
+def test_a_misspelt_option_is_refused() -> None:
+    with pytest.raises(GrammarError, match="--native"):
+        parse_mesh("stacks --nativ")
+
+
+@pytest.fixture
+def own(kernel: Kernel) -> Iterator[Kernel]:
+    """The kernel with a mesh for this test alone: a collective that is given up spoils its group for the next."""
+    kernel.ok("%mesh up own dp=2 tp=2 --device cpu;")
+    yield kernel
+    kernel.ok("%mesh down own --grace 0")
+
+
+HELD = """%%on_mesh dp=0 -b
+import time, torch.distributed as dist
+if rank == 1:
+    dist.barrier(group=group)
+time.sleep(60)"""
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_a_running_cell_is_shown_with_its_line(own: Kernel) -> None:
+    number = own.ok(HELD).reply["execution_count"]
+    while "waiting" not in (text := own.ok("%mesh stacks").results[0]):
+        assert "idle" in text
+    assert f"cell {number}, line 4" in text
+    assert "→ waiting in barrier for" in text
+    assert f"cell {number}, line 5" in text
+    assert text.splitlines()[-1] == "ranks 2-3 (dp=1,tp=0-1)  idle"
+    html = own.ok("%mesh stacks dp=0").shown[0]["text/html"].partition("</style>")[2]
+    assert "waiting in barrier" in html
+    assert "dp=1" not in html
+    rows = json.loads(own.value("get_ipython().run_line_magic('mesh', 'stacks dp=0 --json')"))
+    assert [row["waiting"] for row in rows] == ["", "barrier"]
+    assert own.completions("%mesh stac") == ["%mesh stacks"]
