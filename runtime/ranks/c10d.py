@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from . import ledger
+
 LONG = timedelta(days=7)
 """The timeout of all groups made without one: a cell may stand in a debugger over a weekend.
 
@@ -112,6 +114,8 @@ class Bent:
             is_all = group is None or group is self.c10d.GroupMember.WORLD
             groups: list[Any] = list(self.c10d._world.pg_map) if is_all else []
             original(group)
+            if is_all:
+                ledger.forget()
             finishes(groups.clear, BURIAL_SECONDS)
 
         self.destroy = destroy_process_group
