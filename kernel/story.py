@@ -16,6 +16,7 @@ from .outcome import Failure, Frame
 _MAX_CHAPTERS = 5
 _MAX_MESSAGES = 3
 _MAX_FATES = 6
+_MAX_NOTES = 3
 _MAX_FRAMES = 6
 _MAX_MESSAGE = 2_000
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -80,6 +81,8 @@ class Story:
     hints: tuple[Hint, ...]
     num_more: int = 0
     """How many chapters and fates were left out."""
+    notes: tuple[str, ...] = ()
+    """What else explains it: where ranks parted in their collectives."""
 
     def text(self, ansi: bool = False) -> str:
         """The story as plain text, with `ansi` in colour."""
@@ -93,11 +96,13 @@ def tell(
     lost: Mapping[int, str] | None = None,
     waiting: Mapping[int, str] | None = None,
     last_lines: Mapping[int, Sequence[str]] | None = None,
+    notes: Sequence[str] = (),
 ) -> Story:
     """The story of a cell that ran on `ranks` of a mesh with these axes.
 
     `failures` raised, `lost` are gone (with why, and in `last_lines` the end of their stderr), `waiting` did
-    something worth telling (waited for the failed ones). At least one failed or is lost.
+    something worth telling (waited for the failed ones). At least one failed or is lost. The first few
+    `notes` are told.
 
     Example:
         >>> frame = Frame("cell 5", 1, "<module>", "check(l)", True)
@@ -123,6 +128,7 @@ def tell(
         fates=tuple(shown_fates),
         hints=tuple(_hints(sorted(failures), sorted(lost))),
         num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
+        notes=tuple(notes[:_MAX_NOTES]),
     )
 
 
@@ -238,6 +244,7 @@ class _Painter:
             lines += self._fate(fate)
         if story.num_more:
             lines.append(self._in("dim", f"… and {story.num_more:,} more of the kind"))
+        lines += [f"{self._in('wait', '≠')} {note}" for note in story.notes]
         hints = [f"{hint.purpose}: {self._in('bold', hint.command)}" for hint in story.hints]
         return [*lines, "   ".join(hints)]
 

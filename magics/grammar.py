@@ -46,6 +46,7 @@ __all__ = [
     "GrammarError",
     "HelpRequested",
     "Interrupt",
+    "Ledger",
     "Ls",
     "MeshArgs",
     "MeshCommand",
@@ -207,6 +208,16 @@ class Interrupt:
 
 
 @dataclass(frozen=True, slots=True)
+class Ledger:
+    """List the last collectives of every rank, and say where ranks part."""
+
+    selector: str = ""
+    last: Annotated[int, Option("-n --last", "the last N of each group", "N", count)] = 8
+    mesh: MeshOption = None
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
 class Push:
     """Copy variables of the notebook to the ranks."""
 
@@ -226,7 +237,7 @@ class Pull:
     max_bytes: Annotated[int | None, Option("--max-bytes", "refuse what is larger, such as 64M", "N", num_bytes)] = None
 
 
-MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Push | Pull
+MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Ledger | Push | Pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +334,7 @@ COMMANDS = {
         Command("%mesh down", Down, "%mesh down m0", "[NAME]", _name_words, "mesh"),
         Command("%mesh restart", Restart, "%mesh restart m0", "[NAME]", _name_words, "mesh"),
         Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", _selector_words, "selector"),
+        Command("%mesh ledger", Ledger, "%mesh ledger dp=0 -n 20", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", _names_words),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", _names_words, "remote"),
     )

@@ -45,6 +45,7 @@ class MeshMagic:
             grammar.Down: self._down,
             grammar.Restart: self._restart,
             grammar.Interrupt: self._interrupt,
+            grammar.Ledger: self._ledger,
             grammar.Push: self._push,
             grammar.Pull: self._pull,
         }
@@ -155,6 +156,13 @@ class MeshMagic:
             return
         running = [rank for rank, was_busy in mesh.interrupt(selection.ranks).items() if was_busy]
         print(f"interrupted: ranks {ranks_text(running)}" if running else "no rank was busy")
+
+    def _ledger(self, args: grammar.Ledger) -> object:
+        mesh = self._book.get(args.mesh)
+        # Without a selector all that answer; dead ranks have taken theirs with them.
+        ranks = self._book.select(args.selector, mesh).ranks if args.selector else None
+        ledger = mesh.ledger(ranks, last=args.last)
+        return json.dumps(ledger.data()) if args.json else ledger
 
     def _push(self, args: grammar.Push) -> None:
         mesh, selection = self._selected(args.mesh, args.sel)

@@ -238,7 +238,7 @@ def checked(cell: Cell, result: MeshResult | None = None) -> MeshResult:
     failures = {rank: failure for rank, failure in told.items() if rank not in waiting}
     lost = {rank: why.partition("\n")[0] for rank, why in result.lost.items()}
     words = {rank: cell.mesh.roster.last_words(rank) for rank in lost if rank not in cell.drive.abandoned}
-    story = tell(cell.mesh.axes, result.ranks, failures, lost, waiting, words)
+    story = tell(cell.mesh.axes, result.ranks, failures, lost, waiting, words, cell.drive.parted)
     raise MeshError(story.summary, by_rank=result.errors, result=result, story=story.text(ansi=True))
 
 

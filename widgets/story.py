@@ -17,6 +17,7 @@ def story_html(story: Story) -> str:
     parts += map(_fate, story.fates)
     if story.num_more:
         parts.append(f'<p class="mb-dim">… and {story.num_more:,} more of the kind</p>')
+    parts += [f'<p><span class="mb-mark">≠</span> {_text(note)}</p>' for note in story.notes]
     hints = [f"{escape(hint.purpose)}: <code>{escape(hint.command)}</code>" for hint in story.hints]
     parts.append(f'<p class="mb-foot">{" &nbsp; ".join(hints)}</p>')
     label = escape(story.headline)
