@@ -1,4 +1,4 @@
-"""Why ranks waited: told by the cell that released them and by `%mesh ledger`."""
+"""Why ranks waited: told by the cell that released them, by `%mesh ledger`, and before a cell runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+WARNING = (
+    "warning: line 3: dist.barrier() without group= runs on all 3 ranks but this cell is on 2 of them: "
+    "pass group=group\n"
+)
 
 
 @pytest.fixture
@@ -66,7 +71,33 @@ def test_a_failure_that_has_nothing_to_do_with_collectives_has_no_note(spare: Ke
     assert "≠" not in failed.traceback
 
 
+def test_a_collective_without_group_on_a_slice_is_warned_of_before_it_hangs(spare: Kernel) -> None:
+    cell = spare.start("%%on_mesh 0:2\nprint('in')\ndist.barrier()")
+    cell.until("in")
+    spare.interrupt()
+    stopped = cell.end()
+    assert stopped.stderr.startswith(WARNING)
+    assert next(m["msg_type"] for m in stopped.messages if m["msg_type"] in ("stream", "display_data")) == "stream"
+
+
 def test_a_rank_outside_the_slice_is_told_as_the_one_that_is_missing(spare: Kernel) -> None:
     failed = spare.cell("%%on_mesh 0:2 -t 0.4\ndist.barrier()")
     place = f"at {cell_of(failed)}, line 2; rank 2 has issued only 1\n"
     assert f"≠ ranks 0-1 wait in barrier #2 {place}" in failed.traceback
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "%%on_mesh 0:2 --no-check\n0 and dist.barrier()",
+        "%%on_mesh 0:2\n0 and dist.barrier(group=group)",
+        "%%on_mesh\n0 and dist.barrier()",
+        "%on_mesh 0:2 --no-check -- 0 and dist.barrier()",
+    ],
+)
+def test_no_warning(spare: Kernel, source: str) -> None:
+    assert spare.ok(source).stderr == ""
+
+
+def test_the_line_form_is_warned_of_too(spare: Kernel) -> None:
+    assert "line 2: dist.barrier() without group=" in spare.ok("1\n%on_mesh 0:2 -- 0 and dist.barrier()").stderr
