@@ -158,10 +158,8 @@ class MeshMagic:
         print(f"interrupted: ranks {ranks_text(running)}" if running else "no rank was busy")
 
     def _ledger(self, args: grammar.Ledger) -> object:
-        mesh = self._book.get(args.mesh)
-        # Without a selector all that answer; dead ranks have taken theirs with them.
-        ranks = self._book.select(args.selector, mesh).ranks if args.selector else None
-        ledger = mesh.ledger(ranks, last=args.last)
+        mesh, selection = self._selected(args.mesh, args.selector)
+        ledger = mesh.ledger(selection.ranks, last=args.last)
         return json.dumps(ledger.data()) if args.json else ledger
 
     def _push(self, args: grammar.Push) -> None:

@@ -4,7 +4,8 @@ The recorder is part of torch: with `TORCH_FR_BUFFER_SIZE` it keeps the last col
 and any thread may dump it, also while the main thread is stuck in one of them. What dumps it and what knows the
 groups are private names of torch; they stand here and nowhere else. Where they are missing, a plain count is left.
 
-Not recorded by torch 2.13: gloo's `send`, `recv` and `monitored_barrier`.
+Not recorded by torch 2.13: gloo's `send`, `recv` and `monitored_barrier`. What NCCL's recorder dumps is taken to
+have the form that torch's own analysis of such dumps reads; no GPU was there to try it on.
 """
 
 from __future__ import annotations

@@ -66,6 +66,14 @@ def test_what_an_earlier_cell_left_open_is_no_reason_why_a_later_one_is_late(spa
     assert "TimeoutError" in failed.traceback and "≠" not in failed.traceback
 
 
+def test_of_a_mesh_that_is_down_there_is_nothing_to_list(kernel: Kernel) -> None:
+    kernel.ok("gone = %mesh up gone -n 1 --pg none")
+    assert "no collective was issued yet" in kernel.ok("%mesh ledger").text
+    kernel.ok("gone.down()")
+    assert kernel.cell("%mesh ledger").error.startswith("UsageError: every rank is dead")
+    kernel.ok("%mesh down gone")
+
+
 def test_a_failure_that_has_nothing_to_do_with_collectives_has_no_note(spare: Kernel) -> None:
     failed = spare.cell("%%on_mesh -t 0.3\nimport time\ntime.sleep(60)")
     assert "≠" not in failed.traceback
