@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from ..runtime.actor import Actor, control_endpoint, endpoint
-from ..runtime.ranks import waits
+from ..runtime.ranks import ledger, waits
 from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
 from .cell import CellShell
+from .failure import is_users
 from .outcome import Display
 from .source import name_of
 from .summary import readable
@@ -127,6 +128,11 @@ class KernelActor(Actor):
         lines = _cell_lines(stack) or _cell_lines(self._cells.suspended_at())
         waiting = waits.current
         return " > ".join(lines) + (f", waiting in {waiting[0]}" if waiting is not None else "")
+
+    @control_endpoint
+    def ledger(self, limit: int) -> bytes:
+        """The last collectives that this rank has issued: an encoded `RankLedger`."""
+        return _encode(ledger.read(is_users, limit))
 
     def _provide_group(self, members: tuple[int, ...]) -> None:
         groups = self._place.groups

@@ -8,16 +8,20 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
 from ..runtime.errors import MeshStopped
 from ..runtime.gather import Gather
 from ..runtime.heal import heal_roster
 from ..runtime.mesh import ProcMesh, actor_number
+from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
 from ..runtime.regroup import Unstuck, mend, release, unstick
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from .agent import KernelActor
+from .collectives import LAST, MeshLedger
 from .journal import Choice, Journal, Replay
 from .look import look
 from .report import StackReport
@@ -26,6 +30,7 @@ from .run import Run
 from .source import Sources
 
 A = TypeVar("A", bound=Actor)
+_ledger_of = msgspec.msgpack.Decoder(RankLedger).decode
 
 PULL_LIMIT = 100 << 20
 """Bytes that `pull` brings from one rank without being asked for more by number."""
@@ -242,6 +247,24 @@ class Mesh:
         py-spy, about 4) however the ranks do; print what it gives.
         """
         return look(self.roster, ranks, native=native, states=self.states(), source_of=self._sources.line)
+
+    def ledger(
+        self,
+        ranks: Sequence[int] | None = None,
+        timeout: float = 0.5,
+        last: int = LAST,
+        depth: int = BUFFER_SIZE,
+    ) -> MeshLedger:
+        """The collectives that these ranks (default: all that live) have issued, and where ranks part.
+
+        All ranks are asked for `depth` entries, since one that is missing may be any; who does not answer in time is
+        left out. The last `last` of each group are listed.
+        """
+        alive = self.roster.alive()
+        told = self._ask(alive, "ledger", timeout, depth)
+        idle = [rank for rank in alive if self.roster.states[rank].name == "idle"]
+        ledgers = {rank: _ledger_of(data) for rank, data in told.items()}
+        return MeshLedger(ledgers, alive if ranks is None else ranks, last, idle)
 
     def interrupt(self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5) -> dict[int, bool]:
         """Raise KeyboardInterrupt on these ranks if they work (on `call`, if given); which of them did."""

@@ -126,7 +126,7 @@ def tell(
         summary=f"{headline} ({where.text([*failures, *lost])})",
         chapters=tuple(chapters[:_MAX_CHAPTERS]),
         fates=tuple(shown_fates),
-        hints=tuple(_hints(sorted(failures), sorted(lost))),
+        hints=tuple(_hints(sorted(failures), sorted(lost), bool(notes))),
         num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
         notes=tuple(notes[:_MAX_NOTES]),
     )
@@ -219,7 +219,7 @@ def _grouped(keys: Mapping[int, T]) -> list[tuple[T, list[int]]]:
     return list(groups.items())
 
 
-def _hints(failed: Sequence[int], lost: Sequence[int]) -> list[Hint]:
+def _hints(failed: Sequence[int], lost: Sequence[int], has_notes: bool) -> list[Hint]:
     hints: list[Hint] = []
     if failed:
         alone = "run again on it alone" if len(failed) == 1 else "run again on them alone"
@@ -227,7 +227,7 @@ def _hints(failed: Sequence[int], lost: Sequence[int]) -> list[Hint]:
     if lost:
         logs = Hint("all it said", f"m.log({lost[0]})")
         hints += [Hint("bring back", "%mesh restart"), *([] if failed else [logs])]
-    return hints
+    return [*hints, Hint("what each rank issued", "%mesh ledger")] if has_notes else hints
 
 
 class _Painter:

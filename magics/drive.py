@@ -10,6 +10,7 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from ..kernel.collectives import reasons
 from ..kernel.mesh import Mesh
 from ..kernel.patience import Patience, Step
 from ..kernel.run import Run
@@ -53,6 +54,8 @@ class Drive:
     """Where the ranks were that had to be interrupted."""
     mended: str = ""
     """What had to be done to the process groups afterwards, in one line."""
+    parted: list[str] = field(default_factory=list[str])
+    """What their ledgers of collectives say of why they waited."""
     _has_offered: bool = False
 
     def steps(self) -> Generator[float, int, None]:
@@ -84,6 +87,9 @@ class Drive:
         if step is Step.INTERRUPT:
             with suppress(KeyboardInterrupt):  # pressed again, as people do
                 self.waiting = self.mesh.where(owing, timeout=0.2)
+                if self.patience.reason != "user":  # who pressed the button wants it at once
+                    findings = self.mesh.ledger(owing, timeout=0.2, depth=64).findings
+                    self.parted = reasons(findings, owing, time.monotonic() - self.patience.start)
             with suppress(KeyboardInterrupt):
                 self.mesh.interrupt(owing, self.run.call, timeout=0.2)
         elif step is Step.RELEASE:

@@ -48,6 +48,7 @@ __all__ = [
     "GrammarError",
     "HelpRequested",
     "Interrupt",
+    "Ledger",
     "Ls",
     "MeshArgs",
     "MeshCommand",
@@ -112,6 +113,7 @@ class OnMeshArgs:
     ] = ()
     no_stream: Annotated[bool, Option("--no-stream", "show all at the end, nothing on the way")] = False
     label: Annotated[str | None, Option("--label", "what dashboard and logs call this cell", "TEXT")] = None
+    no_check: Annotated[bool, Option("--no-check", "no warning of collectives without group= on a slice")] = False
 
     def __post_init__(self) -> None:
         if self.full and self.tail is not None:
@@ -236,6 +238,16 @@ class Stacks:
 
 
 @dataclass(frozen=True, slots=True)
+class Ledger:
+    """List the last collectives of every rank, and say where ranks part."""
+
+    selector: str = ""
+    last: Annotated[int, Option("-n --last", "the last N of each group", "N", count)] = 8
+    mesh: MeshOption = None
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
 class Push:
     """Copy variables of the notebook to the ranks."""
 
@@ -255,7 +267,7 @@ class Pull:
     max_bytes: Annotated[int | None, Option("--max-bytes", "refuse what is larger, such as 64M", "N", num_bytes)] = None
 
 
-MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Unstick | Stacks | Push | Pull
+MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Unstick | Stacks | Ledger | Push | Pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +366,7 @@ COMMANDS = {
         Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", _selector_words, "selector"),
+        Command("%mesh ledger", Ledger, "%mesh ledger dp=0 -n 20", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", _names_words),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", _names_words, "remote"),
     )

@@ -48,6 +48,7 @@ class MeshMagic:
             grammar.Interrupt: self._interrupt,
             grammar.Unstick: self._unstick,
             grammar.Stacks: self._stacks,
+            grammar.Ledger: self._ledger,
             grammar.Push: self._push,
             grammar.Pull: self._pull,
         }
@@ -155,6 +156,11 @@ class MeshMagic:
         ranks = self._book.select(args.selector, mesh).ranks if args.selector else None
         view = StacksView(mesh.stacks(ranks, native=args.native))
         return json.dumps(view.data()) if args.json else view
+
+    def _ledger(self, args: grammar.Ledger) -> object:
+        mesh, selection = self._selected(args.mesh, args.selector)
+        ledger = mesh.ledger(selection.ranks, last=args.last)
+        return json.dumps(ledger.data()) if args.json else ledger
 
     def _push(self, args: grammar.Push) -> None:
         mesh, selection = self._selected(args.mesh, args.sel)

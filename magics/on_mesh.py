@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from ..kernel.outcome import Failure
 from ..kernel.patience import Patience, Step
 from ..kernel.results import MeshResult
 from ..kernel.run import Run
+from ..kernel.slice_check import groupless
 from ..kernel.story import tell
 from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.wire import codec
@@ -35,6 +37,7 @@ LAST_RESULT = "_mesh"
 NOTHING_TO_RUN = "there is nothing to run: put Python lines below %%on_mesh, or write `%on_mesh [SELECTOR] -- EXPR`"
 
 _UNBOUNDED = 1 << 60
+_MAX_WARNINGS = 3
 
 
 @dataclass(slots=True)
@@ -125,10 +128,13 @@ class OnMesh:
 
     def _send(self, args: OnMeshArgs, mesh: Mesh, selection: Selection, source: str) -> Cell:
         name = args.label or f"cell {self._cell_number()}"
+        first_line = self._first_line(source)
+        if not args.no_check:
+            _warn_of_groupless(mesh, selection, source, first_line)
         if args.local:
             self._run_here(source)
         try:
-            run = mesh.run(source, selection.ranks, name=name, first_line=self._first_line(source))
+            run = mesh.run(source, selection.ranks, name=name, first_line=first_line)
         except MeshbookError as error:
             raise UsageError(str(error)) from None
         stage = NotebookStage(self._shell)
@@ -190,6 +196,14 @@ class OnMesh:
             self._shell.user_ns[args.out] = result
 
 
+def _warn_of_groupless(mesh: Mesh, selection: Selection, source: str, first_line: int) -> None:
+    """Before the cell runs: afterwards it may hang. Without process groups of ours nobody knows what is a slice."""
+    if len(selection.ranks) == mesh.num_ranks or mesh.options.pg == "none":
+        return
+    for found in groupless(source, first_line)[:_MAX_WARNINGS]:
+        print(f"warning: {found.warning(len(selection.ranks), mesh.num_ranks)}", file=sys.stderr)
+
+
 def _shaped(result: MeshResult, show: str) -> MeshResult:
     """A result as `--show` asks for it."""
     if show == "first":
@@ -238,7 +252,7 @@ def checked(cell: Cell, result: MeshResult | None = None) -> MeshResult:
     failures = {rank: failure for rank, failure in told.items() if rank not in waiting}
     lost = {rank: why.partition("\n")[0] for rank, why in result.lost.items()}
     words = {rank: cell.mesh.roster.last_words(rank) for rank in lost if rank not in cell.drive.abandoned}
-    notes = [cell.drive.mended] if cell.drive.mended else []
+    notes = [*cell.drive.parted, *([cell.drive.mended] if cell.drive.mended else [])]
     story = tell(cell.mesh.axes, result.ranks, failures, lost, waiting, words, notes)
     raise MeshError(story.summary, by_rank=result.errors, result=result, story=story.text(ansi=True))
 

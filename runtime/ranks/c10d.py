@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from . import ledger
 from .sockets import knock, listening_ports
 
 LONG = timedelta(days=7)
@@ -138,6 +139,8 @@ class Bent:
             is_all = group is None or group is self.c10d.GroupMember.WORLD
             groups: list[Any] = list(self.c10d._world.pg_map) if is_all else []
             original(group)
+            if is_all:
+                ledger.forget()
             finishes(groups.clear, BURIAL_SECONDS)
 
         def knock_and_destroy(group: Any = None) -> None:

@@ -17,7 +17,7 @@ from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from . import dumps, lifeline, seed, steward, waits
+from . import dumps, ledger, lifeline, seed, steward, waits
 from .control import Control
 from .drivers import PATIENCE
 from .groups import GroupPlan, Groups
@@ -103,6 +103,7 @@ def _group_plan(spec: RankSpec, fds: RankFds) -> GroupPlan:
 
 def _prepare(spec: RankSpec, groups: Groups) -> str:
     """Bring torch into the state a rank wants; what went wrong, in one line, or nothing."""
+    ledger.enable()
     try:
         for name in spec.preload:
             importlib.import_module(name)

@@ -53,6 +53,12 @@ def test_different_failures_are_different_chapters_and_not_too_many() -> None:
     assert story.num_more == 3 and "… and 3 more" in story.text()
 
 
+def test_what_explains_it_stands_below_everybodys_fate() -> None:
+    story = tell(AXES, range(8), {7: BOOM}, waiting={1: "waited"}, notes=["rank 7 has issued none", "b", "c", "d"])
+    assert story.text().splitlines()[-5:-1] == ["◌ dp=0,tp=1  waited", "≠ rank 7 has issued none", "≠ b", "≠ c"]
+    assert story.hints[-1].command == "%mesh ledger"
+
+
 def test_a_dead_rank_has_its_last_words() -> None:
     story = tell(AXES, range(8), {}, {3: "died: SIGSEGV, pid 9"}, last_lines={3: ["\x1b[31mFatal\x1b[0m"]})
     assert story.headline == "1 of 8 ranks lost"

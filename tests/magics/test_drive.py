@@ -7,10 +7,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from meshbook.kernel.ledger import Finding
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Progress
 from meshbook.magics import drive as drive_module
@@ -84,6 +86,10 @@ class PretendedMesh:
 
     def where(self, ranks: Sequence[int], timeout: float) -> dict[int, str]:
         return {rank: f"cell 1 line {rank}" for rank in ranks}
+
+    def ledger(self, ranks: Sequence[int], timeout: float, depth: int) -> Any:
+        findings = [Finding("rank 1 has issued none", (1,), (0, 2)), Finding("rank 9 has issued none", (9,), (8,))]
+        return SimpleNamespace(findings=findings)
 
     def interrupt(self, ranks: Sequence[int], call: int, timeout: float) -> None:
         self.interrupted.append((list(ranks), call))
@@ -280,6 +286,19 @@ def test_ctrl_c_while_ranks_are_interrupted_does_not_stop_that(run: PretendedRun
     run.on_take = lambda: signal.raise_signal(signal.SIGINT)
     drive(driven)
     assert driven.mesh.interrupted == [(RANKS, 7)]
+
+
+def test_where_ranks_parted_is_asked_before_late_ones_are_interrupted(run: PretendedRun) -> None:
+    driven = drive_of(run, timeout=0.01)
+    drive(driven)
+    assert driven.parted == ["rank 1 has issued none"]
+
+
+def test_who_presses_stop_does_not_wait_for_ledgers(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    run.on_take = lambda: signal.raise_signal(signal.SIGINT)
+    drive(driven)
+    assert (driven.parted, driven.mesh.interrupted) == ([], [(RANKS, 7)])
 
 
 def test_ctrl_c_when_all_are_done_still_stops_the_notebook(run: PretendedRun) -> None:

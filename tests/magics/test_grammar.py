@@ -84,6 +84,7 @@ def test_on_mesh_without_anything_has_the_defaults():
         ("--full -l", OnMeshArgs(full=True, local=True)),
         ("--get a,b --get c", OnMeshArgs(get=("a", "b", "c"))),
         ("--no-stream", OnMeshArgs(no_stream=True)),
+        ("dp=0 --no-check", OnMeshArgs(selector="dp=0", no_check=True)),
         ("--label 'warm up'", OnMeshArgs(label="warm up")),
         ("-b -1,tp=0", OnMeshArgs(bg=True, selector="-1,tp=0")),
         ("--bg dp=0 tp=1", OnMeshArgs(bg=True, selector="dp=0 tp=1")),
@@ -135,7 +136,7 @@ def test_targets_is_understood_with_a_hint(line: str):
         ("-x", "no option -x: there are -m, --mesh,"),
         ("--tail 3 --full", "--tail and --full exclude each other"),
         ("--get x -b", "--get and --bg exclude each other"),
-        ("--no-check", "no option --no-check"),
+        ("--nocheck", "no option --nocheck: did you mean '--no-check'?"),
         ("dp=0 -b tp=1", "two selectors, 'dp=0' and 'tp=1': write one, in front"),
         ("dp=0 --targets 1", "two selectors, 'dp=0' and '1'"),
         ("dp=0 --", "an expression is missing after --"),
@@ -294,7 +295,7 @@ def test_no_two_options_of_a_command_share_a_flag(command: Command):
 
 def test_the_spec_of_on_mesh_is_complete():
     flags = [flag for each in ON_MESH.options.values() for flag in each.flags]
-    long = "mesh out bg timeout on-error grace show tail full local get no-stream label"
+    long = "mesh out bg timeout on-error grace show tail full local get no-stream label no-check"
     assert [flag for flag in flags if flag.startswith("--")] == [f"--{each}" for each in long.split()]
     assert {each.name for each in fields(OnMeshArgs)} >= {"selector", "expr", "hint"}
 

@@ -1,0 +1,154 @@
+"""The ledger of a mesh: where its ranks part, and the last collectives of each, folded where they are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from ..runtime.ranks.ledger import Entry, RankLedger
+from .fold import ranks_text
+from .ledger import Finding, History, compare, group_text, histories, place_text, tensors_text
+from .rows import seconds_text
+
+LAST = 8
+"""Collectives of each group that are listed unless more are asked for."""
+
+_COLUMNS = ("group", "#", "ranks", "collective", "at", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One collective of a group, as some of its ranks issued it."""
+
+    group: str
+    number: int
+    ranks: tuple[int, ...]
+    call: str
+    tensors: str
+    at: str
+    is_open: bool
+    seconds: float
+    """Since the first of them issued it."""
+
+    @property
+    def state(self) -> str:
+        return f"open for {seconds_text(self.seconds, self.seconds)}" if self.is_open else "done"
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        what = f"{self.call} {self.tensors}".rstrip()
+        return self.group, f"#{self.number}", ranks_text(self.ranks), what, self.at, self.state
+
+
+class MeshLedger:
+    """The collectives that ranks of a mesh have issued, as they were when it was asked for.
+
+    `findings` say where ranks part; `lines()` are the last collectives of each group, `data()` is all of it as plain
+    values. Ranks in `ranks` that have not answered in time are named.
+
+    Example:
+        >>> from meshbook.runtime.ranks.ledger import Group
+        >>> group = Group("0", "gloo", "default_pg", (0, 1))
+        >>> entry = Entry(0, 1, "all_reduce", "all_reduce", ((4,),), ("Float",), False, 9.0, "<cell 2, run 1>", 3)
+        >>> MeshLedger(dict.fromkeys((0, 1), RankLedger((group,), (entry,))), (0, 1))
+        no rank has parted from the others
+        group          #   ranks  collective               at              state
+        default group  #1  0-1    all_reduce (4,) float32  cell 2, line 3  done
+    """
+
+    def __init__(
+        self,
+        ledgers: Mapping[int, RankLedger],
+        ranks: Sequence[int],
+        last: int = LAST,
+        idle: Collection[int] = (),
+    ) -> None:
+        self.ranks = tuple(ranks)
+        self.last = last
+        self.silent = tuple(rank for rank in ranks if rank not in ledgers)
+        self._ledgers = dict(ledgers)
+        chosen = set(ranks)
+        self.findings = tuple(found for found in compare(ledgers, idle=idle) if chosen & {*found.odd, *found.waiting})
+
+    def lines(self) -> list[Line]:
+        """The last collectives of each group, the oldest first; equal ones of several ranks are one line."""
+        return [line for history in histories(self._ledgers) for line in self._lines(history)]
+
+    def _lines(self, history: History) -> Iterable[Line]:
+        for number in history.numbers[-self.last :]:
+            here = {rank: entry for rank, entry in history.at(number).items() if rank in self.ranks}
+            for ranks in _folded(here):
+                yield _line(group_text(history.group).removeprefix("the "), ranks, here)
+
+    def data(self) -> dict[str, Any]:
+        """`findings` (texts), `collectives` (a dict for each of `lines()`), `silent` and `uncounted` ranks."""
+        fields = ("group", "number", "ranks", "call", "tensors", "at", "is_open", "seconds")
+        return {
+            "findings": [finding.text for finding in self.findings],
+            "collectives": [{name: getattr(line, name) for name in fields} for line in self.lines()],
+            "silent": list(self.silent),
+            "unrecorded": self._unrecorded(),
+        }
+
+    def _unrecorded(self) -> dict[int, dict[str, int]]:
+        """For ranks whose torch keeps no record: how many operations they have issued in each group."""
+        return {
+            rank: {group_text(group): group.num_issued for group in self._ledgers[rank].groups}
+            for rank in self.ranks
+            if rank in self._ledgers and not self._ledgers[rank].is_recorded
+        }
+
+    def _remarks(self) -> list[str]:
+        """What else there is to say: who has not answered, and who cannot tell more than a number."""
+        remarks = [f"no answer from ranks {ranks_text(self.silent)}"] if self.silent else []
+        for rank, counts in self._unrecorded().items():
+            said = ", ".join(f"{count} in {group}" for group, count in counts.items()) or "none"
+            remarks.append(f"rank {rank}: its torch keeps no record; operations issued, sends included: {said}")
+        return remarks
+
+    def __repr__(self) -> str:
+        head = [f"≠ {finding.text}" for finding in self.findings]
+        lines = self.lines()
+        if not lines:
+            return "\n".join([*head, "no collective was issued yet", *self._remarks()])
+        rows = [_COLUMNS, *(line.cells for line in lines)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+        table = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join([*(head or ["no rank has parted from the others"]), *table, *self._remarks()])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<p>≠ <strong>{escape(finding.text)}</strong></p>" for finding in self.findings)
+        columns = "".join(f'<th scope="col">{column}</th>' for column in _COLUMNS)
+        body = "".join(map(_html_row, self.lines()))
+        foot = "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
+        table = f"<table><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>" if body else ""
+        label = "collectives of the mesh"
+        said = head or f"<p>{'no rank has parted from the others' if body else 'no collective was issued yet'}</p>"
+        return f'<div class="meshbook" role="region" aria-label="{label}">{said}{table}{foot}</div>'
+
+
+def _folded(here: Mapping[int, Entry]) -> Iterable[tuple[int, ...]]:
+    """Ranks whose entries look the same."""
+    found: dict[object, list[int]] = {}
+    for rank, entry in here.items():
+        found.setdefault((entry.call, tensors_text(entry), place_text(entry), entry.is_open), []).append(rank)
+    return map(tuple, found.values())
+
+
+def _line(group: str, ranks: tuple[int, ...], here: Mapping[int, Entry]) -> Line:
+    entry = here[ranks[0]]
+    seconds = max(here[rank].seconds for rank in ranks)
+    return Line(group, entry.number, ranks, entry.call, tensors_text(entry), place_text(entry), entry.is_open, seconds)
+
+
+def _html_row(line: Line) -> str:
+    kind = ' class="mb-bad"' if line.is_open else ""
+    return f"<tr{kind}>{''.join(f'<td>{escape(cell)}</td>' for cell in line.cells)}</tr>"
+
+
+def reasons(findings: Iterable[Finding], ranks: Iterable[int], within: float) -> list[str]:
+    """What keeps these ranks waiting: the texts of findings, not of those that are older than `within` seconds."""
+    chosen = set(ranks)
+    return [found.text for found in findings if chosen & set(found.waiting) and found.seconds <= within]

@@ -1,0 +1,257 @@
+"""Where ranks part: the collectives that each has issued, compared group by group. Pure.
+
+torch ships a comparison too (`torch.distributed.flight_recorder`). It is a script: it takes a folder of dumps from the
+beginning of the program, stops at what it does not expect, and logs ranks and operations without a line of the user's.
+Here a notebook that may have no torch asks for one sentence. So this is our own, after the same idea: in a group, the
+collectives with the same number belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..runtime.ranks.ledger import Entry, Group, RankLedger
+from .fold import ranks_text
+from .source import name_of
+
+PATIENCE = 0.1
+"""Seconds that a collective may be open before ranks that have not issued it count as missing."""
+
+_DTYPES = {
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Bool": "bool",
+}
+"""What the recorder calls the types of tensors, and what their users do."""
+
+_ONE_SIZE = {"all_reduce", "broadcast", "reduce", "all_reduce_coalesced"}
+"""Operations for which all ranks must bring tensors of one size."""
+_ANY_SIZE = {"scatter", "all_to_all", "alltoall", "all_to_all_single", "alltoall_base", "gather", "coalesced"}
+"""Operations to which a rank may bring what the others do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One place where the ranks of a group part.
+
+    `odd` are the ranks that did something else than most, or nothing; `waiting` those whose collective is open, the
+    last of them for `seconds`.
+    """
+
+    text: str
+    odd: tuple[int, ...]
+    waiting: tuple[int, ...]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the ranks of one group have issued in it."""
+
+    group: Group
+    by_rank: dict[int, dict[int, Entry]] = field(default_factory=dict[int, dict[int, Entry]])
+    """For each member that has told: its entries by number."""
+    silent: tuple[int, ...] = ()
+    """Members that have told nothing."""
+    is_whole: bool = True
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted({number for entries in self.by_rank.values() for number in entries})
+
+    def at(self, number: int) -> dict[int, Entry]:
+        """Who issued the collective of this number."""
+        return {rank: entries[number] for rank, entries in self.by_rank.items() if number in entries}
+
+    def last(self, rank: int) -> int:
+        """The number of this rank's last collective; 0 if none is known."""
+        return max(self.by_rank[rank], default=0)
+
+
+def histories(ledgers: Mapping[int, RankLedger]) -> list[History]:
+    """The ledgers of ranks, sorted by the groups that they have used; the default group first."""
+    ledgers = {rank: ledger for rank, ledger in ledgers.items() if ledger.is_recorded}
+    found: dict[tuple[str, str, tuple[int, ...] | None], History] = {}
+    for rank, ledger in sorted(ledgers.items()):
+        for place, group in enumerate(ledger.groups):
+            history = found.setdefault((group.name, group.backend, group.ranks), _new_history(group, ledgers))
+            history.by_rank[rank] = {entry.number: entry for entry in ledger.entries if entry.group == place}
+    used = [history for history in found.values() if history.numbers]
+    return sorted(used, key=lambda history: (history.group.about != "default_pg", history.group.ranks or ()))
+
+
+def _new_history(group: Group, ledgers: Mapping[int, RankLedger]) -> History:
+    members = group.ranks or ()
+    return History(
+        group,
+        {rank: {} for rank in members if rank in ledgers},
+        tuple(rank for rank in members if rank not in ledgers),
+        all(ledgers[rank].is_whole for rank in members if rank in ledgers),
+    )
+
+
+def compare(ledgers: Mapping[int, RankLedger], patience: float = PATIENCE, idle: Collection[int] = ()) -> list[Finding]:
+    """Where ranks part, for each group at most once while they are stuck, and once before.
+
+    Ranks that are not in `ledgers` have told nothing; they are named where others wait and nobody else is missing.
+    Those in `idle` run nothing now: what is open on them was left behind by a cell that was interrupted.
+
+    Example:
+        >>> group = Group("0", "gloo", "default_pg", (0, 1, 2))
+        >>> def ledger(number, op, line):
+        ...     return RankLedger((group,), (Entry(0, number, op, op, ((4,),), ("Float",), True, 9.0, "a.py", line),))
+        >>> for found in compare({0: ledger(2, "reduce", 7), 1: ledger(1, "reduce", 3), 2: ledger(2, "reduce", 7)}):
+        ...     print(found.text)
+        ranks 0,2 wait in reduce #2 (4,) at a.py, line 7; rank 1 has issued only 1
+        >>> for found in compare({0: ledger(2, "reduce", 7), 1: ledger(2, "barrier", 3), 2: ledger(2, "reduce", 7)}):
+        ...     print(found.text)
+        rank 1 called barrier at a.py, line 3; ranks 0,2 called reduce at a.py, line 7 (#2 of the default group)
+    """
+    return [finding for history in histories(ledgers) for finding in _findings(history, patience, idle)]
+
+
+def _findings(history: History, patience: float, idle: Collection[int]) -> list[Finding]:
+    """Numbers after the first open place are not looked at: there the ranks wait for one another."""
+    past: list[Finding] = []
+    for number in history.numbers:
+        here = history.at(number)
+        waiting = tuple(rank for rank, entry in here.items() if entry.is_open and entry.seconds >= patience)
+        if len(variants := _variants(here)) > 1:
+            finding = _different(history.group, number, variants)
+            if finding.waiting:
+                return [*past, finding]
+            past = past or [finding]
+        absent = [rank for rank in history.by_rank if history.last(rank) < number]
+        if waiting and (absent or history.silent):
+            return [*past, _missing(history, number, {rank: here[rank] for rank in waiting}, absent, idle)]
+    return past
+
+
+def _variants(here: Mapping[int, Entry]) -> list[dict[int, Entry]]:
+    """The ranks sorted by what they called, the few first."""
+    is_open = any(entry.is_open for entry in here.values())
+    found: dict[object, dict[int, Entry]] = {}
+    for rank, entry in here.items():
+        found.setdefault(_signature(entry, is_open), {})[rank] = entry
+    return sorted(found.values(), key=lambda variant: (len(variant), [-rank for rank in variant]))
+
+
+def _signature(entry: Entry, is_open: bool) -> tuple[object, ...]:
+    """What must be equal on all ranks. A size that may differ is only suspected where ranks are stuck."""
+    if entry.op in _ONE_SIZE or (is_open and entry.op not in _ANY_SIZE):
+        return entry.op, tuple(map(_product, entry.sizes)), entry.dtypes
+    return (entry.op,)
+
+
+def _product(size: Sequence[int]) -> int:
+    product = 1
+    for number in size:
+        product *= number
+    return product
+
+
+def _different(group: Group, number: int, variants: Sequence[Mapping[int, Entry]]) -> Finding:
+    texts = _names([next(iter(variant.values())) for variant in variants])
+    parts = [f"{_who(variant)} called {text} {_places(variant)}" for variant, text in zip(variants, texts, strict=True)]
+    return Finding(
+        f"{'; '.join(parts)} (#{number} of {group_text(group)})",
+        tuple(sorted(rank for variant in variants[:-1] for rank in variant)),
+        tuple(sorted(rank for variant in variants for rank, entry in variant.items() if entry.is_open)),
+        min((entry.seconds for variant in variants for entry in variant.values() if entry.is_open), default=0.0),
+    )
+
+
+def _names(entries: Sequence[Entry]) -> list[str]:
+    """What tells these entries apart, in the fewest words."""
+    forms: tuple[Callable[[Entry], str], ...] = (lambda entry: "", sizes_text, tensors_text)
+    for form in forms:
+        texts = [f"{entry.call} {form(entry)}".rstrip() for entry in entries]
+        if len(set(texts)) == len(texts):
+            return texts
+    return [f"{entry.call} (recorded as {entry.op} {tensors_text(entry)})" for entry in entries]
+
+
+def _missing(
+    history: History, number: int, waiting: Mapping[int, Entry], absent: Sequence[int], idle: Collection[int]
+) -> Finding:
+    group = history.group
+    first = next(iter(waiting.values()))
+    of = "" if group.about == "default_pg" else f" of {group_text(group)}"
+    what = f"{first.call} #{number} {sizes_text(first)}".rstrip() + of
+    verb = f"left {what} open" if set(waiting) <= set(idle) else f"{_s('wait', waiting)} in {what}"
+    parts = [f"{_who(waiting)} {verb} {_places(waiting)}", *_lacks(history, absent)]
+    if not absent:
+        parts.append(f"nothing is known of {_who(history.silent)}")
+    seconds = min(entry.seconds for entry in waiting.values())
+    return Finding("; ".join(parts), tuple(absent or history.silent), tuple(waiting), seconds)
+
+
+def _lacks(history: History, absent: Sequence[int]) -> list[str]:
+    by_last: dict[int, list[int]] = {}
+    for rank in absent:
+        by_last.setdefault(history.last(rank), []).append(rank)
+    return [
+        f"{_who(ranks)} {'has' if len(ranks) == 1 else 'have'} {_issued(last, history.is_whole)}"
+        for last, ranks in sorted(by_last.items())
+    ]
+
+
+def _issued(last: int, is_whole: bool) -> str:
+    if last:
+        return f"issued only {last}"
+    return "issued none" if is_whole else "not issued it"
+
+
+def _s(verb: str, ranks: Iterable[int]) -> str:
+    return f"{verb}s" if len(list(ranks)) == 1 else verb
+
+
+def _who(ranks: Iterable[int]) -> str:
+    chosen = list(ranks)
+    return f"rank{'s' if len(chosen) > 1 else ''} {ranks_text(chosen)}"
+
+
+def _places(entries: Mapping[int, Entry]) -> str:
+    """`at cell 5, line 2`; where ranks stand at different lines, each with its ranks."""
+    by_place: dict[str, list[int]] = {}
+    for rank, entry in entries.items():
+        by_place.setdefault(place_text(entry), []).append(rank)
+    if len(by_place) == 1:
+        return f"at {next(iter(by_place))}"
+    return "at " + " and ".join(f"{place} ({_who(ranks)})" for place, ranks in by_place.items())
+
+
+def place_text(entry: Entry) -> str:
+    """The user's line that issued it: `cell 5, line 2`."""
+    if not entry.file:
+        return "an unknown line"
+    file = name_of(entry.file) or (entry.file if len(entry.file) <= 48 else "…/" + "/".join(entry.file.split("/")[-2:]))
+    return f"{file}, line {entry.line}"
+
+
+def sizes_text(entry: Entry) -> str:
+    """`(1024,)`; the first few of many tensors."""
+    shown = " ".join(str(size) for size in entry.sizes[:2])
+    return f"{shown} …" if len(entry.sizes) > 2 else shown
+
+
+def tensors_text(entry: Entry) -> str:
+    """Sizes and types: `(1024,) float32`."""
+    dtypes = " ".join(dict.fromkeys(_DTYPES.get(dtype, dtype) for dtype in entry.dtypes))
+    return f"{sizes_text(entry)} {dtypes}".strip()
+
+
+def group_text(group: Group) -> str:
+    """`the default group`, `the group of ranks 0,2`."""
+    if group.about == "default_pg":
+        return "the default group"
+    about = f"group {group.about!r}" if group.about else "group"
+    return f"the {about} of {_who(group.ranks)}" if group.ranks else f"a {about}"

@@ -1,0 +1,237 @@
+"""Ledgers of ranks compared: in step they give no finding, and who is out of step is named, and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshbook.kernel.collectives import MeshLedger, reasons
+from meshbook.kernel.ledger import compare
+from meshbook.runtime.ranks.ledger import Entry, Group, RankLedger
+
+OPS: tuple[str, ...] = ("all_reduce", "barrier", "broadcast", "all_gather")
+
+
+def default(num_ranks: int) -> Group:
+    return Group("0", "gloo", "default_pg", tuple(range(num_ranks)))
+
+
+def entry(number: int, op: str = "all_reduce", line: int = 2, **changes: object) -> Entry:
+    sizes = () if op == "barrier" else ((4,),)
+    plain = Entry(0, number, op, op, sizes, ("Float",) * len(sizes), False, 9.0, "<cell 5, run 7>", line)
+    return msgspec.structs.replace(plain, **changes)
+
+
+def texts(num_ranks: int, by_rank: Sequence[Sequence[Entry]]) -> list[str]:
+    group = default(num_ranks)
+    return [found.text for found in compare({r: RankLedger((group,), tuple(e)) for r, e in enumerate(by_rank)})]
+
+
+@dataclass
+class Step:
+    """Ranks in step: the same operations on all, the last of them perhaps still open."""
+
+    ops: list[str]
+    num_ranks: int
+    is_open: bool
+    odd: int
+    place: int
+
+    def entries(self) -> list[Entry]:
+        last = len(self.ops)
+        return [entry(n, op, is_open=self.is_open and n == last) for n, op in enumerate(self.ops, 1)]
+
+    def ledgers(self) -> dict[int, RankLedger]:
+        group = default(self.num_ranks)
+        return {rank: RankLedger((group,), tuple(self.entries())) for rank in range(self.num_ranks)}
+
+    def with_odd(self, entries: Sequence[Entry]) -> dict[int, RankLedger]:
+        groups = (default(self.num_ranks),)
+        return self.ledgers() | {self.odd: RankLedger(groups if entries else (), tuple(entries))}
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Step:
+    ops = draw(st.lists(st.sampled_from(OPS), min_size=1, max_size=8))
+    num_ranks = draw(st.integers(3, 6))
+    is_open, odd = draw(st.booleans()), draw(st.integers(0, num_ranks - 1))
+    return Step(ops, num_ranks, is_open, odd, draw(st.integers(0, len(ops) - 1)))
+
+
+@given(steps())
+def test_ranks_in_step_give_no_finding(step: Step) -> None:
+    assert compare(step.ledgers()) == []
+
+
+@given(steps(), st.sampled_from(["reduce", "all_to_all"]))
+def test_one_rank_that_called_another_operation_is_named(step: Step, other: str) -> None:
+    entries = step.entries()
+    entries[step.place] = entry(step.place + 1, other, 9, is_open=entries[step.place].is_open)
+    [finding] = compare(step.with_odd(entries))
+    assert finding.odd == (step.odd,)
+    assert finding.text.startswith(f"rank {step.odd} called {other} at cell 5, line 9; ")
+    assert finding.text.endswith(
+        f" called {step.ops[step.place]} at cell 5, line 2 (#{step.place + 1} of the default group)"
+    )
+
+
+@given(steps())
+def test_one_rank_that_is_behind_is_named(step: Step) -> None:
+    step.is_open = True
+    finding = compare(step.with_odd(step.entries()[:-1]))[0]
+    assert finding.odd == (step.odd,)
+    assert finding.waiting == tuple(rank for rank in range(step.num_ranks) if rank != step.odd)
+    few = f"only {len(step.ops) - 1}" if len(step.ops) > 1 else "none"
+    assert finding.text.endswith(f"; rank {step.odd} has issued {few}")
+
+
+@given(steps())
+def test_one_rank_that_left_one_out_is_named_at_the_latest_where_the_others_wait(step: Step) -> None:
+    step.is_open = True
+    left = [op for place, op in enumerate(step.ops) if place != step.place]
+    findings = compare(step.with_odd([entry(n, op, is_open=n == len(step.ops)) for n, op in enumerate(left, 1)]))
+    assert findings and {finding.odd for finding in findings} == {(step.odd,)}
+
+
+@given(steps())
+def test_a_rank_that_tells_nothing_is_not_accused_of_anything_but_that(step: Step) -> None:
+    told = step.ledgers()
+    del told[step.odd]
+    said = [finding.text for finding in compare(told)]
+    assert all(text.endswith(f"; nothing is known of rank {step.odd}") for text in said)
+    assert len(said) == step.is_open
+
+
+def test_the_sentence_of_a_missing_rank() -> None:
+    waiting = [*(entry(n) for n in range(1, 41)), entry(41, sizes=((1024,),), is_open=True)]
+    assert texts(4, [waiting, waiting, waiting, waiting[:-1]]) == [
+        "ranks 0-2 wait in all_reduce #41 (1024,) at cell 5, line 2; rank 3 has issued only 40"
+    ]
+
+
+def test_ranks_that_wait_at_different_lines() -> None:
+    at = [[entry(1, line=line, is_open=True)] for line in (2, 2, 6)]
+    assert texts(4, [*at, []]) == [
+        "ranks 0-2 wait in all_reduce #1 (4,) at cell 5, line 2 (ranks 0-1) and cell 5, line 6 (rank 2); "
+        "rank 3 has issued none"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sizes": ((8,),)}, ("all_reduce (8,)", "all_reduce (4,)")),
+        ({"dtypes": ("Long",)}, ("all_reduce (4,) int64", "all_reduce (4,) float32")),
+        ({"call": "reduce_scatter"}, None),
+        ({"sizes": ((2, 2),)}, None),
+        (
+            {"op": "all_gather", "call": "all_reduce"},
+            ("recorded as all_gather (4,) float32", "recorded as all_reduce (4,) float32"),
+        ),
+    ],
+    ids=["size", "type", "another call of the same operation", "shape", "the same call"],
+)
+def test_what_must_be_equal(changes: dict[str, object], said: tuple[str, str] | None) -> None:
+    found = texts(3, [[msgspec.structs.replace(entry(1), **changes)], [entry(1)], [entry(1)]])
+    if said is None:
+        assert found == []
+    else:
+        assert f"{said[0]}" in found[0].partition(";")[0] and said[1] in found[0].partition(";")[2]
+
+
+def test_uneven_gathers_are_legal_until_somebody_is_stuck() -> None:
+    def gather(size: int, is_open: bool) -> list[Entry]:
+        return [entry(1, "all_gather", sizes=((size,),), is_open=is_open)]
+
+    assert texts(3, [gather(1, False), gather(2, False), gather(2, False)]) == []
+    assert texts(3, [gather(1, True), gather(2, True), gather(2, True)])
+
+
+def test_what_an_interrupted_cell_has_left_open_is_not_told_as_waiting() -> None:
+    told = {0: RankLedger((default(2),), (entry(1, is_open=True),)), 1: RankLedger()}
+    [finding] = compare(told, idle=[0, 1])
+    assert finding.text == "rank 0 left all_reduce #1 (4,) open at cell 5, line 2; rank 1 has issued none"
+
+
+def test_what_was_issued_just_now_is_no_reason_to_accuse() -> None:
+    assert texts(2, [[entry(1, is_open=True, seconds=0.01)], []]) == []
+
+
+def test_who_sent_and_went_on_does_not_wait() -> None:
+    assert texts(3, [[entry(1, "broadcast"), entry(2, "barrier", is_open=True)], [entry(1, "broadcast")], []]) == [
+        "rank 0 waits in barrier #2 at cell 5, line 2; rank 2 has issued none; rank 1 has issued only 1"
+    ]
+
+
+def test_an_old_difference_stands_before_what_followed_from_it() -> None:
+    first = [entry(1, "broadcast"), entry(2, is_open=True)]
+    assert texts(3, [first, first, [entry(1, "reduce")]]) == [
+        "rank 2 called reduce at cell 5, line 2; ranks 0-1 called broadcast at cell 5, line 2 "
+        "(#1 of the default group)",
+        "ranks 0-1 wait in all_reduce #2 (4,) at cell 5, line 2; rank 2 has issued only 1",
+    ]
+
+
+def test_groups_are_compared_by_name_and_members() -> None:
+    """The axis groups of a device mesh are of one size, and may even have one name."""
+    left, right = Group("a", "gloo", "", (0, 1)), Group("a", "gloo", "", (2, 3))
+    told = {rank: RankLedger((left if rank < 2 else right,), (entry(1, OPS[rank // 2]),)) for rank in range(4)}
+    assert compare(told) == []
+    told[3] = RankLedger()
+    told[2] = RankLedger((right,), (entry(1, is_open=True),))
+    assert [finding.text for finding in compare(told)] == [
+        "rank 2 waits in all_reduce #1 (4,) of the group of ranks 2-3 at cell 5, line 2; rank 3 has issued none"
+    ]
+
+
+def test_entries_that_were_dropped_are_not_told_as_never_issued() -> None:
+    group = default(2)
+    told = {0: RankLedger((group,), (entry(900, is_open=True),), is_whole=False), 1: RankLedger(is_whole=False)}
+    assert [f.text for f in compare(told)] == [
+        "rank 0 waits in all_reduce #900 (4,) at cell 5, line 2; rank 1 has not issued it"
+    ]
+
+
+def test_a_torch_without_records_leaves_a_plain_count() -> None:
+    counted = Group("0", "", "default_pg", (0, 1), num_issued=41)
+    told = {0: RankLedger((default(2),), (entry(1, is_open=True),)), 1: RankLedger((counted,), is_recorded=False)}
+    ledger = MeshLedger(told, (0, 1))
+    assert [found.text for found in ledger.findings] == [
+        "rank 0 waits in all_reduce #1 (4,) at cell 5, line 2; nothing is known of rank 1"
+    ]
+    assert "rank 1: its torch keeps no record; operations issued, sends included: 41 in the default group" in repr(
+        ledger
+    )
+
+
+def test_the_listing_folds_what_is_equal() -> None:
+    group = default(3)
+    told = {rank: RankLedger((group,), tuple(entry(n) for n in range(1, 12))) for rank in range(2)}
+    told[2] = RankLedger((group,), (*told[0].entries[:-1], entry(11, "barrier", 3, is_open=True, file="")))
+    ledger = MeshLedger(told, (0, 1, 2, 3), last=2)
+    assert (
+        repr(ledger)
+        == """\
+≠ rank 2 called barrier at an unknown line; ranks 0-1 called all_reduce at cell 5, line 2 (#11 of the default group)
+group          #    ranks  collective               at               state
+default group  #10  0-2    all_reduce (4,) float32  cell 5, line 2   done
+default group  #11  0-1    all_reduce (4,) float32  cell 5, line 2   done
+default group  #11  2      barrier                  an unknown line  open for 9.00 s
+no answer from ranks 3"""
+    )
+    assert "<strong>rank 2 called barrier" in ledger._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert msgspec.json.decode(msgspec.json.encode(ledger.data()))["findings"] == [ledger.findings[0].text]
+    assert reasons(ledger.findings, (2, 9), 10) and not reasons(ledger.findings, (0, 1), 10)
+    assert not reasons(ledger.findings, (2, 9), 8)  # open since before the cell
+    assert MeshLedger({}, ()).lines() == [] and repr(MeshLedger({}, ())) == "no collective was issued yet"
+
+
+def test_only_the_ranks_that_were_asked_for_are_listed() -> None:
+    group = default(3)
+    told = {rank: RankLedger((group,), (entry(1, line=rank),)) for rank in range(3)}
+    assert [line.ranks for line in MeshLedger(told, (1,)).lines()] == [(1,)]
