@@ -202,6 +202,11 @@ class Mesh:
         """The cell line each of these ranks is at, from those that tell in time."""
         return self._ask(ranks, "where", timeout)
 
+    def look(self, run: Run, now: float) -> None:
+        """Ask the ranks that still work on `run`, at a calm pace, where they are: what is told if one is killed."""
+        if ranks := run.sightings.due(now, run.owing):
+            self.roster.ask(ranks, self._actor, "where", _arguments(), run.sightings)
+
     def interrupt(self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5) -> dict[int, bool]:
         """Raise KeyboardInterrupt on these ranks if they work (on `call`, if given); which of them did."""
         chosen = self.roster.alive() if ranks is None else list(ranks)

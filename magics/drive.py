@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -46,6 +46,9 @@ class Drive:
     abandoned: tuple[int, ...] = ()
     waiting: dict[int, str] = field(default_factory=dict[int, str])
     """Where the ranks were that had to be interrupted."""
+    watches: tuple[Callable[[float], object], ...] = ()
+    """Called at each step with the time: what looks after the ranks of the run while it is driven."""
+    _told_dead: set[int] = field(default_factory=set[int])
 
     def steps(self) -> Generator[float, bool, None]:
         """Yields seconds to wait for news; is sent whether the user interrupted meanwhile."""
@@ -56,7 +59,10 @@ class Drive:
             self.live.update(self.run.take(), now)
             if self.run.finished.done():
                 break
+            for watch in self.watches:
+                watch(now)
             told = told or self._tell_failure(now)
+            self._tell_deaths(now)
             self._act(self.patience.step(now, self._has_failure, is_interrupted))
         self.live.update(self.run.take(), time.monotonic())
         self.live.finish(time.monotonic())
@@ -80,12 +86,18 @@ class Drive:
             self.run.abandon()
 
     def _tell_failure(self, now: float) -> bool:
-        """Say who failed while others still work; whether it was said."""
-        failed = [*self.run.progress.failed, *self.run.progress.lost]
-        if not failed or self.patience.failing_for(now) < _TOLD_AFTER:
+        """Say who failed while others still work; whether it was said. Who was interrupted did not fail."""
+        if not self.run.progress.failed or self.patience.reason or self.patience.failing_for(now) < _TOLD_AFTER:
             return False
         self.live.tell_failures(self.run.progress, self.run.owing)
         return True
+
+    def _tell_deaths(self, now: float) -> None:
+        """Say who has died while others still work, those of one moment together."""
+        lost = {rank: why for rank, why in self.run.progress.lost.copy().items() if rank not in self._told_dead}
+        if lost and self.patience.failing_for(now) >= _TOLD_AFTER:
+            self.live.tell_deaths(lost, self.run.owing)
+            self._told_dead.update(lost)
 
     def _on_late(self) -> None:
         """Output after the end of the cell; on the thread that runs the loop."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -135,7 +136,8 @@ class OnMesh:
         budget = _UNBOUNDED if args.full else BUDGET
         live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
-        return Cell(args, mesh, selection, run, Drive(mesh, run, live, patience), stage)
+        drive = Drive(mesh, run, live, patience, watches=(partial(mesh.look, run),))
+        return Cell(args, mesh, selection, run, drive, stage)
 
     def _run_here(self, source: str) -> None:
         """`--local`: before the ranks, so that a mistake shows while nothing has run on them."""

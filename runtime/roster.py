@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from . import crash
 from .audiences import Audiences
 from .births import Birth, Made
 from .engines.base import Crew, Engine, Exit
@@ -40,6 +43,11 @@ from .wire.messages import (
 from .wire.post import Caller, Post
 from .wire.reactor import Reactor
 from .wire.tape import Event, Text
+
+_OUR_FILES = [str(Path(__file__).parents[1] / wing) for wing in ("runtime", "kernel")]
+
+_TAIL = 400
+"""Lines of stderr that are looked at for last words: the stacks of a crash may be below them."""
 
 
 @dataclass(slots=True)
@@ -163,8 +171,9 @@ class Roster:
         return f"rank {rank} ({', '.join(parts)})" if parts else f"rank {rank}"
 
     def last_words(self, rank: int, lines: int = 10) -> list[str]:
-        """The last stderr lines of a rank, indented."""
-        return [f"  {line}" for line in self.logs[rank].tail("stderr", lines).splitlines()]
+        """The last stderr lines of a rank, indented; without the stacks of its crash, which `why_dead` tells."""
+        said = crash.without(self.logs[rank].tail("stderr", _TAIL)).splitlines()
+        return [f"  {line}" for line in said[-lines:]]
 
     def alive(self) -> list[int]:
         return [state.rank for state in self.states.values() if state.exit is None]
@@ -454,8 +463,11 @@ class Roster:
         self._changed(rank)
 
     def why_dead(self, rank: int) -> str:
-        """How a rank ended, in one line, then its last stderr lines."""
-        return "\n".join([f"{self.name_of(rank)} {self.states[rank].exit}", *self.last_words(rank)])
+        """How and where a rank ended, in one line; then its last stderr lines, and the stack it crashed with."""
+        told = crash.read(self.logs[rank].tail("stderr", _TAIL))
+        stack = [f"  at {place}" for place in crash.places_text(told.stack, _OUR_FILES)] if told is not None else []
+        end = f"{self.name_of(rank)} {self.states[rank].exit} on host {os.uname().nodename}"
+        return "\n".join([end, *self.last_words(rank), *stack])
 
     def _changed(self, rank: int) -> None:
         for call in self.on_change:

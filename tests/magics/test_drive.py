@@ -102,6 +102,9 @@ class PretendedLive:
     def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
         self.told.append(("failed", list(progress.failed), list(owing)))
 
+    def tell_deaths(self, lost: dict[int, str], owing: Sequence[int]) -> None:
+        self.told.append(("lost", lost, list(owing)))
+
 
 @pytest.fixture
 def run() -> PretendedRun:
@@ -148,6 +151,35 @@ def test_a_failure_is_told_once_and_the_others_are_interrupted_after_the_grace(r
     assert driven.live.told == [("failed", [1], [0, 2]), "end"]
     assert driven.waiting == {0: "cell 1 line 0", 2: "cell 1 line 2"}
     assert (driven.patience.reason, driven.abandoned) == ("failure", ())
+
+
+@pytest.mark.slow
+def test_each_death_is_told_once_while_others_work(run: PretendedRun) -> None:
+    driven = drive_of(run, on_error="wait")
+    deaths = iter([lambda: die(run, 1), lambda: die(run, 2), lambda: run.end(0)])
+
+    def go_on(lost: dict[int, str], owing: Sequence[int]) -> None:
+        driven.live.told.append((lost, list(owing)))
+        next(deaths)()
+
+    driven.live.tell_deaths = go_on
+    next(deaths)()
+    drive(driven)
+    assert driven.live.told == [({1: "rank 1 ended"}, [0, 2]), ({2: "rank 2 ended"}, [0]), "end"]
+
+
+def die(run: PretendedRun, rank: int) -> None:
+    run.progress.lost[rank] = f"rank {rank} ended"
+    run.end(rank)
+
+
+def test_whoever_watches_is_called_at_each_step(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    seen: list[float] = []
+    driven.watches = (seen.append,)
+    steps = driven.steps()
+    next(steps)
+    assert (steps.send(False), len(seen)) == (TICK, 1)
 
 
 def test_ranks_that_do_not_react_are_left_alone(run: PretendedRun) -> None:
