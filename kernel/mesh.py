@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -106,7 +107,12 @@ class Mesh:
         return self.roster.is_stopped
 
     def states(self) -> dict[int, str]:
-        """`idle`, `busy`, `failed` (idle, and its last cell raised), `starting` or `dead` for each rank."""
+        """The state of each rank, by name.
+
+        `idle`, `busy`, `failed` (idle, and its last cell raised), `stuck` (busy or idle, and its process is stopped),
+        `starting` or `dead`.
+        """
+        self.roster.look_at_vitals(time.monotonic())
         names = {rank: state.name for rank, state in self.roster.states.items()}
         return {rank: "failed" if name == "idle" and rank in self.last_failed else name for rank, name in names.items()}
 

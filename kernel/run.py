@@ -89,7 +89,8 @@ class Run:
     def abandon(self) -> None:
         """Wait no longer for the ranks that have not answered."""
         for rank in self.owing:
-            self.progress.lost[rank] = f"{self.roster.name_of(rank)} did not react and is still busy"
+            halt = self.roster.states[rank].halt
+            self.progress.lost[rank] = f"{self.roster.name_of(rank)} did not react and is {halt or 'still busy'}"
         self._owing.clear()
         self._promise.resolve(self)
 

@@ -13,6 +13,7 @@ import msgspec
 from IPython.core.error import UsageError
 
 from ..kernel.fold import ranks_text
+from ..kernel.halts import HaltWatch
 from ..kernel.mesh import Mesh
 from ..kernel.outcome import Failure
 from ..kernel.patience import Patience
@@ -136,7 +137,9 @@ class OnMesh:
         budget = _UNBOUNDED if args.full else BUDGET
         live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
-        drive = Drive(mesh, run, live, patience, watches=(partial(mesh.look, run),))
+        drive = Drive(
+            mesh, run, live, patience, watches=(partial(mesh.look, run), HaltWatch(mesh.roster, run, live.note))
+        )
         return Cell(args, mesh, selection, run, drive, stage)
 
     def _run_here(self, source: str) -> None:

@@ -99,6 +99,10 @@ class Live:
         words = f"{_first_words(progress)}{_still_working(owing)}"
         self._stage.write(f"{ranks:>{self._width}} ✗ {words}\n", "stderr")
 
+    def note(self, ranks: Sequence[int], mark: str, line: str) -> None:
+        """A line about ranks that they did not say themselves."""
+        self._stage.write(f"{ranks_text(ranks):>{self._width}} {mark} {line}\n", "stderr")
+
     def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None:
         """Say how ranks ended while others still work: a line each with its facts, then its last words."""
         self._stage.write("".join(_death_lines(lost, _still_working(owing), self._width)), "stderr")
