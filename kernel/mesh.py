@@ -208,7 +208,7 @@ class Mesh:
         """The cell line each of these ranks is at, from those that tell in time."""
         return self._ask(ranks, "where", timeout)
 
-    def look(self, run: Run, now: float) -> None:
+    def sight(self, run: Run, now: float) -> None:
         """Ask the ranks that still work on `run`, at a calm pace, where they are: what is told if one is killed."""
         if ranks := run.sightings.due(now, run.owing):
             self.roster.ask(ranks, self._actor, "where", _arguments(), run.sightings)

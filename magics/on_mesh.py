@@ -137,10 +137,8 @@ class OnMesh:
         budget = _UNBOUNDED if args.full else BUDGET
         live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
-        drive = Drive(
-            mesh, run, live, patience, watches=(partial(mesh.look, run), HaltWatch(mesh.roster, run, live.note))
-        )
-        return Cell(args, mesh, selection, run, drive, stage)
+        watches = partial(mesh.sight, run), HaltWatch(mesh.roster, run, live.note)
+        return Cell(args, mesh, selection, run, Drive(mesh, run, live, patience, watches=watches), stage)
 
     def _run_here(self, source: str) -> None:
         """`--local`: before the ranks, so that a mistake shows while nothing has run on them."""

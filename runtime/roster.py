@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +65,10 @@ class RankState:
     since: float = field(default_factory=time.monotonic)
     """When it took up what it does now, in seconds of `time.monotonic`."""
     trouble: str = ""
+    is_doomed: bool = False
+    """Whether it was killed on demand."""
+    died_idle: bool = False
+    """Whether it ended by itself, or by a stranger's hand, with nothing to do: no call failed that would tell."""
     halt: Halt | None = None
     """Why it did not move when `Roster.look_at_vitals` was last called."""
 
@@ -321,6 +326,8 @@ class Roster:
 
     def kill(self, ranks: Sequence[int]) -> None:
         """End these ranks at once (SIGKILL), with what they started."""
+        for rank in ranks:
+            self.states[rank].is_doomed = True
         self._crew.kill(ranks)
 
     def revive(self, ranks: Sequence[int]) -> None:
@@ -469,6 +476,7 @@ class Roster:
 
     def on_exit(self, rank: int, exit: Exit) -> None:
         state = self.states[rank]
+        state.died_idle = state.is_ready and not state.open_calls and not (state.is_doomed or self._is_stopped)
         state.exit = exit
         state.since = time.monotonic()
         state.open_calls.clear()
@@ -486,7 +494,8 @@ class Roster:
 
     def why_dead(self, rank: int) -> str:
         """How and where a rank ended, in one line; then its last stderr lines, and the stack it crashed with."""
-        told = crash.read(self.logs[rank].tail("stderr", _TAIL))
+        has_told = self.states[rank].exit != Exit(signum=signal.SIGKILL)
+        told = crash.read(self.logs[rank].tail("stderr", _TAIL)) if has_told else None
         stack = [f"  at {place}" for place in crash.places_text(told.stack, _OUR_FILES)] if told is not None else []
         end = f"{self.name_of(rank)} {self.states[rank].exit} on host {os.uname().nodename}"
         return "\n".join([end, *self.last_words(rank), *stack])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import psutil
@@ -13,6 +13,7 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+Until = Callable[..., None]
 
 HOST = os.uname().nodename
 
@@ -86,3 +87,35 @@ def test_a_crash_of_a_child_is_told_and_the_rank_lives_on(spare: Kernel) -> None
     assert "Fatal Python error: Segmentation fault" in ended.stderr
     assert 'File "<string>", line 1 in <module>' in ended.stderr
     assert ended.shown[-1]["text/plain"].startswith("-11")
+
+
+def test_a_death_while_idle_is_told_once_in_the_next_cell(spare: Kernel, until: Until) -> None:
+    pids = spare.pids()
+    for rank in (0, 2):
+        psutil.Process(pids[rank]).kill()
+    until(lambda: spare.value("len(get_ipython().run_line_magic('mesh', 'ls').data()[-1]['states'])") == 2)
+    told = spare.ok("%%on_mesh\nrank").stderr
+    assert told.startswith(f"note: ranks 0,2 (pids {pids[0]} {pids[2]}) were killed by SIGKILL (signal 9) ")
+    assert told.endswith(" s ago, while idle: `%mesh restart @dead` brings them back\n")
+    assert spare.ok("%%on_mesh\nrank").stderr == ""
+    assert spare.ok("%mesh").stderr == ""
+
+
+def test_an_idle_rank_may_leave_by_itself(spare: Kernel, until: Until) -> None:
+    pids = spare.pids()
+    body = (
+        "import threading\ngo = threading.Event()\nthreading.Thread(target=lambda: go.wait() and os._exit(5)).start()"
+    )
+    spare.ok(f"%%on_mesh 1\n{body}")
+    spare.ok("%%on_mesh 1\nthreading.Timer(0.05, go.set).start()")
+    until(lambda: spare.value("len(get_ipython().run_line_magic('mesh', 'ls').data()[-1]['states'])") == 2)
+    told = spare.ok("%mesh status").stderr
+    assert told.startswith(f"note: rank 1 (dp=1, pid {pids[1]}) exited with code 5 ")
+    assert told.endswith(" s ago, while idle: `%mesh restart @dead` brings it back\n")
+
+
+def test_who_was_killed_on_demand_or_in_a_cell_is_not_told_again(spare: Kernel) -> None:
+    spare.ok("%mesh interrupt 1 --kill")
+    assert spare.ok("%mesh").stderr == ""
+    spare.cell("%%on_mesh 2\nos._exit(3)")
+    assert spare.ok("%mesh").stderr == ""
