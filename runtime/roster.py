@@ -494,10 +494,11 @@ class Roster:
 
     def why_dead(self, rank: int) -> str:
         """How and where a rank ended, in one line; then its last stderr lines, and the stack it crashed with."""
-        has_told = self.states[rank].exit != Exit(signum=signal.SIGKILL)
-        told = crash.read(self.logs[rank].tail("stderr", _TAIL)) if has_told else None
+        exit = self.states[rank].exit
+        can_tell = exit is not None and exit.signum != signal.SIGKILL
+        told = crash.read(self.logs[rank].tail("stderr", _TAIL)) if can_tell else None
         stack = [f"  at {place}" for place in crash.places_text(told.stack, _OUR_FILES)] if told is not None else []
-        end = f"{self.name_of(rank)} {self.states[rank].exit} on host {os.uname().nodename}"
+        end = f"{self.name_of(rank)} {exit} on host {os.uname().nodename}"
         return "\n".join([end, *self.last_words(rank), *stack])
 
     def _changed(self, rank: int) -> None:
