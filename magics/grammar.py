@@ -52,6 +52,7 @@ __all__ = [
     "OnMeshArgs",
     "Pull",
     "Push",
+    "Reap",
     "Restart",
     "Status",
     "Up",
@@ -226,7 +227,12 @@ class Pull:
     max_bytes: Annotated[int | None, Option("--max-bytes", "refuse what is larger, such as 64M", "N", num_bytes)] = None
 
 
-MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Push | Pull
+@dataclass(frozen=True, slots=True)
+class Reap:
+    """End what notebooks that are gone left behind on this machine, by pid and start time."""
+
+
+MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Push | Pull | Reap
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +330,7 @@ COMMANDS = {
         Command("%mesh restart", Restart, "%mesh restart m0", "[NAME]", _name_words, "mesh"),
         Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", _names_words),
+        Command("%mesh reap", Reap, "%mesh reap"),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", _names_words, "remote"),
     )
 }

@@ -22,6 +22,7 @@ import msgspec
 from ..errors import LinkClosed, SpawnError
 from ..forks import let_go_in_child
 from ..oom import MemoryKills
+from ..registry import registry
 from ..wire.codec import Encoded
 from ..wire.lane import Lane, pack
 from ..wire.messages import AnyMessage, Peer, Reply, wants_reply
@@ -188,6 +189,8 @@ class Agent:
             return
         peer.pid = pid
         self.pids[peer.rank] = pid
+        if not self._tickets:  # all are there: one write for the lot
+            registry.note(self, {pid: f"rank {rank}" for rank, pid in self.pids.items()})
         if self._is_closed or peer.is_doomed:
             self._kill(peer)
 
@@ -274,6 +277,7 @@ class Agent:
                 self._reactor.wait(self._all_gone, timeout=10)
         finally:
             self._free()
+            registry.drop(self)
 
     def _free(self) -> None:
         os.close(self._lifeline_in)
