@@ -56,6 +56,8 @@ class Run:
         """Set when there is something to take, a failure to react to, or nothing more to wait for."""
         self.on_late: Callable[[], object] | None = None
         """Called, on the thread that runs the loop, when a rank says something after whoever took the rest has left."""
+        self.on_trouble: Callable[[], object] | None = None
+        """Called there too, when a rank fails or dies: for a loop that cannot wait for `news`."""
         self._promise: Promise[Run] = Promise(roster.reactor)
         self._said: deque[Said] = deque()
         self._sequences: defaultdict[int, Sequence] = defaultdict(Sequence)  # most runs say nothing
@@ -110,7 +112,7 @@ class Run:
             self.progress.seconds[rank] = reply.seconds
             if not is_ok:
                 self.progress.failed.append(rank)
-                self.news.set()
+                self._trouble()
         self._settle(rank)
 
     def on_lost(self, rank: int, why: str) -> None:
@@ -118,8 +120,13 @@ class Run:
             end = why.partition("\n")[0] + self._last_place(rank)
             self.progress.lost[rank] = "\n".join([end, *self.roster.last_words(rank)])
             self._say(rank, self._sequences[rank].rest())
-        self.news.set()
+        self._trouble()
         self._settle(rank)
+
+    def _trouble(self) -> None:
+        self.news.set()
+        if self.on_trouble is not None:
+            self.on_trouble()
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None:
         assert note.topic == "display", note.topic

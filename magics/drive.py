@@ -24,6 +24,9 @@ _SPRINT = 0.004
 _TOLD_AFTER = 0.2
 """Seconds after the first failure at which it is told although other ranks still work."""
 
+_SOON = 0.02
+"""The same for a death, which is never made good: long enough that those who die together are told together."""
+
 
 class Interrupted(KeyboardInterrupt):
     """The user stopped a cell: one line tells it, without our own frames."""
@@ -54,7 +57,7 @@ class Drive:
         """Yields seconds to wait for news; is sent whether the user interrupted meanwhile."""
         told = False
         while not self.run.finished.done():
-            is_interrupted = yield TICK
+            is_interrupted = yield _SOON if self._untold_deaths() else TICK
             now = time.monotonic()
             self.live.update(self.run.take(), now)
             if self.run.finished.done():
@@ -94,10 +97,14 @@ class Drive:
 
     def _tell_deaths(self, now: float) -> None:
         """Say who has died while others still work, those of one moment together."""
-        lost = {rank: why for rank, why in self.run.progress.lost.copy().items() if rank not in self._told_dead}
-        if lost and self.patience.failing_for(now) >= _TOLD_AFTER:
+        lost = self._untold_deaths()
+        if lost and self.patience.failing_for(now) >= _SOON:
             self.live.tell_deaths(lost, self.run.owing)
             self._told_dead.update(lost)
+
+    def _untold_deaths(self) -> dict[int, str]:
+        lost = self.run.progress.lost
+        return {r: why for r, why in lost.copy().items() if r not in self._told_dead} if lost else {}
 
     def _on_late(self) -> None:
         """Output after the end of the cell; on the thread that runs the loop."""
@@ -177,11 +184,14 @@ async def drive_async(drive: Drive) -> None:
             seconds = steps.send(True)
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
+        drive.run.on_trouble = lambda: loop.call_soon_threadsafe(news.set)
         drive.run.finished.add_done_callback(lambda _: loop.call_soon_threadsafe(news.set))
         while True:
             seconds = steps.send(await _pause(news, seconds))
     except StopIteration:
         return
+    finally:
+        drive.run.on_trouble = None  # the loop may be closed when a rank that was given up ends
 
 
 async def _pause(news: asyncio.Event, seconds: float) -> bool:
@@ -189,6 +199,7 @@ async def _pause(news: asyncio.Event, seconds: float) -> bool:
     task = asyncio.current_task()
     try:
         await asyncio.wait_for(news.wait(), seconds)
+        news.clear()
     except TimeoutError:
         return False
     except (asyncio.CancelledError, KeyboardInterrupt):  # ipykernel turns SIGINT into the one or the other

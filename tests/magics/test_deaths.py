@@ -114,8 +114,9 @@ def test_an_idle_rank_may_leave_by_itself(spare: Kernel, until: Until) -> None:
     assert told.endswith(" s ago, while idle: `%mesh restart @dead` brings it back\n")
 
 
-def test_who_was_killed_on_demand_or_in_a_cell_is_not_told_again(spare: Kernel) -> None:
+def test_who_was_killed_on_demand_or_in_a_cell_is_not_told_again(spare: Kernel, until: Until) -> None:
     spare.ok("%mesh interrupt 1 --kill")
+    until(lambda: spare.value("len(get_ipython().run_line_magic('mesh', 'ls').data()[-1]['states'])") == 2)
     assert spare.ok("%mesh").stderr == ""
     spare.cell("%%on_mesh 2\nos._exit(3)")
     assert spare.ok("%mesh").stderr == ""

@@ -29,6 +29,7 @@ class PretendedRun:
         self.owing = list(RANKS)
         self.said: list[Any] = []
         self.on_late: Callable[[], object] | None = None
+        self.on_trouble: Callable[[], object] | None = None
         self.on_take: Callable[[], object] = lambda: None
         self.promise: Promise[Any] = Promise()
 
@@ -257,6 +258,30 @@ def test_an_awaited_cell_leaves_the_loop_to_others(run: PretendedRun) -> None:
 
     asyncio.run(both())
     assert (turns, driven.live.told) == (RANKS, ["end"])
+
+
+def test_an_awaited_cell_wakes_when_a_rank_dies(run: PretendedRun) -> None:
+    driven = drive_of(run, on_error="wait")
+
+    def end_the_others(lost: dict[int, str], owing: Sequence[int]) -> None:
+        driven.live.told.append((lost, list(owing)))
+        run.end(0)
+        run.end(2)
+
+    driven.live.tell_deaths = end_the_others
+
+    async def other() -> None:
+        while run.on_trouble is None:
+            await asyncio.sleep(0)
+        die(run, 1)
+        run.on_trouble()
+
+    async def both() -> None:
+        await asyncio.gather(drive_async(driven), other())
+
+    asyncio.run(both())
+    assert driven.live.told == [({1: "rank 1 ended"}, [0, 2]), "end"]
+    assert run.on_trouble is None, "the loop is closed by now"
 
 
 def test_a_cancelled_cell_interrupts_its_ranks_and_ends_well(run: PretendedRun) -> None:

@@ -73,7 +73,9 @@ def test_its_going_on_is_told(spare: Kernel, stop: Callable[[int], None]) -> Non
     assert cell.end().error.startswith("KeyboardInterrupt: interrupted: ranks 0-2 at cell")
 
 
-def test_an_idle_rank_that_was_stopped_is_stuck_and_can_be_ended(spare: Kernel, stop: Callable[[int], None]) -> None:
+def test_an_idle_rank_that_was_stopped_is_stuck_and_can_be_ended(
+    spare: Kernel, stop: Callable[[int], None], until: Callable[..., None]
+) -> None:
     pid = spare.pids()[2]
     stop(pid)
     status = spare.ok("%mesh status @stuck").text
@@ -81,7 +83,7 @@ def test_an_idle_rank_that_was_stopped_is_stuck_and_can_be_ended(spare: Kernel, 
     assert "stopped (SIGSTOP)" in status
     assert "rank 0" not in status
     spare.ok("%mesh interrupt @stuck --kill")
-    assert "2 idle, 1 dead" in spare.ok("%mesh").text
+    until(lambda: "2 idle, 1 dead" in spare.ok("%mesh").text)
     assert spare.cell("%mesh status @stuck").status == "error"
 
 
