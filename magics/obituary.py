@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from ..kernel.fold import ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.rows import seconds_text
-from ..runtime.roster import RankState, Roster
+from ..runtime.rank_state import RankState
+from ..runtime.roster import Roster
 
 Life = tuple[int, int, int]
 """A mesh by its number, a rank, a process: a rank that was brought back may die again."""

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +23,7 @@ from .fleet import BOOTSTRAP, owners_of
 from .forks import let_go_in_child
 from .future import Future, Promise
 from .proc import stat_of
+from .rank_state import RankState
 from .ranks.place import coordinates
 from .vitals import Halt, Vitals
 from .wire.codec import Encoded
@@ -51,37 +51,6 @@ _OUR_FILES = [str(Path(__file__).parents[1] / wing) for wing in ("runtime", "ker
 
 _TAIL = 400
 """Lines of stderr that are looked at for last words: the stacks of a crash may be below them."""
-
-
-@dataclass(slots=True)
-class RankState:
-    """What the controller knows of one rank."""
-
-    rank: int
-    is_ready: bool = False
-    open_calls: list[int] = field(default_factory=list[int])
-    exit: Exit | None = None
-    pid: int = 0
-    since: float = field(default_factory=time.monotonic)
-    """When it took up what it does now, in seconds of `time.monotonic`."""
-    trouble: str = ""
-    is_doomed: bool = False
-    """Whether it was killed on demand."""
-    died_idle: bool = False
-    """Whether it ended by itself, or by a stranger's hand, with nothing to do: no call failed that would tell."""
-    halt: Halt | None = None
-    """Why it did not move when `Roster.look_at_vitals` was last called."""
-
-    @property
-    def name(self) -> str:
-        """`starting`, `idle`, `busy`, `stuck` (it did not move when it was last looked at) or `dead`."""
-        if self.exit is not None:
-            return "dead"
-        if self.halt is not None:
-            return "stuck"
-        if not self.is_ready:
-            return "starting"
-        return "busy" if self.open_calls else "idle"
 
 
 class Audience(Protocol):

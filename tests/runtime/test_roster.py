@@ -332,7 +332,8 @@ class Book(RuleBasedStateMachine):
     @rule(asked=consumes(calls))
     def answer(self, asked: tuple[int, int]) -> None:
         number, rank = asked
-        if rank not in self.dead:
+        # A rank that has come back knows nothing of what it was asked in its former life.
+        if rank not in self.owed[number][0].by_rank:
             self.roster.on_message(rank, Answer(number), [])
             assert self.owed[number][0].by_rank[rank] == ["reply"]
 
