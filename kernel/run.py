@@ -116,6 +116,7 @@ class Run:
         self._settle(rank)
 
     def on_lost(self, rank: int, why: str) -> None:
+        self._owing.discard(rank)  # first: another thread may look as soon as the loss is noted
         if rank not in self.progress.lost:
             end = why.partition("\n")[0] + self._last_place(rank)
             self.progress.lost[rank] = "\n".join([end, *self.roster.last_words(rank)])

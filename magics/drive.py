@@ -97,9 +97,9 @@ class Drive:
 
     def _tell_deaths(self, now: float) -> None:
         """Say who has died while others still work, those of one moment together."""
-        lost = self._untold_deaths()
-        if lost and self.patience.failing_for(now) >= _SOON:
-            self.live.tell_deaths(lost, self.run.owing)
+        lost, owing = self._untold_deaths(), self.run.owing
+        if lost and owing and self.patience.failing_for(now) >= _SOON:
+            self.live.tell_deaths(lost, owing)
             self._told_dead.update(lost)
 
     def _untold_deaths(self) -> dict[int, str]:
