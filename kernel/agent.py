@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from ..runtime.wire import codec
 from .cell import CellShell
 from .failure import is_users
 from .outcome import Display
-from .source import name_of
+from .source import lines_text
 from .summary import readable
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -124,10 +123,11 @@ class KernelActor(Actor):
     def where(self) -> str:
         """Which line of which cell runs now, and the collective it waits in, in one line."""
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
-        stack = [(file, line) for file, line, _, _ in traceback.extract_stack(frame)] if frame is not None else []
-        lines = _cell_lines(stack) or _cell_lines(self._cells.suspended_at())
+        # Not `extract_stack`, which looks at each file on the disk: ranks are asked this while they work.
+        stack = [(each.f_code.co_filename, line) for each, line in traceback.walk_stack(frame)] if frame else []
+        lines = lines_text(reversed(stack)) or lines_text(self._cells.suspended_at())
         waiting = waits.current
-        return " > ".join(lines) + (f", waiting in {waiting[0]}" if waiting is not None else "")
+        return lines + (f", waiting in {waiting[0]}" if waiting is not None else "")
 
     @control_endpoint
     def ledger(self, limit: int) -> bytes:
@@ -145,7 +145,3 @@ class KernelActor(Actor):
         # The place in the text first: the reader holds what follows it until the display itself has come.
         self._place.streams.show(self._shown)
         self._place.note("display", msgspec.structs.replace(display, number=self._shown))
-
-
-def _cell_lines(places: Sequence[tuple[str, int | None]]) -> list[str]:
-    return [f"{name} line {line}" for file, line in places if (name := name_of(file)) is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -120,7 +121,12 @@ class Mesh:
         return self.roster.is_stopped
 
     def states(self) -> dict[int, str]:
-        """`idle`, `busy`, `failed` (idle, and its last cell raised), `starting` or `dead` for each rank."""
+        """The state of each rank, by name.
+
+        `idle`, `busy`, `failed` (idle, and its last cell raised), `stuck` (busy or idle, and its process is stopped),
+        `starting` or `dead`.
+        """
+        self.roster.look_at_vitals(time.monotonic())
         names = {rank: state.name for rank, state in self.roster.states.items()}
         return {rank: "failed" if name == "idle" and rank in self.last_failed else name for rank, name in names.items()}
 
@@ -265,6 +271,11 @@ class Mesh:
         idle = [rank for rank in alive if self.roster.states[rank].name == "idle"]
         ledgers = {rank: _ledger_of(data) for rank, data in told.items()}
         return MeshLedger(ledgers, alive if ranks is None else ranks, last, idle)
+
+    def sight(self, run: Run, now: float) -> None:
+        """Ask the ranks that still work on `run`, at a calm pace, where they are: what is told if one is killed."""
+        if ranks := run.sightings.due(now, run.owing):
+            self.roster.ask(ranks, self._actor, "where", _arguments(), run.sightings)
 
     def interrupt(self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5) -> dict[int, bool]:
         """Raise KeyboardInterrupt on these ranks if they work (on `call`, if given); which of them did."""

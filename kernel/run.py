@@ -9,6 +9,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
+from ..runtime.crash import Sieve
 from ..runtime.future import Future, Promise
 from ..runtime.ranks.failure import RemoteFailure, rebuild
 from ..runtime.roster import Roster
@@ -18,6 +19,8 @@ from ..runtime.wire.messages import Answer, Note, Reply
 from ..runtime.wire.tape import Event, Text
 from .outcome import Display
 from .sequence import Sequence
+from .sightings import Sightings
+from .source import lines_text
 
 Said = tuple[int, Text | Display]
 """A rank, and what it printed or showed."""
@@ -53,9 +56,13 @@ class Run:
         """Set when there is something to take, a failure to react to, or nothing more to wait for."""
         self.on_late: Callable[[], object] | None = None
         """Called, on the thread that runs the loop, when a rank says something after whoever took the rest has left."""
+        self.on_trouble: Callable[[], object] | None = None
+        """Called there too, when a rank fails or dies: for a loop that cannot wait for `news`."""
         self._promise: Promise[Run] = Promise(roster.reactor)
         self._said: deque[Said] = deque()
         self._sequences: defaultdict[int, Sequence] = defaultdict(Sequence)  # most runs say nothing
+        self._sieves: defaultdict[int, Sieve] = defaultdict(Sieve)
+        self.sightings = Sightings(self.started, len(self.ranks))
         self._owing = set(self.ranks)
 
     @property
@@ -84,7 +91,8 @@ class Run:
     def abandon(self) -> None:
         """Wait no longer for the ranks that have not answered."""
         for rank in self.owing:
-            self.progress.lost[rank] = f"{self.roster.name_of(rank)} did not react and is still busy"
+            halt = self.roster.states[rank].halt
+            self.progress.lost[rank] = f"{self.roster.name_of(rank)} did not react and is {halt or 'still busy'}"
         self._owing.clear()
         self._promise.resolve(self)
 
@@ -92,6 +100,8 @@ class Run:
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         assert isinstance(reply, Reply)
+        if rank in self._sieves and (held := self._sieves.pop(rank).rest()):
+            self._say(rank, self._sequences[rank].on_event(Text(self.call, "stderr", held)))
         answer = codec.decode(frames[0], frames[1:])
         if isinstance(answer, RemoteFailure):
             # The kernel actor itself failed: no outcome of the cell, but a reason why there is none.
@@ -102,15 +112,22 @@ class Run:
             self.progress.seconds[rank] = reply.seconds
             if not is_ok:
                 self.progress.failed.append(rank)
-                self.news.set()
+                self._trouble()
         self._settle(rank)
 
     def on_lost(self, rank: int, why: str) -> None:
+        self._owing.discard(rank)  # first: another thread may look as soon as the loss is noted
         if rank not in self.progress.lost:
-            self.progress.lost[rank] = why
+            end = why.partition("\n")[0] + self._last_place(rank)
+            self.progress.lost[rank] = "\n".join([end, *self.roster.last_words(rank)])
             self._say(rank, self._sequences[rank].rest())
-        self.news.set()
+        self._trouble()
         self._settle(rank)
+
+    def _trouble(self) -> None:
+        self.news.set()
+        if self.on_trouble is not None:
+            self.on_trouble()
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None:
         assert note.topic == "display", note.topic
@@ -118,7 +135,21 @@ class Run:
         self._say(rank, self._sequences[rank].on_display(display))
 
     def on_output(self, rank: int, event: Event) -> None:
+        if isinstance(event, Text) and event.stream == "stderr":
+            event = Text(event.run, "stderr", self._sieves[rank].feed(event.text))
+            if not event.text:
+                return
         self._say(rank, self._sequences[rank].on_event(event))
+
+    def _last_place(self, rank: int) -> str:
+        """The line of the cell that a rank ended at: as it told itself, or else where it was last seen."""
+        crash = self._sieves[rank].crash() if rank in self._sieves else None
+        if crash is not None:
+            stack = crash.stack or crash.others
+            if lines := lines_text((place.file, place.line) for place in reversed(stack)):
+                return f", at {lines}"
+        seen = self.sightings.last(rank)
+        return f", {seen}" if seen else ""
 
     def _say(self, rank: int, items: list[Text | Display]) -> None:
         if items:

@@ -8,6 +8,7 @@ import inspect
 import linecache
 import re
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType
 from typing import Protocol
@@ -66,6 +67,9 @@ _MOST_REMEMBERED = 2000
 _MOST_SENT = 256
 
 
+_MOST_LINES = 8
+
+
 def file_of(name: str, run: int) -> str:
     """The file name of one run of a cell: unique, so that a function of an older run shows its own lines.
 
@@ -110,6 +114,18 @@ class Sources:
         source, first_line = self._texts[file]
         place = max(line - first_line, -1)
         return "".join(source.splitlines()[place : place + 1])
+
+
+def lines_text(places: Iterable[tuple[str, int | None]]) -> str:
+    """Which of these files and lines, from the outside in, are of cells; of a recursion the two ends. May be empty.
+
+    >>> lines_text([("train.py", 3), ("<cell 5, run 12>", 7), ("<cell 4, run 11>", 2)])
+    'cell 5 line 7 > cell 4 line 2'
+    """
+    lines = [f"{name} line {line}" for file, line in places if (name := name_of(file)) is not None]
+    if len(lines) > _MOST_LINES:
+        lines[2:-2] = ["…"]
+    return " > ".join(lines)
 
 
 def program_of(source: str, file: str, first_line: int, syntax: Syntax) -> Program:

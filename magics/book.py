@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from IPython.core.error import UsageError
 
 from ..kernel.mesh import Mesh
+from .obituary import Obituaries
 from .selector import Selection, near, parse_selector
 
 
@@ -19,6 +21,8 @@ class Book:
     current: str | None = None
     slice: str = ""
     """The selector of `%mesh use NAME[SELECTOR]`: what a cell without a selector runs on."""
+
+    _obituaries: Obituaries = field(default_factory=Obituaries)
 
     def add(self, mesh: Mesh) -> None:
         """Make this mesh the current one."""
@@ -41,7 +45,10 @@ class Book:
         return mesh
 
     def get(self, name: str | None = None) -> Mesh:
-        """The mesh of this name, or the current one. Raises `UsageError`, which says what to type instead."""
+        """The mesh of this name, or the current one. Raises `UsageError`, which says what to type instead.
+
+        Says which of its ranks died since somebody asked for it, while it was idle.
+        """
         if not self.meshes:
             raise UsageError("there is no mesh yet: bring one up with `%mesh up dp=2` (or any axis names and sizes)")
         wanted = name or self.current
@@ -50,6 +57,8 @@ class Book:
             raise UsageError(
                 f"there is no mesh {wanted!r}{near(wanted, self.meshes)}: there is {', '.join(self.meshes)}"
             )
+        for line in self._obituaries.lines(self.meshes[wanted]):
+            print(line, file=sys.stderr)
         return self.meshes[wanted]
 
     def select(self, selector: str, mesh: Mesh) -> Selection:

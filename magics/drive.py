@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -25,6 +25,9 @@ _SPRINT = 0.004
 
 _TOLD_AFTER = 0.2
 """Seconds after the first failure at which it is told although other ranks still work."""
+
+_SOON = 0.02
+"""The same for a death, which is never made good: long enough that those who die together are told together."""
 
 
 _OFFERED_AFTER = 0.5
@@ -56,18 +59,24 @@ class Drive:
     """What had to be done to the process groups afterwards, in one line."""
     parted: list[str] = field(default_factory=list[str])
     """What their ledgers of collectives say of why they waited."""
+    watches: tuple[Callable[[float], object], ...] = ()
+    """Called at each step with the time: what looks after the ranks of the run while it is driven."""
+    _told_dead: set[int] = field(default_factory=set[int])
     _has_offered: bool = False
 
     def steps(self) -> Generator[float, int, None]:
         """Yields seconds to wait for news; is sent how often the user pressed stop meanwhile."""
         told = False
         while not self.run.finished.done():
-            num_presses = yield TICK
+            num_presses = yield _SOON if self._untold_deaths() else TICK
             now = time.monotonic()
             self.live.update(self.run.take(), now)
             if self.run.finished.done():
                 break
+            for watch in self.watches:
+                watch(now)
             told = told or self._tell_failure(now)
+            self._tell_deaths(now)
             self._act(self.patience.step(now, self._has_failure, num_presses))
             self._offer(now)
         self.live.update(self.run.take(), time.monotonic())
@@ -120,12 +129,22 @@ class Drive:
             self.live.say(self.run.owing, "do not react yet: stop again breaks off collectives, a third time kills")
 
     def _tell_failure(self, now: float) -> bool:
-        """Say who failed while others still work; whether it was said."""
-        failed = [*self.run.progress.failed, *self.run.progress.lost]
-        if not failed or self.patience.failing_for(now) < _TOLD_AFTER:
+        """Say who failed while others still work; whether it was said. Who was interrupted did not fail."""
+        if not self.run.progress.failed or self.patience.reason or self.patience.failing_for(now) < _TOLD_AFTER:
             return False
         self.live.tell_failures(self.run.progress, self.run.owing)
         return True
+
+    def _tell_deaths(self, now: float) -> None:
+        """Say who has died while others still work, those of one moment together."""
+        lost, owing = self._untold_deaths(), self.run.owing
+        if lost and owing and self.patience.failing_for(now) >= _SOON:
+            self.live.tell_deaths(lost, owing)
+            self._told_dead.update(lost)
+
+    def _untold_deaths(self) -> dict[int, str]:
+        lost = self.run.progress.lost
+        return {r: why for r, why in lost.copy().items() if r not in self._told_dead} if lost else {}
 
     def _on_late(self) -> None:
         """Output after the end of the cell; on the thread that runs the loop."""
@@ -205,11 +224,14 @@ async def drive_async(drive: Drive) -> None:
             seconds = steps.send(num_presses)
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
+        drive.run.on_trouble = lambda: loop.call_soon_threadsafe(news.set)
         drive.run.finished.add_done_callback(lambda _: loop.call_soon_threadsafe(news.set))
         while True:
             seconds = steps.send(await _pause(news, seconds))
     except StopIteration:
         return
+    finally:
+        drive.run.on_trouble = None  # the loop may be closed when a rank that was given up ends
 
 
 async def _pause(news: asyncio.Event, seconds: float) -> int:
@@ -217,6 +239,7 @@ async def _pause(news: asyncio.Event, seconds: float) -> int:
     task = asyncio.current_task()
     try:
         await asyncio.wait_for(news.wait(), seconds)
+        news.clear()
     except TimeoutError:
         return 0
     except (asyncio.CancelledError, KeyboardInterrupt):  # ipykernel turns SIGINT into the one or the other

@@ -55,6 +55,7 @@ __all__ = [
     "OnMeshArgs",
     "Pull",
     "Push",
+    "Reap",
     "Restart",
     "Stacks",
     "Status",
@@ -267,7 +268,12 @@ class Pull:
     max_bytes: Annotated[int | None, Option("--max-bytes", "refuse what is larger, such as 64M", "N", num_bytes)] = None
 
 
-MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Unstick | Stacks | Ledger | Push | Pull
+@dataclass(frozen=True, slots=True)
+class Reap:
+    """End what notebooks that are gone left behind on this machine, by pid and start time."""
+
+
+MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Unstick | Stacks | Ledger | Push | Pull | Reap
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +374,7 @@ COMMANDS = {
         Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh ledger", Ledger, "%mesh ledger dp=0 -n 20", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", _names_words),
+        Command("%mesh reap", Reap, "%mesh reap"),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", _names_words, "remote"),
     )
 }

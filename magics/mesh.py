@@ -14,6 +14,7 @@ from IPython.core.error import UsageError
 
 from ..kernel.fold import ranks_text
 from ..kernel.mesh import PULL_LIMIT, Mesh
+from ..runtime import leftovers
 from ..runtime.devices import choose_device, num_gpus
 from ..runtime.errors import MeshbookError
 from ..runtime.session import session
@@ -51,6 +52,7 @@ class MeshMagic:
             grammar.Ledger: self._ledger,
             grammar.Push: self._push,
             grammar.Pull: self._pull,
+            grammar.Reap: lambda _: leftovers.reap(),
         }
 
     def line(self, line: str) -> object:

@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 from IPython.core.error import UsageError
 
 from ..kernel.fold import ranks_text
+from ..kernel.halts import HaltWatch
 from ..kernel.mesh import Mesh
 from ..kernel.outcome import Failure
 from ..kernel.patience import Patience, Step
@@ -141,7 +143,8 @@ class OnMesh:
         budget = _UNBOUNDED if args.full else BUDGET
         live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
-        return Cell(args, mesh, selection, run, Drive(mesh, run, live, patience), stage)
+        watches = partial(mesh.sight, run), HaltWatch(mesh.roster, run, live.note)
+        return Cell(args, mesh, selection, run, Drive(mesh, run, live, patience, watches=watches), stage)
 
     def _run_here(self, source: str) -> None:
         """`--local`: before the ranks, so that a mistake shows while nothing has run on them."""

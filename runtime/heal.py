@@ -87,7 +87,7 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
         roster.revive(chosen)
         roster.wait_ready(timeout, chosen)
         failed = _remake(roster, chosen, timeout)
-    late = regroup(roster, timeout) if chosen else ()
+    late = regroup(roster) if chosen else ()
     return Healed(tuple(chosen), failed, late, time.monotonic() - started)
 
 

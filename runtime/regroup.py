@@ -20,6 +20,13 @@ DOOR_SECONDS = 2.0
 """How long a rank may take to open a port before another one is asked: it may hold the GIL, or be stopped."""
 
 
+SEQUENCE_SECONDS = 0.5
+"""How long a rank may take to say how many collectives it has issued; who is silent is passed over."""
+
+REGROUP_SECONDS, REGROUP_SECONDS_A_RANK = 2.0, 0.05
+"""How long new groups are waited for: they take 20 ms of CPU a rank."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unstuck:
     """What became of ranks that were to be freed."""
@@ -32,11 +39,11 @@ class Unstuck:
     """Busy ranks, which get the new process groups later; None: no groups were made."""
 
 
-def regroup(roster: Roster, timeout: float = 60.0) -> tuple[int, ...]:
-    """New process groups on all living ranks; the busy ones, which make theirs when they are done.
+def regroup(roster: Roster) -> tuple[int, ...]:
+    """New process groups on all living ranks; those that make theirs later: busy ranks, and stopped ones.
 
     Raises:
-        MeshbookError: a rank could not make its groups, or did not say so in `timeout` seconds.
+        MeshbookError: a rank could not make its groups.
     """
     living = roster.alive()
     if roster.backend == "none" or not living:
@@ -46,19 +53,22 @@ def regroup(roster: Roster, timeout: float = 60.0) -> tuple[int, ...]:
     roster.generation += 1
     roster.is_cut = False
     payload = _arguments(port, roster.store_rank, roster.generation)
-    _told(roster, [rank for rank in living if rank not in busy], payload).check(timeout)
+    idle = [rank for rank in living if rank not in busy]
+    told = _told(roster, idle, payload)
     _told(roster, busy, payload)
-    return busy
+    told.wait(REGROUP_SECONDS + REGROUP_SECONDS_A_RANK * len(idle))
+    told.check()
+    return tuple(rank for rank in living if rank in busy or rank in told.left)
 
 
-def mend(roster: Roster, timeout: float = 10.0) -> str:
+def mend(roster: Roster) -> str:
     """Make the process groups anew if they are of no use as they are; why they were not, or nothing.
 
     Ranks that were interrupted, or of which one failed, may have issued different numbers of collectives: the next one
     would be matched with the wrong one, without a word.
 
     Raises:
-        MeshbookError: a rank could not make its groups in time.
+        MeshbookError: a rank could not make its groups.
     """
     if roster.is_stopped or roster.backend == "none":
         return ""
@@ -69,10 +79,10 @@ def mend(roster: Roster, timeout: float = 10.0) -> str:
     else:
         # Who is busy counts on while it is asked.
         asked = _asked(roster, [rank for rank in roster.alive() if not roster.states[rank].open_calls], "sequences")
-        asked.wait(DOOR_SECONDS)
+        asked.wait(SEQUENCE_SECONDS)
         why = "they were out of step" if out_of_step(asked.answers) else ""
     if why:
-        regroup(roster, timeout)
+        regroup(roster)
     return why
 
 
@@ -151,17 +161,15 @@ def wait_until(roster: Roster, condition: Callable[[], bool], timeout: float) ->
 class Told(Gather):
     """Who hears how ranks got on with what they were told."""
 
-    def __init__(self, roster: Roster, ranks: Sequence[int], title: str) -> None:
-        super().__init__(roster, ranks, title)
-        self._ranks = tuple(ranks)
+    @property
+    def left(self) -> frozenset[int]:
+        """The ranks that have not answered yet."""
+        return frozenset(self._left)
 
-    def check(self, timeout: float) -> None:
-        """Wait until all are done. Raises the first error, or `MeshbookError` for those that are not in time."""
-        if not self.wait(timeout):
-            late = [rank for rank in self._ranks if rank not in self.answers and rank not in self.errors]
-            raise MeshbookError(f"{self._title}: {self._roster.name_of(late[0])} did not answer in {timeout:g} s")
+    def check(self) -> None:
+        """Raises the first error of a rank that lives: who died meanwhile is told of elsewhere."""
         for rank in sorted(self.errors):
-            if self._roster.states[rank].exit is None:  # who died meanwhile needs no groups
+            if self._roster.states[rank].exit is None:
                 raise self.errors[rank]
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from . import crash
 from .audiences import Audiences
 from .births import Birth, Made
 from .engines.base import Crew, Engine, Exit
@@ -20,7 +23,10 @@ from .errors import MeshStopped, SpawnError
 from .fleet import BOOTSTRAP, owners_of
 from .forks import let_go_in_child
 from .future import Future, Promise
+from .proc import stat_of
+from .rank_state import RankState
 from .ranks.place import coordinates
+from .vitals import Halt, Vitals
 from .wire.codec import Encoded
 from .wire.lane import Frames
 from .wire.log import RankLog
@@ -39,32 +45,14 @@ from .wire.messages import (
     StopActor,
     View,
 )
-from .wire.post import Caller, Post
+from .wire.post import NOBODY, Caller, Post
 from .wire.reactor import Reactor
 from .wire.tape import Event, Text
 
+_OUR_FILES = [str(Path(__file__).parents[1] / wing) for wing in ("runtime", "kernel")]
 
-@dataclass(slots=True)
-class RankState:
-    """What the controller knows of one rank."""
-
-    rank: int
-    is_ready: bool = False
-    open_calls: list[int] = field(default_factory=list[int])
-    exit: Exit | None = None
-    pid: int = 0
-    since: float = field(default_factory=time.monotonic)
-    """When it took up what it does now, in seconds of `time.monotonic`."""
-    trouble: str = ""
-
-    @property
-    def name(self) -> str:
-        """`starting`, `idle`, `busy` or `dead`."""
-        if self.exit is not None:
-            return "dead"
-        if not self.is_ready:
-            return "starting"
-        return "busy" if self.open_calls else "idle"
+_TAIL = 400
+"""Lines of stderr that are looked at for last words: the stacks of a crash may be below them."""
 
 
 class Audience(Protocol):
@@ -122,6 +110,8 @@ class Roster:
         self._how_stopped = "the mesh was taken down"
         self._why_stopped = "this mesh was taken down: bring one up with %mesh up, or spawn one"
         self._posting = threading.Lock()  # the order in `open_calls` is the order on the wire
+        self._vitals = Vitals()
+        self._looking = threading.Lock()  # of `_vitals`: cells in the background look too
         self._pids: Mapping[int, int] = {}  # known before a rank is ready; actors may be called by then
         self._crew: Crew = engine.spawn(specs, self, how)
         self._pids = self._crew.pids
@@ -167,11 +157,25 @@ class Roster:
         return f"rank {rank} ({', '.join(parts)})" if parts else f"rank {rank}"
 
     def last_words(self, rank: int, lines: int = 10) -> list[str]:
-        """The last stderr lines of a rank, indented."""
-        return [f"  {line}" for line in self.logs[rank].tail("stderr", lines).splitlines()]
+        """The last stderr lines of a rank, indented; without the stacks of its crash, which `why_dead` tells."""
+        said = crash.without(self.logs[rank].tail("stderr", _TAIL)).splitlines()
+        return [f"  {line}" for line in said[-lines:]]
 
     def alive(self) -> list[int]:
         return [state.rank for state in self.states.values() if state.exit is None]
+
+    def look_at_vitals(self, now: float) -> dict[int, Halt]:
+        """The ranks that do not move at `now` (see `vitals`): also what `RankState.name` says until the next look.
+
+        A millisecond for 256 ranks.
+        """
+        pids = {rank: state.pid or self._pids.get(rank, 0) for rank, state in self.states.items()}
+        stats = {rank: stat for rank in self.alive() if pids[rank] and (stat := stat_of(pids[rank])) is not None}
+        with self._looking:
+            halts = self._vitals.step(now, stats)
+        for rank, state in self.states.items():
+            state.halt = halts.get(rank)
+        return halts
 
     # What goes out.
 
@@ -232,7 +236,7 @@ class Roster:
         if self._is_stopped:
             raise MeshStopped(self._why_stopped)
         with self._posting:
-            seq = self._post.open(ranks if caller else (), caller or _nobody)
+            seq = self._post.open(ranks if caller else (), caller or NOBODY)
             self.audiences.open(seq)
             if audience is not None:
                 self._audiences[seq] = audience, frozenset(ranks)
@@ -306,6 +310,8 @@ class Roster:
 
     def kill(self, ranks: Sequence[int]) -> None:
         """End these ranks at once (SIGKILL), with what they started."""
+        for rank in ranks:
+            self.states[rank].is_doomed = True
         self._crew.kill(ranks)
 
     def revive(self, ranks: Sequence[int]) -> None:
@@ -353,8 +359,9 @@ class Roster:
         """
         if not self._is_stopped:
             self._is_stopped = True
+            self.look_at_vitals(time.monotonic())  # who is stopped reads no goodbye
             idle = [state.rank for state in self.states.values() if state.name == "idle"]
-            self._crew.kill([state.rank for state in self.states.values() if state.name in ("busy", "starting")])
+            self._crew.kill([rank for rank in self.alive() if rank not in idle])
             self._crew.post(idle, Bye())
             try:
                 self._reactor.wait(self._all_gone, grace)
@@ -453,6 +460,7 @@ class Roster:
 
     def on_exit(self, rank: int, exit: Exit) -> None:
         state = self.states[rank]
+        state.died_idle = state.is_ready and not state.open_calls and not (state.is_doomed or self._is_stopped)
         state.exit = exit
         state.since = time.monotonic()
         state.open_calls.clear()
@@ -469,33 +477,14 @@ class Roster:
         self._changed(rank)
 
     def why_dead(self, rank: int) -> str:
-        """How a rank ended, in one line, then its last stderr lines."""
-        return "\n".join([f"{self.name_of(rank)} {self.states[rank].exit}", *self.last_words(rank)])
+        """How and where a rank ended, in one line; then its last stderr lines, and the stack it crashed with."""
+        exit = self.states[rank].exit
+        can_tell = exit is not None and exit.signum != signal.SIGKILL
+        told = crash.read(self.logs[rank].tail("stderr", _TAIL)) if can_tell else None
+        stack = [f"  at {place}" for place in crash.places_text(told.stack, _OUR_FILES)] if told is not None else []
+        end = f"{self.name_of(rank)} {exit} on host {os.uname().nodename}"
+        return "\n".join([end, *self.last_words(rank), *stack])
 
     def _changed(self, rank: int) -> None:
         for call in self.on_change:
             call(rank)
-
-
-class _Nobody:
-    """The caller of calls that want no answer."""
-
-    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None: ...
-    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
-    def on_lost(self, rank: int, why: str) -> None: ...
-
-
-_nobody = _Nobody()
-
-
-def environment(
-    env: Mapping[str, str], rank: int, world_size: int, local_rank: int, local_world_size: int
-) -> dict[str, str]:
-    """The environment of a rank: torchrun's variables on top of `env`."""
-    return {
-        **env,
-        "RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_RANK": str(local_rank),
-        "LOCAL_WORLD_SIZE": str(local_world_size),
-    }

@@ -14,11 +14,11 @@ from typing import Any
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
-from .engines.spec import Backend, RankSpec
+from .engines.spec import Backend, RankSpec, environment
 from .here import make_root_by, settle, unsettle
 from .mesh import ProcMesh
 from .root import Root
-from .roster import Roster, environment
+from .roster import Roster
 from .shape import Shape
 from .wire.reactor import Reactor
 from .wire.wiring import LinkKind

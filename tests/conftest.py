@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import tempfile
 import threading
 import time
 import uuid
@@ -18,6 +19,8 @@ import pytest
 GRACE = 2.0  # seconds that what a test has closed may take to go: a rank needs a moment to exit
 
 # Every process that a test starts inherits this, so that an orphan is still known as ours.
+_STATE = tempfile.TemporaryDirectory(prefix="meshbook-state-")
+os.environ["MESHBOOK_STATE"] = _STATE.name  # not the user's own, in this process and all that it starts
 TOKEN = os.environ["MESHBOOK_TEST"] = uuid.uuid4().hex
 
 

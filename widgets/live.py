@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,6 +26,10 @@ EVERYTHING = math.inf
 
 BUDGET = 48_000
 """Characters of printed text that one cell puts into the notebook."""
+
+
+_MOST_DEATHS = 4
+"""Ranks whose end is told in full while others still work; all are in the story at the end."""
 
 
 @dataclass(slots=True)
@@ -91,9 +95,17 @@ class Live:
 
     def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
         """Say that ranks failed while others still work."""
-        failed = [*progress.failed, *progress.lost]
-        others = f"; {ranks_text(owing)} still {'work' if len(owing) > 1 else 'works'}" if owing else ""
-        self._stage.write(f"{ranks_text(sorted(failed)):>{self._width}} ✗ {_first_words(progress)}{others}\n", "stderr")
+        ranks = ranks_text(sorted(progress.failed))
+        words = f"{_first_words(progress)}{_still_working(owing)}"
+        self._stage.write(f"{ranks:>{self._width}} ✗ {words}\n", "stderr")
+
+    def note(self, ranks: Sequence[int], mark: str, line: str) -> None:
+        """A line about ranks that they did not say themselves."""
+        self._stage.write(f"{ranks_text(ranks):>{self._width}} {mark} {line}\n", "stderr")
+
+    def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None:
+        """Say how ranks ended while others still work: a line each with its facts, then its last words."""
+        self._stage.write("".join(_death_lines(lost, _still_working(owing), self._width)), "stderr")
 
     def say(self, ranks: Sequence[int], text: str) -> None:
         """Tell something about these ranks that is no output of theirs."""
@@ -198,10 +210,22 @@ class LastLines:
         return [(rank, text) for rank, kept in texts.items() for text in kept]
 
 
+def _still_working(owing: Sequence[int]) -> str:
+    return f"; {ranks_text(owing)} still {'work' if len(owing) > 1 else 'works'}" if owing else ""
+
+
+def _death_lines(lost: Mapping[int, str], others: str, width: int) -> Iterator[str]:
+    for count, (rank, why) in enumerate(sorted(lost.items())):
+        if count == _MOST_DEATHS:
+            yield f"{'…':>{width}} ✗ and {len(lost) - count:,} more ranks: {ranks_text(sorted(lost)[count:])}\n"
+            return
+        end, *words = why.splitlines()
+        yield f"{rank:>{width}} ✗ {end}{others if not count else ''}\n"
+        yield from (f"{'':>{width}} ┆ {line.strip()}\n" for line in words)
+
+
 def _first_words(progress: Progress) -> str:
     """What the first rank that failed failed with, in one line."""
-    if not progress.failed:
-        return next(iter(progress.lost.values())).partition("\n")[0]
     failure = msgspec.msgpack.decode(progress.outcomes[progress.failed[0]], type=Outcome).failure
     assert failure is not None
     return f"{failure.type_name}: {failure.message}".partition("\n")[0]

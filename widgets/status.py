@@ -16,11 +16,12 @@ from ..kernel.summary import readable
 from ..runtime.ranks.place import coordinates
 from .style import STYLE
 
-_GLYPHS = {"idle": "●", "busy": "▶", "failed": "✗", "dead": "✝", "starting": "◌"}
+_GLYPHS = {"idle": "●", "busy": "▶", "failed": "✗", "stuck": "‖", "dead": "✝", "starting": "◌"}
 _COLOURS = {
     "idle": "var(--mb-ok)",
     "busy": "var(--mb-bar)",
     "failed": "var(--mb-bad)",
+    "stuck": "var(--mb-bad)",
     "dead": "var(--mb-dim)",
 }
 _MOST_CELLS = 1024
@@ -110,9 +111,9 @@ def _facts(mesh: Mesh, rank: int, at: str) -> dict[str, Any]:
         "coord": coordinates(rank, mesh.axes),
         "state": mesh.states()[rank],
         "pid": state.pid or None,
-        "seconds": time.monotonic() - state.since,
+        "seconds": time.monotonic() - (state.since if state.halt is None else state.halt.since),
         "memory": _memory(state.pid) if state.exit is None else None,
-        "at": at,
+        "at": at or (str(state.halt) if state.halt is not None else ""),
         "ended": str(state.exit) if state.exit is not None else "",
     }
 
@@ -151,7 +152,7 @@ def _html_row(row: dict[str, Any]) -> str:
         readable(row["memory"]) if row["memory"] else "",
         row["at"] or row["ended"],
     ]
-    kind = ' class="mb-bad"' if row["state"] in ("dead", "failed") else ""
+    kind = ' class="mb-bad"' if row["state"] in ("dead", "failed", "stuck") else ""
     body = "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
     return f'<tr{kind}><th scope="row">{row["rank"]}</th>{body}</tr>'
 

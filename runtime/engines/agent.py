@@ -21,6 +21,8 @@ import msgspec
 
 from ..errors import LinkClosed, SpawnError
 from ..forks import let_go_in_child
+from ..oom import MemoryKills
+from ..registry import registry
 from ..wire.codec import Encoded
 from ..wire.lane import Lane, pack
 from ..wire.messages import AnyMessage, Peer, Reply, wants_reply
@@ -72,6 +74,7 @@ class Agent:
         self._tickets: dict[int, int] = {}
         self._all_gone = threading.Event()
         self._is_closed = False
+        self._memory_kills = MemoryKills()
         _allow_descriptors(_FDS_A_RANK * len(specs))
         self._lifeline, self._lifeline_in = os.pipe()
         let_go_in_child(self)
@@ -191,13 +194,18 @@ class Agent:
             return
         peer.pid = pid
         self.pids[peer.rank] = pid
+        if not self._tickets:  # all are there: one write for the lot
+            registry.note(self, {pid: f"rank {rank}" for rank, pid in self.pids.items()})
         if self._is_closed or peer.is_doomed:
             self._kill(peer)
 
     def on_exit(self, pid: int, status: int | None) -> None:
         peer = next((peer for peer in self._peers.values() if peer.pid == pid and peer.exit is None), None)
         if peer is not None:
-            self._end(peer, Exit.from_wait_status(status))
+            exit = Exit.from_wait_status(status)
+            if exit.signum == signal.SIGKILL and not peer.is_doomed:
+                exit = Exit(signum=exit.signum, why=self._memory_kills.why(pid))
+            self._end(peer, exit)
 
     def _end(self, peer: _Peer, exit: Exit) -> None:
         """Take what the rank still said, then report its end."""
@@ -277,6 +285,7 @@ class Agent:
                 self._reactor.wait(self._all_gone, timeout=10)
         finally:
             self._free()
+            registry.drop(self)
 
     def _free(self) -> None:
         os.close(self._lifeline_in)

@@ -26,6 +26,8 @@ class Exit:
 
     code: int | None = None
     signum: int | None = None
+    why: str = ""
+    """What is known of the reason, such as that the kernel did it for lack of memory."""
 
     @classmethod
     def from_wait_status(cls, status: int | None) -> Exit:
@@ -42,7 +44,7 @@ class Exit:
                 name = signal.Signals(self.signum).name
             except ValueError:
                 name = "a signal"
-            return f"killed by {name} (signal {self.signum})"
+            return f"killed by {name} (signal {self.signum})" + (f", {self.why}" if self.why else "")
         return "ended" if self.code is None else f"exited with code {self.code}"
 
 

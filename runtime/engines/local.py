@@ -8,7 +8,9 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from .. import leftovers
 from ..errors import SpawnError
+from ..registry import registry
 from ..wire.reactor import Reactor
 from .agent import Agent
 from .base import Crew, Listener
@@ -49,12 +51,15 @@ class LocalEngine:
             self._retired.append(zygote)  # its ranks live on, and it tells how they end
         self._drop_childless()
         self._zygote = Zygote(self._reactor, self.preload, env)
+        leftovers.tidy()
+        registry.note(self._zygote, {self._zygote.pid: "zygote"})
         return self._zygote
 
     def _drop_childless(self) -> None:
         for zygote in [z for z in self._retired if not z.num_children]:
             self._retired.remove(zygote)
             zygote.close()
+            registry.drop(zygote)
 
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         """Start these ranks. Waits for the zygote's imports where it forks."""
@@ -79,6 +84,7 @@ class LocalEngine:
         """End the zygotes."""
         for zygote in [*self._retired, *([self._zygote] if self._zygote else [])]:
             zygote.close()
+            registry.drop(zygote)
         self._zygote = None
         self._retired.clear()
 

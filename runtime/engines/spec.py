@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
 import msgspec
@@ -68,6 +68,19 @@ class RankFds(msgspec.Struct, frozen=True, array_like=True):
     def of(cls, spec: RankSpec, fds: Sequence[int]) -> Self:
         """From the descriptors of `as_list`, as they are numbered in the rank."""
         return cls(*fds) if spec.data is None else cls(-1, -1, *fds)
+
+
+def environment(
+    env: Mapping[str, str], rank: int, world_size: int, local_rank: int, local_world_size: int
+) -> dict[str, str]:
+    """The environment of a rank: torchrun's variables on top of `env`."""
+    return {
+        **env,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(local_world_size),
+    }
 
 
 encode_spec = msgspec.msgpack.Encoder().encode

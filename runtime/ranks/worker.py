@@ -17,7 +17,7 @@ from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from . import dumps, ledger, lifeline, seed, steward, waits
+from . import dumps, leaving, ledger, lifeline, seed, steward, waits
 from .control import Control
 from .drivers import PATIENCE
 from .groups import GroupPlan, Groups
@@ -38,6 +38,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     dumps.install()
     interrupts = Interrupts()
     interrupts.install()
+    leaving.install(lambda: interrupts.running)
     pool = Pool()
     data = Lane(_link(fds.data, spec.data), pool, "data")
     control = Lane(_link(fds.control, spec.control), pool, "control")

@@ -34,6 +34,17 @@ class Caller(Protocol):
         ...
 
 
+class Nobody:
+    """The caller of calls that want no answer."""
+
+    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None: ...
+    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
+    def on_lost(self, rank: int, why: str) -> None: ...
+
+
+NOBODY = Nobody()
+
+
 class Post:
     """Open calls by number, with the ranks that owe an answer."""
 

@@ -112,9 +112,14 @@ class Cell:
         """What has come for this cell so far."""
         return self._kernel.messages_of(self._number)
 
+    @property
+    def text(self) -> str:
+        """What a reader sees so far, without colours."""
+        return _plain("".join(map(_text, self.messages)))
+
     def until(self, text: str, timeout: float = _WAIT) -> None:
         """Wait for this text in what the cell prints and shows."""
-        self._kernel.listen_until(lambda: text in _plain("".join(map(_text, self.messages))), timeout, f"{text!r}")
+        self._kernel.listen_until(lambda: text in self.text, timeout, f"{text!r}")
 
     def end(self, timeout: float = _WAIT) -> Outputs:
         """Wait for its reply, and for all that belongs before it."""

@@ -33,6 +33,7 @@ class PretendedRun:
         self.owing = list(RANKS)
         self.said: list[Any] = []
         self.on_late: Callable[[], object] | None = None
+        self.on_trouble: Callable[[], object] | None = None
         self.on_take: Callable[[], object] = lambda: None
         self.promise: Promise[Any] = Promise()
 
@@ -132,6 +133,9 @@ class PretendedLive:
     def say(self, ranks: Sequence[int], text: str) -> None:
         self.told.append((list(ranks), text))
 
+    def tell_deaths(self, lost: dict[int, str], owing: Sequence[int]) -> None:
+        self.told.append(("lost", lost, list(owing)))
+
 
 @pytest.fixture
 def run() -> PretendedRun:
@@ -178,6 +182,35 @@ def test_a_failure_is_told_once_and_the_others_are_interrupted_after_the_grace(r
     assert driven.live.told == [("failed", [1], [0, 2]), "end"]
     assert driven.waiting == {0: "cell 1 line 0", 2: "cell 1 line 2"}
     assert (driven.patience.reason, driven.abandoned) == ("failure", ())
+
+
+@pytest.mark.slow
+def test_each_death_is_told_once_while_others_work(run: PretendedRun) -> None:
+    driven = drive_of(run, on_error="wait")
+    deaths = iter([lambda: die(run, 1), lambda: die(run, 2), lambda: run.end(0)])
+
+    def go_on(lost: dict[int, str], owing: Sequence[int]) -> None:
+        driven.live.told.append((lost, list(owing)))
+        next(deaths)()
+
+    driven.live.tell_deaths = go_on
+    next(deaths)()
+    drive(driven)
+    assert driven.live.told == [({1: "rank 1 ended"}, [0, 2]), ({2: "rank 2 ended"}, [0]), "end"]
+
+
+def die(run: PretendedRun, rank: int) -> None:
+    run.progress.lost[rank] = f"rank {rank} ended"
+    run.end(rank)
+
+
+def test_whoever_watches_is_called_at_each_step(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    seen: list[float] = []
+    driven.watches = (seen.append,)
+    steps = driven.steps()
+    next(steps)
+    assert (steps.send(False), len(seen)) == (TICK, 1)
 
 
 def test_ranks_that_do_not_react_are_left_alone(run: PretendedRun) -> None:
@@ -325,6 +358,30 @@ def test_an_awaited_cell_leaves_the_loop_to_others(run: PretendedRun) -> None:
 
     asyncio.run(both())
     assert (turns, driven.live.told) == (RANKS, ["end"])
+
+
+def test_an_awaited_cell_wakes_when_a_rank_dies(run: PretendedRun) -> None:
+    driven = drive_of(run, on_error="wait")
+
+    def end_the_others(lost: dict[int, str], owing: Sequence[int]) -> None:
+        driven.live.told.append((lost, list(owing)))
+        run.end(0)
+        run.end(2)
+
+    driven.live.tell_deaths = end_the_others
+
+    async def other() -> None:
+        while run.on_trouble is None:
+            await asyncio.sleep(0)
+        die(run, 1)
+        run.on_trouble()
+
+    async def both() -> None:
+        await asyncio.gather(drive_async(driven), other())
+
+    asyncio.run(both())
+    assert driven.live.told == [({1: "rank 1 ended"}, [0, 2]), "end"]
+    assert run.on_trouble is None, "the loop is closed by now"
 
 
 def test_a_cancelled_cell_interrupts_its_ranks_and_ends_well(run: PretendedRun) -> None:

@@ -40,7 +40,7 @@ def test_unload_takes_everything_down(own: Kernel, gone: Callable[..., None]) ->
     refused = own.cell("%mesh")
     assert refused.error == "UsageError: Line magic function `%mesh` not found."
     assert own.cell("%%on_mesh\n1").error.startswith("UsageError: Cell magic `%%on_mesh` not found.")
-    assert own.completions("%mesh re") != ["%mesh restart"]
+    assert own.completions("%mesh res") != ["%mesh restart"]
     own.ok("%load_ext meshbook")
     own.ok("%mesh up dp=1 --pg none")
     assert own.ok("%on_mesh -- rank").text.startswith("0   rank 0")
@@ -65,3 +65,26 @@ def test_death_of_the_kernel(own: Kernel, gone: Callable[..., None]) -> None:
     pids = children_of(own)
     own.kill()
     gone(pids)
+
+
+def test_what_a_notebook_left_behind_is_reaped(
+    own: Kernel, new_kernel: Callable[[], Kernel], gone: Callable[..., None]
+) -> None:
+    assert own.ok("%mesh reap").results == ["nothing is left behind"]
+    # The lifeline leaves nothing, so an orphan is made on purpose: registered as a rank, without a lifeline.
+    orphan = "orphan = subprocess.Popen(['sleep', '600'], start_new_session=True)"
+    own.ok(f"import subprocess\nfrom meshbook.runtime.registry import registry\n{orphan}")
+    own.ok("registry.note('mesh', {orphan.pid: 'rank 0'})")
+    pid = own.value("orphan.pid")
+    try:
+        pid_of_kernel = own.pid
+        own.kill()
+        psutil.Process(pid_of_kernel).wait(10)
+        other = new_kernel()
+        other.ok("%load_ext meshbook")
+        said = f"ended rank 0 (pid {pid}): its controller (pid {pid_of_kernel}) is gone"
+        assert other.ok("%mesh reap").results == [said]
+        gone({0: pid})
+    finally:
+        if psutil.pid_exists(pid):
+            psutil.Process(pid).kill()

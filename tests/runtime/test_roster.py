@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from meshbook.runtime.engines.base import Exit
-from meshbook.runtime.engines.spec import RankSpec
+from meshbook.runtime.engines.spec import RankSpec, environment
 from meshbook.runtime.errors import MeshStopped, SpawnError
-from meshbook.runtime.roster import Roster, environment
+from meshbook.runtime.roster import Roster
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.wire import codec
 from meshbook.runtime.wire.messages import (
@@ -332,7 +332,8 @@ class Book(RuleBasedStateMachine):
     @rule(asked=consumes(calls))
     def answer(self, asked: tuple[int, int]) -> None:
         number, rank = asked
-        if rank not in self.dead:
+        # A rank that has come back knows nothing of what it was asked in its former life.
+        if rank not in self.owed[number][0].by_rank:
             self.roster.on_message(rank, Answer(number), [])
             assert self.owed[number][0].by_rank[rank] == ["reply"]
 

@@ -178,11 +178,24 @@ def test_a_failure_is_told_while_others_work(paper: Paper) -> None:
     progress = Progress(outcomes={3: msgspec.msgpack.encode(outcome)}, failed=[3])
     live = Live(paper, range(4))
     live.tell_failures(progress, [0, 1])
-    live.tell_failures(Progress(lost={2: "rank 2 exited with code 3\n  last words"}), [])
+    assert paper.events == [("stderr", "  3 ✗ ValueError: boom; 0-1 still work\n")]
+
+
+def test_a_death_is_told_with_its_last_words_while_others_work(paper: Paper) -> None:
+    live = Live(paper, range(4))
+    live.tell_deaths({2: "rank 2 exited with code 3\n  last\n  words"}, [0])
+    live.tell_deaths({3: "rank 3 ended"}, [])
     assert paper.events == [
-        ("stderr", "  3 ✗ ValueError: boom; 0-1 still work\n"),
-        ("stderr", "  2 ✗ rank 2 exited with code 3\n"),
+        ("stderr", "  2 ✗ rank 2 exited with code 3; 0 still works\n    ┆ last\n    ┆ words\n"),
+        ("stderr", "  3 ✗ rank 3 ended\n"),
     ]
+
+
+def test_of_many_deaths_a_few_are_told_in_full(paper: Paper) -> None:
+    Live(paper, range(64)).tell_deaths({rank: f"rank {rank} ended" for rank in range(60)}, [60, 61])
+    [(_, told)] = paper.events
+    assert told.splitlines()[-1] == "   … ✗ and 56 more ranks: 4-59"
+    assert (told.count("ended"), told.count("60-61 still work")) == (4, 1)
 
 
 def test_last_lines_join_what_was_written_in_pieces() -> None:

@@ -106,7 +106,8 @@ def test_a_forked_rank_imports_what_it_needs_without_torch(local: Bench, how: st
 def test_how_a_rank_ended_is_told_with_its_last_words(local: Bench, source: str, end: str):
     workers = local.workers({"dp": 2})
     words = "import sys\nprint('last', 'words', file=sys.stderr)\n"
-    with pytest.raises(SupervisionError, match=rf"workers\.do.*rank 1 \(dp=1, pid \d+\) {end}\n  last words"):
+    told = rf"workers\.do.*rank 1 \(dp=1, pid \d+\) {end} on host .*\n  last words"
+    with pytest.raises(SupervisionError, match=told):
         workers.slice(dp=1).do.call_one(words + source).get(10)
 
 

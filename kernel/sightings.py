@@ -1,0 +1,65 @@
+"""Where the ranks of a run were last seen: a process that is killed cannot say any more which line it was on.
+
+They are asked while they work, at a calm pace, and answer on their control threads. Pure but for the clock: who asks
+hands in the time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from ..runtime.wire import codec
+from ..runtime.wire.lane import Frames
+from ..runtime.wire.messages import Answer, Note, Reply
+
+FIRST = 0.3
+"""Seconds that a run is left alone: most cells are done by then, and cost nothing."""
+
+EVERY = 0.5
+"""Seconds between two questions to a few ranks."""
+
+_A_RANK = 0.02
+
+
+class Sightings:
+    """The last known place of each rank of one run; the caller of the endpoint `where`."""
+
+    def __init__(self, started: float, num_ranks: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._next = started + FIRST
+        self._pace = EVERY + _A_RANK * num_ranks  # the more ranks, the rarer: not above fifty questions a second
+        self._clock = clock
+        self._asked: set[int] = set()
+        self._seen: dict[int, tuple[str, float]] = {}
+
+    def due(self, now: float, ranks: Iterable[int]) -> list[int]:
+        """Which of `ranks` to ask now, most often none. One that still owes an answer is not asked again.
+
+        Example:
+            >>> sightings = Sightings(started=0.0, num_ranks=2)
+            >>> [sightings.due(now, [0, 1]) for now in (0.1, 0.3, 0.4, 1.0)]
+            [[], [0, 1], [], []]
+        """
+        if now < self._next:
+            return []
+        self._next = now + self._pace
+        due = [rank for rank in ranks if rank not in self._asked]
+        self._asked.update(due)
+        return due
+
+    def last(self, rank: int) -> str:
+        """Example: `last seen at cell 3 line 2 (0.4 s before)`; empty if it was not seen."""
+        if rank not in self._seen:
+            return ""
+        place, when = self._seen[rank]
+        return f"last seen at {place} ({self._clock() - when:.1f} s before)"
+
+    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
+        place = codec.decode(frames[0], frames[1:])
+        self._asked.discard(rank)
+        if reply.ok and place:
+            self._seen[rank] = place, self._clock()
+
+    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
+
+    def on_lost(self, rank: int, why: str) -> None: ...

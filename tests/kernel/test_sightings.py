@@ -1,0 +1,52 @@
+"""When ranks are asked where they are, and what is told of it."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshbook.kernel.sightings import EVERY, FIRST, Sightings
+from meshbook.runtime.wire import codec
+from meshbook.runtime.wire.lane import Frames
+from meshbook.runtime.wire.messages import Answer
+
+
+def frames_of(value: object) -> Frames:
+    return [memoryview(codec.encode(value).head)]
+
+
+def test_a_place_is_told_with_its_age() -> None:
+    now = [10.0]
+    sightings = Sightings(started=0.0, num_ranks=2, clock=lambda: now[0])
+    assert sightings.due(1.0, [0, 1]) == [0, 1]
+    sightings.on_reply(0, Answer(1), frames_of("cell 3 line 2"))
+    now[0] = 10.44
+    assert sightings.last(0) == "last seen at cell 3 line 2 (0.4 s before)"
+    assert sightings.last(1) == ""
+
+
+def test_who_owes_an_answer_is_not_asked_again_and_who_is_nowhere_keeps_the_old_place() -> None:
+    sightings = Sightings(started=0.0, num_ranks=2, clock=lambda: 0.0)
+    assert sightings.due(1.0, [0, 1]) == [0, 1]
+    sightings.on_reply(0, Answer(1), frames_of("cell 3 line 2"))
+    assert sightings.due(2.0, [0, 1]) == [0]
+    sightings.on_reply(0, Answer(2), frames_of(""))
+    assert sightings.last(0).startswith("last seen at cell 3 line 2")
+
+
+@given(st.integers(1, 5000), st.lists(st.floats(0, 0.2), max_size=200))
+def test_nobody_is_asked_too_early_or_too_often(num_ranks: int, steps: list[float]) -> None:
+    sightings = Sightings(started=0.0, num_ranks=num_ranks)
+    ranks = range(num_ranks)
+    now, asked = 0.0, list[float]()
+    for step in steps:
+        now += step
+        if due := sightings.due(now, ranks):
+            assert due == [*ranks]
+            asked.append(now)
+            sightings._asked.clear()  # pyright: ignore[reportPrivateUsage] - all answer at once
+    assert all(when >= FIRST for when in asked)
+    assert all(later - sooner >= EVERY for sooner, later in itertools.pairwise(asked))
+    assert len(asked) * num_ranks <= num_ranks + 50 * now + 1e-6

@@ -1,0 +1,122 @@
+"""How ranks end while a cell runs: who, where, of what, with which last words, on which line."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+Until = Callable[..., None]
+
+HOST = os.uname().nodename
+
+
+@pytest.fixture
+def spare(kernel: Kernel) -> Generator[Kernel]:
+    """The kernel with a mesh of three ranks whose ranks may die."""
+    kernel.ok("%mesh up spare dp=3 --device cpu --pg none")
+    kernel.ok("%%on_mesh\nimport ctypes, multiprocessing, os, sys, time")
+    yield kernel
+    kernel.ok("%mesh down spare --grace 0.2")
+
+
+ENDS = [
+    ("ctypes.string_at(0)", "killed by SIGSEGV (signal 11)"),
+    ("os.abort()", "killed by SIGABRT (signal 6)"),
+    ("os._exit(3)", "exited with code 3"),
+]
+
+
+@pytest.mark.parametrize(("end", "how"), ENDS, ids=["segfault", "abort", "_exit"])
+def test_a_rank_that_ends_by_itself_says_on_which_line(spare: Kernel, end: str, how: str) -> None:
+    pids = spare.pids()
+    body = f"def f():\n    {end}\nif rank == 1:\n    print('oh no', file=sys.stderr)\n    f()\ntime.sleep(60)"
+    cell = spare.start(f"%%on_mesh --grace 0.8\n{body}")
+    cell.until("0,2 still work")
+    ended = cell.end()
+    number = ended.reply["execution_count"]
+    facts = f"rank 1 (dp=1, pid {pids[1]}) {how} on host {HOST}, at cell {number} line 6 > cell {number} line 3"
+    assert f"  1 ✗ {facts}; 0,2 still work\n    ┆ oh no\n" in ended.stderr
+    assert facts in ended.traceback
+    assert ended.text.count("File ") == 0, "the stacks of faulthandler are not for the reader"
+    log = spare.value("get_ipython().run_line_magic('mesh', 'use spare').log(1)")
+    assert f'File "<cell {number}, run 2>", line 3 in f' in log
+
+
+def test_of_a_rank_that_is_killed_the_line_is_told_where_it_was_last_seen(spare: Kernel) -> None:
+    pids = spare.pids()
+    body = "if rank == 2:\n    time.sleep(1)\n    os.kill(os.getpid(), 9)\ntime.sleep(60)"
+    ended = spare.cell(f"%%on_mesh --grace 0.8\n{body}")
+    number = ended.reply["execution_count"]
+    facts = f"rank 2 (dp=2, pid {pids[2]}) killed by SIGKILL (signal 9) on host {HOST}, "
+    assert f"{facts}last seen at cell {number} line 3 (0." in ended.stderr
+    assert f"{facts}last seen at cell {number} line 3 (0." in ended.traceback
+
+
+def test_a_death_is_told_at_once_and_a_second_one_too(spare: Kernel) -> None:
+    pids = spare.pids()
+    cell = spare.start("%%on_mesh --on-error wait\nif rank == 1:\n    os._exit(4)\nprint('in')\ntime.sleep(60)")
+    cell.until("exited with code 4")
+    psutil.Process(pids[2]).kill()
+    killed = time.monotonic()
+    cell.until("SIGKILL (signal 9)")
+    assert time.monotonic() - killed < 5  # about 0.05 on an idle machine; the promise is 0.5
+    psutil.Process(pids[0]).kill()
+    ended = cell.end()
+    assert (ended.stderr.count("0,2 still work"), ended.stderr.count("; 0 still works")) == (1, 1)
+    assert ended.error == "MeshError: 3 of 3 ranks lost (dp=0-2)"
+
+
+def test_children_of_a_rank_leave_without_a_word(spare: Kernel) -> None:
+    body = "process = multiprocessing.get_context('fork').Process(target=int)\nprocess.start()\nprocess.join()"
+    ended = spare.ok(f"%%on_mesh 0\n{body}\nif os.fork() == 0:\n    os._exit(3)\nos.wait()[1] >> 8")
+    assert ended.stderr == ""
+    assert ended.text.startswith("3   rank 0")
+
+
+def test_a_crash_of_a_child_is_told_and_the_rank_lives_on(spare: Kernel) -> None:
+    program = "[sys.executable, '-X', 'faulthandler', '-c', 'import ctypes; ctypes.string_at(0)']"
+    ended = spare.ok(f"%%on_mesh 0\nimport subprocess\nsubprocess.run({program}).returncode")
+    assert "Fatal Python error: Segmentation fault" in ended.stderr
+    assert 'File "<string>", line 1 in <module>' in ended.stderr
+    assert ended.shown[-1]["text/plain"].startswith("-11")
+
+
+def test_a_death_while_idle_is_told_once_in_the_next_cell(spare: Kernel, until: Until) -> None:
+    pids = spare.pids()
+    for rank in (0, 2):
+        psutil.Process(pids[rank]).kill()
+    until(lambda: spare.value("len(get_ipython().run_line_magic('mesh', 'ls').data()[-1]['states'])") == 2)
+    told = spare.ok("%%on_mesh\nrank").stderr
+    assert told.startswith(f"note: ranks 0,2 (pids {pids[0]} {pids[2]}) were killed by SIGKILL (signal 9) ")
+    assert told.endswith(" s ago, while idle: `%mesh restart @dead` brings them back\n")
+    assert spare.ok("%%on_mesh\nrank").stderr == ""
+    assert spare.ok("%mesh").stderr == ""
+
+
+def test_an_idle_rank_may_leave_by_itself(spare: Kernel, until: Until) -> None:
+    pids = spare.pids()
+    body = (
+        "import threading\ngo = threading.Event()\nthreading.Thread(target=lambda: go.wait() and os._exit(5)).start()"
+    )
+    spare.ok(f"%%on_mesh 1\n{body}")
+    spare.ok("%%on_mesh 1\nthreading.Timer(0.05, go.set).start()")
+    until(lambda: spare.value("len(get_ipython().run_line_magic('mesh', 'ls').data()[-1]['states'])") == 2)
+    told = spare.ok("%mesh status").stderr
+    assert told.startswith(f"note: rank 1 (dp=1, pid {pids[1]}) exited with code 5 ")
+    assert told.endswith(" s ago, while idle: `%mesh restart @dead` brings it back\n")
+
+
+def test_who_was_killed_on_demand_or_in_a_cell_is_not_told_again(spare: Kernel, until: Until) -> None:
+    spare.ok("%mesh interrupt 1 --kill")
+    until(lambda: spare.value("len(get_ipython().run_line_magic('mesh', 'ls').data()[-1]['states'])") == 2)
+    assert spare.ok("%mesh").stderr == ""
+    spare.cell("%%on_mesh 2\nos._exit(3)")
+    assert spare.ok("%mesh").stderr == ""
