@@ -61,6 +61,10 @@ class Audience(Protocol):
     def on_output(self, rank: int, event: Event) -> None: ...
 
 
+_CLEANUP_SECONDS = 5.0
+"""How long ranks may take to end by themselves when their actors are promised to clean up."""
+
+
 class Hub(Protocol):
     """Who takes what is not an answer to this controller's own calls: the root node."""
 
@@ -442,7 +446,7 @@ class Roster:
         """What `ProcMesh.stop` does."""
         if not self._is_stopped:
             self._why_stopped = self._how_stopped = f"the mesh has status: stopped: {reason}"
-        self.stop()
+        self.stop(_CLEANUP_SECONDS)
         promise: Promise[None] = Promise(self._reactor)
         promise.resolve(None)
         return promise.future
