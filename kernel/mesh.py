@@ -18,7 +18,7 @@ from ..runtime.gather import Gather
 from ..runtime.heal import heal_roster
 from ..runtime.mesh import ProcMesh, actor_number
 from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
-from ..runtime.regroup import Unstuck, mend, release, unstick
+from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from .agent import KernelActor
@@ -270,7 +270,7 @@ class Mesh:
         told = self._ask(alive, "ledger", timeout, depth)
         idle = [rank for rank in alive if self.roster.states[rank].name == "idle"]
         ledgers = {rank: _ledger_of(data) for rank, data in told.items()}
-        return MeshLedger(ledgers, alive if ranks is None else ranks, last, idle)
+        return MeshLedger(ledgers, alive if ranks is None else ranks, last, idle, self.roster.dead())
 
     def sight(self, run: Run, now: float) -> None:
         """Ask the ranks that still work on `run`, at a calm pace, where they are: what is told if one is killed."""
@@ -301,6 +301,11 @@ class Mesh:
         self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
         pushed = {} if replay == "none" else self._journal.pushed
         return restore(self, healed, self._journal.plan(replay), pushed, timeout)
+
+    def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
+        """End these ranks at once (SIGKILL), with what they started; whether they were gone in time."""
+        self.roster.kill(ranks)
+        return wait_until(self.roster, lambda: set(ranks) <= set(self.roster.dead()), timeout)
 
     def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
         """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""

@@ -35,6 +35,8 @@ class Progress:
     lost: dict[int, str] = field(default_factory=dict[int, str])
     failed: list[int] = field(default_factory=list[int])
     """Ranks whose cell raised, in the order in which they told."""
+    missed: set[int] = field(default_factory=set[int])
+    """Dead ranks that some of the run wait for in a collective."""
 
 
 class Run:

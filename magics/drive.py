@@ -89,7 +89,8 @@ class Drive:
 
     @property
     def _has_failure(self) -> bool:
-        return bool(self.run.progress.failed or self.run.progress.lost)
+        progress = self.run.progress
+        return bool(progress.failed or progress.lost or progress.missed)
 
     def _act(self, step: Step) -> None:
         owing = self.run.owing
@@ -102,11 +103,11 @@ class Drive:
             with suppress(KeyboardInterrupt):
                 self.mesh.interrupt(owing, self.run.call, timeout=0.2)
         elif step is Step.RELEASE:
-            self.live.say(owing, "did not react to the interrupt: broke off the collectives they may wait in")
+            self.live.note(owing, "◌", "did not react to the interrupt: broke off the collectives they may wait in")
             with suppress(KeyboardInterrupt):
                 self.mesh.release(owing, self.run.call, timeout=0.5)
         elif step is Step.KILL:
-            self.live.say(owing, "killed, as you asked: `%mesh restart @dead` brings them back")
+            self.live.note(owing, "✗", "killed, as you asked: `%mesh restart @dead` brings them back")
             self.mesh.roster.kill(owing)
         elif step is Step.ABANDON:
             self.abandoned = tuple(owing)
@@ -126,7 +127,8 @@ class Drive:
         is_time = rule.reason == "user" and rule.rung is Step.INTERRUPT and rule.unanswered_for(now) >= _OFFERED_AFTER
         if is_time and not self._has_offered:
             self._has_offered = True
-            self.live.say(self.run.owing, "do not react yet: stop again breaks off collectives, a third time kills")
+            text = "do not react yet: stop again breaks off collectives, a third time kills"
+            self.live.note(self.run.owing, "◌", text)
 
     def _tell_failure(self, now: float) -> bool:
         """Say who failed while others still work; whether it was said. Who was interrupted did not fail."""

@@ -15,6 +15,7 @@ from IPython.core.error import UsageError
 
 from ..kernel.fold import ranks_text
 from ..kernel.halts import HaltWatch
+from ..kernel.hangs import HangWatch
 from ..kernel.mesh import Mesh
 from ..kernel.outcome import Failure
 from ..kernel.patience import Patience, Step
@@ -143,7 +144,11 @@ class OnMesh:
         budget = _UNBOUNDED if args.full else BUDGET
         live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
-        watches = partial(mesh.sight, run), HaltWatch(mesh.roster, run, live.note)
+        watches = (
+            partial(mesh.sight, run),
+            HaltWatch(mesh.roster, run, live.note),
+            HangWatch(run, lambda ranks: mesh.ledger(ranks, timeout=0.2).findings, mesh.roster.dead, live.note),
+        )
         return Cell(args, mesh, selection, run, Drive(mesh, run, live, patience, watches=watches), stage)
 
     def _run_here(self, source: str) -> None:
@@ -253,10 +258,11 @@ def checked(cell: Cell, result: MeshResult | None = None) -> MeshResult:
     told = _timed_out(cell, result.failures)
     waiting = _fates(cell, told)
     failures = {rank: failure for rank, failure in told.items() if rank not in waiting}
-    lost = {rank: why.partition("\n")[0] for rank, why in result.lost.items()}
+    gone = {rank: cell.mesh.roster.why_dead(rank) for rank in cell.run.progress.missed} | result.lost
+    lost = {rank: why.partition("\n")[0] for rank, why in gone.items()}
     words = {rank: cell.mesh.roster.last_words(rank) for rank in lost if rank not in cell.drive.abandoned}
-    notes = [*cell.drive.parted, *([cell.drive.mended] if cell.drive.mended else [])]
-    story = tell(cell.mesh.axes, result.ranks, failures, lost, waiting, words, notes)
+    ranks = sorted({*result.ranks, *lost})
+    story = tell(cell.mesh.axes, ranks, failures, lost, waiting, words, cell.drive.parted, cell.drive.mended)
     raise MeshError(story.summary, by_rank=result.errors, result=result, story=story.text(ansi=True))
 
 

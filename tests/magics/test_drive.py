@@ -130,7 +130,7 @@ class PretendedLive:
     def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
         self.told.append(("failed", list(progress.failed), list(owing)))
 
-    def say(self, ranks: Sequence[int], text: str) -> None:
+    def note(self, ranks: Sequence[int], mark: str, text: str) -> None:
         self.told.append((list(ranks), text))
 
     def tell_deaths(self, lost: dict[int, str], owing: Sequence[int]) -> None:
