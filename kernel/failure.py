@@ -119,7 +119,9 @@ def _homes_of_others() -> tuple[str, ...]:
 
 def _printed(error: BaseException, shell: QuietShell) -> str:
     """The traceback as IPython prints it; in Python's own form where IPython has none, is slow, or fails at it."""
-    if _has_group(error) or not (error.__traceback__ or isinstance(error, SyntaxError)) or _is_deep(error):
+    # An interrupt comes to all ranks at once, and IPython takes 10 ms of CPU for each.
+    is_plain = isinstance(error, KeyboardInterrupt) or not (error.__traceback__ or isinstance(error, SyntaxError))
+    if is_plain or _has_group(error) or _is_deep(error):
         return _in_python_style(error)
     try:
         return "\n".join(shell.printed_error(error))
