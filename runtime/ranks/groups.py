@@ -394,10 +394,17 @@ def _ask_names_briefly() -> None:
     wait.
     """
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "__res_state") and libc.__res_init() == 0:
-        libc.__res_state.restype = ctypes.POINTER(ctypes.c_int)
-        # struct __res_state begins with `int retrans; int retry;`: the seconds of a try, and how many.
-        libc.__res_state()[0] = libc.__res_state()[1] = 1
+    if not hasattr(libc, "__res_init"):
+        return
+    before = os.environ.get("RES_OPTIONS")
+    os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
+    try:
+        libc.__res_init()
+    finally:
+        if before is None:
+            del os.environ["RES_OPTIONS"]
+        else:
+            os.environ["RES_OPTIONS"] = before
 
 
 def _import_torch_at_knock(fd: int) -> None:
