@@ -7,10 +7,11 @@ import re
 import tempfile
 import threading
 from array import array
+from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from .tape import Stream
 
@@ -18,6 +19,17 @@ from .tape import Stream
 _SWITCH = re.compile(rb"\xff(\d+);(stdout|stderr)\xfe")
 _BLOCK = 1 << 18
 _TAIL = 1 << 14
+
+Piece = tuple[int, Stream, str]
+"""Text of one run and stream, as it stands in the log: whole characters, any part of lines."""
+
+
+class Mark(NamedTuple):
+    """A place in a log from which to read on, and whose text stands there if nothing says otherwise."""
+
+    offset: int = 0
+    run: int = 0
+    stream: Stream = "stdout"
 
 
 class RankLog:
@@ -89,6 +101,37 @@ class RankLog:
                 return "".join(texts)
             return "".join(deque((line for line in _split(texts) if pattern.search(line)), maxlen=last))
 
+    def since(self, mark: Mark) -> tuple[list[Piece], Mark]:
+        """What stands after `mark`, a block of it at most, and where to read on: the same place at the end of the log.
+
+        Raises `ValueError` where the log is closed.
+        """
+        with self._reading:
+            with self._lock:
+                self._check_open()
+                place = bisect_right(self._offsets, mark.offset)
+                is_last = place == len(self._offsets)
+                end = Mark(self._size, *self._last) if is_last else Mark(self._offsets[place])
+            if end.offset == mark.offset:
+                return [], mark
+            begun, *pieces = self._pieces(mark.offset, end.offset)
+            return [
+                (mark.run, mark.stream, begun[2].decode()),
+                *((int(r), _name(s), t.decode()) for r, s, t in pieces),
+            ], end
+
+    def before_last(self, lines: int, runs: Collection[int] | None = None, stream: Stream | None = None) -> Mark:
+        """A mark after which at least so many lines of these runs and stream (None: all) end, if there are so many."""
+        left = lines
+        with self._reading:
+            for begin, end in reversed(self._blocks(None)):
+                for run, name, text in self._pieces(begin, end):
+                    if run and (runs is None or int(run) in runs) and stream in (None, _name(name)):
+                        left -= text.count(b"\n")
+                if left < 0:
+                    return Mark(begin)
+        return Mark()
+
     def lines(self, run: int) -> int:
         """How many lines `run` has written, both streams together; a begun line counts."""
         with self._lock:
@@ -144,23 +187,33 @@ class RankLog:
     def _blocks(self, run: int | None) -> list[tuple[int, int]]:
         """Begin and end of each block that `run` may be in, as of now: blocks grow and never change."""
         with self._lock:
-            if self._is_closed:
-                raise ValueError("the log of this rank is closed")
+            self._check_open()
             ends = [*self._offsets[1:], self._size]
             entries = zip(self._offsets, ends, self._least, self._greatest, strict=False)
             return [(begin, end) for begin, end, low, high in entries if run is None or low <= run <= high]
 
     def _texts(self, blocks: Iterable[tuple[int, int]], run: int | None, stream: Stream | None) -> Iterator[str]:
         for begin, end in blocks:
-            assert self._file is not None
-            pieces = _SWITCH.split(os.pread(self._file.fileno(), end - begin, begin))
-            switches = zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True)
             kept = (
                 text
-                for owner, name, text in switches
+                for owner, name, text in self._pieces(begin, end)[1:]
                 if (run is None or int(owner) == run) and (stream is None or name == stream.encode())
             )
             yield b"".join(kept).decode()
+
+    def _pieces(self, begin: int, end: int) -> list[tuple[bytes, bytes, bytes]]:
+        """Run, stream and text between two places; first what goes on there, without saying whose it is."""
+        assert self._file is not None
+        begun, *pieces = _SWITCH.split(os.pread(self._file.fileno(), end - begin, begin))
+        return [(b"", b"", begun), *zip(pieces[0::3], pieces[1::3], pieces[2::3], strict=True)]
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ValueError("the log of this rank is closed")
+
+
+def _name(stream: bytes) -> Stream:
+    return "stdout" if stream == b"stdout" else "stderr"
 
 
 def _compiled(grep: str) -> re.Pattern[str]:

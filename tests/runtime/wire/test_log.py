@@ -161,3 +161,58 @@ def test_it_reads_as_a_list_of_texts_would(entries, run, stream, last, grep):
             lines = lines[max(0, len(lines) - last) :]
         assert log.read(run, stream, last, grep) == "".join(lines)
     log.close()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(entries, max_size=20), st.integers(0, 20))
+def test_what_comes_after_a_mark_is_read_block_by_block(entries, cut):
+    log = RankLog()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_module, "_BLOCK", 40)
+        for entry in entries[:cut]:
+            log.append(*entry)
+        before, mark = drain(log, log_module.Mark())
+        for entry in entries[cut:]:
+            log.append(*entry)
+        after, _ = drain(log, mark)
+    assert characters(before) == characters(entries[:cut])
+    assert characters(after) == characters(entries[cut:])
+    log.close()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(entries, max_size=20), st.integers(0, 5), st.sampled_from([None, "stderr"]))
+def test_enough_lines_stand_after_the_mark_before_the_last(entries, last, stream):
+    log = RankLog()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_module, "_BLOCK", 40)
+        for entry in entries:
+            log.append(*entry)
+        kept, _ = drain(log, log.before_last(last, {1, 2}, stream))
+    everything = [(r, s, t) for r, s, t in entries if r in (1, 2) and stream in (None, s)]
+    found = [(r, s, t) for r, s, t in kept if r in (1, 2) and stream in (None, s)]
+    wanted = sum(text.count("\n") for _, _, text in everything)
+    assert sum(text.count("\n") for _, _, text in found) >= min(last, wanted)
+    log.close()
+
+
+def test_a_closed_log_has_no_marks(log: RankLog):
+    log.append(1, "stdout", "a\n")
+    log.close()
+    with pytest.raises(ValueError, match="closed"):
+        log.since(log_module.Mark())
+    with pytest.raises(ValueError, match="closed"):
+        log.before_last(1)
+
+
+def drain(log: RankLog, mark: log_module.Mark):
+    pieces = []
+    while True:
+        more, after = log.since(mark)
+        if after.offset == mark.offset:
+            return pieces, mark
+        pieces, mark = pieces + more, after
+
+
+def characters(pieces):
+    return [(run, stream, character) for run, stream, text in pieces for character in text]
