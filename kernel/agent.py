@@ -15,6 +15,8 @@ from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
 from .cell import CellShell
 from .failure import is_users
+from .kept import Kept
+from .names import held_in
 from .outcome import Display
 from .source import lines_text
 from .summary import readable
@@ -61,6 +63,7 @@ class KernelActor(Actor):
         self._shown = 0
         self._main = threading.get_ident()
         self._sources: dict[int, str] = {}
+        self._kept: dict[int, Kept] = {}  # by cell: of the last one at most
         names: dict[str, object] = {
             "mesh": RankMesh(place),
             "rank": place.rank,
@@ -70,23 +73,51 @@ class KernelActor(Actor):
             "coord": dict(place.coord),
         }
         self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT)
+        self._given = dict(self._cells.namespace)  # what was there before the first cell
         place.awaited = lambda: self._cells.awaited
 
     @endpoint
     def run(
-        self, cell: int, key: int, source: str | None, name: str, first_line: int, members: tuple[int, ...]
+        self,
+        cell: int,
+        key: int,
+        source: str | None,
+        name: str,
+        first_line: int,
+        members: tuple[int, ...],
+        keep: bool = False,
     ) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
         `source` is None when this rank has been sent it before under the same `key`; it begins in line `first_line`
         of what the user sees. `members` are the ranks of a
-        partial slice (empty: the whole mesh), whose process group the cell finds as `group`.
+        partial slice (empty: the whole mesh), whose process group the cell finds as `group`. With `keep`, its value
+        stays for `compare`, until the next cell.
         """
+        self._kept.clear()
         if source is not None:
             self._sources[key] = source
         self._provide_group(members)
-        outcome = self._cells.run(self._sources[key], run=cell, name=name, first_line=first_line)
+
+        def keeper(value: object) -> None:
+            self._kept[cell] = Kept(value)
+
+        outcome = self._cells.run(
+            self._sources[key], run=cell, name=name, first_line=first_line, keep=keeper if keep else None
+        )
         return outcome.failure is None, _encode(outcome)
+
+    @endpoint
+    def compare(self, cell: int, step: str, *args: object) -> object:
+        """A step of comparing the value that this cell has kept: a method of `Kept`; `drop` ends it.
+
+        Raises `LookupError` where the value is gone.
+        """
+        if step == "drop":
+            return self._kept.pop(cell, None) and None
+        if cell not in self._kept:
+            raise LookupError("the value to compare is gone: it was compared, or another cell has run")
+        return getattr(self._kept[cell], step)(*args)
 
     @endpoint
     def forget(self, keys: tuple[int, ...]) -> None:
@@ -130,6 +161,11 @@ class KernelActor(Actor):
         return lines + (f", waiting in {waiting[0]}" if waiting is not None else "")
 
     @control_endpoint
+    def who(self) -> bytes:
+        """What the cells have put into the namespace: encoded, a list of `Held`."""
+        return _encode(held_in(self._cells.namespace, self._given))
+
+    @control_endpoint
     def ledger(self, limit: int) -> bytes:
         """The last collectives that this rank has issued: an encoded `RankLedger`."""
         return _encode(ledger.read(is_users, limit))
@@ -138,7 +174,7 @@ class KernelActor(Actor):
         groups = self._place.groups
         if groups is not None and groups.is_up:
             whole = tuple(range(self._place.world_size))
-            self._cells.namespace["group"] = groups.slice_group(members or whole)
+            self._given["group"] = self._cells.namespace["group"] = groups.slice_group(members or whole)
 
     def _show(self, display: Display) -> None:
         self._shown += 1

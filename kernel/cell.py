@@ -128,8 +128,16 @@ class CellShell:
         """The names of the cells."""
         return cast("dict[str, Any]", self._shell.user_ns)  # pyright: ignore[reportUnknownMemberType]
 
-    def run(self, source: str, *, run: int, name: str, first_line: int = 1) -> Outcome:
-        """Run a cell to its end; raises nothing.
+    def run(
+        self,
+        source: str,
+        *,
+        run: int,
+        name: str,
+        first_line: int = 1,
+        keep: Callable[[object], object] | None = None,
+    ) -> Outcome:
+        """Run a cell to its end; raises nothing. `keep` is given its value, None too.
 
         `run` numbers the runs, and makes the file name of this one unique; `name` is what a reader calls the
         cell; `first_line` is where `source` begins in it, for the line numbers of tracebacks.
@@ -139,7 +147,7 @@ class CellShell:
         file = self._files.get(key) or file_of(name, run)
         self._run, self._numbers, self.last_error = run, count(1), None
         try:
-            return self._outcome(source, file, key)
+            return self._outcome(source, file, key, keep)
         except KeyboardInterrupt as stop:  # it hit a line of ours: before the cell's first or after its last
             return Outcome(failure=failure_of(stop, file, self._shell))
         finally:
@@ -181,11 +189,15 @@ class CellShell:
             del self._programs[self._files.pop(next(iter(self._files)))]
         return program
 
-    def _outcome(self, source: str, file: str, key: tuple[str, str, int]) -> Outcome:
+    def _outcome(
+        self, source: str, file: str, key: tuple[str, str, int], keep: Callable[[object], object] | None
+    ) -> Outcome:
         try:
             with self._cell_told(source), _streams_kept():
                 value = self._play(self._program(file, key))
                 self._bind_last(value)
+                if keep is not None:
+                    keep(value)
                 return Outcome() if value is None else Outcome(value=self._described(value))
         except BaseException as error:  # noqa: BLE001 - whatever a cell raises is its outcome
             self.last_error = error

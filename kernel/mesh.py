@@ -23,8 +23,13 @@ from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from .agent import KernelActor
 from .collectives import LAST, MeshLedger
+from .diff import compare
+from .difference import Comparison
+from .inventory import Inventory
 from .journal import Choice, Journal, Replay
 from .look import look
+from .measure import Tolerance
+from .names import Held
 from .report import StackReport
 from .restore import HealedMesh, restore
 from .run import Run
@@ -32,9 +37,13 @@ from .source import Sources
 
 A = TypeVar("A", bound=Actor)
 _ledger_of = msgspec.msgpack.Decoder(RankLedger).decode
+_names_of = msgspec.msgpack.Decoder(list[Held]).decode
 
 PULL_LIMIT = 100 << 20
 """Bytes that `pull` brings from one rank without being asked for more by number."""
+
+MEASURED = 1 << 30
+"""Bytes of differing values that `compare` measures without being asked for more by number."""
 
 _KEPT_SOURCES = 256
 
@@ -77,6 +86,8 @@ class Mesh:
         self._cells = itertools.count(1)
         self._journal = Journal()
         self._heard: deque[Run] = deque()  # the oldest first
+        self.cells: dict[int, str] = {}
+        """The name of the cell of each call that ran one: what stands in the logs under its number."""
         self._sources = Sources()
         self._sending = threading.Lock()  # a source must be on the wire before a run that refers to it
 
@@ -138,11 +149,12 @@ class Mesh:
         name: str = "",
         first_line: int = 1,
         replay: Replay | None = None,
+        keep: bool = False,
     ) -> Run:
         """Send a cell to these ranks (default: all that live); returns at once.
 
         Tracebacks name it by `name`, and count its lines from `first_line`. With `replay` it is a cell of old, run on
-        ranks that come new.
+        ranks that come new. With `keep`, the ranks hold its value for `compare` until the next cell.
 
         Raises:
             MeshStopped: the mesh was taken down.
@@ -159,7 +171,7 @@ class Mesh:
         with self._sending:
             key = self._key_of(source)
             new = [rank for rank in chosen if key not in self._known.setdefault(rank, set())]
-            self._send(run, chosen, key, source, first_line, members, set(new))
+            self._send(run, chosen, key, source, first_line, members, set(new), keep)
             self._hear(run)
         return run
 
@@ -186,14 +198,16 @@ class Mesh:
         first_line: int,
         members: tuple[int, ...],
         new: set[int],
+        keep: bool,
     ) -> None:
         """One call, in up to two casts: ranks that know the source get only its key."""
         texts = {rank: source if rank in new else None for rank in ranks}
         if len({text is None for text in texts.values()}) == 2:
             texts = dict.fromkeys(ranks, source)
         text = next(iter(texts.values()))
-        payload = _arguments(run.cell, key, text, run.name, first_line, members)
+        payload = _arguments(run.cell, key, text, run.name, first_line, members, keep)
         run.call = self.roster.call(ranks, self._actor, "run", None, payload, run, True, audience=run)
+        self.cells[run.call] = run.name
         for rank in ranks:
             self._known[rank].add(key)
 
@@ -211,6 +225,34 @@ class Mesh:
             known.discard(key)
         payload = _arguments((key,))
         self.roster.call(self.roster.alive(), self._actor, "forget", None, payload, None, True)
+
+    def compare(self, run: Run, tolerance: Tolerance = Tolerance(), max_bytes: int = MEASURED) -> Comparison:  # noqa: B008
+        """Which ranks differ in the value of a run that was told to `keep` it, and in what; the value is dropped then.
+
+        Of a model or an optimizer, parameter by parameter. No more than `max_bytes` of what differs are measured.
+
+        Example:
+            >>> with Mesh.up("m", {"dp": 2}) as mesh:
+            ...     run = mesh.run("{'lr': 0.1, 'seed': rank}", keep=True).finished.get()
+            ...     print(mesh.compare(run))
+            ranks 0-1 all differ   dict, 1 of 2 leaves differ
+            ≠ seed  0  rank 1  1 instead of 0, by 1 (1 relative)
+        """
+        self._check_up()
+
+        def call(ranks: Sequence[int], step: str, /, *args: object) -> dict[int, Any]:
+            return self._call(ranks, "compare", run.cell, step, *args)
+
+        try:
+            return compare(call, run.ranks, tolerance, max_bytes)
+        except KeyboardInterrupt:
+            self.interrupt(run.ranks)
+            raise
+        finally:
+            if not self.is_down:
+                payload = _arguments(run.cell, "drop")
+                alive = [rank for rank in run.ranks if rank in self.roster.alive()]
+                self.roster.call(alive, self._actor, "compare", None, payload, None, True)
 
     def push(self, names: Mapping[str, object], ranks: Sequence[int] | None = None) -> None:
         """Put values into the namespace of these ranks (default: all that live).
@@ -271,6 +313,18 @@ class Mesh:
         idle = [rank for rank in alive if self.roster.states[rank].name == "idle"]
         ledgers = {rank: _ledger_of(data) for rank, data in told.items()}
         return MeshLedger(ledgers, alive if ranks is None else ranks, last, idle, self.roster.dead())
+
+    def who(self, ranks: Sequence[int] | None = None, timeout: float = 0.5) -> Inventory:
+        """The names that cells have assigned on these ranks (default: all that live), with type and size.
+
+        Busy ranks answer too, and run no code of the user's for it; who does not answer in time is named.
+        """
+        chosen = self.roster.alive() if ranks is None else list(ranks)
+        told = self._ask(chosen, "who", timeout)
+        known = {data: _names_of(data) for data in set(told.values())}
+        return Inventory(
+            {rank: known[data] for rank, data in told.items()}, [rank for rank in chosen if rank not in told]
+        )
 
     def sight(self, run: Run, now: float) -> None:
         """Ask the ranks that still work on `run`, at a calm pace, where they are: what is told if one is killed."""
@@ -337,6 +391,10 @@ class Mesh:
         """Make actors of your own on the ranks, beside the one that runs cells."""
         self._check_up()
         return self.procs.spawn(name, cls, *args, **kwargs)
+
+    def running(self) -> list[Run]:
+        """The cells that are under way."""
+        return [run for run in list(self._heard) if not run.finished.done()]
 
     def log(self, rank: int, **choice: Any) -> str:
         """All that a rank has printed (see `RankLog.read` for `run`, `stream`, `last`, `grep`)."""

@@ -230,7 +230,7 @@ def _hints(failed: Sequence[int], lost: Sequence[int], has_notes: bool) -> list[
         alone = "run again on it alone" if len(failed) == 1 else "run again on them alone"
         hints = [Hint(alone, "%%on_mesh @failed")]
     if lost:
-        logs = Hint("all it said", f"m.log({lost[0]})")
+        logs = Hint("what it said", f"%mesh logs {lost[0]}")
         hints += [Hint("bring back", "%mesh restart"), *([] if failed else [logs])]
     return [*hints, Hint("what each rank issued", "%mesh ledger")] if has_notes else hints
 

@@ -61,10 +61,12 @@ class Book:
             print(line, file=sys.stderr)
         return self.meshes[wanted]
 
-    def select(self, selector: str, mesh: Mesh) -> Selection:
-        """The ranks of a mesh that a selector means."""
+    def select(self, selector: str, mesh: Mesh, *, also_dead: bool = False) -> Selection:
+        """The ranks of a mesh that a selector means; dead ones if it names them, or with `also_dead`."""
         text = selector or (self.slice if mesh.name == self.current else "")
-        return parse_selector(text).resolve(mesh.axes, mesh.states(), self._hosts(mesh), range(mesh.num_ranks))
+        read = parse_selector(text)
+        states = {} if also_dead and not read.states else mesh.states()
+        return read.resolve(mesh.axes, states, self._hosts(mesh), range(mesh.num_ranks))
 
     def free_name(self) -> str:
         """A name for a mesh that was given none: `m0`, `m1`, ..."""

@@ -153,7 +153,7 @@ class Drive:
         self.live.late(self.run.take(), time.monotonic())
 
 
-class _StopButton:
+class StopButton:
     """Counts Ctrl-C as long as a cell is driven from the main thread.
 
     Raised wherever it hits, it would leave the ranks running with nobody to watch them.
@@ -162,7 +162,7 @@ class _StopButton:
     def __init__(self) -> None:
         self._num_presses = 0
 
-    def __enter__(self) -> _StopButton:
+    def __enter__(self) -> StopButton:
         self._is_installed = threading.current_thread() is threading.main_thread()
         if self._is_installed:
             self._former = signal.signal(signal.SIGINT, self.press)
@@ -184,7 +184,7 @@ class _StopButton:
 def drive(drive: Drive) -> None:
     """Wait for the run on this thread. Ctrl-C interrupts the ranks and is then raised again by the caller."""
     steps = drive.steps()
-    with _StopButton() as button:
+    with StopButton() as button:
         try:
             seconds = next(steps)
             while True:
@@ -196,7 +196,7 @@ def drive(drive: Drive) -> None:
             drive.patience.reason = "user"
 
 
-def _wait(drive: Drive, seconds: float, button: _StopButton) -> None:
+def _wait(drive: Drive, seconds: float, button: StopButton) -> None:
     try:
         drive.mesh.roster.reactor.wait(drive.run.news, seconds)
     except KeyboardInterrupt:
@@ -218,7 +218,7 @@ def drive_in_background(drive: Drive) -> None:
 async def drive_async(drive: Drive) -> None:
     """The same for an awaited cell: the kernel's loop goes on, so widgets work and interrupts are seen."""
     steps = drive.steps()
-    button = _StopButton()
+    button = StopButton()
     _wait(drive, _SPRINT, button)
     try:
         seconds = next(steps)

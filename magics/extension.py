@@ -39,7 +39,7 @@ class Extension:
         self._shell = shell
         self.book = Book()
         self.on_mesh = OnMesh(shell, self.book)
-        self.mesh = MeshMagic(shell, self.book)
+        self.mesh = MeshMagic(shell, self.book, self.on_mesh)
         self.hearings = Hearings(shell)
         self._matcher = self._make_matcher()
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NoReturn
 
 from ..kernel.journal import Choice
+from .inquiries import Diff, Json, Ledger, Logs, MeshOption, Stacks, Who
 from .options import (
     HELP_FLAGS,
     Command,
@@ -44,11 +45,13 @@ __all__ = [
     "COMMANDS",
     "ON_MESH",
     "Actors",
+    "Diff",
     "Down",
     "GrammarError",
     "HelpRequested",
     "Interrupt",
     "Ledger",
+    "Logs",
     "Ls",
     "MeshArgs",
     "MeshCommand",
@@ -62,6 +65,7 @@ __all__ = [
     "Unstick",
     "Up",
     "Use",
+    "Who",
     "mesh_help",
     "parse_mesh",
     "parse_on_mesh",
@@ -74,11 +78,8 @@ Spawn = Literal["auto", "fork", "exec"]
 Link = Literal["auto", "pair", "zmq", "zmq-tcp"]
 Group = Literal["auto", "nccl", "gloo", "none"]
 OnError = Literal["stop", "wait"]
-Show = Literal["auto", "table", "first", "none"]
+Show = Literal["auto", "table", "first", "diff", "none"]
 Gather = Literal["list", "stack", "dict"]
-
-MeshOption = Annotated[str | None, Option("-m --mesh", "a mesh other than the current", "MESH", name, "mesh")]
-Json = Annotated[bool, Option("--json", "as JSON")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,8 @@ class OnMeshArgs:
             raise GrammarError("--tail and --full exclude each other: write one")
         if self.get and self.bg:
             raise GrammarError("--get and --bg exclude each other: `%mesh pull` when the future is done")
+        if self.show == "diff" and self.bg:
+            raise GrammarError("--show diff and --bg exclude each other: `%mesh diff EXPR` when the future is done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,26 +232,6 @@ class Unstick:
 
 
 @dataclass(frozen=True, slots=True)
-class Stacks:
-    """Show where ranks are in their code, merged; also of ranks that hang."""
-
-    selector: str = ""
-    mesh: MeshOption = None
-    native: Annotated[bool, Option("--native", "frames of C too, where py-spy is installed")] = False
-    json: Json = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """List the last collectives of every rank, and say where ranks part."""
-
-    selector: str = ""
-    last: Annotated[int, Option("-n --last", "the last N of each group", "N", count)] = 8
-    mesh: MeshOption = None
-    json: Json = False
-
-
-@dataclass(frozen=True, slots=True)
 class Push:
     """Copy variables of the notebook to the ranks."""
 
@@ -273,7 +256,25 @@ class Reap:
     """End what notebooks that are gone left behind on this machine, by pid and start time."""
 
 
-MeshArgs = Up | Ls | Actors | Use | Status | Down | Restart | Interrupt | Unstick | Stacks | Ledger | Push | Pull | Reap
+MeshArgs = (
+    Up
+    | Ls
+    | Actors
+    | Use
+    | Status
+    | Down
+    | Restart
+    | Interrupt
+    | Unstick
+    | Stacks
+    | Ledger
+    | Logs
+    | Who
+    | Diff
+    | Push
+    | Pull
+    | Reap
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +374,9 @@ COMMANDS = {
         Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh ledger", Ledger, "%mesh ledger dp=0 -n 20", "[SELECTOR]", _selector_words, "selector"),
+        Command("%mesh logs", Logs, "%mesh logs dp=1 -n 50 --grep loss", "[SELECTOR]", _selector_words, "selector"),
+        Command("%mesh who", Who, "%mesh who dp=0", "[SELECTOR]", _selector_words, "selector"),
+        Command("%mesh diff", Diff, "%mesh diff model --rtol 1e-5", "EXPR", offers="remote"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", _names_words),
         Command("%mesh reap", Reap, "%mesh reap"),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", _names_words, "remote"),
@@ -401,6 +405,8 @@ def parse_mesh(line: str) -> MeshCommand:
     typed = tokens[0]
     command = COMMANDS.get(ALIASES.get(typed, typed)) or _refuse_command(typed)
     hint = f"`%mesh {typed}` is spelled `%mesh {command.name}`" if typed in ALIASES else ""
+    if command.args is Diff:
+        return MeshCommand(command.name, _read_diff(line, command))
     return MeshCommand(command.name, command.read(tokens[1:]), hint)
 
 
@@ -426,7 +432,7 @@ def parse_on_mesh(line: str) -> OnMeshArgs:
     >>> parse_on_mesh("dp=0 -- x.sum()").expr
     'x.sum()'
     """
-    head, expr = _split_expr(line)
+    head, expr = _split_expr(line, "%on_mesh dp=0 -- x.sum()")
     selector, tokens = split_line(head)
     targets, tokens = _without_targets(tokens)
     args: OnMeshArgs = ON_MESH.read(tokens, expr=expr)
@@ -437,12 +443,29 @@ def parse_on_mesh(line: str) -> OnMeshArgs:
     return replace(args, selector="".join(given), hint=hint)
 
 
-def _split_expr(line: str) -> tuple[str, str | None]:
+def _read_diff(line: str, command: Command) -> Diff:
+    """An expression stands as it was typed: behind `--`, or in front of the options."""
+    head, expr = _split_expr(line, command.example.replace("diff ", "diff -- "))
+    _, *tokens = tokens_of(head)
+    front = next((place for place, token in enumerate(tokens) if expr is not None or is_option(token.raw)), len(tokens))
+    if expr is None and front and set(HELP_FLAGS).isdisjoint(token.raw for token in tokens):
+        expr = line[tokens[0].start : tokens[front - 1].end]
+    try:
+        diff: Diff = command.read([token.text for token in tokens[front:]], expr=expr or "")
+    except GrammarError as error:
+        advice = "" if line != head else f" (an expression with '{tokens[front].text}' in it goes behind --)"
+        raise GrammarError(f"{error}{advice if 'no option' in str(error) else ''}") from None
+    if not diff.expr:
+        raise GrammarError(f"%mesh diff: write the expression to compare, such as {command.example}")
+    return diff
+
+
+def _split_expr(line: str, example: str) -> tuple[str, str | None]:
     for token in tokens_of(line):
         if token.raw == "--":
             expr = line[token.end :].strip()
             if not expr:
-                raise GrammarError("an expression is missing after --, such as %on_mesh dp=0 -- x.sum()")
+                raise GrammarError(f"an expression is missing after --, such as {example}")
             return line[: token.start], expr
     return line, None
 

@@ -20,11 +20,14 @@ from ..runtime.errors import MeshbookError
 from ..runtime.session import session
 from ..runtime.wire.codec import EncodeError
 from ..widgets.actors import ActorList
+from ..widgets.inventory import InventoryView
 from ..widgets.stacks import StacksView
 from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
 from . import faults, grammar
 from .book import Book
+from .logs import show_logs
+from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
 from .selector import Selection, SelectorError
 
@@ -35,9 +38,10 @@ _ALONE = re.compile(r"^%?mesh\b[^\n]*\s*\Z", re.MULTILINE)
 class MeshMagic:
     """The line magic; each sub-command is one method."""
 
-    def __init__(self, shell: Any, book: Book) -> None:
+    def __init__(self, shell: Any, book: Book, on_mesh: OnMesh) -> None:
         self._shell = shell
         self._book = book
+        self._on_mesh = on_mesh
         self._commands: dict[type, Callable[[Any], object]] = {
             grammar.Up: self._up,
             grammar.Ls: self._ls,
@@ -50,6 +54,9 @@ class MeshMagic:
             grammar.Unstick: self._unstick,
             grammar.Stacks: self._stacks,
             grammar.Ledger: self._ledger,
+            grammar.Logs: lambda args: show_logs(book, args, NotebookStage(shell)),
+            grammar.Who: self._who,
+            grammar.Diff: self._diff,
             grammar.Push: self._push,
             grammar.Pull: self._pull,
             grammar.Reap: lambda _: leftovers.reap(),
@@ -163,6 +170,15 @@ class MeshMagic:
         mesh, selection = self._selected(args.mesh, args.selector)
         ledger = mesh.ledger(selection.ranks, last=args.last)
         return json.dumps(ledger.data()) if args.json else ledger
+
+    def _who(self, args: grammar.Who) -> object:
+        mesh, selection = self._selected(args.mesh, args.selector)
+        view = InventoryView(mesh.who(selection.ranks))
+        return json.dumps(view.data()) if args.json else view
+
+    def _diff(self, args: grammar.Diff) -> object:
+        view = self._on_mesh.diff(args)
+        return json.dumps(view.data()) if args.json else view
 
     def _push(self, args: grammar.Push) -> None:
         mesh, selection = self._selected(args.mesh, args.sel)

@@ -16,6 +16,7 @@ from IPython.core.error import UsageError
 from ..kernel.fold import ranks_text
 from ..kernel.halts import HaltWatch
 from ..kernel.hangs import HangWatch
+from ..kernel.measure import Tolerance
 from ..kernel.mesh import Mesh
 from ..kernel.outcome import Failure
 from ..kernel.patience import Patience, Step
@@ -25,12 +26,14 @@ from ..kernel.slice_check import groupless
 from ..kernel.story import tell
 from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.wire import codec
+from ..widgets.difference import DiffView
 from ..widgets.live import BUDGET, Live
 from ..widgets.stage import NotebookStage
 from ..widgets.table import result_html
 from .book import Book
+from .diff import view_of
 from .drive import Drive, Interrupted, drive, drive_async, drive_in_background
-from .grammar import OnMeshArgs, parse_on_mesh
+from .grammar import Diff, OnMeshArgs, parse_on_mesh
 from .options import GrammarError, HelpRequested
 from .selector import Selection, SelectorError
 
@@ -102,6 +105,17 @@ class OnMesh:
         drive(cell.drive)
         return self._finish(cell)
 
+    def diff(self, args: Diff) -> DiffView:
+        """`%mesh diff`: the expression runs like one of `%on_mesh`, but what comes back is no result to keep."""
+        mesh = self._book.get(args.mesh)
+        selection = self._book.select(args.sel, mesh)
+        cell = self._send(OnMeshArgs(args.sel, args.expr, show="diff"), mesh, selection, args.expr)
+        drive(cell.drive)
+        _note_failed(cell, result_of(cell))
+        _raise_if_stopped(cell)
+        checked(cell)
+        return view_of(mesh, cell.run, Tolerance(args.rtol, args.atol), args.max_bytes)
+
     async def run_async(self, line: str, body: str) -> object:
         """The same as an awaited cell: the kernel stays responsive meanwhile."""
         cell = self._start(self._shell.var_expand(line), body)
@@ -137,7 +151,7 @@ class OnMesh:
         if args.local:
             self._run_here(source)
         try:
-            run = mesh.run(source, selection.ranks, name=name, first_line=first_line)
+            run = mesh.run(source, selection.ranks, name=name, first_line=first_line, keep=args.show == "diff")
         except MeshbookError as error:
             raise UsageError(str(error)) from None
         stage = NotebookStage(self._shell)
@@ -181,16 +195,15 @@ class OnMesh:
         _note_failed(cell, result)
         self._keep(cell.args, result)
         is_line = cell.args.expr is not None
+        shown = _shaped(cell, result)
         if cell.args.show != "none" and not is_line and result.has_values:
-            shown = _shaped(result, cell.args.show)
             cell.stage.display(shown._repr_mimebundle_())  # pyright: ignore[reportPrivateUsage] - what IPython calls
         cell.stage.leave()
-        if cell.drive.patience.reason == "user":
-            raise Interrupted(_interrupted_text(cell))
+        _raise_if_stopped(cell)
         checked(cell, result)
         for name in cell.args.get:
             self._shell.user_ns[name] = self._pulled(cell, name)
-        return _shaped(result, cell.args.show) if is_line else None  # like any expression, shown where it ends a cell
+        return shown if is_line else None  # like any expression, shown where it ends a cell
 
     def _pulled(self, cell: Cell, name: str) -> list[Any]:
         try:
@@ -212,11 +225,19 @@ def _warn_of_groupless(mesh: Mesh, selection: Selection, source: str, first_line
         print(f"warning: {found.warning(len(selection.ranks), mesh.num_ranks)}", file=sys.stderr)
 
 
-def _shaped(result: MeshResult, show: str) -> MeshResult:
+def _shaped(cell: Cell, result: MeshResult) -> MeshResult | DiffView:
     """A result as `--show` asks for it."""
+    show = cell.args.show
+    if show == "diff" and result.ok and result.has_values and cell.drive.patience.reason != "user":
+        return view_of(cell.mesh, cell.run, Tolerance())
     if show == "first":
         return result.sel(rank=result.ranks[0])
     return result.table() if show == "table" else result
+
+
+def _raise_if_stopped(cell: Cell) -> None:
+    if cell.drive.patience.reason == "user":
+        raise Interrupted(_interrupted_text(cell))
 
 
 def _note_failed(cell: Cell, result: MeshResult) -> None:

@@ -223,6 +223,27 @@ def count(text: str) -> int:
     return int(text)
 
 
+def count_or_all(text: str) -> int | None:
+    """A whole number of 1 or more; None for `all`."""
+    return None if text == "all" else count(text)
+
+
+def regex(text: str) -> re.Pattern[str]:
+    """A regular expression."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise GrammarError(f"'{text}' is no regular expression: {error}") from None
+
+
+def at_least_0(text: str) -> float:
+    """A number of 0 or more."""
+    value = _number(text)
+    if not 0 <= value < math.inf:
+        raise GrammarError(f"'{text}' is not a number of 0 or more, such as 1e-6")
+    return value
+
+
 def num_bytes(text: str) -> int:
     """`64M` and the like.
 

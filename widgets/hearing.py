@@ -118,7 +118,7 @@ class Hearing:
     def _text(self, line: FoldedLine | FoldedGap) -> str:
         if isinstance(line, FoldedGap):
             left_out = f"{line.lines:,} more lines ({readable(line.bytes)})"
-            return f"{'…':>{self._width}} ┆ {left_out}: the logs of the ranks have all\n"
+            return f"{'…':>{self._width}} ┆ {left_out}: `%mesh logs` has all\n"
         return f"{self._who(line.ranks):>{self._width}} │ {line.text}\n"
 
     def _who(self, numbers: Sequence[int]) -> str:

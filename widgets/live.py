@@ -125,7 +125,7 @@ class Live:
             self._folder.feed(rank, text.stream, text.text, now)
 
     def _tell(self, lines: Sequence[FoldedLine | FoldedGap]) -> None:
-        for stream, text in _blocks(lines, self._width):
+        for stream, text in blocks(lines, self._width):
             self._stage.write(text, stream)
 
     def _take_display(self, rank: int, display: Display, now: float) -> None:
@@ -227,18 +227,20 @@ def _first_words(progress: Progress) -> str:
     return f"{failure.type_name}: {failure.message}".partition("\n")[0]
 
 
-def _blocks(lines: Sequence[FoldedLine | FoldedGap], width: int) -> list[tuple[StreamName, str]]:
+def blocks(
+    lines: Sequence[FoldedLine | FoldedGap], width: int, advice: str = "`%mesh logs` has all"
+) -> list[tuple[StreamName, str]]:
     """Lines with their gutter, neighbours of one stream joined: a message each would be dear."""
-    blocks: list[tuple[StreamName, list[str]]] = []
+    joined: list[tuple[StreamName, list[str]]] = []
     for line in lines:
         stream: StreamName = "stdout" if isinstance(line, FoldedGap) else line.stream
-        if not blocks or blocks[-1][0] != stream:
-            blocks.append((stream, []))
-        blocks[-1][1].append(_line(line, width))
-    return [(stream, "".join(texts)) for stream, texts in blocks]
+        if not joined or joined[-1][0] != stream:
+            joined.append((stream, []))
+        joined[-1][1].append(_line(line, width, advice))
+    return [(stream, "".join(texts)) for stream, texts in joined]
 
 
-def _line(line: FoldedLine | FoldedGap, width: int) -> str:
+def _line(line: FoldedLine | FoldedGap, width: int, advice: str) -> str:
     if isinstance(line, FoldedGap):
-        return f"{'…':>{width}} ┆ {line.lines:,} more lines ({readable(line.bytes)}): m.log(RANK) has all\n"
+        return f"{'…':>{width}} ┆ {line.lines:,} more lines ({readable(line.bytes)}): {advice}\n"
     return f"{ranks_text(line.ranks):>{width}} │ {line.text}\n"

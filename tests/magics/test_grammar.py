@@ -8,10 +8,12 @@ from meshbook.magics.grammar import (
     ALIASES,
     COMMANDS,
     ON_MESH,
+    Diff,
     Down,
     GrammarError,
     HelpRequested,
     Interrupt,
+    Logs,
     Ls,
     MeshCommand,
     OnMeshArgs,
@@ -22,6 +24,7 @@ from meshbook.magics.grammar import (
     Unstick,
     Up,
     Use,
+    Who,
     mesh_help,
     parse_mesh,
     parse_on_mesh,
@@ -127,7 +130,7 @@ def test_targets_is_understood_with_a_hint(line: str):
         ("-t inf", "'inf' is not a number of seconds"),
         ("--grace -1", "--grace: '-1' is not a number of seconds"),
         ("--tail 0", "--tail: '0' is not a whole number of 1 or more"),
-        ("--show tab", "--show: 'tab' is not one of auto, table, first, none"),
+        ("--show tab", "--show: 'tab' is not one of auto, table, first, diff, none"),
         ("--on-error go", "--on-error: 'go' is not one of stop, wait"),
         ("--bg=1", "--bg takes no value, and '1' stands behind it"),
         ("--timout 3", "%%on_mesh: no option --timout: did you mean '--timeout'?"),
@@ -302,3 +305,32 @@ def test_the_spec_of_on_mesh_is_complete():
 
 def test_mesh_help_of_one_command_is_its_usage():
     assert mesh_help("ls").startswith("usage: %mesh ls [options]\n\nList the meshes")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("diff x", Diff("x")),
+        ("diff x['a b'] - y  --rtol 1e-3", Diff("x['a b'] - y", rtol=1e-3)),
+        ("diff --sel dp=0 -- x --y", Diff("x --y", sel="dp=0")),
+        ("diff -- -x", Diff("-x")),
+        ("diff f(a, b) --max-bytes 2k --json", Diff("f(a, b)", max_bytes=2048, json=True)),
+        ("logs", Logs()),
+        ("logs dp=0 -n all -f --err --cell 7", Logs("dp=0", last=None, follow=True, err=True, cell="7")),
+        ("who tp=1 --json", Who("tp=1", json=True)),
+    ],
+)
+def test_what_asks_the_ranks(line: str, expected: object):
+    assert parse_mesh(line).args == expected
+
+
+@pytest.mark.parametrize("line", ["diff -h", "diff x --help", "diff --help -- x"])
+def test_help_of_diff(line: str):
+    with pytest.raises(HelpRequested, match="usage: %mesh diff EXPR"):
+        parse_mesh(line)
+
+
+def test_an_expression_whose_end_looks_like_an_option_is_refused_with_advice():
+    told = mesh_refusal("diff x -y")
+    assert "no option -y" in told and told.endswith("(an expression with '-y' in it goes behind --)")
+    assert "goes behind" not in mesh_refusal("diff x --rtol no") + mesh_refusal("diff --rtoll 1 -- x")

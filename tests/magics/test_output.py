@@ -94,7 +94,7 @@ def test_output_is_bounded_unless_all_is_asked_for(kernel: Kernel) -> None:
     assert len(bounded) < 200_000
     assert "0 │ line 0\n" in bounded
     assert bounded.endswith("  0 │ line 19999\n")
-    assert "m.log(RANK) has all" in bounded
+    assert "`%mesh logs` has all" in bounded
     assert kernel.value("m.log(0).count('line 1')") > 10_000
     assert kernel.ok(f"%%on_mesh 0 --full\n{many}").stdout.count("\n") == 20_000
     assert kernel.ok(f"%%on_mesh 0 --tail 2\n{many}").stdout == "  0 │ line 19998\n  0 │ line 19999\n"

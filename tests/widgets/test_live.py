@@ -154,7 +154,7 @@ def test_what_goes_over_the_budget_is_counted(paper: Paper) -> None:
     told = "".join(text for _, text in paper.events)
     assert len(told) < 600
     assert "more lines (" in told
-    assert "m.log(RANK) has all" in told
+    assert "`%mesh logs` has all" in told
     assert told.endswith("line 999\n")
 
 

@@ -1,0 +1,71 @@
+"""The commands of `%mesh` that look at ranks and change nothing: dataclasses whose fields carry their options."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from .options import Option, at_least_0, count, count_or_all, name, num_bytes, regex
+
+MeshOption = Annotated[str | None, Option("-m --mesh", "a mesh other than the current", "MESH", name, "mesh")]
+Json = Annotated[bool, Option("--json", "as JSON")]
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """Show where ranks are in their code, merged; also of ranks that hang."""
+
+    selector: str = ""
+    mesh: MeshOption = None
+    native: Annotated[bool, Option("--native", "frames of C too, where py-spy is installed")] = False
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """List the last collectives of every rank, and say where ranks part."""
+
+    selector: str = ""
+    last: Annotated[int, Option("-n --last", "the last N of each group", "N", count)] = 8
+    mesh: MeshOption = None
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """Show what ranks have printed: all of it is kept, also of dead ranks. With -f go on with what they print now."""
+
+    selector: str = ""
+    last: Annotated[int | None, Option("-n --last", "the last N lines of each rank, or all", "N", count_or_all)] = 200
+    follow: Annotated[bool, Option("-f --follow", "follow until Ctrl-C or, while cells run, until they end")] = False
+    err: Annotated[bool, Option("--err", "stderr only")] = False
+    grep: Annotated[re.Pattern[str] | None, Option("--grep", "lines in which this is found", "RE", regex)] = None
+    cell: Annotated[str | None, Option("--cell", "of this cell only, by number or label", "N")] = None
+    mesh: MeshOption = None
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """List the names of the ranks with type and size, those on which ranks disagree first; busy ranks answer too."""
+
+    selector: str = ""
+    mesh: MeshOption = None
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Compare the value of an expression over ranks: of a model or an optimizer, parameter by parameter."""
+
+    expr: str
+    sel: Annotated[str, Option("--sel", "on these ranks only", "SELECTOR", offers="selector")] = ""
+    rtol: Annotated[
+        float, Option("--rtol", "numbers are equal if apart by no more than R of the larger", "R", at_least_0)
+    ] = 0.0
+    atol: Annotated[float, Option("--atol", "or by no more than A", "A", at_least_0)] = 0.0
+    max_bytes: Annotated[int, Option("--max-bytes", "measure no more than N bytes of what differs", "N", num_bytes)] = (
+        1 << 30
+    )
+    mesh: MeshOption = None
+    json: Json = False
