@@ -166,7 +166,13 @@ class Mesh:
     def _note(self, run: Run, source: str, first_line: int) -> None:
         """Keep the cell for ranks that come later, and whether it did well."""
         entry = self._journal.note(run.name, source, first_line, run.ranks)
-        run.finished.add_done_callback(lambda _: entry.failed.update(run.progress.failed, run.progress.lost))
+        entry.is_running = True
+
+        def end(_: object) -> None:
+            entry.failed.update(run.progress.failed, run.progress.lost)
+            entry.is_running = False
+
+        run.finished.add_done_callback(end)
 
     def _hear(self, run: Run) -> None:
         self._heard.append(run)
@@ -299,7 +305,7 @@ class Mesh:
         for rank in healed.ranks:
             self._known.pop(rank, None)
         self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
-        pushed = {} if replay == "none" else self._journal.pushed
+        pushed = [] if replay == "none" else self._journal.pushed()
         return restore(self, healed, self._journal.plan(replay), pushed, timeout)
 
     def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
