@@ -54,6 +54,7 @@ class KernelActor(Actor):
     """Runs cells in a namespace of its own, which lives as long as the rank."""
 
     _on_main_thread = True
+    _is_careful = True
 
     def __init__(self) -> None:
         place = here()
@@ -69,7 +70,7 @@ class KernelActor(Actor):
             "device": place.device,
             "coord": dict(place.coord),
         }
-        self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT)
+        self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT, opened=place.opened)
         place.awaited = lambda: self._cells.awaited
 
     @endpoint
@@ -84,8 +85,13 @@ class KernelActor(Actor):
         """
         if source is not None:
             self._sources[key] = source
-        self._provide_group(members)
-        outcome = self._cells.run(self._sources[key], run=cell, name=name, first_line=first_line)
+
+        def prepare() -> None:
+            with self._place.shield():
+                self._provide_group(members)
+
+        text = self._sources[key]
+        outcome = self._cells.run(text, run=cell, name=name, first_line=first_line, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
 
     @endpoint
@@ -106,7 +112,8 @@ class KernelActor(Actor):
         if name not in names:
             raise NameError(f"name {name!r} is not defined on rank {self._place.rank}")
         value = names[name]
-        size = codec.encode(value).nbytes
+        with self._place.opened():
+            size = codec.encode(value).nbytes
         if size > max_bytes:
             raise ValueError(
                 f"{name} is {readable(size)} on rank {self._place.rank}, over the limit of {readable(max_bytes)}: "

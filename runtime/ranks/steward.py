@@ -20,6 +20,7 @@ class Steward(Actor):
     """Serves the mesh on one rank; `regroup` on the main thread, the others also while that one is stuck."""
 
     _on_main_thread = True
+    _is_careful = True  # new groups that were half made would be of no use
 
     def __init__(self, place: Place) -> None:
         self._place = place
