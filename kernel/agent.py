@@ -11,6 +11,7 @@ import msgspec
 
 from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.ranks import ledger, waits
+from ..runtime.ranks.groups import Groups
 from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
 from .cell import CellShell
@@ -50,6 +51,19 @@ class RankMesh:
         return f"<rank {self.rank} of mesh {axes}>"
 
 
+class _NoGroup:
+    """What `group` is where it cannot be made now: most cells do not ask for it."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no process group of this slice: {self._why}")
+
+    def __repr__(self) -> str:  # torch shows it in an error of its own
+        return f"<no process group of this slice: {self._why}>"
+
+
 class KernelActor(Actor):
     """Runs cells in a namespace of its own, which lives as long as the rank."""
 
@@ -75,20 +89,28 @@ class KernelActor(Actor):
 
     @endpoint
     def run(
-        self, cell: int, key: int, source: str | None, name: str, first_line: int, members: tuple[int, ...]
+        self,
+        cell: int,
+        key: int,
+        source: str | None,
+        name: str,
+        first_line: int,
+        members: tuple[int, ...],
+        has_store: bool,
     ) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
         `source` is None when this rank has been sent it before under the same `key`; it begins in line `first_line`
         of what the user sees. `members` are the ranks of a
-        partial slice (empty: the whole mesh), whose process group the cell finds as `group`.
+        partial slice (empty: the whole mesh), whose process group the cell finds as `group`; without a store that
+        answers no new one is made.
         """
         if source is not None:
             self._sources[key] = source
 
         def prepare() -> None:
             with self._place.shield():
-                self._provide_group(members)
+                self._provide_group(members, has_store)
 
         text = self._sources[key]
         outcome = self._cells.run(text, run=cell, name=name, first_line=first_line, prepare=prepare)
@@ -141,11 +163,19 @@ class KernelActor(Actor):
         """The last collectives that this rank has issued: an encoded `RankLedger`."""
         return _encode(ledger.read(is_users, limit))
 
-    def _provide_group(self, members: tuple[int, ...]) -> None:
+    def _provide_group(self, members: tuple[int, ...], has_store: bool) -> None:
         groups = self._place.groups
         if groups is not None and groups.is_up:
-            whole = tuple(range(self._place.world_size))
-            self._cells.namespace["group"] = groups.slice_group(members or whole)
+            ranks = members or tuple(range(self._place.world_size))
+            self._cells.namespace["group"] = self._group_of(groups, ranks, has_store)
+
+    def _group_of(self, groups: Groups, ranks: tuple[int, ...], has_store: bool) -> Any:
+        if not has_store and not groups.has_slice(ranks):
+            return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, is stopped")
+        try:
+            return groups.slice_group(ranks)
+        except RuntimeError as error:  # of torch: the rank that serves the store has just gone
+            return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, does not answer: {error}")
 
     def _show(self, display: Display) -> None:
         self._shown += 1
