@@ -11,6 +11,7 @@ import msgspec
 
 from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.ranks import ledger, waits
+from ..runtime.ranks.groups import Groups
 from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
 from .cell import CellShell
@@ -50,10 +51,24 @@ class RankMesh:
         return f"<rank {self.rank} of mesh {axes}>"
 
 
+class _NoGroup:
+    """What `group` is where it cannot be made now: most cells do not ask for it."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no process group of this slice: {self._why}")
+
+    def __repr__(self) -> str:  # torch shows it in an error of its own
+        return f"<no process group of this slice: {self._why}>"
+
+
 class KernelActor(Actor):
     """Runs cells in a namespace of its own, which lives as long as the rank."""
 
     _on_main_thread = True
+    _is_careful = True
 
     def __init__(self) -> None:
         place = here()
@@ -69,23 +84,36 @@ class KernelActor(Actor):
             "device": place.device,
             "coord": dict(place.coord),
         }
-        self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT)
+        self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT, opened=place.opened)
         place.awaited = lambda: self._cells.awaited
 
     @endpoint
     def run(
-        self, cell: int, key: int, source: str | None, name: str, first_line: int, members: tuple[int, ...]
+        self,
+        cell: int,
+        key: int,
+        source: str | None,
+        name: str,
+        first_line: int,
+        members: tuple[int, ...],
+        has_store: bool,
     ) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
         `source` is None when this rank has been sent it before under the same `key`; it begins in line `first_line`
         of what the user sees. `members` are the ranks of a
-        partial slice (empty: the whole mesh), whose process group the cell finds as `group`.
+        partial slice (empty: the whole mesh), whose process group the cell finds as `group`; without a store that
+        answers no new one is made.
         """
         if source is not None:
             self._sources[key] = source
-        self._provide_group(members)
-        outcome = self._cells.run(self._sources[key], run=cell, name=name, first_line=first_line)
+
+        def prepare() -> None:
+            with self._place.shield():
+                self._provide_group(members, has_store)
+
+        text = self._sources[key]
+        outcome = self._cells.run(text, run=cell, name=name, first_line=first_line, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
 
     @endpoint
@@ -106,7 +134,8 @@ class KernelActor(Actor):
         if name not in names:
             raise NameError(f"name {name!r} is not defined on rank {self._place.rank}")
         value = names[name]
-        size = codec.encode(value).nbytes
+        with self._place.opened():
+            size = codec.encode(value).nbytes
         if size > max_bytes:
             raise ValueError(
                 f"{name} is {readable(size)} on rank {self._place.rank}, over the limit of {readable(max_bytes)}: "
@@ -134,11 +163,19 @@ class KernelActor(Actor):
         """The last collectives that this rank has issued: an encoded `RankLedger`."""
         return _encode(ledger.read(is_users, limit))
 
-    def _provide_group(self, members: tuple[int, ...]) -> None:
+    def _provide_group(self, members: tuple[int, ...], has_store: bool) -> None:
         groups = self._place.groups
         if groups is not None and groups.is_up:
-            whole = tuple(range(self._place.world_size))
-            self._cells.namespace["group"] = groups.slice_group(members or whole)
+            ranks = members or tuple(range(self._place.world_size))
+            self._cells.namespace["group"] = self._group_of(groups, ranks, has_store)
+
+    def _group_of(self, groups: Groups, ranks: tuple[int, ...], has_store: bool) -> Any:
+        if not has_store and not groups.has_slice(ranks):
+            return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, is stopped")
+        try:
+            return groups.slice_group(ranks)
+        except RuntimeError as error:  # of torch: the rank that serves the store has just gone
+            return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, does not answer: {error}")
 
     def _show(self, display: Display) -> None:
         self._shown += 1

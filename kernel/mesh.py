@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -13,10 +14,11 @@ import msgspec
 
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
-from ..runtime.errors import MeshStopped
+from ..runtime.errors import MeshbookError, MeshStopped
 from ..runtime.gather import Gather
 from ..runtime.heal import heal_roster
 from ..runtime.mesh import ProcMesh, actor_number
+from ..runtime.proc import stat_of
 from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
 from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
 from ..runtime.roster import Roster
@@ -148,6 +150,7 @@ class Mesh:
             MeshStopped: the mesh was taken down.
         """
         self._check_up()
+        self._replace_store()
         chosen = tuple(self.roster.alive() if ranks is None else ranks)
         cell = next(self._cells)
         run = Run(self.roster, chosen, cell, name or f"cell {cell}")
@@ -159,14 +162,39 @@ class Mesh:
         with self._sending:
             key = self._key_of(source)
             new = [rank for rank in chosen if key not in self._known.setdefault(rank, set())]
-            self._send(run, chosen, key, source, first_line, members, set(new))
+            self._send(run, chosen, key, source, first_line, members, set(new), self._has_store(chosen))
             self._hear(run)
         return run
+
+    def _replace_store(self) -> None:
+        """Make process groups that can be used where the rank that served their store has died in silence.
+
+        Without a store no rank makes the `group` of its slice: a cell would fail on ranks that are well.
+        """
+        if self.roster.states[self.roster.store_rank].exit is not None:
+            with contextlib.suppress(MeshbookError):  # then the cell fails, and says why
+                self.mend()
+
+    def _has_store(self, chosen: Sequence[int]) -> bool:
+        """Can process groups be made now? Who asks a store whose rank is stopped waits for it, and hears nothing.
+
+        A cell that runs on that rank waits for it anyway.
+        """
+        if self.roster.store_rank in chosen:
+            return True
+        stat = stat_of(self.roster.states[self.roster.store_rank].pid)
+        return stat is None or stat.state not in "Tt"
 
     def _note(self, run: Run, source: str, first_line: int) -> None:
         """Keep the cell for ranks that come later, and whether it did well."""
         entry = self._journal.note(run.name, source, first_line, run.ranks)
-        run.finished.add_done_callback(lambda _: entry.failed.update(run.progress.failed, run.progress.lost))
+        entry.is_running = True
+
+        def end(_: object) -> None:
+            entry.failed.update(run.progress.failed, run.progress.lost)
+            entry.is_running = False
+
+        run.finished.add_done_callback(end)
 
     def _hear(self, run: Run) -> None:
         self._heard.append(run)
@@ -186,13 +214,14 @@ class Mesh:
         first_line: int,
         members: tuple[int, ...],
         new: set[int],
+        has_store: bool,
     ) -> None:
         """One call, in up to two casts: ranks that know the source get only its key."""
         texts = {rank: source if rank in new else None for rank in ranks}
         if len({text is None for text in texts.values()}) == 2:
             texts = dict.fromkeys(ranks, source)
         text = next(iter(texts.values()))
-        payload = _arguments(run.cell, key, text, run.name, first_line, members)
+        payload = _arguments(run.cell, key, text, run.name, first_line, members, has_store)
         run.call = self.roster.call(ranks, self._actor, "run", None, payload, run, True, audience=run)
         for rank in ranks:
             self._known[rank].add(key)
@@ -299,7 +328,7 @@ class Mesh:
         for rank in healed.ranks:
             self._known.pop(rank, None)
         self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
-        pushed = {} if replay == "none" else self._journal.pushed
+        pushed = [] if replay == "none" else self._journal.pushed()
         return restore(self, healed, self._journal.plan(replay), pushed, timeout)
 
     def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:

@@ -90,6 +90,9 @@ class Roster:
         """Counts how often the process groups were made anew."""
         self.store_rank = 0
         """The rank that serves the store at which process groups meet."""
+        self.ports: dict[int, list[int]] = {}
+        """By rank, where its process groups listened when that was last asked."""
+        self.regrouping = threading.Lock()  # a cell in the background may mend groups while another heals the mesh
         self.is_cut = False
         """Whether connections of process groups were broken off since they were made."""
         self._specs = {spec.rank: spec for spec in specs}
