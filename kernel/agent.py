@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,8 +14,10 @@ from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.ranks import ledger, waits
 from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
+from . import cell
 from .cell import CellShell
 from .failure import is_users
+from .guest import Lines
 from .outcome import Display
 from .source import lines_text
 from .summary import readable
@@ -50,6 +53,14 @@ class RankMesh:
         return f"<rank {self.rank} of mesh {axes}>"
 
 
+def _place_in_module(stack: list[tuple[str, int]]) -> str:
+    """Where a function is that came from a module of the user's: `train.py line 7`; empty while none runs."""
+    files = [file for file, _ in stack]
+    inside = stack[files.index(cell.__file__) :] if cell.__file__ in files else []
+    places = [f"{Path(file).name} line {line}" for file, line in inside if is_users(file)]
+    return places[-1] if places else ""
+
+
 class KernelActor(Actor):
     """Runs cells in a namespace of its own, which lives as long as the rank."""
 
@@ -74,7 +85,7 @@ class KernelActor(Actor):
 
     @endpoint
     def run(
-        self, cell: int, key: int, source: str | None, name: str, first_line: int, members: tuple[int, ...]
+        self, number: int, key: int, source: str | None, name: str, first_line: int, members: tuple[int, ...]
     ) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
@@ -85,7 +96,14 @@ class KernelActor(Actor):
         if source is not None:
             self._sources[key] = source
         self._provide_group(members)
-        outcome = self._cells.run(self._sources[key], run=cell, name=name, first_line=first_line)
+        outcome = self._cells.run(self._sources[key], run=number, name=name, first_line=first_line)
+        return outcome.failure is None, _encode(outcome)
+
+    @endpoint
+    def execute(self, run: int, head: bytes, buffers: list[Any], lines: list[Lines]) -> tuple[bool, bytes]:
+        """Call a function (see `guest.pack`); whether it did well, and its encoded `Outcome`."""
+        self._provide_group(())
+        outcome = self._cells.call(head, buffers, lines, run=run)
         return outcome.failure is None, _encode(outcome)
 
     @endpoint
@@ -125,7 +143,8 @@ class KernelActor(Actor):
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
         # Not `extract_stack`, which looks at each file on the disk: ranks are asked this while they work.
         stack = [(each.f_code.co_filename, line) for each, line in traceback.walk_stack(frame)] if frame else []
-        lines = lines_text(reversed(stack)) or lines_text(self._cells.suspended_at())
+        stack.reverse()
+        lines = lines_text(stack) or lines_text(self._cells.suspended_at()) or _place_in_module(stack)
         waiting = waits.current
         return lines + (f", waiting in {waiting[0]}" if waiting is not None else "")
 
