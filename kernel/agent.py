@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,8 +15,10 @@ from ..runtime.ranks import ledger, waits
 from ..runtime.ranks.groups import Groups
 from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
+from . import cell
 from .cell import CellShell
 from .failure import is_users
+from .guest import Lines
 from .outcome import Display
 from .source import lines_text
 from .summary import readable
@@ -64,6 +67,14 @@ class _NoGroup:
         return f"<no process group of this slice: {self._why}>"
 
 
+def _place_in_module(stack: list[tuple[str, int]]) -> str:
+    """Where a function is that came from a module of the user's: `train.py line 7`; empty while none runs."""
+    files = [file for file, _ in stack]
+    inside = stack[files.index(cell.__file__) :] if cell.__file__ in files else []
+    places = [f"{Path(file).name} line {line}" for file, line in inside if is_users(file)]
+    return places[-1] if places else ""
+
+
 class KernelActor(Actor):
     """Runs cells in a namespace of its own, which lives as long as the rank."""
 
@@ -90,7 +101,7 @@ class KernelActor(Actor):
     @endpoint
     def run(
         self,
-        cell: int,
+        number: int,
         key: int,
         source: str | None,
         name: str,
@@ -113,7 +124,18 @@ class KernelActor(Actor):
                 self._provide_group(members, has_store)
 
         text = self._sources[key]
-        outcome = self._cells.run(text, run=cell, name=name, first_line=first_line, prepare=prepare)
+        outcome = self._cells.run(text, run=number, name=name, first_line=first_line, prepare=prepare)
+        return outcome.failure is None, _encode(outcome)
+
+    @endpoint
+    def execute(self, run: int, head: bytes, buffers: list[Any], lines: list[Lines]) -> tuple[bool, bytes]:
+        """Call a function (see `guest.pack`); whether it did well, and its encoded `Outcome`."""
+
+        def prepare() -> None:
+            with self._place.shield():
+                self._provide_group((), has_store=True)
+
+        outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
 
     @endpoint
@@ -154,7 +176,8 @@ class KernelActor(Actor):
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
         # Not `extract_stack`, which looks at each file on the disk: ranks are asked this while they work.
         stack = [(each.f_code.co_filename, line) for each, line in traceback.walk_stack(frame)] if frame else []
-        lines = lines_text(reversed(stack)) or lines_text(self._cells.suspended_at())
+        stack.reverse()
+        lines = lines_text(stack) or lines_text(self._cells.suspended_at()) or _place_in_module(stack)
         waiting = waits.current
         return lines + (f", waiting in {waiting[0]}" if waiting is not None else "")
 

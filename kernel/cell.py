@@ -6,8 +6,9 @@ import builtins
 import importlib
 import inspect
 import os
+import reprlib
 import sys
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from types import CodeType, ModuleType
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..runtime.wire import codec
 from .completion import complete
-from .failure import failure_of
+from .failure import entry_of, failure_of
+from .guest import Guests, Lines
 from .loop import CellLoop
 from .mime import plain, portable
 from .outcome import Display, Outcome, Value
@@ -120,6 +122,7 @@ class CellShell:
         self._shell.loop_runner = self._loop.run
         given = names if owned else {"display": self._shell.show, **names}
         self._shell.live_in(ModuleType("__main__"), given, as_main=owned is not None)
+        self._guests = Guests(self.namespace)
         if owned:
             owned.builtin_trap.__enter__()  # for good: no need to swap builtins at each cell
             sys.displayhook = owned.displayhook
@@ -148,9 +151,24 @@ class CellShell:
         # A cell that runs again unchanged keeps its file name: its lines are the same.
         key = (source, name, first_line)
         file = self._files.get(key) or file_of(name, run)
+        return self._told(run, file, lambda: self._outcome(source, file, key, prepare))
+
+    def call(
+        self,
+        head: bytes,
+        buffers: Sequence[Any],
+        lines: Sequence[Lines],
+        *,
+        run: int,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> Outcome:
+        """Call a function that came from the notebook (see `guest`); raises nothing. The whole value travels."""
+        return self._told(run, "", lambda: self._visited(head, buffers, lines, prepare))
+
+    def _told(self, run: int, file: str, outcome: Callable[[], Outcome]) -> Outcome:
         self._run, self._numbers, self.last_error = run, count(1), None
         try:
-            return self._outcome(source, file, key, prepare)
+            return outcome()
         except KeyboardInterrupt as stop:  # it hit a line of ours: before the cell's first or after its last
             return Outcome(failure=failure_of(stop, file, self._shell))
         finally:
@@ -205,6 +223,22 @@ class CellShell:
             self.last_error = error
             with self._opened():  # the text of an error is user code too
                 return Outcome(failure=failure_of(error, file, self._shell))
+
+    def _visited(
+        self, head: bytes, buffers: Sequence[Any], lines: Sequence[Lines], prepare: Callable[[], None]
+    ) -> Outcome:
+        try:
+            prepare()
+            with self._opened(), _streams_kept(), self._guests.admit(head, buffers, lines) as (function, args, kwargs):
+                value = function(*args, **kwargs)
+                if inspect.iscoroutine(value):
+                    self._awaited = value
+                    value = self._loop.run(value)
+                return Outcome(value=Value(type(value).__name__, reprlib.repr(value), pickled=self._dumps(value)))
+        except BaseException as error:  # noqa: BLE001 - as for a cell
+            self.last_error = error
+            with self._opened():
+                return Outcome(failure=failure_of(error, entry_of(error), self._shell))
 
     @contextmanager
     def _cell_told(self, told: Any) -> Generator[None]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,15 +23,18 @@ from ..runtime.proc import stat_of
 from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
 from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
 from ..runtime.roster import Roster
+from ..runtime.values import ValueMesh
 from ..runtime.wire import codec
 from .agent import KernelActor
 from .collectives import LAST, MeshLedger
+from .execute import execute
+from .guest import cells_in, pack
 from .journal import Choice, Journal, Replay
 from .look import look
 from .report import StackReport
 from .restore import HealedMesh, restore
 from .run import Run
-from .source import Sources
+from .source import Sources, file_of
 
 A = TypeVar("A", bound=Actor)
 _ledger_of = msgspec.msgpack.Decoder(RankLedger).decode
@@ -80,6 +84,7 @@ class Mesh:
         self._journal = Journal()
         self._heard: deque[Run] = deque()  # the oldest first
         self._sources = Sources()
+        self._files: dict[str, str] = {}
         self._sending = threading.Lock()  # a source must be on the wire before a run that refers to it
 
     @classmethod
@@ -184,6 +189,50 @@ class Mesh:
             return True
         stat = stat_of(self.roster.states[self.roster.store_rank].pid)
         return stat is None or stat.state not in "Tt"
+
+    def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ValueMesh[Any]:
+        """Call a function on all ranks, wait, and return what each gave.
+
+        A function of the notebook travels by value, with the names of the notebook that it uses; all others it finds
+        where cells run, and what it makes `global` stays there for cells and later functions (see `guest.Guests`).
+        `rank`, `device`, `mesh`, `group` are the rank's own. An `async` function is awaited. The rules are those of a
+        cell: if a rank raises, the others have 2 s; Ctrl-C interrupts the ranks.
+
+        Raises:
+            DeviceMeshError: the mesh has lost ranks, now or before: then nothing was run. `heal_mesh` brings them back.
+            MeshError: it raised on some ranks; `by_rank` has the exceptions.
+            EncodeError: the function or an argument cannot be pickled; nothing was run.
+            MeshStopped: the mesh was taken down.
+
+        Example:
+            >>> with Mesh.up("m", {"dp": 2}, backend="none") as mesh:
+            ...     mesh.execute(pow, 2, 10).values()
+            [1024, 1024]
+        """
+        self._check_up()
+        return execute(self, function, args, kwargs)
+
+    def submit(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+        """Send a call of a function to all ranks; returns at once. Its outcomes hold the values, however large.
+
+        Raises `EncodeError`, `MeshStopped`.
+        """
+        self._check_up()
+        head, buffers = pack(function, args, kwargs)
+        lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_in(bytes(head))]
+        run = Run(self.roster, range(self.num_ranks), next(self._cells), getattr(function, "__name__", "a function"))
+        payload = _arguments(run.cell, head, [pickle.PickleBuffer(each) for each in buffers], lines)
+        run.call = self.roster.call(run.ranks, self._actor, "execute", None, payload, run, True, audience=run)
+        self._hear(run)
+        return run
+
+    def _file_on_ranks(self, file: str, name: str, text: str) -> str:
+        """The name under which ranks know a cell of the notebook itself, for `where` and tracebacks."""
+        if file not in self._files:
+            number = next(self._cells)
+            self._files[file] = file_of(name, number)
+            self._sources.add(name, number, text, 1)
+        return self._files[file]
 
     def _note(self, run: Run, source: str, first_line: int) -> None:
         """Keep the cell for ranks that come later, and whether it did well."""

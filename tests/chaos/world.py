@@ -20,12 +20,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from meshbook.kernel.drive import Drive, drive, drive_in_background
 from meshbook.kernel.halts import HaltWatch
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.outcome import Outcome
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Run
-from meshbook.magics.drive import Drive, drive, drive_in_background
 from meshbook.runtime.errors import MeshbookError
 from meshbook.runtime.regroup import wait_until
 from meshbook.widgets.live import Live
