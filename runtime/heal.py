@@ -86,7 +86,7 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
     if chosen:
         roster.revive(chosen)
         roster.wait_ready(timeout, chosen)
-        failed = _remake(roster, chosen, timeout)
+        failed = remake(roster, chosen, timeout)
     late = regroup(roster) if chosen else ()
     return Healed(tuple(chosen), failed, late, time.monotonic() - started)
 
@@ -100,8 +100,8 @@ def _end(roster: Roster, ranks: Sequence[int]) -> None:
         raise SpawnError(f"{roster.name_of(ranks[0])} does not end, {END_SECONDS:g} s after SIGKILL")
 
 
-def _remake(roster: Roster, ranks: Sequence[int], timeout: float) -> dict[str, dict[int, BaseException]]:
-    """Make the actors again; what failed, by name."""
+def remake(roster: Roster, ranks: Sequence[int], timeout: float) -> dict[str, dict[int, BaseException]]:
+    """Make the actors of ranks that came new; what failed, by name. Raises `SpawnError` if it is not done in time."""
     made: list[tuple[str, Told]] = []
 
     def caller(name: str, chosen: Sequence[int]) -> Told:

@@ -14,7 +14,7 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -71,7 +71,7 @@ class Agent:
         self._wiring = wiring(specs[0].link, reactor)
         self._pool = Pool() if self._wiring.carries_fds else None
         self._peers: dict[int, _Peer] = {}
-        self._tickets: dict[int, int] = {}
+        self._tickets: dict[int, _Peer] = {}
         self._all_gone = threading.Event()
         self._is_closed = False
         self._memory_kills = MemoryKills()
@@ -92,13 +92,26 @@ class Agent:
             self._start(spec, port=0, listen=-1)
         self._wiring.seal()
 
+    def renumber(self, kept: Mapping[int, int]) -> None:
+        peers = {number: self._peers[rank] for rank, number in kept.items()}
+        for number, peer in peers.items():
+            peer.rank = number
+        self._peers = peers
+        pids = {kept[rank]: pid for rank, pid in self.pids.items() if rank in kept}
+        self.pids.clear()  # in place: others hold it
+        self.pids.update(pids)
+
+    def check_room(self, more: int) -> None:
+        _allow_descriptors(_FDS_A_RANK * more)
+
     def _start(self, spec: RankSpec, port: int, listen: int) -> None:
+        ticket = secrets.randbits(62)
         data, data_theirs = self._wiring.open()
         control, control_theirs = self._wiring.open()
         pipes = [_output_pipe() for _ in range(2)]
         outlets = [
-            Outlet(Lane(data, self._pool, (spec.rank, "data")), data, self._reactor),
-            Outlet(Lane(control, self._pool, (spec.rank, "control")), control, self._reactor),
+            Outlet(Lane(data, self._pool, (ticket, "data")), data, self._reactor),
+            Outlet(Lane(control, self._pool, (ticket, "control")), control, self._reactor),
         ]
         token = secrets.token_hex(8)
         tapes = {pipes[0][0]: Tape(token, "out"), pipes[1][0]: Tape(token, "err")}
@@ -117,8 +130,7 @@ class Agent:
                 pipes[1][1],
                 listen,
             )
-            ticket = secrets.randbits(62)
-            self._tickets[ticket] = spec.rank
+            self._tickets[ticket] = peer
             self._watch(peer)
             env = spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": str(port)}
             birth = msgspec.structs.replace(
@@ -187,7 +199,7 @@ class Agent:
                 pass
 
     def on_started(self, ticket: int, pid: int, trouble: str) -> None:
-        peer = self._peers[self._tickets.pop(ticket)]
+        peer = self._tickets.pop(ticket)
         if trouble:
             self._listener.on_output(peer.rank, [Text(0, "stderr", f"{trouble}\n")])
             self._end(peer, Exit())
@@ -217,8 +229,8 @@ class Agent:
                 pass
         peer.exit = exit
         if self._pool is not None:
-            for lane in ("data", "control"):
-                self._pool.forget((peer.rank, lane))
+            for outlet in (peer.data, peer.control):
+                self._pool.forget(outlet.lane.peer)
         if peer.pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(peer.pid, signal.SIGKILL)  # what it started and left behind
@@ -296,7 +308,8 @@ class Agent:
             self._pool.close()
 
     def _living(self, ranks: Iterable[int]) -> list[_Peer]:
-        return [peer for rank in ranks if (peer := self._peers[rank]).exit is None]
+        found = [self._peers.get(rank) for rank in ranks]  # None: a rank of old, that a resize has dropped
+        return [peer for peer in found if peer is not None and peer.exit is None]
 
     def _send_releases(self, peer: _Peer, outlet: Outlet) -> None:
         if peer.exit is None:

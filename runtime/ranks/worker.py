@@ -49,6 +49,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     outpost.patience = PATIENCE if spec.generation else None
     outpost.settle_here()
     mailbox = Mailbox(spec.mesh, place, data, streams, interrupts)
+    place.movers += [outpost.move, mailbox.move]
     mailbox.settle(steward.NUMBER, "steward", steward.Steward(place))
     answering = Control(control, mailbox, interrupts, outpost.on_control, _die)
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()
