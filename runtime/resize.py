@@ -49,6 +49,8 @@ class Resized:
     ranks: tuple[int, ...]
     """The ranks that have a new process: those that came, and those that stay and were dead."""
     dropped: tuple[Dropped, ...]
+    stopped: tuple[str, ...]
+    """The names of actors that were stopped because their ranks have other numbers."""
     failed: dict[str, dict[int, BaseException]]
     """By name, the actors that could not be made again on ranks that were dead, and why."""
     seconds: float
@@ -74,6 +76,7 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     dropped = tuple(_dropped(roster, plan))
     _dismiss(roster, plan, grace)
     specs = _specs(roster, plan)
+    stopped = () if plan.keeps_numbers else tuple(made.name for made in roster.made.values())
     _on_loop(roster, lambda: roster.reshape(plan, specs))
     survivors = roster.alive()
     new = tuple(roster.dead())
@@ -84,7 +87,7 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     failed = _welcome(roster, new, timeout)
     if new or plan.old != plan.new:
         regroup(roster)
-    return Resized(plan, new, dropped, failed, time.monotonic() - started)
+    return Resized(plan, new, dropped, stopped, failed, time.monotonic() - started)
 
 
 def _check_idle(roster: Roster, plan: Reshape) -> None:
