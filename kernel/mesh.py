@@ -23,6 +23,7 @@ from ..runtime.reshape import Reshape
 from ..runtime.resize import resize_roster
 from ..runtime.roster import Roster
 from ..runtime.shape import Shape
+from ..runtime.spares import keep_spares
 from ..runtime.wire import codec
 from .agent import KernelActor
 from .collectives import LAST, MeshLedger
@@ -93,10 +94,12 @@ class Mesh:
         engine: str = "local",
         how: str = "auto",
         ready_timeout: float | None = 60.0,
+        spares: int = 0,
         **options: Any,
     ) -> Mesh:
         """Start the ranks of a mesh and wait until all are ready.
 
+        `spares` processes are kept warm beside them, to take the places of ranks that die (`heal`).
         `options` are those of `session.specs_for`: `device`, `backend`, `env`, `cwd`, `preload`, `path`.
 
         Raises:
@@ -107,6 +110,7 @@ class Mesh:
             procs.roster.wait_ready(ready_timeout)
             mesh = cls(name, procs)
             mesh._kernel.initialized.get(ready_timeout)
+            keep_spares(mesh.roster, spares)
         except BaseException:
             procs.roster.stop(grace=0)
             raise

@@ -106,6 +106,7 @@ class MeshMagic:
                 cwd=_folder(args.cwd),
                 preload=args.imports,
                 path=sys.path,
+                spares=args.spares,
             )
         except (MeshbookError, OSError) as error:
             raise UsageError(f"mesh {name!r} did not come up: {error}") from None

@@ -15,6 +15,7 @@ from .errors import SpawnError
 from .mesh import ActorMesh, ProcMesh, roster_of
 from .regroup import Told, regroup, wait_until
 from .roster import Roster
+from .spares import keep_spares
 
 M = TypeVar("M")
 
@@ -88,6 +89,7 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
         roster.wait_ready(timeout, chosen)
         failed = remake(roster, chosen, timeout)
     late = regroup(roster) if chosen else ()
+    keep_spares(roster)  # not before: their imports would slow down the others
     return Healed(tuple(chosen), failed, late, time.monotonic() - started)
 
 

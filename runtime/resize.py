@@ -22,6 +22,7 @@ from .ranks.place import coordinates
 from .regroup import REGROUP_SECONDS, REGROUP_SECONDS_A_RANK, Told, regroup, wait_until
 from .reshape import Reshape
 from .roster import Roster
+from .spares import keep_spares
 from .wire import codec
 
 IDLE_SECONDS = 0.5
@@ -87,6 +88,7 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     failed = _welcome(roster, new, timeout)
     if new or plan.old != plan.new:
         regroup(roster)
+    keep_spares(roster)
     return Resized(plan, new, dropped, stopped, failed, time.monotonic() - started)
 
 

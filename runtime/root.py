@@ -84,7 +84,7 @@ class Root(Node):
         roster.name = name
         procs = ProcMesh(roster, Shape.row_major(axes) if axes else Shape.unity())
         if bootstrap is not None:
-            roster.boot(self._boot(roster, bootstrap))
+            roster.readiness.boot(self._boot(roster, bootstrap))
         return procs
 
     def _boot(self, roster: Roster, bootstrap: Callable[[], Any]) -> Future[Any]:

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -75,9 +74,10 @@ class Roster:
         self._births = Births()
         self._hub = hub
         self._dropped: dict[int, str] = {}  # what is said of ranks that a resize has dropped
+        self.num_spares = 0  # how many are wanted (`spares`)
         self.audiences = Audiences()
         """Who hears what is printed in calls that brought no audience; the root puts its own here."""
-        self._readiness = Readiness(reactor)
+        self.readiness = Readiness(reactor)
         self.states = {spec.rank: RankState(spec.rank) for spec in specs}
         self.logs = {spec.rank: RankLog() for spec in specs}
         self.on_change: list[Callable[[int], None]] = []
@@ -94,8 +94,8 @@ class Roster:
         self._vitals = Vitals()
         self._looking = threading.Lock()  # of `_vitals`: cells in the background look too
         self._pids: Mapping[int, int] = {}  # known before a rank is ready; actors may be called by then
-        self._crew: Crew = engine.spawn(specs, self, how)
-        self._pids = self._crew.pids
+        self.crew: Crew = engine.spawn(specs, self, how)
+        self._pids = self.crew.pids
         let_go_in_child(self)
 
     @property
@@ -226,7 +226,7 @@ class Roster:
             if caller is not None:
                 self._note_sent(ranks, seq)
             try:
-                (self._crew.post if on_main else self._crew.post_control)(ranks, make(seq), payload)
+                (self.crew.post if on_main else self.crew.post_control)(ranks, make(seq), payload)
             except MemoryError:  # no room in the shared memory: nothing has gone out, nobody will answer
                 self._note_unsent(ranks, seq)
                 raise
@@ -235,11 +235,11 @@ class Roster:
 
     def post_control(self, rank: int, message: AnyMessage, payload: Encoded | None = None) -> None:
         """Send a message that is no call of this controller's own."""
-        self._crew.post_control([rank], message, payload)
+        self.crew.post_control([rank], message, payload)
 
     def introduce(self, rank: int, mesh: int, other: int, end: object) -> None:
         """Give a rank its end of a link to another."""
-        self._crew.introduce(rank, mesh, other, end)
+        self.crew.introduce(rank, mesh, other, end)
 
     def _note_sent(self, ranks: Sequence[int], seq: int) -> None:
         now = time.monotonic()
@@ -281,19 +281,19 @@ class Roster:
         self, ranks: Sequence[int], caller: Caller, make: Callable[[int], AnyMessage], payload: Encoded | None = None
     ) -> int:
         seq = self._post.open(ranks, caller)
-        self._crew.post_control(ranks, make(seq), payload)
+        self.crew.post_control(ranks, make(seq), payload)
         self._tell_dead(ranks)
         return seq
 
     def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, Glimpse]:
         """What can be seen of living ranks that do not answer (`engines.outside`)."""
-        return self._crew.look(ranks, native)
+        return self.crew.look(ranks, native)
 
     def kill(self, ranks: Sequence[int]) -> None:
         """End these ranks at once (SIGKILL), with what they started."""
         for rank in ranks:
             self.states[rank].is_doomed = True
-        self._crew.kill(ranks)
+        self.crew.kill(ranks)
 
     def revive(self, ranks: Sequence[int]) -> None:
         """Start these ranks again, which have ended: new processes in the same places. `wait_ready` waits for them.
@@ -309,7 +309,7 @@ class Roster:
             made.failed -= set(ranks)
         self._settled.clear()
         self._all_gone.clear()
-        self._crew.respawn([replace(self.specs[rank], generation=self.generation + 1) for rank in ranks])
+        self.crew.respawn([replace(self.specs[rank], generation=self.generation + 1) for rank in ranks])
 
     def is_expected(self, rank: int) -> bool:
         """Was this rank to end, with its mesh or by a resize? Then it is no fault."""
@@ -320,13 +320,16 @@ class Roster:
 
         Raises `SpawnError`, before anything is done, where there is no room for those that come.
         """
-        self._crew.check_room(len(plan.added))
+        self.crew.check_room(len(plan.added))
         for rank in plan.dropped:
             self._dropped[rank] = f"{self.name_of(rank)} was dropped: the mesh was resized to {axes_text(plan.new)}"
             self.states[rank].is_doomed = True
-        idle = [rank for rank in plan.dropped if self.states[rank].name == "idle"]
-        self._crew.kill([rank for rank in plan.dropped if rank not in idle])
-        self._crew.post(idle, Bye())
+        self._send_home(plan.dropped)
+
+    def _send_home(self, ranks: Sequence[int]) -> None:
+        idle = [rank for rank in ranks if self.states[rank].name == "idle"]
+        self.crew.kill([rank for rank in ranks if rank not in idle])
+        self.crew.post(idle, Bye())
 
     def reshape(self, plan: Reshape, specs: Sequence[RankSpec]) -> None:
         """Number the ranks that stay as in the new grid, of which `specs` are all. Those that are dropped have ended.
@@ -335,7 +338,7 @@ class Roster:
         """
         old, moved = self.mesh, {number: rank for rank, number in plan.kept.items()}
         with self._posting:
-            self._crew.renumber(plan.kept)
+            self.crew.renumber(plan.kept)
             for rank in plan.dropped:
                 self.logs[rank].close()
             states, logs, ranks = self.states, self.logs, range(len(specs))
@@ -381,13 +384,11 @@ class Roster:
         if not self._is_stopped:
             self._is_stopped = True
             self.look_at_vitals(time.monotonic())  # who is stopped reads no goodbye
-            idle = [state.rank for state in self.states.values() if state.name == "idle"]
-            self._crew.kill([rank for rank in self.alive() if rank not in idle])
-            self._crew.post(idle, Bye())
+            self._send_home(self.alive())
             try:
                 self._reactor.wait(self._all_gone, grace)
             finally:  # Ctrl-C says: do not wait for those that would leave by themselves
-                self._crew.close()
+                self.crew.close()
                 for log in self.logs.values():
                     log.close()
         return {rank: str(state.exit) for rank, state in self.states.items()}
@@ -434,17 +435,13 @@ class Roster:
     def _tell_ready(self) -> None:
         for state in self.states.values():
             if state.exit is not None or state.trouble:
-                self._readiness.fail(SpawnError(self._why_not_up(state)))
+                self.readiness.fail(SpawnError(self._why_not_up(state)))
         if all(state.is_ready for state in self.states.values()):
-            self._readiness.resolve()
+            self.readiness.resolve()
 
     def ready(self) -> Future[bool]:
         """Done when all ranks are up; fails when one did not come up."""
-        return self._readiness.future
-
-    def boot(self, done: Future[Any]) -> None:
-        """`ready` waits for this too: the bootstrap of the processes."""
-        self._readiness.boot(done)
+        return self.readiness.future
 
     def stop_all(self, reason: str) -> Future[None]:
         """What `ProcMesh.stop` does."""

@@ -96,6 +96,15 @@ class Crew(Protocol):
         """
         ...
 
+    def keep_spares(self, count: int, like: RankSpec) -> None:
+        """Have so many processes waiting that `respawn` takes at once; starts those that are missing, ends none."""
+        ...
+
+    @property
+    def num_spares(self) -> tuple[int, int]:
+        """How many spares wait, and how many of them have done their imports."""
+        ...
+
     def check_room(self, more: int) -> None:
         """Raises `SpawnError` where so many more ranks do not fit."""
         ...

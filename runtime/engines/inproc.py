@@ -92,6 +92,13 @@ class _Threads:
         for number, rank in self._ranks.items():
             rank.spec = replace(rank.spec, rank=number)
 
+    def keep_spares(self, count: int, like: RankSpec) -> None:
+        """Threads start at once."""
+
+    @property
+    def num_spares(self) -> tuple[int, int]:
+        return 0, 0
+
     def check_room(self, more: int) -> None:
         """Threads are cheap."""
 

@@ -26,6 +26,7 @@ from .interrupts import Interrupts
 from .mailbox import Mailbox
 from .outpost import Outpost
 from .place import Place, enter
+from .spare import wait_for_place
 from .streams import Streams
 
 
@@ -42,6 +43,9 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     pool = Pool()
     data = Lane(_link(fds.data, spec.data), pool, "data")
     control = Lane(_link(fds.control, spec.control), pool, "control")
+    if spec.spare:
+        spec = wait_for_place(spec, data)
+        _take_environment(spec)
     groups = Groups(_group_plan(spec, fds))
     place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device, groups)
     enter(place)
