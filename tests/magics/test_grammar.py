@@ -189,6 +189,7 @@ def test_a_sub_command_is_read_into_its_dataclass(line: str, name: str, args: ob
         ("up rank=4", Up(None, {"rank": 4})),
         ("up dp=2 --device cpu --pg gloo", Up(None, {"dp": 2}, device="cpu", pg="gloo")),
         ("up dp=2 --spawn=exec --engine local", Up(None, {"dp": 2}, spawn="exec")),
+        ("up dp=2 --spares 1", Up(None, {"dp": 2}, spares=1)),
         ("up dp=2 --env A=1 --env B=x=y", Up(None, {"dp": 2}, env=(("A", "1"), ("B", "x=y")))),
         ("up dp=2 --env 'A=two words'", Up(None, {"dp": 2}, env=(("A", "two words"),))),
         ("up dp=2 --cwd '/a b' --ready-timeout 5", Up(None, {"dp": 2}, cwd="/a b", ready_timeout=5.0)),

@@ -69,3 +69,18 @@ def test_busy_ranks_are_named_in_one_line(elastic: Kernel) -> None:
     )
     assert elastic.value("e.axes") == {"dp": 2}
     elastic.ok("%mesh interrupt")
+
+
+def test_a_spare_takes_a_dead_ranks_place(elastic: Kernel, until: Callable[..., None]) -> None:
+    up = elastic.ok("s = %mesh up s dp=2 --device cpu --pg none --spawn exec --spares 1").text
+    assert " · 1 spare · ready in " in up
+    elastic.ok("%%on_mesh\nscale = 3")
+    until(lambda: elastic.ok("%mesh").results[0].startswith("mesh s   dp=2 · 1 spare   2 idle"), 60)
+    [spare] = elastic.value("[each.pid for each in s.roster.crew._spares]")
+    elastic.ok("%mesh interrupt --kill dp=1")
+    until(lambda: elastic.value("s.roster.dead()") == [1])
+    elastic.ok("%mesh restart @dead")
+    assert elastic.pids()[1] == spare
+    elastic.ok("r = %on_mesh -- (rank, scale)")
+    assert elastic.value("r.values()") == [(0, 3), (1, 3)]
+    elastic.ok("%mesh down s")
