@@ -38,9 +38,18 @@ class RankMesh:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self.rank = place.rank
-        self.coord = dict(place.coord)
-        self.sizes = dict(place.axes)
+
+    @property
+    def rank(self) -> int:
+        return self._place.rank
+
+    @property
+    def coord(self) -> dict[str, int]:
+        return dict(self._place.coord)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return dict(self._place.axes)
 
     @property
     def device_mesh(self) -> Any:
@@ -75,6 +84,16 @@ def _place_in_module(stack: list[tuple[str, int]]) -> str:
     return places[-1] if places else ""
 
 
+def _names_of(place: Place) -> dict[str, object]:
+    """What a cell finds of its place in the mesh."""
+    return {
+        "rank": place.rank,
+        "world_size": place.world_size,
+        "local_rank": place.local_rank,
+        "coord": dict(place.coord),
+    }
+
+
 class KernelActor(Actor):
     """Runs cells in a namespace of its own, which lives as long as the rank."""
 
@@ -87,16 +106,19 @@ class KernelActor(Actor):
         self._shown = 0
         self._main = threading.get_ident()
         self._sources: dict[int, str] = {}
-        names: dict[str, object] = {
-            "mesh": RankMesh(place),
-            "rank": place.rank,
-            "world_size": place.world_size,
-            "local_rank": place.local_rank,
-            "device": place.device,
-            "coord": dict(place.coord),
-        }
+        self._names = _names_of(place)
+        names = {"mesh": RankMesh(place), "device": place.device, **self._names}
         self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT, opened=place.opened)
         place.awaited = lambda: self._cells.awaited
+        place.movers.append(lambda move: self._rename())
+
+    def _rename(self) -> None:
+        """The mesh was resized: names that tell where this rank stands tell it anew, unless the user took them over."""
+        namespace = self._cells.namespace
+        former, self._names = self._names, _names_of(self._place)
+        for name, value in self._names.items():
+            if name not in namespace or namespace[name] is former[name]:
+                namespace[name] = value
 
     @endpoint
     def run(

@@ -11,9 +11,10 @@ import ast
 import builtins
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from ..runtime.reshape import Reshape
 from .size import pickles_to_at_least
 
 Choice = Literal["auto", "all", "none"] | frozenset[int]
@@ -122,9 +123,22 @@ class Journal:
             del self._entries[next(iter(self._entries))]
         return entry
 
+    def reshape(self, plan: Reshape) -> None:
+        """The mesh was resized: what ran on some ranks is for those of that slice in the new grid."""
+        entries = [replace(e, ranks=plan.extended(e.ranks), failed={*plan.renumbered(e.failed)}) for e in self.entries]
+        self._entries = {(entry.source, entry.ranks): entry for entry in entries if entry.ranks}
+        for name, pushes in list(self._pushed.items()):
+            moved = [replace(push, ranks=plan.extended(push.ranks)) for push in pushes]
+            self._pushed[name] = [push for push in moved if push.ranks]
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The cells in the order in which they last ran."""
+        return list(self._entries.values())
+
     def plan(self, choice: Choice = "auto") -> list[Replay]:
         """What a new rank is to run, in order; of each cell the ranks say whether it is one of those it ran on."""
-        entries = list(self._entries.values())
+        entries = self.entries
         if choice == "none":
             return []
         if choice == "all":

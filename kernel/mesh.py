@@ -17,12 +17,16 @@ from ..runtime import session as sessions
 from ..runtime.actor import Actor
 from ..runtime.errors import MeshbookError, MeshStopped
 from ..runtime.gather import Gather
-from ..runtime.heal import heal_roster
+from ..runtime.heal import Healed, heal_roster
 from ..runtime.mesh import ProcMesh, actor_number
 from ..runtime.proc import stat_of
 from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
 from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
+from ..runtime.reshape import Reshape
+from ..runtime.resize import resize_roster
 from ..runtime.roster import Roster
+from ..runtime.shape import Shape
+from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from ..runtime.wire import codec
 from .agent import KernelActor
@@ -32,7 +36,7 @@ from .guest import cells_in, pack
 from .journal import Choice, Journal, Replay
 from .look import look
 from .report import StackReport
-from .restore import HealedMesh, restore
+from .restore import HealedMesh, ResizedMesh, restore
 from .run import Run
 from .source import Sources, file_of
 
@@ -69,6 +73,7 @@ class Mesh:
     def __init__(self, name: str, procs: ProcMesh) -> None:
         self.name = name
         self.procs = procs
+        self.roster: Roster = procs.roster
         self.axes = dict(procs.sizes)
         self.options: Any = None
         """What brought it up, kept by who did, to bring it up again."""
@@ -96,10 +101,12 @@ class Mesh:
         engine: str = "local",
         how: str = "auto",
         ready_timeout: float | None = 60.0,
+        spares: int = 0,
         **options: Any,
     ) -> Mesh:
         """Start the ranks of a mesh and wait until all are ready.
 
+        `spares` processes are kept warm beside them, to take the places of ranks that die (`heal`).
         `options` are those of `session.specs_for`: `device`, `backend`, `env`, `cwd`, `preload`, `path`.
 
         Raises:
@@ -110,14 +117,11 @@ class Mesh:
             procs.roster.wait_ready(ready_timeout)
             mesh = cls(name, procs)
             mesh._kernel.initialized.get(ready_timeout)
+            keep_spares(mesh.roster, spares)
         except BaseException:
             procs.roster.stop(grace=0)
             raise
         return mesh
-
-    @property
-    def roster(self) -> Roster:
-        return self.procs.roster
 
     @property
     def num_ranks(self) -> int:
@@ -384,6 +388,45 @@ class Mesh:
         """End these ranks at once (SIGKILL), with what they started; whether they were gone in time."""
         self.roster.kill(ranks)
         return wait_until(self.roster, lambda: set(ranks) <= set(self.roster.dead()), timeout)
+
+    def resize(self, sizes: Mapping[str, int], *, replay: Choice = "auto", timeout: float = 60.0) -> ResizedMesh:
+        """Give axes these sizes (those not named keep theirs): the mesh grows or shrinks while it lives.
+
+        Ranks that stay keep their coordinates, their processes and their state; new ones, and dead ones that stay, are
+        set up as in `heal`. All get new process groups, and hear of the new sizes. Where an axis changes that is not
+        the outermost, ranks get other numbers: actors of your own are stopped, and views of `procs` as it was raise
+        `MeshStopped`.
+
+        Raises:
+            ValueError: there is no such axis, or a size is below 1.
+            MeshError: a rank that is to stay is busy; nothing was done.
+            SpawnError: there is no room for so many ranks; or one did not come up in `timeout` seconds, and is dead.
+            MeshStopped: the mesh was taken down.
+        """
+        self._check_up()
+        started = time.monotonic()
+        for rank in self.roster.dead():  # who takes its place has been sent nothing
+            self._known.pop(rank, None)
+        with self._sending:
+            try:
+                resized = resize_roster(self.roster, sizes, timeout)
+            finally:
+                self._take_shape(sizes)
+        healed = Healed(resized.ranks, resized.failed, (), resized.seconds)
+        pushed = [] if replay == "none" else self._journal.pushed()
+        done = restore(self, healed, self._journal.plan(replay), pushed, timeout)
+        return ResizedMesh(resized, done, time.monotonic() - started)
+
+    def _take_shape(self, sizes: Mapping[str, int]) -> None:
+        """Note that the ranks are others, if they are: a resize that fails late has happened all the same."""
+        if self.axes == self.roster.axes:
+            return
+        plan = Reshape.of(self.axes, sizes)
+        self.axes = dict(plan.new)
+        self.procs = ProcMesh(self.roster, Shape.row_major(plan.new))
+        self._known = {plan.kept[rank]: keys for rank, keys in self._known.items() if rank in plan.kept}
+        self.last_failed = plan.renumbered(self.last_failed)
+        self._journal.reshape(plan)
 
     def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
         """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..runtime.errors import MeshbookError
 from ..runtime.heal import Healed
+from ..runtime.resize import Resized
 from ..runtime.wire.codec import EncodeError
 from .journal import Pushed, Replay
 from .run import Run
@@ -36,6 +37,16 @@ class HealedMesh:
     def ranks(self) -> tuple[int, ...]:
         """The ranks that are new."""
         return self.process.ranks
+
+
+@dataclass(frozen=True, slots=True)
+class ResizedMesh:
+    """What was done to resize a mesh."""
+
+    process: Resized
+    healed: HealedMesh
+    """What the ranks that have new processes were brought to know."""
+    seconds: float
 
 
 def restore(

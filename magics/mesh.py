@@ -23,7 +23,7 @@ from ..widgets.actors import ActorList
 from ..widgets.stacks import StacksView
 from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
-from . import faults, grammar
+from . import faults, grammar, resize
 from .book import Book
 from .options import GrammarError, HelpRequested
 from .selector import Selection, SelectorError
@@ -46,6 +46,7 @@ class MeshMagic:
             grammar.Status: self._status,
             grammar.Down: self._down,
             grammar.Restart: self._restart,
+            grammar.Resize: self._resize,
             grammar.Interrupt: self._interrupt,
             grammar.Unstick: self._unstick,
             grammar.Stacks: self._stacks,
@@ -105,6 +106,7 @@ class MeshMagic:
                 cwd=_folder(args.cwd),
                 preload=args.imports,
                 path=sys.path,
+                spares=args.spares,
             )
         except (MeshbookError, OSError) as error:
             raise UsageError(f"mesh {name!r} did not come up: {error}") from None
@@ -146,6 +148,9 @@ class MeshMagic:
 
     def _restart(self, args: grammar.Restart) -> Mesh | None:
         return self._returned(faults.restart(self._book, args))
+
+    def _resize(self, args: grammar.Resize) -> Mesh | None:
+        return self._returned(resize.resize(self._book, args))
 
     def _interrupt(self, args: grammar.Interrupt) -> None:
         faults.interrupt(self._book, args)

@@ -215,6 +215,11 @@ class Groups:
         knock(self._bent.ports, self.plan.world_size)
         return num_shut
 
+    def move(self, rank: int, axes: dict[str, int]) -> None:
+        """The mesh has other axes now, and this is its rank `rank`: what `rebuild` is to make groups for."""
+        size = math.prod(axes.values())
+        self.plan = replace(self.plan, rank=rank, world_size=size, local_rank=rank, axes=axes, listen_fd=None)
+
     def rebuild(self, plan: GroupPlan, ports: Collection[int] = ()) -> None:
         """Drop all groups, also the user's, and start again among the ranks of `plan`.
 

@@ -19,13 +19,13 @@ from ..errors import LinkClosed
 from ..here import node
 from ..node import point_in, shape_of
 from ..scope import Context, Instance, enter
-from ..shape import Extent, Point
+from ..shape import Extent, Point, Shape
 from ..wire import codec
 from ..wire.lane import Frames, Lane
 from ..wire.messages import Bye, Call, Note, Reply, Spawn, StopActor
 from .failure import describe
 from .interrupts import Interrupts
-from .place import Place
+from .place import Move, Place
 from .stacks import StackSample, sample
 from .streams import Streams
 
@@ -53,6 +53,15 @@ class Mailbox:
         point = Point(self._place.rank, Extent(("rank",), (self._place.world_size,)))
         self._instances[number] = Instance(name, type(actor).__qualname__, point, (self._mesh, point.rank, number))
         self.actors[number] = actor
+
+    def move(self, move: Move) -> None:
+        """The mesh was resized: the actors here, which are on all of its ranks, stand elsewhere in it now."""
+        self._mesh = move.mesh
+        shape = Shape.row_major(move.axes)
+        for number, instance in self._instances.items():
+            instance.rank = shape.point_of(self._place.rank)
+            instance.address = (move.mesh, self._place.rank, number)
+            instance.find_procs = lambda: node().proc_mesh(shape)
 
     def run(self) -> None:
         """Serve until the controller says `Bye` or is gone."""

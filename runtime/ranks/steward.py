@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..actor import Actor, control_endpoint, endpoint
-from .place import Place
+from ..engines.spec import environment
+from .place import Move, Place
 
 NUMBER = 2
 """The number of this actor on every rank."""
@@ -54,6 +55,16 @@ class Steward(Actor):
     def announce(self, generation: int) -> None:
         """New groups are to come: a busy rank, which is told later, needs none of those before."""
         self._newest = max(self._newest, generation)
+
+    @endpoint
+    def move(self, mesh: int, axes: dict[str, int], numbers: dict[int, int]) -> None:
+        """The mesh was resized: take the new place in it. New process groups come with `regroup`."""
+        place, groups = self._place, self._place.groups
+        place.move(Move(mesh, axes, numbers))
+        if groups is not None:  # a rank that is a process: one that is a thread has no environment of its own
+            size = place.world_size
+            os.environ.update(environment({}, place.rank, size, place.local_rank, size))
+            groups.move(place.rank, place.axes)
 
     @endpoint
     def regroup(self, port: int, store_rank: int, generation: int, ports: Sequence[int]) -> None:

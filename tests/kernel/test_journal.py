@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from meshbook.kernel import journal as journals
 from meshbook.kernel.journal import Choice, Journal, closure, definitions_of, is_setup
+from meshbook.runtime.reshape import Reshape
 
 SETUP = [
     "import torch, torch.distributed as dist",
@@ -172,3 +173,18 @@ def test_a_name_is_hot_when_it_reaches_one_that_is(calls: dict[str, set[str]]) -
         return name == "x" or any(reaches(each, seen | {name}) for each in calls.get(name, ()) if each not in seen)
 
     assert closure(calls, {"x"}) == {name for name in calls if any(reaches(each) for each in calls[name])}
+
+
+def test_a_resize_gives_cells_to_those_who_belong_to_their_slices() -> None:
+    journal = Journal()
+    journal.note("cell 1", "everywhere = 1", 1, [0, 1, 2, 3])
+    journal.note("cell 2", "first = 1", 1, [0, 2]).failed.update([2])  # tp=0
+    journal.note("cell 3", "gone = 1", 1, [2, 3])  # dp=1
+    journal.note_push({"lr": 1}, [0, 1, 2, 3])
+    journal.note_push({"mine": 1}, [3])
+    journal.reshape(Reshape.of({"dp": 2, "tp": 2}, {"dp": 1, "tp": 3}))
+    assert [(entry.name, entry.ranks, entry.failed) for entry in journal.entries] == [
+        ("cell 1", (0, 1, 2), set()),
+        ("cell 2", (0,), set()),
+    ]
+    assert {name: what.ranks for name, what in journal.pushed()} == {"lr": (0, 1, 2)}

@@ -40,7 +40,7 @@ def test_unload_takes_everything_down(own: Kernel, gone: Callable[..., None]) ->
     refused = own.cell("%mesh")
     assert refused.error == "UsageError: Line magic function `%mesh` not found."
     assert own.cell("%%on_mesh\n1").error.startswith("UsageError: Cell magic `%%on_mesh` not found.")
-    assert own.completions("%mesh res") != ["%mesh restart"]
+    assert "%mesh restart" not in own.completions("%mesh res")
     own.ok("%load_ext meshbook")
     own.ok("%mesh up dp=1 --pg none")
     assert own.ok("%on_mesh -- rank").text.startswith("0   rank 0")
