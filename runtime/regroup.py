@@ -113,7 +113,7 @@ def release(roster: Roster, ranks: Sequence[int], timeout: float = 1.0) -> dict[
     Their process groups are of no use until `regroup`.
     """
     roster.is_cut = True
-    released = _asked(roster, ranks, "release", _ports(roster, timeout))
+    released = _asked(roster, ranks, "release", _ports(roster, timeout), roster.generation)
     released.wait(timeout)
     return dict(released.answers)
 

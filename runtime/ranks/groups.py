@@ -207,12 +207,13 @@ class Groups:
         Any thread may ask. The groups are of no use until `rebuild`. What went on waiting would keep its group for
         ever: the group's destructor waits for it, on whichever thread lets go of it last.
         """
-        if self._bent is None:
+        bent = self._bent  # another thread may make new groups meanwhile
+        if bent is None:
             return 0
         if self.plan.device_type == "cuda":
-            self._bent.abort_nccl()
+            bent.abort_nccl()
         num_shut = shut_connections(ports)
-        knock(self._bent.ports, self.plan.world_size)
+        knock(bent.ports, self.plan.world_size)
         return num_shut
 
     def move(self, rank: int, axes: dict[str, int]) -> None:

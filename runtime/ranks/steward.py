@@ -46,10 +46,13 @@ class Steward(Actor):
         return groups.sequences() if groups is not None else {}
 
     @control_endpoint
-    def release(self, ports: Sequence[int]) -> int:
-        """Break off what waits on connections to these ports, and in nccl; how many connections there were."""
+    def release(self, ports: Sequence[int], generation: int) -> int:
+        """Break off what waits on connections to these ports, and in nccl; how many connections there were.
+
+        Of groups newer than `generation` nothing: who hears of it late, on a busy machine, has made them since.
+        """
         groups = self._place.groups
-        return groups.break_off(ports) if groups is not None else 0
+        return groups.break_off(ports) if groups is not None and groups.plan.generation <= generation else 0
 
     @control_endpoint
     def announce(self, generation: int) -> None:

@@ -96,7 +96,7 @@ def test_the_next_cell_does_not_wait_for_one_that_was_interrupted(mesh: Mesh, bo
 
 
 def test_an_interrupt_at_the_very_beginning_of_a_cell_is_not_lost(mesh: Mesh) -> None:
-    """It hit 27 of 990 ranks between Python's last look for signals and the system call, and they slept on."""
+    """It was in 27 of 330 cells on three ranks: a signal just before the system call, or one that Python swallowed."""
     with within(30):
         for attempt in range(100):
             run = mesh.run("import time; time.sleep(60)" if attempt % 2 else "import asyncio; await asyncio.sleep(60)")
