@@ -52,6 +52,7 @@ def regroup(roster: Roster) -> tuple[int, ...]:
     roster.store_rank, port = _meeting_place(roster, sorted(living, key=lambda rank: rank in busy))
     roster.generation += 1
     roster.is_cut = False
+    _asked(roster, living, "expect", roster.generation)
     payload = _arguments(port, roster.store_rank, roster.generation)
     idle = [rank for rank in living if rank not in busy]
     told = _told(roster, idle, payload)

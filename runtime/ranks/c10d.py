@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -153,11 +154,16 @@ class Bent:
             self._put(module, "destroy_process_group", functools.wraps(original)(knock_and_destroy))
 
 
-def finishes(work: Callable[[], object], seconds: float) -> bool:
-    """Whether `work`, run in a thread, is done in time; a signal interrupts the waiting, not the work."""
+def finishes(work: Callable[[], object], seconds: float, is_in_vain: Callable[[], bool] = lambda: False) -> bool:
+    """Whether `work`, run in a thread, is done in time; a signal interrupts the waiting, not the work.
+
+    The waiting also ends when it `is_in_vain`.
+    """
     thread = threading.Thread(target=work, name="mesh-groups", daemon=True)
     thread.start()
-    thread.join(seconds)
+    end = time.monotonic() + seconds
+    while thread.is_alive() and not is_in_vain() and (left := end - time.monotonic()) > 0:
+        thread.join(min(left, PROBE_SECONDS))
     return not thread.is_alive()
 
 

@@ -11,6 +11,7 @@ or gone.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import inspect
 import math
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 CONNECT_SECONDS = 60.0
+
+
+class Superseded(ConnectionError):
+    """Newer groups are on their way: nobody may be left where these were to meet."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,8 @@ class Groups:
 
     def __init__(self, plan: GroupPlan) -> None:
         self.plan = plan
+        self.newest = plan.generation
+        """The generation of groups that was announced last; the control thread sets it."""
         self._bent: Bent | None = None
         self._store: Any = None
         self._served: Any = None  # the store that the next start takes, because it is served from here already
@@ -212,12 +219,16 @@ class Groups:
         return num_shut
 
     def rebuild(self, plan: GroupPlan) -> None:
-        """Drop all groups, also the user's, and start again among the ranks of `plan`."""
+        """Drop all groups, also the user's, and start again among the ranks of `plan`.
+
+        A rank that was busy while groups were made twice has both plans before it, and leaves the first one out.
+        """
         self.break_off(self.ports())
         self.close()
         own, self._served = self._doors.pop(plan.master_port, (plan, None))
         self.plan = replace(plan, listen_fd=own.listen_fd)
-        self.start()
+        with contextlib.suppress(Superseded):
+            self.start()
 
     def close(self) -> None:
         """Destroy all groups and give torch its own functions back; returns in a moment even if peers are
@@ -239,7 +250,7 @@ class Groups:
         dist: Any = import_module("torch.distributed")
         if not dist.is_available():
             return
-        store, self._served = self._served or _open_store(dist, self.plan), None
+        store, self._served = self._served or _open_store(dist, self.plan, self._is_superseded), None
         self._store = store
         self._bent = Bent(self._on_user_init)
         hook = sys.excepthook
@@ -261,9 +272,15 @@ class Groups:
     def _begin_late(self) -> None:
         try:
             self._begin()
+        except Superseded:
+            return
         except ConnectionError as error:
             # The user's `import torch` must not fail for it.
             warnings.warn(f"no default process group: {error}", RuntimeWarning, stacklevel=2)
+
+    def _is_superseded(self) -> bool:
+        """Never for who serves the store, and need not wait."""
+        return self.plan.generation < self.newest and self.plan.rank != self.plan.store_rank
 
     def _answer_door(self) -> None:
         """On rank 0: when another rank knocks at the store, whose server is in torch, import torch for it.
@@ -357,8 +374,11 @@ class Groups:
         arguments["store"] = self._bent.dist.PrefixStore(prefix, self._store)
 
 
-def _open_store(dist: Any, plan: GroupPlan) -> Any:
-    """Rank 0's server, or a connection to it; interruptible, although torch waits in C++ for an answer."""
+def _open_store(dist: Any, plan: GroupPlan, is_superseded: Callable[[], bool] = lambda: False) -> Any:
+    """Rank 0's server, or a connection to it; interruptible, although torch waits in C++ for an answer.
+
+    Raises `ConnectionError`; at once if the plan `is_superseded`, when the server may have moved on.
+    """
     found: list[Any] = []
     failed: list[Exception] = []
 
@@ -380,7 +400,9 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
         except RuntimeError as error:
             failed.append(error)
 
-    if not finishes(connect, CONNECT_SECONDS + 1) or not found:
+    if is_superseded() or (not finishes(connect, CONNECT_SECONDS + 1, is_superseded) and is_superseded()):
+        raise Superseded("newer process groups are on their way")
+    if not found:
         where = f"{plan.master_addr}:{plan.master_port}"
         raise ConnectionError(f"rank {plan.store_rank} does not answer at {where}") from (failed[0] if failed else None)
     found[0].set_timeout(LONG)

@@ -31,6 +31,12 @@ class Steward(Actor):
         return groups.open_door() if groups is not None and groups.plan.backend != "none" else 0
 
     @control_endpoint
+    def expect(self, generation: int) -> None:
+        """New process groups are on their way: older ones, in the queue before them, are not worth a wait."""
+        if self._place.groups is not None:
+            self._place.groups.newest = generation
+
+    @control_endpoint
     def ports(self) -> list[int]:
         """The ports that connections of this rank's process groups lead to."""
         groups = self._place.groups

@@ -129,3 +129,15 @@ def test_when_the_rank_with_the_store_dies_the_others_still_make_groups(mesh: Me
     mesh.heal()
     assert values(mesh, SUM) == ["6.0"] * 3
     ran(mesh, "kept = rank * 10")
+
+
+def test_a_busy_rank_that_missed_a_rebuild_does_not_look_for_its_store(mesh: Mesh) -> None:
+    """Its server has moved on, or died: who looked for it would wait a minute, and the others for him."""
+    run = mesh.run("import threading\nopened_by = threading.Event()\nif rank == 2: opened_by.wait()")
+    assert wait_until(mesh.roster, lambda: run.owing == [2], 10)
+    assert mesh.unstick([0]).late == (2,)
+    assert mesh.unstick([0]).late == (2,)
+    started = time.monotonic()
+    mesh.interrupt([2])
+    assert values(mesh, SUM) == ["6.0"] * 3
+    assert time.monotonic() - started < 20  # about 0.1 on an idle machine
