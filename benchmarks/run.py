@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 import call
 import cell
+import faults
 import idle
 import logs
 import payload
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "logs": logs.measure,
     "idle": idle.measure,
     "stacks": stacks.measure,
+    "faults": faults.measure,
 }
 
 

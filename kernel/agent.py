@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.ranks import ledger, waits
+from ..runtime.ranks.groups import Groups
 from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
+from . import cell
 from .cell import CellShell
 from .failure import is_users
+from .guest import Lines
 from .outcome import Display
 from .source import lines_text
 from .summary import readable
@@ -69,10 +73,32 @@ def _names_of(place: Place) -> dict[str, object]:
     }
 
 
+class _NoGroup:
+    """What `group` is where it cannot be made now: most cells do not ask for it."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no process group of this slice: {self._why}")
+
+    def __repr__(self) -> str:  # torch shows it in an error of its own
+        return f"<no process group of this slice: {self._why}>"
+
+
+def _place_in_module(stack: list[tuple[str, int]]) -> str:
+    """Where a function is that came from a module of the user's: `train.py line 7`; empty while none runs."""
+    files = [file for file, _ in stack]
+    inside = stack[files.index(cell.__file__) :] if cell.__file__ in files else []
+    places = [f"{Path(file).name} line {line}" for file, line in inside if is_users(file)]
+    return places[-1] if places else ""
+
+
 class KernelActor(Actor):
     """Runs cells in a namespace of its own, which lives as long as the rank."""
 
     _on_main_thread = True
+    _is_careful = True
 
     def __init__(self) -> None:
         place = here()
@@ -82,7 +108,7 @@ class KernelActor(Actor):
         self._sources: dict[int, str] = {}
         self._names = _names_of(place)
         names = {"mesh": RankMesh(place), "device": place.device, **self._names}
-        self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT)
+        self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT, opened=place.opened)
         place.awaited = lambda: self._cells.awaited
         place.movers.append(lambda move: self._rename())
 
@@ -96,18 +122,42 @@ class KernelActor(Actor):
 
     @endpoint
     def run(
-        self, cell: int, key: int, source: str | None, name: str, first_line: int, members: tuple[int, ...]
+        self,
+        number: int,
+        key: int,
+        source: str | None,
+        name: str,
+        first_line: int,
+        members: tuple[int, ...],
+        has_store: bool,
     ) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
         `source` is None when this rank has been sent it before under the same `key`; it begins in line `first_line`
         of what the user sees. `members` are the ranks of a
-        partial slice (empty: the whole mesh), whose process group the cell finds as `group`.
+        partial slice (empty: the whole mesh), whose process group the cell finds as `group`; without a store that
+        answers no new one is made.
         """
         if source is not None:
             self._sources[key] = source
-        self._provide_group(members)
-        outcome = self._cells.run(self._sources[key], run=cell, name=name, first_line=first_line)
+
+        def prepare() -> None:
+            with self._place.shield():
+                self._provide_group(members, has_store)
+
+        text = self._sources[key]
+        outcome = self._cells.run(text, run=number, name=name, first_line=first_line, prepare=prepare)
+        return outcome.failure is None, _encode(outcome)
+
+    @endpoint
+    def execute(self, run: int, head: bytes, buffers: list[Any], lines: list[Lines]) -> tuple[bool, bytes]:
+        """Call a function (see `guest.pack`); whether it did well, and its encoded `Outcome`."""
+
+        def prepare() -> None:
+            with self._place.shield():
+                self._provide_group((), has_store=True)
+
+        outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
 
     @endpoint
@@ -128,7 +178,8 @@ class KernelActor(Actor):
         if name not in names:
             raise NameError(f"name {name!r} is not defined on rank {self._place.rank}")
         value = names[name]
-        size = codec.encode(value).nbytes
+        with self._place.opened():
+            size = codec.encode(value).nbytes
         if size > max_bytes:
             raise ValueError(
                 f"{name} is {readable(size)} on rank {self._place.rank}, over the limit of {readable(max_bytes)}: "
@@ -147,7 +198,8 @@ class KernelActor(Actor):
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
         # Not `extract_stack`, which looks at each file on the disk: ranks are asked this while they work.
         stack = [(each.f_code.co_filename, line) for each, line in traceback.walk_stack(frame)] if frame else []
-        lines = lines_text(reversed(stack)) or lines_text(self._cells.suspended_at())
+        stack.reverse()
+        lines = lines_text(stack) or lines_text(self._cells.suspended_at()) or _place_in_module(stack)
         waiting = waits.current
         return lines + (f", waiting in {waiting[0]}" if waiting is not None else "")
 
@@ -156,11 +208,19 @@ class KernelActor(Actor):
         """The last collectives that this rank has issued: an encoded `RankLedger`."""
         return _encode(ledger.read(is_users, limit))
 
-    def _provide_group(self, members: tuple[int, ...]) -> None:
+    def _provide_group(self, members: tuple[int, ...], has_store: bool) -> None:
         groups = self._place.groups
         if groups is not None and groups.is_up:
-            whole = tuple(range(self._place.world_size))
-            self._cells.namespace["group"] = groups.slice_group(members or whole)
+            ranks = members or tuple(range(self._place.world_size))
+            self._cells.namespace["group"] = self._group_of(groups, ranks, has_store)
+
+    def _group_of(self, groups: Groups, ranks: tuple[int, ...], has_store: bool) -> Any:
+        if not has_store and not groups.has_slice(ranks):
+            return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, is stopped")
+        try:
+            return groups.slice_group(ranks)
+        except RuntimeError as error:  # of torch: the rank that serves the store has just gone
+            return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, does not answer: {error}")
 
     def _show(self, display: Display) -> None:
         self._shown += 1

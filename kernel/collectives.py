@@ -64,13 +64,16 @@ class MeshLedger:
         ranks: Sequence[int],
         last: int = LAST,
         idle: Collection[int] = (),
+        dead: Collection[int] = (),
     ) -> None:
         self.ranks = tuple(ranks)
         self.last = last
         self.silent = tuple(rank for rank in ranks if rank not in ledgers)
         self._ledgers = dict(ledgers)
         chosen = set(ranks)
-        self.findings = tuple(found for found in compare(ledgers, idle=idle) if chosen & {*found.odd, *found.waiting})
+        self.findings = tuple(
+            found for found in compare(ledgers, idle=idle, dead=dead) if chosen & {*found.odd, *found.waiting}
+        )
 
     def lines(self) -> list[Line]:
         """The last collectives of each group, the oldest first; equal ones of several ranks are one line."""

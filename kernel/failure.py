@@ -51,6 +51,12 @@ def failure_of(error: BaseException, file: str, shell: QuietShell) -> Failure:
     )
 
 
+def entry_of(error: BaseException) -> str:
+    """The file at which the user's part of a traceback begins; empty if it has none."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next(filter(is_users, files), "") or next(filter(_is_not_ours, files), "")
+
+
 def _from_cell(tb: TracebackType | None, file: str) -> TracebackType | None:
     """Without what is above the cell (ours, asyncio's). None if the cell is not in it: a syntax error."""
     while tb is not None and tb.tb_frame.f_code.co_filename != file:
@@ -119,7 +125,9 @@ def _homes_of_others() -> tuple[str, ...]:
 
 def _printed(error: BaseException, shell: QuietShell) -> str:
     """The traceback as IPython prints it; in Python's own form where IPython has none, is slow, or fails at it."""
-    if _has_group(error) or not (error.__traceback__ or isinstance(error, SyntaxError)) or _is_deep(error):
+    # An interrupt comes to all ranks at once, and IPython takes 10 ms of CPU for each.
+    is_plain = isinstance(error, KeyboardInterrupt) or not (error.__traceback__ or isinstance(error, SyntaxError))
+    if is_plain or _has_group(error) or _is_deep(error):
         return _in_python_style(error)
     try:
         return "\n".join(shell.printed_error(error))

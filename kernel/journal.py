@@ -53,6 +53,8 @@ class Entry:
     first_line: int
     ranks: tuple[int, ...]
     failed: set[int] = field(default_factory=set[int])
+    is_running: bool = False
+    """Whether it still runs on other ranks: nobody knows then whether it would come to an end on a new one."""
 
     @property
     def number(self) -> int | None:
@@ -98,13 +100,18 @@ class Journal:
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, tuple[int, ...]], Entry] = {}
-        self.pushed: dict[str, Pushed] = {}
+        self._pushed: dict[str, list[Pushed]] = {}  # by name, the oldest first
 
     def note_push(self, names: Mapping[str, object], ranks: Sequence[int]) -> None:
         """Ranks were given these values under these names."""
         for name, value in names.items():
             is_kept = pickles_to_at_least(value, LARGEST_PUSH) <= LARGEST_PUSH
-            self.pushed[name] = Pushed(tuple(ranks), value if is_kept else None, is_kept)
+            former = [push for push in self._pushed.get(name, []) if not set(push.ranks) <= set(ranks)]
+            self._pushed[name] = [*former, Pushed(tuple(ranks), value if is_kept else None, is_kept)]
+
+    def pushed(self) -> list[tuple[str, Pushed]]:
+        """What a new rank is to be given: of each name the last value that its place was given, the oldest first."""
+        return [(name, push) for name, pushes in self._pushed.items() for push in pushes]
 
     def note(self, name: str, source: str, first_line: int, ranks: Sequence[int]) -> Entry:
         """A cell runs; the caller adds to `failed` of what this returns."""
@@ -120,8 +127,9 @@ class Journal:
         """The mesh was resized: what ran on some ranks is for those of that slice in the new grid."""
         entries = [replace(e, ranks=plan.extended(e.ranks), failed={*plan.renumbered(e.failed)}) for e in self.entries]
         self._entries = {(entry.source, entry.ranks): entry for entry in entries if entry.ranks}
-        pushed = {name: replace(what, ranks=plan.extended(what.ranks)) for name, what in self.pushed.items()}
-        self.pushed = {name: what for name, what in pushed.items() if what.ranks}
+        for name, pushes in self._pushed.items():
+            moved = [replace(push, ranks=plan.extended(push.ranks)) for push in pushes]
+            self._pushed[name] = [push for push in moved if push.ranks]
 
     @property
     def entries(self) -> list[Entry]:
@@ -147,7 +155,7 @@ def _whole(entry: Entry) -> Replay:
 
 
 def _of_entry(entry: Entry, hot: Collection[str]) -> Replay | None:
-    if not entry.failed and is_setup(entry.source, hot):
+    if not entry.failed and not entry.is_running and is_setup(entry.source, hot):
         return _whole(entry)
     definitions = definitions_of(entry.source)
     return Replay(entry.name, definitions, entry.first_line, entry.ranks, is_part=True) if definitions else None

@@ -98,11 +98,17 @@ def _new_history(group: Group, ledgers: Mapping[int, RankLedger]) -> History:
     )
 
 
-def compare(ledgers: Mapping[int, RankLedger], patience: float = PATIENCE, idle: Collection[int] = ()) -> list[Finding]:
+def compare(
+    ledgers: Mapping[int, RankLedger],
+    patience: float = PATIENCE,
+    idle: Collection[int] = (),
+    dead: Collection[int] = (),
+) -> list[Finding]:
     """Where ranks part, for each group at most once while they are stuck, and once before.
 
     Ranks that are not in `ledgers` have told nothing; they are named where others wait and nobody else is missing.
-    Those in `idle` run nothing now: what is open on them was left behind by a cell that was interrupted.
+    Those in `idle` run nothing now: what is open on them was left behind by a cell that was interrupted. Those in
+    `dead` have ended.
 
     Example:
         >>> group = Group("0", "gloo", "default_pg", (0, 1, 2))
@@ -115,10 +121,10 @@ def compare(ledgers: Mapping[int, RankLedger], patience: float = PATIENCE, idle:
         ...     print(found.text)
         rank 1 called barrier at a.py, line 3; ranks 0,2 called reduce at a.py, line 7 (#2 of the default group)
     """
-    return [finding for history in histories(ledgers) for finding in _findings(history, patience, idle)]
+    return [finding for history in histories(ledgers) for finding in _findings(history, patience, idle, dead)]
 
 
-def _findings(history: History, patience: float, idle: Collection[int]) -> list[Finding]:
+def _findings(history: History, patience: float, idle: Collection[int], dead: Collection[int]) -> list[Finding]:
     """Numbers after the first open place are not looked at: there the ranks wait for one another."""
     past: list[Finding] = []
     for number in history.numbers:
@@ -131,7 +137,7 @@ def _findings(history: History, patience: float, idle: Collection[int]) -> list[
             past = past or [finding]
         absent = [rank for rank in history.by_rank if history.last(rank) < number]
         if waiting and (absent or history.silent):
-            return [*past, _missing(history, number, {rank: here[rank] for rank in waiting}, absent, idle)]
+            return [*past, _missing(history, number, {rank: here[rank] for rank in waiting}, absent, idle, dead)]
     return past
 
 
@@ -180,7 +186,12 @@ def _names(entries: Sequence[Entry]) -> list[str]:
 
 
 def _missing(
-    history: History, number: int, waiting: Mapping[int, Entry], absent: Sequence[int], idle: Collection[int]
+    history: History,
+    number: int,
+    waiting: Mapping[int, Entry],
+    absent: Sequence[int],
+    idle: Collection[int],
+    dead: Collection[int],
 ) -> Finding:
     group = history.group
     first = next(iter(waiting.values()))
@@ -188,10 +199,14 @@ def _missing(
     what = f"{first.call} #{number} {sizes_text(first)}".rstrip() + of
     verb = f"left {what} open" if set(waiting) <= set(idle) else f"{_s('wait', waiting)} in {what}"
     parts = [f"{_who(waiting)} {verb} {_places(waiting)}", *_lacks(history, absent)]
-    if not absent:
+    gone = [rank for rank in history.silent if rank in dead]
+    if gone:
+        parts.append(f"{_who(gone)} {'is' if len(gone) == 1 else 'are'} dead")
+    elif not absent:
         parts.append(f"nothing is known of {_who(history.silent)}")
     seconds = min(entry.seconds for entry in waiting.values())
-    return Finding("; ".join(parts), tuple(absent or history.silent), tuple(waiting), seconds)
+    odd = sorted({*absent, *gone}) or history.silent
+    return Finding("; ".join(parts), tuple(odd), tuple(waiting), seconds)
 
 
 def _lacks(history: History, absent: Sequence[int]) -> list[str]:

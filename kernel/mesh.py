@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
-from ..runtime.errors import MeshStopped
+from ..runtime.errors import MeshbookError, MeshStopped
 from ..runtime.gather import Gather
 from ..runtime.heal import Healed, heal_roster
 from ..runtime.mesh import ProcMesh, actor_number
+from ..runtime.proc import stat_of
 from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
-from ..runtime.regroup import Unstuck, mend, release, unstick
+from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
 from ..runtime.reshape import Reshape
 from ..runtime.resize import resize_roster
 from ..runtime.roster import Roster
 from ..runtime.shape import Shape
 from ..runtime.spares import keep_spares
+from ..runtime.values import ValueMesh
 from ..runtime.wire import codec
 from .agent import KernelActor
 from .collectives import LAST, MeshLedger
+from .execute import execute
+from .guest import cells_in, pack
 from .journal import Choice, Journal, Replay
 from .look import look
 from .report import StackReport
 from .restore import HealedMesh, ResizedMesh, restore
 from .run import Run
-from .source import Sources
+from .source import Sources, file_of
 
 A = TypeVar("A", bound=Actor)
 _ledger_of = msgspec.msgpack.Decoder(RankLedger).decode
@@ -83,6 +89,7 @@ class Mesh:
         self._journal = Journal()
         self._heard: deque[Run] = deque()  # the oldest first
         self._sources = Sources()
+        self._files: dict[str, str] = {}
         self._sending = threading.Lock()  # a source must be on the wire before a run that refers to it
 
     @classmethod
@@ -152,6 +159,7 @@ class Mesh:
             MeshStopped: the mesh was taken down.
         """
         self._check_up()
+        self._replace_store()
         chosen = tuple(self.roster.alive() if ranks is None else ranks)
         cell = next(self._cells)
         run = Run(self.roster, chosen, cell, name or f"cell {cell}")
@@ -163,14 +171,83 @@ class Mesh:
         with self._sending:
             key = self._key_of(source)
             new = [rank for rank in chosen if key not in self._known.setdefault(rank, set())]
-            self._send(run, chosen, key, source, first_line, members, set(new))
+            self._send(run, chosen, key, source, first_line, members, set(new), self._has_store(chosen))
             self._hear(run)
         return run
+
+    def _replace_store(self) -> None:
+        """Make process groups that can be used where the rank that served their store has died in silence.
+
+        Without a store no rank makes the `group` of its slice: a cell would fail on ranks that are well.
+        """
+        if self.roster.states[self.roster.store_rank].exit is not None:
+            with contextlib.suppress(MeshbookError):  # then the cell fails, and says why
+                self.mend()
+
+    def _has_store(self, chosen: Sequence[int]) -> bool:
+        """Can process groups be made now? Who asks a store whose rank is stopped waits for it, and hears nothing.
+
+        A cell that runs on that rank waits for it anyway.
+        """
+        if self.roster.store_rank in chosen:
+            return True
+        stat = stat_of(self.roster.states[self.roster.store_rank].pid)
+        return stat is None or stat.state not in "Tt"
+
+    def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ValueMesh[Any]:
+        """Call a function on all ranks, wait, and return what each gave.
+
+        A function of the notebook travels by value, with the names of the notebook that it uses; all others it finds
+        where cells run, and what it makes `global` stays there for cells and later functions (see `guest.Guests`).
+        `rank`, `device`, `mesh`, `group` are the rank's own. An `async` function is awaited. The rules are those of a
+        cell: if a rank raises, the others have 2 s; Ctrl-C interrupts the ranks.
+
+        Raises:
+            DeviceMeshError: the mesh has lost ranks, now or before: then nothing was run. `heal_mesh` brings them back.
+            MeshError: it raised on some ranks; `by_rank` has the exceptions.
+            EncodeError: the function or an argument cannot be pickled; nothing was run.
+            MeshStopped: the mesh was taken down.
+
+        Example:
+            >>> with Mesh.up("m", {"dp": 2}, backend="none") as mesh:
+            ...     mesh.execute(pow, 2, 10).values()
+            [1024, 1024]
+        """
+        self._check_up()
+        return execute(self, function, args, kwargs)
+
+    def submit(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+        """Send a call of a function to all ranks; returns at once. Its outcomes hold the values, however large.
+
+        Raises `EncodeError`, `MeshStopped`.
+        """
+        self._check_up()
+        head, buffers = pack(function, args, kwargs)
+        lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_in(bytes(head))]
+        run = Run(self.roster, range(self.num_ranks), next(self._cells), getattr(function, "__name__", "a function"))
+        payload = _arguments(run.cell, head, [pickle.PickleBuffer(each) for each in buffers], lines)
+        run.call = self.roster.call(run.ranks, self._actor, "execute", None, payload, run, True, audience=run)
+        self._hear(run)
+        return run
+
+    def _file_on_ranks(self, file: str, name: str, text: str) -> str:
+        """The name under which ranks know a cell of the notebook itself, for `where` and tracebacks."""
+        if file not in self._files:
+            number = next(self._cells)
+            self._files[file] = file_of(name, number)
+            self._sources.add(name, number, text, 1)
+        return self._files[file]
 
     def _note(self, run: Run, source: str, first_line: int) -> None:
         """Keep the cell for ranks that come later, and whether it did well."""
         entry = self._journal.note(run.name, source, first_line, run.ranks)
-        run.finished.add_done_callback(lambda _: entry.failed.update(run.progress.failed, run.progress.lost))
+        entry.is_running = True
+
+        def end(_: object) -> None:
+            entry.failed.update(run.progress.failed, run.progress.lost)
+            entry.is_running = False
+
+        run.finished.add_done_callback(end)
 
     def _hear(self, run: Run) -> None:
         self._heard.append(run)
@@ -190,13 +267,14 @@ class Mesh:
         first_line: int,
         members: tuple[int, ...],
         new: set[int],
+        has_store: bool,
     ) -> None:
         """One call, in up to two casts: ranks that know the source get only its key."""
         texts = {rank: source if rank in new else None for rank in ranks}
         if len({text is None for text in texts.values()}) == 2:
             texts = dict.fromkeys(ranks, source)
         text = next(iter(texts.values()))
-        payload = _arguments(run.cell, key, text, run.name, first_line, members)
+        payload = _arguments(run.cell, key, text, run.name, first_line, members, has_store)
         run.call = self.roster.call(ranks, self._actor, "run", None, payload, run, True, audience=run)
         for rank in ranks:
             self._known[rank].add(key)
@@ -274,7 +352,7 @@ class Mesh:
         told = self._ask(alive, "ledger", timeout, depth)
         idle = [rank for rank in alive if self.roster.states[rank].name == "idle"]
         ledgers = {rank: _ledger_of(data) for rank, data in told.items()}
-        return MeshLedger(ledgers, alive if ranks is None else ranks, last, idle)
+        return MeshLedger(ledgers, alive if ranks is None else ranks, last, idle, self.roster.dead())
 
     def sight(self, run: Run, now: float) -> None:
         """Ask the ranks that still work on `run`, at a calm pace, where they are: what is told if one is killed."""
@@ -303,22 +381,15 @@ class Mesh:
         for rank in healed.ranks:
             self._known.pop(rank, None)
         self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
-        pushed = {} if replay == "none" else self._journal.pushed
+        pushed = [] if replay == "none" else self._journal.pushed()
         return restore(self, healed, self._journal.plan(replay), pushed, timeout)
 
     def resize(self, sizes: Mapping[str, int], *, replay: Choice = "auto", timeout: float = 60.0) -> ResizedMesh:
         """Give axes these sizes (those not named keep theirs): the mesh grows or shrinks while it lives.
 
-        Ranks that stay keep their coordinates, their processes and their state; new ones, and dead ones that stay, are
-        set up as in `heal`. All get new process groups, and hear of the new sizes. Where an axis changes that is not
-        the outermost, ranks get other numbers: actors of your own are stopped, and views of `procs` as it was raise
-        `MeshStopped`.
-
-        Raises:
-            ValueError: there is no such axis, or a size is below 1.
-            MeshError: a rank that is to stay is busy; nothing was done.
-            SpawnError: there is no room for so many ranks; or one did not come up in `timeout` seconds, and is dead.
-            MeshStopped: the mesh was taken down.
+        Ranks that stay keep their coordinates, processes and state; new ones, and dead ones that stay, are set up as in
+        `heal`. Where an axis changes that is not the outermost, ranks get other numbers: your actors are stopped, and
+        views of the old `procs` raise `MeshStopped`. Raises what `resize_roster` does.
         """
         self._check_up()
         started = time.monotonic()
@@ -330,7 +401,7 @@ class Mesh:
             finally:
                 self._take_shape(sizes)
         healed = Healed(resized.ranks, resized.failed, (), resized.seconds)
-        pushed = {} if replay == "none" else self._journal.pushed
+        pushed = [] if replay == "none" else self._journal.pushed()
         done = restore(self, healed, self._journal.plan(replay), pushed, timeout)
         return ResizedMesh(resized, done, time.monotonic() - started)
 
@@ -344,6 +415,11 @@ class Mesh:
         self._known = {plan.kept[rank]: keys for rank, keys in self._known.items() if rank in plan.kept}
         self.last_failed = plan.renumbered(self.last_failed)
         self._journal.reshape(plan)
+
+    def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
+        """End these ranks at once (SIGKILL), with what they started; whether they were gone in time."""
+        self.roster.kill(ranks)
+        return wait_until(self.roster, lambda: set(ranks) <= set(self.roster.dead()), timeout)
 
     def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
         """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""

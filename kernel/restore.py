@@ -53,12 +53,12 @@ def restore(
     mesh: Mesh,
     healed: Healed,
     plan: Sequence[Replay],
-    pushed: Mapping[str, Pushed],
+    pushed: Sequence[tuple[str, Pushed]],
     timeout: float,
 ) -> HealedMesh:
     """Push and replay on the ranks that are new; cells that are not done after `timeout` seconds are interrupted."""
     started = time.monotonic()
-    unpushed = [name for name, what in pushed.items() if not _push(mesh, name, what, healed.ranks)]
+    unpushed = [name for name, what in pushed if not _push(mesh, name, what, healed.ranks)]
     runs: list[tuple[Replay, Run]] = []
     for replay in plan:
         if chosen := [rank for rank in healed.ranks if rank in replay.ranks]:
@@ -70,7 +70,7 @@ def restore(
         tuple(replay.name for replay, run in runs if not replay.is_part and not _failed(run)),
         tuple(replay.name for replay, run in runs if replay.is_part and not _failed(run)),
         {replay.name: failed for replay, run in runs if (failed := _failed(run))},
-        tuple(unpushed),
+        tuple(dict.fromkeys(unpushed)),
         healed.seconds + time.monotonic() - started,
     )
 

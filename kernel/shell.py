@@ -8,12 +8,14 @@ from __future__ import annotations
 import ast
 import atexit
 import os
+import signal
 import subprocess
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, cast
 
 from IPython.core.displayhook import DisplayHook
@@ -160,7 +162,7 @@ class QuietShell(InteractiveShell):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         command = str(self.var_expand(cmd, depth=1))
-        code = subprocess.call(command, shell=True, executable=os.environ.get("SHELL"))
+        code = _code_of(command)
         self.user_ns["_exit_code"] = code
         if code and getattr(self, "system_raise_on_error", False):  # IPython 9.13 and later
             raise subprocess.CalledProcessError(code, cmd)
@@ -192,6 +194,29 @@ class QuietShell(InteractiveShell):
             # The formatters keep the traceback, and with its frames all the cell's tensors.
             for formatter in cast("list[Any]", [self.InteractiveTB, self.SyntaxTB]):
                 formatter.tb = formatter.etype = formatter.evalue = None
+
+
+def _code_of(command: str) -> int:
+    """Run a shell command to its end. An interrupt ends it too, also one that comes while it is being started."""
+    came: list[FrameType | None] = []
+    handler = signal.getsignal(signal.SIGINT)
+    holds = threading.current_thread() is threading.main_thread() and callable(handler)
+    if holds:
+        # Raised inside `Popen`, an interrupt would leave a child that nobody knows of.
+        signal.signal(signal.SIGINT, lambda _, frame: came.append(frame))
+    try:
+        child = subprocess.Popen(command, shell=True, executable=os.environ.get("SHELL"))
+    finally:
+        if holds:
+            signal.signal(signal.SIGINT, handler)
+    try:
+        if came and callable(handler):
+            handler(signal.SIGINT, came[0])
+        return child.wait()
+    except BaseException:
+        child.kill()
+        child.wait()
+        raise
 
 
 def _config() -> Config:

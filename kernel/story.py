@@ -83,6 +83,8 @@ class Story:
     """How many chapters and fates were left out."""
     notes: tuple[str, ...] = ()
     """What else explains it: where ranks parted in their collectives."""
+    mended: str = ""
+    """What was done so that the next cell works."""
 
     def text(self, ansi: bool = False) -> str:
         """The story as plain text, with `ansi` in colour."""
@@ -97,12 +99,13 @@ def tell(
     waiting: Mapping[int, str] | None = None,
     last_lines: Mapping[int, Sequence[str]] | None = None,
     notes: Sequence[str] = (),
+    mended: str = "",
 ) -> Story:
     """The story of a cell that ran on `ranks` of a mesh with these axes.
 
     `failures` raised, `lost` are gone (with why, and in `last_lines` the end of their stderr), `waiting` did
     something worth telling (waited for the failed ones). At least one failed or is lost. The first few
-    `notes` are told.
+    `notes` are told. `mended` is what was done afterwards.
 
     Example:
         >>> frame = Frame("cell 5", 1, "<module>", "check(l)", True)
@@ -126,9 +129,11 @@ def tell(
         summary=f"{headline} ({where.text([*failures, *lost])})",
         chapters=tuple(chapters[:_MAX_CHAPTERS]),
         fates=tuple(shown_fates),
-        hints=tuple(_hints(sorted(failures), sorted(lost), bool(notes))),
+        # New process groups begin a new ledger: there is nothing to see in it.
+        hints=tuple(_hints(sorted(failures), sorted(lost), bool(notes) and not mended)),
         num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
         notes=tuple(notes[:_MAX_NOTES]),
+        mended=mended,
     )
 
 
@@ -226,7 +231,7 @@ def _hints(failed: Sequence[int], lost: Sequence[int], has_notes: bool) -> list[
         hints = [Hint(alone, "%%on_mesh @failed")]
     if lost:
         logs = Hint("all it said", f"m.log({lost[0]})")
-        hints += [Hint("bring back", "%mesh restart"), *([] if failed else [logs])]
+        hints += [Hint("bring back", "%mesh restart @dead"), *([] if failed else [logs])]
     return [*hints, Hint("what each rank issued", "%mesh ledger")] if has_notes else hints
 
 
@@ -245,6 +250,8 @@ class _Painter:
         if story.num_more:
             lines.append(self._in("dim", f"… and {story.num_more:,} more of the kind"))
         lines += [f"{self._in('wait', '≠')} {note}" for note in story.notes]
+        if story.mended:
+            lines.append(f"{self._in('wait', '↻')} {story.mended}")
         hints = [f"{hint.purpose}: {self._in('bold', hint.command)}" for hint in story.hints]
         return [*lines, "   ".join(hints)]
 

@@ -37,7 +37,7 @@ def interrupt(book: Book, args: grammar.Interrupt) -> None:
     """Interrupt, release or kill ranks, and say which."""
     mesh, selection = _selected(book, args)
     if args.kill:
-        mesh.roster.kill(selection.ranks)
+        mesh.kill(selection.ranks)
         print(f"killed: {named(selection.ranks)}; `%mesh restart @dead` brings back what is dead")
     elif args.hard:
         _unstick(mesh, selection, reinit=True)

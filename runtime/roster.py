@@ -53,6 +53,10 @@ _TAIL = 400
 """Lines of stderr that are looked at for last words: the stacks of a crash may be below them."""
 
 
+_CLEANUP_SECONDS = 5.0
+"""How long ranks may take to end by themselves when their actors are promised to clean up."""
+
+
 class Roster:
     """The living ranks of one mesh: sends calls to them, keeps their logs, notices their ends."""
 
@@ -68,6 +72,9 @@ class Roster:
         """Counts how often the process groups were made anew."""
         self.store_rank = 0
         """The rank that serves the store at which process groups meet."""
+        self.ports: dict[int, list[int]] = {}
+        """By rank, where its process groups listened when that was last asked."""
+        self.regrouping = threading.Lock()  # a cell in the background may mend groups while another heals the mesh
         self.is_cut = False
         """Whether connections of process groups were broken off since they were made."""
         self.specs = {spec.rank: spec for spec in specs}
@@ -316,10 +323,7 @@ class Roster:
         return self._is_stopped or rank in self._dropped
 
     def dismiss(self, plan: Reshape) -> None:
-        """Begin to end the ranks that a resize drops: idle ones leave by themselves, the others are killed.
-
-        Raises `SpawnError`, before anything is done, where there is no room for those that come.
-        """
+        """Begin to end the ranks that a resize drops. Raises `SpawnError` first where there is no room for new ones."""
         self.crew.check_room(len(plan.added))
         for rank in plan.dropped:
             self._dropped[rank] = f"{self.name_of(rank)} was dropped: the mesh was resized to {axes_text(plan.new)}"
@@ -332,10 +336,7 @@ class Roster:
         self.crew.post(idle, Bye())
 
     def reshape(self, plan: Reshape, specs: Sequence[RankSpec]) -> None:
-        """Number the ranks that stay as in the new grid, of which `specs` are all. Those that are dropped have ended.
-
-        On the thread that runs the loop. Ranks that come are dead until `revive`.
-        """
+        """Number the ranks that stay as in the new grid; those that come are dead until `revive`. On the loop."""
         old, moved = self.mesh, {number: rank for rank, number in plan.kept.items()}
         with self._posting:
             self.crew.renumber(plan.kept)
@@ -348,6 +349,7 @@ class Roster:
             self._births.reshape(plan)
             self.axes, self.mesh, self._vitals = dict(plan.new), specs[0].mesh, Vitals()
             self.store_rank = plan.kept.get(self.store_rank, 0)
+            self.ports = {plan.kept[rank]: ports for rank, ports in self.ports.items() if rank in plan.kept}
             self._dropped = {r: why for r, why in self._dropped.items() if plan.keeps_numbers and r not in ranks}
         for rank, state in self.states.items():
             state.rank = rank
@@ -447,7 +449,7 @@ class Roster:
         """What `ProcMesh.stop` does."""
         if not self._is_stopped:
             self._why_stopped = self._how_stopped = f"the mesh has status: stopped: {reason}"
-        self.stop()
+        self.stop(_CLEANUP_SECONDS)
         promise: Promise[None] = Promise(self._reactor)
         promise.resolve(None)
         return promise.future

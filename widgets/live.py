@@ -107,10 +107,6 @@ class Live:
         """Say how ranks ended while others still work: a line each with its facts, then its last words."""
         self._stage.write("".join(_death_lines(lost, _still_working(owing), self._width)), "stderr")
 
-    def say(self, ranks: Sequence[int], text: str) -> None:
-        """Tell something about these ranks that is no output of theirs."""
-        self._stage.write(f"{ranks_text(sorted(ranks)):>{self._width}} ◌ {text}\n", "stderr")
-
     def late(self, said: Iterable[Said], now: float) -> None:
         """Tell what came after the end: whole lines, at once."""
         for rank, item in said:

@@ -60,7 +60,9 @@ class NotebookStage:
 
     def write(self, text: str, stream: StreamName = "stdout") -> None:
         target = sys.stdout if stream == "stdout" else sys.stderr
-        if self._is_live or self._kernel is None:
+        # What `%%capture` or `redirect_stdout` put there takes text of every thread; a front-end's stream files it by
+        # the thread that writes.
+        if self._is_live or self._kernel is None or (not self._is_over and not hasattr(target, "pub_thread")):
             target.write(text)
             target.flush()
         else:

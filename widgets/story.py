@@ -18,6 +18,8 @@ def story_html(story: Story) -> str:
     if story.num_more:
         parts.append(f'<p class="mb-dim">… and {story.num_more:,} more of the kind</p>')
     parts += [f'<p><span class="mb-mark">≠</span> {_text(note)}</p>' for note in story.notes]
+    if story.mended:
+        parts.append(f'<p><span class="mb-mark">↻</span> {_text(story.mended)}</p>')
     hints = [f"{escape(hint.purpose)}: <code>{escape(hint.command)}</code>" for hint in story.hints]
     parts.append(f'<p class="mb-foot">{" &nbsp; ".join(hints)}</p>')
     label = escape(story.headline)

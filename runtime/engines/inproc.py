@@ -250,21 +250,23 @@ class _ThreadInterrupts(Interrupts):
 
     thread = 0
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.Lock()  # a call must not end between the look at it and the raising in it
+    def _strike(self, running: int) -> None:
+        if self._shields:
+            self._held_back = True
+        else:
+            _raise_in(self.thread, KeyboardInterrupt)
 
-    def request(self, call: int) -> int:
-        with self._lock:
-            running = self.running
-            if running and call in (0, running):
-                _raise_in(self.thread, KeyboardInterrupt)
-            return running
+    def _insist(self, running: int) -> None: ...
 
     def end(self) -> None:
         with self._lock:
             self.running = 0
             _raise_in(self.thread, None)  # one that has not struck yet was meant for this call
+
+    def close(self) -> None:
+        with self._lock:
+            self._shields = 1
+            _raise_in(self.thread, None)
 
     def kill(self) -> None:
         if self.running:

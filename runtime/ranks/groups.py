@@ -28,7 +28,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlparse
 
-from .c10d import LONG, Bent, finishes
+from .c10d import BURIAL_SECONDS, LONG, Bent, finishes
 from .imports import when_imported
 from .sockets import knock, shut_connections
 
@@ -164,6 +164,10 @@ class Groups:
             self._slices[ranks] = dist.new_group(list(ranks), timeout=LONG, use_local_synchronization=True)
         return self._slices[ranks]
 
+    def has_slice(self, ranks: tuple[int, ...]) -> bool:
+        """Is the group of these ranks there already, so that nobody is asked for it?"""
+        return len(ranks) == self.plan.world_size or ranks in self._slices
+
     @property
     def device_mesh(self) -> DeviceMesh:
         """The mesh with its named axes, for DTensor, FSDP and tensor parallelism.
@@ -216,9 +220,12 @@ class Groups:
         size = math.prod(axes.values())
         self.plan = replace(self.plan, rank=rank, world_size=size, local_rank=rank, axes=axes, listen_fd=None)
 
-    def rebuild(self, plan: GroupPlan) -> None:
-        """Drop all groups, also the user's, and start again among the ranks of `plan`."""
-        self.break_off(self.ports())
+    def rebuild(self, plan: GroupPlan, ports: Collection[int] = ()) -> None:
+        """Drop all groups, also the user's, and start again among the ranks of `plan`.
+
+        What waits on a connection to `ports`, or to one of this rank's own, is broken off.
+        """
+        self.break_off(self.ports() | set(ports))
         self.close()
         own, self._served = self._doors.pop(plan.master_port, (plan, None))
         self.plan = replace(plan, listen_fd=own.listen_fd)
@@ -236,7 +243,8 @@ class Groups:
         self._num_user_inits.clear()
         if self._bent.dist.is_initialized():
             self._bent.destroy()
-        self._ours = self._store = None
+        held, self._ours, self._store = [self._ours, self._store], None, None
+        finishes(held.clear, BURIAL_SECONDS)  # where a wait could not be broken off, a destructor waits with it
         self._bent.undo()
         self._bent = None
 
@@ -366,6 +374,9 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
     """Rank 0's server, or a connection to it; interruptible, although torch waits in C++ for an answer."""
     found: list[Any] = []
     failed: list[Exception] = []
+    if plan.rank != plan.store_rank:
+        # It has listened since before anybody was told of it: torch would try for a minute.
+        _check_listens(plan)
 
     def connect() -> None:
         _ask_names_briefly()
@@ -392,6 +403,14 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
     return found[0]
 
 
+def _check_listens(plan: GroupPlan) -> None:
+    try:
+        socket.create_connection((plan.master_addr, plan.master_port), timeout=CONNECT_SECONDS).close()
+    except ConnectionRefusedError as error:
+        where = f"{plan.master_addr}:{plan.master_port}"
+        raise ConnectionError(f"rank {plan.store_rank} does not listen at {where} any more") from error
+
+
 def _ask_names_briefly() -> None:
     """Let this thread wait one second for a name server, not ten and more (glibc only).
 
@@ -399,10 +418,17 @@ def _ask_names_briefly() -> None:
     wait.
     """
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "__res_state") and libc.__res_init() == 0:
-        libc.__res_state.restype = ctypes.POINTER(ctypes.c_int)
-        # struct __res_state begins with `int retrans; int retry;`: the seconds of a try, and how many.
-        libc.__res_state()[0] = libc.__res_state()[1] = 1
+    if not hasattr(libc, "__res_init"):
+        return
+    before = os.environ.get("RES_OPTIONS")
+    os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
+    try:
+        libc.__res_init()
+    finally:
+        if before is None:
+            del os.environ["RES_OPTIONS"]
+        else:
+            os.environ["RES_OPTIONS"] = before
 
 
 def _import_torch_at_knock(fd: int) -> None:

@@ -45,6 +45,7 @@ class Mailbox:
         self._main = threading.get_ident()  # of a rank that is a thread: set when it runs
         place.note = self.note
         place.shield = interrupts.shield
+        place.opened = interrupts.opened
         place.streams = streams
 
     def settle(self, number: int, name: str, actor: Actor) -> None:
@@ -91,7 +92,8 @@ class Mailbox:
         self._streams.begin(seq)
         ok = True
         try:
-            with self._interrupts.open_for(seq):
+            is_careful = isinstance(message, Call) and self._is_careful(message)
+            with self._interrupts.open_for(seq, is_careful=is_careful):
                 result = self._do(message, frames)
             payload = codec.encode(result)
         except BaseException as error:  # noqa: BLE001 - the rim: what user code raised travels to the caller
@@ -105,6 +107,10 @@ class Mailbox:
         talked = self._streams.end(seq)
         if not isinstance(message, Call) or message.wants_reply:
             self._data.send(Reply(seq, ok, seconds, talked), payload)
+
+    def _is_careful(self, message: Call) -> bool:
+        actor = self.actors.get(message.actor)
+        return actor is not None and actor._is_careful  # pyright: ignore[reportPrivateUsage] - of the runtime's own
 
     def _do(self, message: Call | Spawn | StopActor, frames: Frames) -> object:
         if isinstance(message, Call):

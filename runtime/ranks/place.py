@@ -27,6 +27,8 @@ class Place:
     groups: Groups | None = None
     shield: Any = None
     """A context manager factory inside which an interrupt of user code waits (`Interrupts.shield`)."""
+    opened: Any = None
+    """A context manager factory inside which a careful actor lets interrupts strike (`Interrupts.opened`)."""
     note: Any = None
     """Sends something unasked to the caller of the running call: `note(topic, value)`."""
     streams: Any = None

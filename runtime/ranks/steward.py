@@ -21,9 +21,11 @@ class Steward(Actor):
     """Serves the mesh on one rank; `regroup` on the main thread, the others also while that one is stuck."""
 
     _on_main_thread = True
+    _is_careful = True  # new groups that were half made would be of no use
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._newest = 0
 
     @control_endpoint
     def open_door(self) -> int:
@@ -49,6 +51,11 @@ class Steward(Actor):
         groups = self._place.groups
         return groups.break_off(ports) if groups is not None else 0
 
+    @control_endpoint
+    def announce(self, generation: int) -> None:
+        """New groups are to come: a busy rank, which is told later, needs none of those before."""
+        self._newest = max(self._newest, generation)
+
     @endpoint
     def move(self, mesh: int, axes: dict[str, int], numbers: dict[int, int]) -> None:
         """The mesh was resized: take the new place in it. New process groups come with `regroup`."""
@@ -60,9 +67,15 @@ class Steward(Actor):
             groups.move(place.rank, place.axes)
 
     @endpoint
-    def regroup(self, port: int, store_rank: int, generation: int) -> None:
-        """Drop all process groups and make new ones, which meet at the store that `store_rank` serves."""
+    def regroup(self, port: int, store_rank: int, generation: int, ports: Sequence[int]) -> None:
+        """Drop all process groups and make new ones, which meet at the store that `store_rank` serves.
+
+        Groups of any rank listen at `ports`: what waits for one of them is broken off.
+        """
+        if generation < self._newest:
+            return
         os.environ["MASTER_PORT"] = str(port)
         groups = self._place.groups
         if groups is not None and port:
-            groups.rebuild(replace(groups.plan, master_port=port, store_rank=store_rank, generation=generation))
+            plan = replace(groups.plan, master_port=port, store_rank=store_rank, generation=generation)
+            groups.rebuild(plan, ports)

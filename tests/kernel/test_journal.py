@@ -129,9 +129,18 @@ def test_values_that_were_pushed_are_kept_unless_they_are_large(monkeypatch: pyt
     monkeypatch.setattr(journals, "LARGEST_PUSH", 100)
     journal = Journal()
     journal.note_push({"small": 1, "large": bytes(200)}, [0, 2])
-    journal.note_push({"small": 2}, [1])
-    assert (journal.pushed["small"].ranks, journal.pushed["small"].value) == ((1,), 2)
-    assert (journal.pushed["large"].is_kept, journal.pushed["large"].value) == (False, None)
+    assert [(name, push.value, push.is_kept) for name, push in journal.pushed()] == [
+        ("small", 1, True),
+        ("large", None, False),
+    ]
+
+
+def test_every_place_is_given_what_was_pushed_to_it_last() -> None:
+    journal = Journal()
+    for value, ranks in (1, [0, 1, 2]), (2, [1]), (3, [2]), (4, [1, 2]):
+        journal.note_push({"x": value}, ranks)
+    pushed = [(push.value, push.ranks) for _, push in journal.pushed()]
+    assert pushed == [(1, (0, 1, 2)), (4, (1, 2))]
 
 
 STATEMENTS = [
@@ -178,4 +187,4 @@ def test_a_resize_gives_cells_to_those_who_belong_to_their_slices() -> None:
         ("cell 1", (0, 1, 2), set()),
         ("cell 2", (0,), set()),
     ]
-    assert {name: what.ranks for name, what in journal.pushed.items()} == {"lr": (0, 1, 2)}
+    assert {name: what.ranks for name, what in journal.pushed()} == {"lr": (0, 1, 2)}

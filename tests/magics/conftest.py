@@ -137,6 +137,7 @@ class Kernel:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="mb-"))  # short: it is part of the sockets' names
         self._by_cell: dict[str, list[Message]] = {}
+        self._subshell = ""
         self._replies: dict[str, Message] = {}
         specs = KernelSpecManager(kernel_dirs=[])  # leaves ipykernel's own, which runs this Python
         address = {"transport": "ipc", "ip": str(self.folder / "kernel")}
@@ -157,6 +158,25 @@ class Kernel:
     def start(self, source: str, **options: Any) -> Cell:
         """Send a cell."""
         number = self._client.execute(source, **options)
+        self._by_cell[number] = []
+        return Cell(self, number)
+
+    def start_aside(self, source: str) -> Cell:
+        """Send a cell to a subshell, as a front-end does for a console beside a notebook: it runs beside others."""
+        if not self._subshell:
+            self._client.control_channel.send(self._client.session.msg("create_subshell_request"))
+            self._subshell = self._client.get_control_msg(timeout=_WAIT)["content"]["subshell_id"]
+        content = {
+            "code": source,
+            "silent": False,
+            "store_history": False,
+            "user_expressions": {},
+            "allow_stdin": False,
+        }
+        message = self._client.session.msg("execute_request", content)
+        message["header"]["subshell_id"] = self._subshell
+        self._client.shell_channel.send(message)
+        number = message["header"]["msg_id"]
         self._by_cell[number] = []
         return Cell(self, number)
 

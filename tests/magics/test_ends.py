@@ -88,3 +88,66 @@ def test_what_a_notebook_left_behind_is_reaped(
     finally:
         if psutil.pid_exists(pid):
             psutil.Process(pid).kill()
+
+
+STATES = """
+import ctypes, os, signal, subprocess, sys, time, torch, torch.distributed as dist
+def busy():
+    while True: pass
+def deaf():
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    while True: pass
+def in_c():
+    ctypes.PyDLL(None).usleep(600_000_000)
+def in_collective():
+    dist.all_reduce(torch.ones(1))
+def with_child():
+    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
+    print('child', child.pid)
+    child.wait()
+def stopped():
+    os.kill(os.getpid(), signal.SIGSTOP)
+states = [busy, deaf, in_c, in_collective, with_child, stopped]
+"""
+
+
+@pytest.mark.parametrize(
+    "ending", ["the kernel is killed", "zygote, then kernel", "shut down", "restart", "%mesh down"]
+)
+def test_whatever_ranks_do_none_is_left(
+    new_kernel: Callable[[], Kernel], gone: Callable[..., None], ending: str
+) -> None:
+    kernel = new_kernel()
+    kernel.ok("%load_ext meshbook")
+    kernel.ok("%mesh up dp=6 --device cpu")
+    kernel.ok(f"%%on_mesh\n{STATES}")
+    cell = kernel.start("%%on_mesh -b\nprint(states[rank].__name__)\nstates[rank]()")
+    cell.until("child")
+    cell.until("stopped")
+    pids = children_of(kernel)
+    assert len(set(pids.values())) >= 8  # a zygote, six ranks, and the child of one
+    if ending == "%mesh down":
+        zygote = zygote_among(pids)
+        kernel.ok("%mesh down --grace 0.2")
+        gone({number: pid for number, pid in pids.items() if pid != zygote})
+        return
+    if ending == "zygote, then kernel":
+        psutil.Process(zygote_among(pids)).kill()
+    if ending == "shut down":
+        kernel.shut_down()
+    elif ending == "restart":
+        kernel.restart()
+    else:
+        kernel.kill()
+    gone(pids)
+
+
+def kernel_ranks(pids: dict[int, int]) -> set[int]:
+    """The ranks among the processes of `children_of`."""
+    return {pid for number, pid in pids.items() if number < 0}
+
+
+def zygote_among(pids: dict[int, int]) -> int:
+    """The one that forks: the parent of the ranks."""
+    [zygote] = {psutil.Process(pid).ppid() for pid in kernel_ranks(pids)}
+    return zygote

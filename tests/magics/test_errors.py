@@ -84,7 +84,7 @@ def test_ranks_that_wait_for_one_that_raised_are_released(spare: Kernel, wait: s
     assert f"line 4, waiting in {wait[5:12].rstrip('(')}" in failed.traceback
     assert "◌ dp=(0,2) ×2  was at cell" in failed.traceback
     assert "interrupted after 0.3 s, state kept" in failed.traceback
-    assert "≠ new process groups, as they were out of step" in failed.traceback
+    assert "↻ new process groups, as they were out of step" in failed.traceback
     assert "  1 ✗ ValueError: boom; 0,2 still work" in failed.stderr
     assert spare.ok("%%on_mesh @failed\nrank").text.startswith("1   rank 1")
     assert spare.ok("%on_mesh -- rank * 10").text.splitlines()[2].startswith("20")
@@ -125,7 +125,7 @@ def test_a_rank_that_is_killed_is_named_with_its_end(spare: Kernel) -> None:
     cell.until("0-2 │ in")
     psutil.Process(pids[2]).kill()
     failed = cell.end()
-    assert failed.error == "MeshError: 1 of 3 ranks lost (dp=2)"
+    assert failed.error == "DeviceMeshError: 1 of 3 ranks lost (dp=2)"
     assert f"rank 2 (dp=2, pid {pids[2]}) killed by SIGKILL" in failed.traceback
     assert spare.value("(r[0], r[1])") == (0, 1)
     status = spare.ok("%mesh").text
@@ -133,7 +133,7 @@ def test_a_rank_that_is_killed_is_named_with_its_end(spare: Kernel) -> None:
     assert "✝ rank 2 (dp=2)  dead" in status
     assert "ranks 0-1" in spare.ok("%on_mesh -- 'the others'").text
     named = spare.cell("%%on_mesh rank=2\n1")
-    assert named.error == "MeshError: 1 of 1 rank lost (dp=2)"
+    assert named.error == "DeviceMeshError: 1 of 1 rank lost (dp=2)"
     assert "killed by SIGKILL" in named.traceback
 
 
@@ -143,3 +143,30 @@ def test_a_rank_that_leaves_says_how(spare: Kernel) -> None:
     assert "last words" in failed.text
     spare.ok("%mesh restart")
     assert "ranks 0-2" in spare.ok("%on_mesh -- 'again'").text
+
+
+def test_a_collective_with_a_dead_rank_is_given_up_and_says_why(spare: Kernel) -> None:
+    psutil.Process(spare.pids()[1]).kill()
+    spare.cell("%%on_mesh rank=1\n1")  # returns when its end is known
+    spare.ok("%mesh unstick")  # new groups, which wait for the dead: of the old ones gloo may know that it is gone
+    failed = spare.cell("%%on_mesh --no-check --grace 0.3\nimport torch\ndist.all_reduce(torch.ones(1))")
+    assert failed.seconds < 12  # about 1.6 on an idle machine; it would be for ever
+    assert "rank 1 is dead and will not come" in failed.stderr
+    assert "waiting in all_reduce; interrupted after 0.3 s, state kept" in failed.traceback
+    assert spare.ok("%mesh restart @dead").stdout.startswith("rank 1 is back in ")
+    assert spare.ok("%on_mesh -- (dist.all_reduce(ones := torch.ones(1)), ones.item())[1]").text.startswith("3.0")
+
+
+def test_a_cell_that_hangs_says_so_while_it_does(spare: Kernel) -> None:
+    cell = spare.start("%%on_mesh\nif rank != 1:\n    dist.barrier()")
+    cell.until("rank 1 has issued")
+    spare.interrupt()
+    stopped = cell.end()
+    assert "0,2 ≠ ranks 0,2 wait in barrier" in stopped.stderr
+    assert "`%mesh unstick` frees them" in stopped.stderr
+
+
+def test_killing_waits_until_they_are_gone(spare: Kernel) -> None:
+    assert "killed: ranks 0,2" in spare.ok("%mesh interrupt rank=(0,2) --kill").stdout
+    assert "2 dead, 1 idle" in spare.ok("%mesh").text
+    assert spare.ok("%mesh restart @dead").stdout.startswith("ranks 0,2 are back in ")

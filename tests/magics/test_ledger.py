@@ -46,10 +46,24 @@ def test_the_story_says_which_rank_issued_nothing(spare: Kernel) -> None:
     assert failed.error == "MeshError: 1 of 3 ranks failed (dp=1)"
     place = f"at {cell_of(failed)}, line 4; rank 1 has issued only 1\n"
     assert f"≠ ranks 0,2 wait in all_reduce #2 (4,) {place}" in failed.traceback
+    assert "↻ new process groups, as they were out of step" in failed.traceback
+    assert spare.ok("%mesh ledger").text.startswith("no collective was issued yet")  # in the new groups
+
+
+def test_the_ledger_of_a_cell_that_hangs(spare: Kernel) -> None:
+    started = spare.ok(
+        "%%on_mesh -b\ndist.all_reduce(x)\nif rank != 1:\n    dist.all_reduce(x)\nelse:\n    print('out')"
+    )
+    place = f"at {cell_of(started)}, line 4; rank 1 has issued only 2\n"
+    told = f"≠ ranks 0,2 wait in all_reduce #3 (4,) {place}"
     ledger = spare.ok("%mesh ledger")
-    assert ledger.text.startswith(f"≠ ranks 0,2 left all_reduce #2 (4,) open {place}")
+    while not ledger.text.startswith(told):
+        assert "≠" not in ledger.text or "all_reduce #3" in ledger.text
+        ledger = spare.ok("%mesh ledger")
     assert "default group  #1  0-2    all_reduce (4,) float32" in ledger.text
-    assert "≠ <strong>ranks 0,2 left" in ledger.shown[0]["text/html"]
+    assert "≠ <strong>ranks 0,2 wait" in ledger.shown[0]["text/html"]
+    assert spare.ok("%mesh unstick").stdout.startswith("ranks 0,2 are free; they were at ")
+    assert spare.ok("%on_mesh -- (dist.all_reduce(ones := torch.ones(1)), ones.item())[1]").text.startswith("3.0")
 
 
 def test_the_ledger_as_json_and_of_some_ranks(spare: Kernel) -> None:

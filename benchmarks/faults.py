@@ -1,0 +1,136 @@
+"""Faults and what they cost: a death to its line in the notebook, an interrupt, a hung collective, a restart.
+
+The worst of all repeats stands beside the median: who waits for a notebook remembers that one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from measure import Row, check, seconds_text
+
+from meshbook.kernel.drive import Drive, drive
+from meshbook.kernel.mesh import Mesh
+from meshbook.kernel.patience import Patience
+from meshbook.kernel.run import Run
+from meshbook.runtime.regroup import wait_until
+from meshbook.widgets.live import Live
+
+RANKS = 8
+SUM = "x = torch.ones(1)\ndist.all_reduce(x)\nassert x.item() == world_size"
+SLEEP = "import time\nwhile True: time.sleep(0.01)"
+LOOP = "loop = True\nwhile loop: pass"
+STUCK = "print('in')\nif rank: dist.all_reduce(torch.ones(1))\nelse: raise ValueError"
+
+
+def measure(is_quick: bool) -> Iterator[Row]:
+    repeats = 5 if is_quick else 50
+    with Mesh.up("faults", {"dp": RANKS}, path=sys.path) as mesh:
+        done(mesh, f"import torch, torch.distributed as dist\n{SUM}")
+        yield row("death of 1 of 8 ranks to its line", [death(mesh) for _ in range(repeats)], 50.0, worst=500.0)
+        yield row("restart of it to a collective", [restart(mesh) for _ in range(repeats)], 500.0)
+        yield row("interrupt of loops to an idle mesh", [interrupt(mesh) for _ in range(repeats)], 20.0)
+        yield row("hung collective to the next, after grace", [stuck(mesh) for _ in range(repeats)], 300.0)
+
+
+def row(what: str, seconds: list[float], most: float, worst: float | None = None) -> Row:
+    median = statistics.median(seconds)
+    limit = f" (<= {worst:g} ms)" if worst else ""
+    told = f"worst of {len(seconds)}: {seconds_text(max(seconds))}{limit}"
+    return Row(what, seconds_text(median), told, median * 1e3, "ms", most)
+
+
+def death(mesh: Mesh) -> float:
+    """From SIGKILL to the text in the cell; the rank is left dead."""
+    stage = Ears("killed by SIGKILL")
+    run = mesh.run(SLEEP)
+    thread, driven = driven_in_background(mesh, run, stage)
+    wait_until_busy(mesh, run)
+    started = time.monotonic()
+    os.kill(mesh.roster.states[RANKS - 1].pid, signal.SIGKILL)
+    check(stage.heard.wait(20), "the death was not told")
+    seconds = stage.when - started
+    mesh.interrupt(run.owing, run.call)
+    thread.join(30)
+    check(not thread.is_alive() and driven.run.progress.lost.keys() == {RANKS - 1}, str(run.progress))
+    mesh.heal()
+    return seconds
+
+
+def restart(mesh: Mesh) -> float:
+    mesh.kill([RANKS - 1])
+    started = time.monotonic()
+    mesh.heal()
+    done(mesh, SUM)
+    return time.monotonic() - started
+
+
+def interrupt(mesh: Mesh) -> float:
+    """From the interrupt of eight Python loops to the answer of the next cell."""
+    run = mesh.run(LOOP)
+    wait_until_busy(mesh, run)
+    started = time.monotonic()
+    mesh.interrupt(run.owing, run.call)
+    run.finished.get(30)
+    done(mesh, "1")
+    return time.monotonic() - started
+
+
+def stuck(mesh: Mesh) -> float:
+    """What a cell takes beyond its grace, with seven ranks in a collective that the eighth never joins, and a sum."""
+    grace = 0.2
+    run = mesh.run(STUCK)
+    driven = Drive(mesh, run, Live(Ears(""), range(RANKS)), Patience(time.monotonic(), grace=grace))
+    check(wait_until(mesh.roster, lambda: len(run.owing) == RANKS - 1, 20), "the first rank did not raise")
+    started = time.monotonic()
+    drive(driven)
+    done(mesh, SUM)
+    check("out of step" in driven.mended, f"the groups were not made anew: {driven.mended!r}")
+    return time.monotonic() - started - grace
+
+
+def done(mesh: Mesh, source: str) -> None:
+    run = mesh.run(source)
+    run.finished.get(30)
+    check(not run.progress.failed and not run.progress.lost, f"{source!r}: {run.progress}")
+
+
+def driven_in_background(mesh: Mesh, run: Run, stage: Any) -> tuple[threading.Thread, Drive]:
+    driven = Drive(mesh, run, Live(stage, range(RANKS)), Patience(time.monotonic(), grace=60.0))
+    thread = threading.Thread(target=drive, args=(driven,))
+    thread.start()
+    return thread, driven
+
+
+def wait_until_busy(mesh: Mesh, run: Run) -> None:
+    """Until every rank is in its loop, in the second line."""
+    deadline = time.monotonic() + 30
+    while len(mesh.where(run.owing, 5)) < RANKS or any("line 2" not in at for at in mesh.where(run.owing, 5).values()):
+        check(time.monotonic() < deadline, "the ranks did not begin")
+
+
+class Ears:
+    """A stage that listens for one text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.heard = threading.Event()
+        self.when = 0.0
+
+    def write(self, text: str, stream: str = "stdout") -> None:
+        if self._text and self._text in text and not self.heard.is_set():
+            self.when = time.monotonic()
+            self.heard.set()
+
+    def display(self, *args: object, **options: object) -> None: ...
+
+    def clear(self, wait: bool = False) -> None: ...
+
+    def leave(self) -> None: ...

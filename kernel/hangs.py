@@ -1,0 +1,82 @@
+"""Cells that wait for what will not come: told while they hang, and ended where it is certain.
+
+A collective is told when some of its ranks have waited in it for seconds and others have not issued it. One that a dead
+rank belongs to can never complete: that counts as a failure of the cell, and its ranks are released after the grace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .halts import HaltWatch
+from .ledger import Finding
+from .run import Run
+
+if TYPE_CHECKING:
+    from .mesh import Mesh
+
+FIRST, FIRST_WITH_DEAD = 3.0, 1.0
+"""Seconds that a run is left alone; fewer where a rank of the mesh is dead."""
+
+LONGEST_PAUSE = 60.0
+"""Seconds between two looks at most; each is twice the one before, as a look costs each rank some milliseconds."""
+
+PATIENCE = 1.0
+"""Seconds that a collective may be open before it is told: ranks are rarely in time to the millisecond."""
+
+ADVICE = "`%mesh unstick` frees them, `%mesh stacks` shows where the others are"
+
+Tell = Callable[[Sequence[int], str, str], object]
+"""Called with ranks, a mark for the gutter, and a line."""
+
+
+def watches_of(mesh: Mesh, run: Run, tell: Tell) -> tuple[Callable[[float], object], ...]:
+    """All that looks after the ranks of a run while it is driven."""
+
+    def look(ranks: Sequence[int]) -> Sequence[Finding]:
+        return mesh.ledger(ranks, timeout=0.2).findings
+
+    return partial(mesh.sight, run), HaltWatch(mesh.roster, run, tell), HangWatch(run, look, mesh.roster.dead, tell)
+
+
+class HangWatch:
+    """Looks at the collectives of one run, as often as it is called but at a calm pace.
+
+    `look` gives what the ledgers of the mesh say of some ranks, `dead` its dead ranks.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        look: Callable[[Sequence[int]], Sequence[Finding]],
+        dead: Callable[[], Collection[int]],
+        tell: Tell,
+    ) -> None:
+        self._run = run
+        self._look = look
+        self._dead = dead
+        self._tell = tell
+        self._pause = FIRST_WITH_DEAD if dead() else FIRST
+        self._next = run.started + self._pause
+        self._told: set[str] = set()
+
+    def __call__(self, now: float) -> None:
+        """Tell what is new at `now`."""
+        if now < self._next:
+            return
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        self._next = now + self._pause
+        owing = self._run.owing
+        for finding in self._look(owing):
+            if finding.seconds >= PATIENCE and set(finding.waiting) & set(owing):
+                self._take(finding)
+
+    def _take(self, finding: Finding) -> None:
+        missed = set(finding.odd) & set(self._dead())
+        if finding.text not in self._told:
+            self._told.add(finding.text)
+            self._tell(finding.waiting, "≠", finding.text + (" and will not come" if missed else f": {ADVICE}"))
+        if missed and not self._run.progress.missed:
+            self._run.progress.missed = missed

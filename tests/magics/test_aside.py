@@ -1,0 +1,55 @@
+"""`%mesh` from a subshell while a cell runs: another console of the same kernel looks and lends a hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+
+def test_interrupt(kernel: Kernel) -> None:
+    pids = kernel.pids()
+    cell = kernel.start("%%on_mesh\nprint('in')\nwhile True: pass")
+    cell.until("0-3 │ in")
+    assert kernel.start_aside("%mesh interrupt dp=0").end().text == "interrupted: ranks 0-1\n"
+    while "2 idle, 2 busy" not in kernel.start_aside("%mesh").end().text:
+        pass
+    assert kernel.start_aside("%mesh interrupt").end().text == "interrupted: ranks 2-3\n"
+    ended = cell.end()
+    assert ended.error == "MeshError: 4 of 4 ranks failed (dp=0-1,tp=0-1)"
+    assert "KeyboardInterrupt" in ended.traceback
+    assert kernel.pids() == pids
+
+
+def test_unstick_and_where_everybody_is(kernel: Kernel) -> None:
+    cell = kernel.start("%%on_mesh\nprint('in')\nif rank != 1:\n    dist.barrier()")
+    cell.until("0-3 │ in")
+    stacks = ""
+    while "barrier" not in stacks:
+        stacks = kernel.start_aside("%mesh stacks").end().text
+    assert "3 busy" in kernel.start_aside("%mesh").end().text
+    freed = kernel.start_aside("%mesh unstick").end().text
+    assert freed.startswith("ranks 0,2-3 are free; they were at ")
+    assert "waiting in barrier\nnew process groups: " in freed
+    assert cell.end().error == "MeshError: 3 of 4 ranks failed (dp=0,tp=0 · dp=1,tp=0-1)"
+    assert kernel.ok("%on_mesh -- (dist.all_reduce(ones := torch.ones(1)), ones.item())[1]").text.startswith("4.0")
+
+
+def test_hard_interrupt_and_kill(kernel: Kernel) -> None:
+    kernel.ok("%mesh up aside dp=2 --device cpu")
+    kernel.ok("%%on_mesh\nimport torch.distributed as dist")
+    cell = kernel.start("%%on_mesh\nprint('in')\nif rank:\n    dist.monitored_barrier()")
+    cell.until("0-1 │ in")
+    assert "rank 1 is free" in kernel.start_aside("%mesh interrupt --hard").end().text
+    assert cell.end().status == "error"
+    cell = kernel.start("%%on_mesh\nprint('in')\nwhile True: pass")
+    cell.until("0-1 │ in")
+    assert kernel.start_aside("%mesh interrupt 0 --kill").end().text.startswith("killed: rank 0; ")
+    cell.until("killed by SIGKILL")
+    kernel.start_aside("%mesh interrupt").end()
+    assert "1 lost" in cell.end().error
+    kernel.ok("%mesh down aside")
