@@ -384,24 +384,20 @@ class Mesh:
         pushed = [] if replay == "none" else self._journal.pushed()
         return restore(self, healed, self._journal.plan(replay), pushed, timeout)
 
+<<<<<<< HEAD
     def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
         """End these ranks at once (SIGKILL), with what they started; whether they were gone in time."""
         self.roster.kill(ranks)
         return wait_until(self.roster, lambda: set(ranks) <= set(self.roster.dead()), timeout)
 
+=======
+>>>>>>> helper5
     def resize(self, sizes: Mapping[str, int], *, replay: Choice = "auto", timeout: float = 60.0) -> ResizedMesh:
         """Give axes these sizes (those not named keep theirs): the mesh grows or shrinks while it lives.
 
-        Ranks that stay keep their coordinates, their processes and their state; new ones, and dead ones that stay, are
-        set up as in `heal`. All get new process groups, and hear of the new sizes. Where an axis changes that is not
-        the outermost, ranks get other numbers: actors of your own are stopped, and views of `procs` as it was raise
-        `MeshStopped`.
-
-        Raises:
-            ValueError: there is no such axis, or a size is below 1.
-            MeshError: a rank that is to stay is busy; nothing was done.
-            SpawnError: there is no room for so many ranks; or one did not come up in `timeout` seconds, and is dead.
-            MeshStopped: the mesh was taken down.
+        Ranks that stay keep their coordinates, processes and state; new ones, and dead ones that stay, are set up as in
+        `heal`. Where an axis changes that is not the outermost, ranks get other numbers: your actors are stopped, and
+        views of the old `procs` raise `MeshStopped`. Raises what `resize_roster` does.
         """
         self._check_up()
         started = time.monotonic()
@@ -427,6 +423,14 @@ class Mesh:
         self._known = {plan.kept[rank]: keys for rank, keys in self._known.items() if rank in plan.kept}
         self.last_failed = plan.renumbered(self.last_failed)
         self._journal.reshape(plan)
+<<<<<<< HEAD
+=======
+
+    def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
+        """End these ranks at once (SIGKILL), with what they started; whether they were gone in time."""
+        self.roster.kill(ranks)
+        return wait_until(self.roster, lambda: set(ranks) <= set(self.roster.dead()), timeout)
+>>>>>>> helper5
 
     def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
         """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""

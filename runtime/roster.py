@@ -323,10 +323,7 @@ class Roster:
         return self._is_stopped or rank in self._dropped
 
     def dismiss(self, plan: Reshape) -> None:
-        """Begin to end the ranks that a resize drops: idle ones leave by themselves, the others are killed.
-
-        Raises `SpawnError`, before anything is done, where there is no room for those that come.
-        """
+        """Begin to end the ranks that a resize drops. Raises `SpawnError` first where there is no room for new ones."""
         self.crew.check_room(len(plan.added))
         for rank in plan.dropped:
             self._dropped[rank] = f"{self.name_of(rank)} was dropped: the mesh was resized to {axes_text(plan.new)}"
@@ -339,10 +336,7 @@ class Roster:
         self.crew.post(idle, Bye())
 
     def reshape(self, plan: Reshape, specs: Sequence[RankSpec]) -> None:
-        """Number the ranks that stay as in the new grid, of which `specs` are all. Those that are dropped have ended.
-
-        On the thread that runs the loop. Ranks that come are dead until `revive`.
-        """
+        """Number the ranks that stay as in the new grid; those that come are dead until `revive`. On the loop."""
         old, moved = self.mesh, {number: rank for rank, number in plan.kept.items()}
         with self._posting:
             self.crew.renumber(plan.kept)
@@ -355,6 +349,7 @@ class Roster:
             self._births.reshape(plan)
             self.axes, self.mesh, self._vitals = dict(plan.new), specs[0].mesh, Vitals()
             self.store_rank = plan.kept.get(self.store_rank, 0)
+            self.ports = {plan.kept[rank]: ports for rank, ports in self.ports.items() if rank in plan.kept}
             self._dropped = {r: why for r, why in self._dropped.items() if plan.keeps_numbers and r not in ranks}
         for rank, state in self.states.items():
             state.rank = rank
