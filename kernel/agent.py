@@ -63,19 +63,6 @@ class RankMesh:
         return f"<rank {self.rank} of mesh {axes}>"
 
 
-<<<<<<< HEAD
-=======
-def _names_of(place: Place) -> dict[str, object]:
-    """What a cell finds of its place in the mesh."""
-    return {
-        "rank": place.rank,
-        "world_size": place.world_size,
-        "local_rank": place.local_rank,
-        "coord": dict(place.coord),
-    }
-
-
->>>>>>> helper5
 class _NoGroup:
     """What `group` is where it cannot be made now: most cells do not ask for it."""
 
@@ -95,7 +82,6 @@ def _place_in_module(stack: list[tuple[str, int]]) -> str:
     inside = stack[files.index(cell.__file__) :] if cell.__file__ in files else []
     places = [f"{Path(file).name} line {line}" for file, line in inside if is_users(file)]
     return places[-1] if places else ""
-<<<<<<< HEAD
 
 
 def _names_of(place: Place) -> dict[str, object]:
@@ -106,8 +92,6 @@ def _names_of(place: Place) -> dict[str, object]:
         "local_rank": place.local_rank,
         "coord": dict(place.coord),
     }
-=======
->>>>>>> helper5
 
 
 class KernelActor(Actor):

@@ -127,11 +127,7 @@ class Journal:
         """The mesh was resized: what ran on some ranks is for those of that slice in the new grid."""
         entries = [replace(e, ranks=plan.extended(e.ranks), failed={*plan.renumbered(e.failed)}) for e in self.entries]
         self._entries = {(entry.source, entry.ranks): entry for entry in entries if entry.ranks}
-<<<<<<< HEAD
         for name, pushes in list(self._pushed.items()):
-=======
-        for name, pushes in self._pushed.items():
->>>>>>> helper5
             moved = [replace(push, ranks=plan.extended(push.ranks)) for push in pushes]
             self._pushed[name] = [push for push in moved if push.ranks]
 

@@ -384,14 +384,11 @@ class Mesh:
         pushed = [] if replay == "none" else self._journal.pushed()
         return restore(self, healed, self._journal.plan(replay), pushed, timeout)
 
-<<<<<<< HEAD
     def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
         """End these ranks at once (SIGKILL), with what they started; whether they were gone in time."""
         self.roster.kill(ranks)
         return wait_until(self.roster, lambda: set(ranks) <= set(self.roster.dead()), timeout)
 
-=======
->>>>>>> helper5
     def resize(self, sizes: Mapping[str, int], *, replay: Choice = "auto", timeout: float = 60.0) -> ResizedMesh:
         """Give axes these sizes (those not named keep theirs): the mesh grows or shrinks while it lives.
 
@@ -423,14 +420,6 @@ class Mesh:
         self._known = {plan.kept[rank]: keys for rank, keys in self._known.items() if rank in plan.kept}
         self.last_failed = plan.renumbered(self.last_failed)
         self._journal.reshape(plan)
-<<<<<<< HEAD
-=======
-
-    def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
-        """End these ranks at once (SIGKILL), with what they started; whether they were gone in time."""
-        self.roster.kill(ranks)
-        return wait_until(self.roster, lambda: set(ranks) <= set(self.roster.dead()), timeout)
->>>>>>> helper5
 
     def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
         """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""
