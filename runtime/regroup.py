@@ -45,6 +45,11 @@ def regroup(roster: Roster) -> tuple[int, ...]:
     Raises:
         MeshbookError: a rank could not make its groups.
     """
+    with roster.regrouping:
+        return _regroup(roster)
+
+
+def _regroup(roster: Roster) -> tuple[int, ...]:
     living = roster.alive()
     if roster.backend == "none" or not living:
         return ()
@@ -71,6 +76,11 @@ def mend(roster: Roster) -> str:
     Raises:
         MeshbookError: a rank could not make its groups.
     """
+    with roster.regrouping:
+        return _mend(roster)
+
+
+def _mend(roster: Roster) -> str:
     if roster.is_stopped or roster.backend == "none":
         return ""
     if roster.is_cut:
@@ -133,6 +143,11 @@ def unstick(roster: Roster, ranks: Sequence[int], reinit: bool = True, timeout: 
     Raises:
         MeshbookError: a rank could not make its new groups in time.
     """
+    with roster.regrouping:  # a rank that makes groups is busy too, and not to be disturbed
+        return _unstick(roster, ranks, reinit, timeout)
+
+
+def _unstick(roster: Roster, ranks: Sequence[int], reinit: bool, timeout: float) -> Unstuck:
     stuck = [rank for rank in ranks if roster.states[rank].name == "busy"]
     if stuck:
         roster.interrupt(stuck, 0, Gather(roster, stuck, "interrupt"))

@@ -88,6 +88,8 @@ class Roster:
         """The rank that serves the store at which process groups meet."""
         self.is_cut = False
         """Whether connections of process groups were broken off since they were made."""
+        self.regrouping = threading.RLock()
+        """Held while process groups are made anew: cells in the background mend them too."""
         self._specs = {spec.rank: spec for spec in specs}
         self._births: dict[int, Birth] = {}
         self._hub = hub

@@ -11,7 +11,6 @@ or gone.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import inspect
 import math
@@ -227,8 +226,14 @@ class Groups:
         self.close()
         own, self._served = self._doors.pop(plan.master_port, (plan, None))
         self.plan = replace(plan, listen_fd=own.listen_fd)
-        with contextlib.suppress(Superseded):
+        try:
             self.start()
+        except RuntimeError:  # of torch: the server of the store may have moved on meanwhile
+            if plan.generation >= self.newest:
+                raise
+            self.close()
+        except Superseded:
+            self.close()
 
     def close(self) -> None:
         """Destroy all groups and give torch its own functions back; returns in a moment even if peers are

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from meshbook.kernel.mesh import Mesh
 from meshbook.runtime import session as sessions
+from meshbook.runtime.errors import MeshbookError
 from meshbook.runtime.regroup import wait_until
 from tests.kernel.test_heal import SUM, ran, values
 
@@ -141,3 +143,23 @@ def test_a_busy_rank_that_missed_a_rebuild_does_not_look_for_its_store(mesh: Mes
     mesh.interrupt([2])
     assert values(mesh, SUM) == ["6.0"] * 3
     assert time.monotonic() - started < 20  # about 0.1 on an idle machine
+
+
+def test_two_that_make_groups_at_once_do_so_one_after_the_other(mesh: Mesh) -> None:
+    """A cell in the background mends when `%mesh unstick` has freed its ranks."""
+    failed: list[Exception] = []
+
+    def rebuild() -> None:
+        try:
+            mesh.unstick()
+        except MeshbookError as error:
+            failed.append(error)
+
+    for _ in range(3):
+        threads = [threading.Thread(target=rebuild) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert values(mesh, SUM) == ["6.0"] * 3
+    assert not failed
