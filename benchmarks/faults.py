@@ -16,10 +16,10 @@ from typing import Any
 
 from measure import Row, check, seconds_text
 
+from meshbook.kernel.drive import Drive, drive
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Run
-from meshbook.magics.drive import Drive, drive
 from meshbook.runtime.regroup import wait_until
 from meshbook.widgets.live import Live
 

@@ -10,10 +10,10 @@ from statistics import median
 
 from measure import Row, check
 
+from meshbook.kernel.drive import Drive, drive
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Run
-from meshbook.magics.drive import Drive, drive
 from meshbook.widgets.live import Live
 
 RANKS = 8

@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.ranks import ledger, waits
+from ..runtime.ranks.groups import Groups
 from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
+from . import cell
 from .cell import CellShell
 from .failure import is_users
+from .guest import Lines
 from .kept import Kept
 from .names import held_in
 from .outcome import Display
@@ -36,9 +40,18 @@ class RankMesh:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self.rank = place.rank
-        self.coord = dict(place.coord)
-        self.sizes = dict(place.axes)
+
+    @property
+    def rank(self) -> int:
+        return self._place.rank
+
+    @property
+    def coord(self) -> dict[str, int]:
+        return dict(self._place.coord)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return dict(self._place.axes)
 
     @property
     def device_mesh(self) -> Any:
@@ -52,10 +65,42 @@ class RankMesh:
         return f"<rank {self.rank} of mesh {axes}>"
 
 
+class _NoGroup:
+    """What `group` is where it cannot be made now: most cells do not ask for it."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no process group of this slice: {self._why}")
+
+    def __repr__(self) -> str:  # torch shows it in an error of its own
+        return f"<no process group of this slice: {self._why}>"
+
+
+def _place_in_module(stack: list[tuple[str, int]]) -> str:
+    """Where a function is that came from a module of the user's: `train.py line 7`; empty while none runs."""
+    files = [file for file, _ in stack]
+    inside = stack[files.index(cell.__file__) :] if cell.__file__ in files else []
+    places = [f"{Path(file).name} line {line}" for file, line in inside if is_users(file)]
+    return places[-1] if places else ""
+
+
+def _names_of(place: Place) -> dict[str, object]:
+    """What a cell finds of its place in the mesh."""
+    return {
+        "rank": place.rank,
+        "world_size": place.world_size,
+        "local_rank": place.local_rank,
+        "coord": dict(place.coord),
+    }
+
+
 class KernelActor(Actor):
     """Runs cells in a namespace of its own, which lives as long as the rank."""
 
     _on_main_thread = True
+    _is_careful = True
 
     def __init__(self) -> None:
         place = here()
@@ -64,47 +109,65 @@ class KernelActor(Actor):
         self._main = threading.get_ident()
         self._sources: dict[int, str] = {}
         self._kept: dict[int, Kept] = {}  # by cell: of the last one at most
-        names: dict[str, object] = {
-            "mesh": RankMesh(place),
-            "rank": place.rank,
-            "world_size": place.world_size,
-            "local_rank": place.local_rank,
-            "device": place.device,
-            "coord": dict(place.coord),
-        }
-        self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT)
+        self._names = _names_of(place)
+        names = {"mesh": RankMesh(place), "device": place.device, **self._names}
+        self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT, opened=place.opened)
         self._given = dict(self._cells.namespace)  # what was there before the first cell
         place.awaited = lambda: self._cells.awaited
+        place.movers.append(lambda move: self._rename())
+
+    def _rename(self) -> None:
+        """The mesh was resized: names that tell where this rank stands tell it anew, unless the user took them over."""
+        namespace = self._cells.namespace
+        former, self._names = self._names, _names_of(self._place)
+        for name, value in self._names.items():
+            if name not in namespace or namespace[name] is former[name]:
+                namespace[name] = value
 
     @endpoint
     def run(
         self,
-        cell: int,
+        number: int,
         key: int,
         source: str | None,
         name: str,
         first_line: int,
         members: tuple[int, ...],
+        has_store: bool,
         keep: bool = False,
     ) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
         `source` is None when this rank has been sent it before under the same `key`; it begins in line `first_line`
         of what the user sees. `members` are the ranks of a
-        partial slice (empty: the whole mesh), whose process group the cell finds as `group`. With `keep`, its value
-        stays for `compare`, until the next cell.
+        partial slice (empty: the whole mesh), whose process group the cell finds as `group`; without a store that
+        answers no new one is made. With `keep`, its value stays for `compare`, until the next cell.
         """
         self._kept.clear()
         if source is not None:
             self._sources[key] = source
-        self._provide_group(members)
+
+        def prepare() -> None:
+            with self._place.shield():
+                self._provide_group(members, has_store)
 
         def keeper(value: object) -> None:
-            self._kept[cell] = Kept(value)
+            self._kept[number] = Kept(value)
 
-        outcome = self._cells.run(
-            self._sources[key], run=cell, name=name, first_line=first_line, keep=keeper if keep else None
-        )
+        kept = keeper if keep else None
+        text = self._sources[key]
+        outcome = self._cells.run(text, run=number, name=name, first_line=first_line, keep=kept, prepare=prepare)
+        return outcome.failure is None, _encode(outcome)
+
+    @endpoint
+    def execute(self, run: int, head: bytes, buffers: list[Any], lines: list[Lines]) -> tuple[bool, bytes]:
+        """Call a function (see `guest.pack`); whether it did well, and its encoded `Outcome`."""
+
+        def prepare() -> None:
+            with self._place.shield():
+                self._provide_group((), has_store=True)
+
+        outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
 
     @endpoint
@@ -137,7 +200,8 @@ class KernelActor(Actor):
         if name not in names:
             raise NameError(f"name {name!r} is not defined on rank {self._place.rank}")
         value = names[name]
-        size = codec.encode(value).nbytes
+        with self._place.opened():
+            size = codec.encode(value).nbytes
         if size > max_bytes:
             raise ValueError(
                 f"{name} is {readable(size)} on rank {self._place.rank}, over the limit of {readable(max_bytes)}: "
@@ -156,7 +220,8 @@ class KernelActor(Actor):
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
         # Not `extract_stack`, which looks at each file on the disk: ranks are asked this while they work.
         stack = [(each.f_code.co_filename, line) for each, line in traceback.walk_stack(frame)] if frame else []
-        lines = lines_text(reversed(stack)) or lines_text(self._cells.suspended_at())
+        stack.reverse()
+        lines = lines_text(stack) or lines_text(self._cells.suspended_at()) or _place_in_module(stack)
         waiting = waits.current
         return lines + (f", waiting in {waiting[0]}" if waiting is not None else "")
 
@@ -170,11 +235,19 @@ class KernelActor(Actor):
         """The last collectives that this rank has issued: an encoded `RankLedger`."""
         return _encode(ledger.read(is_users, limit))
 
-    def _provide_group(self, members: tuple[int, ...]) -> None:
+    def _provide_group(self, members: tuple[int, ...], has_store: bool) -> None:
         groups = self._place.groups
         if groups is not None and groups.is_up:
-            whole = tuple(range(self._place.world_size))
-            self._given["group"] = self._cells.namespace["group"] = groups.slice_group(members or whole)
+            ranks = members or tuple(range(self._place.world_size))
+            self._given["group"] = self._cells.namespace["group"] = self._group_of(groups, ranks, has_store)
+
+    def _group_of(self, groups: Groups, ranks: tuple[int, ...], has_store: bool) -> Any:
+        if not has_store and not groups.has_slice(ranks):
+            return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, is stopped")
+        try:
+            return groups.slice_group(ranks)
+        except RuntimeError as error:  # of torch: the rank that serves the store has just gone
+            return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, does not answer: {error}")
 
     def _show(self, display: Display) -> None:
         self._shown += 1

@@ -6,16 +6,18 @@ import builtins
 import importlib
 import inspect
 import os
+import reprlib
 import sys
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from ..runtime.wire import codec
 from .completion import complete
-from .failure import failure_of
+from .failure import entry_of, failure_of
+from .guest import Guests, Lines
 from .loop import CellLoop
 from .mime import plain, portable
 from .outcome import Display, Outcome, Value
@@ -97,15 +99,17 @@ class CellShell:
         *,
         dumps: Callable[[object], bytes] = codec.dumps,
         limit: int = 1 << 20,
+        opened: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Begin with `names`. `show` is called for each display, on the thread that displays.
 
-        `dumps` pickles the values that travel, up to `limit` bytes (see `describe`).
+        `dumps` pickles the values that travel, up to `limit` bytes (see `describe`). Cells run inside of `opened()`,
+        and are interrupted nowhere else.
         """
         global _warmed
         owned, _warmed = _warmed, None
         self._shell = owned or QuietShell()
-        self._show, self._dumps, self._limit = show, dumps, limit
+        self._show, self._dumps, self._limit, self._opened = show, dumps, limit, opened
         self._loop = CellLoop(may_nest=owned is not None)
         self._run, self._numbers = 0, count(1)
         self._files: dict[tuple[str, str, int], str] = {}  # of cells that may run again, by text, name and first line
@@ -118,6 +122,7 @@ class CellShell:
         self._shell.loop_runner = self._loop.run
         given = names if owned else {"display": self._shell.show, **names}
         self._shell.live_in(ModuleType("__main__"), given, as_main=owned is not None)
+        self._guests = Guests(self.namespace)
         if owned:
             owned.builtin_trap.__enter__()  # for good: no need to swap builtins at each cell
             sys.displayhook = owned.displayhook
@@ -136,18 +141,35 @@ class CellShell:
         name: str,
         first_line: int = 1,
         keep: Callable[[object], object] | None = None,
+        prepare: Callable[[], None] = lambda: None,
     ) -> Outcome:
         """Run a cell to its end; raises nothing. `keep` is given its value, None too.
 
         `run` numbers the runs, and makes the file name of this one unique; `name` is what a reader calls the
-        cell; `first_line` is where `source` begins in it, for the line numbers of tracebacks.
+        cell; `first_line` is where `source` begins in it, for the line numbers of tracebacks. `prepare` is called
+        first: what it raises, the cell raises.
         """
         # A cell that runs again unchanged keeps its file name: its lines are the same.
         key = (source, name, first_line)
         file = self._files.get(key) or file_of(name, run)
+        return self._told(run, file, lambda: self._outcome(source, file, key, prepare, keep))
+
+    def call(
+        self,
+        head: bytes,
+        buffers: Sequence[Any],
+        lines: Sequence[Lines],
+        *,
+        run: int,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> Outcome:
+        """Call a function that came from the notebook (see `guest`); raises nothing. The whole value travels."""
+        return self._told(run, "", lambda: self._visited(head, buffers, lines, prepare))
+
+    def _told(self, run: int, file: str, outcome: Callable[[], Outcome]) -> Outcome:
         self._run, self._numbers, self.last_error = run, count(1), None
         try:
-            return self._outcome(source, file, key, keep)
+            return outcome()
         except KeyboardInterrupt as stop:  # it hit a line of ours: before the cell's first or after its last
             return Outcome(failure=failure_of(stop, file, self._shell))
         finally:
@@ -190,10 +212,18 @@ class CellShell:
         return program
 
     def _outcome(
-        self, source: str, file: str, key: tuple[str, str, int], keep: Callable[[object], object] | None
+        self,
+        source: str,
+        file: str,
+        key: tuple[str, str, int],
+        prepare: Callable[[], None],
+        keep: Callable[[object], object] | None,
     ) -> Outcome:
         try:
-            with self._cell_told(source), _streams_kept():
+            prepare()
+            # Outside of what is interrupted: IPython swallows a KeyboardInterrupt in what it calls there.
+            told = self._shell.before_cell(source)
+            with self._opened(), self._cell_told(told), _streams_kept():
                 value = self._play(self._program(file, key))
                 self._bind_last(value)
                 if keep is not None:
@@ -201,22 +231,42 @@ class CellShell:
                 return Outcome() if value is None else Outcome(value=self._described(value))
         except BaseException as error:  # noqa: BLE001 - whatever a cell raises is its outcome
             self.last_error = error
-            return Outcome(failure=failure_of(error, file, self._shell))
+            with self._opened():  # the text of an error is user code too
+                return Outcome(failure=failure_of(error, file, self._shell))
+
+    def _visited(
+        self, head: bytes, buffers: Sequence[Any], lines: Sequence[Lines], prepare: Callable[[], None]
+    ) -> Outcome:
+        try:
+            prepare()
+            with self._opened(), _streams_kept(), self._guests.admit(head, buffers, lines) as (function, args, kwargs):
+                value = function(*args, **kwargs)
+                if inspect.iscoroutine(value):
+                    self._awaited = value
+                    value = self._loop.run(value)
+                return Outcome(value=Value(type(value).__name__, reprlib.repr(value), pickled=self._dumps(value)))
+        except BaseException as error:  # noqa: BLE001 - as for a cell
+            self.last_error = error
+            with self._opened():
+                return Outcome(failure=failure_of(error, entry_of(error), self._shell))
 
     @contextmanager
-    def _cell_told(self, source: str) -> Generator[None]:
-        """IPython's extensions hear of the cell, and matplotlib draws at its end, also when it fails."""
-        result = self._shell.before_cell(source)
+    def _cell_told(self, told: Any) -> Generator[None]:
+        """IPython's extensions hear of the cell's end, and matplotlib draws then, also when it fails."""
         try:
             yield
         finally:
-            self._shell.after_cell(result)
+            self._shell.after_cell(told)
 
     def _play(self, program: Program) -> Any:
         names = self.namespace
         if program.is_async:
-            self._awaited = _play_async(program, names)
-            return self._loop.run(self._awaited)
+            self._awaited = awaited = _play_async(program, names)
+            try:
+                return self._loop.run(awaited)
+            finally:
+                if inspect.getcoroutinestate(awaited) == inspect.CORO_CREATED:  # interrupted before its first line:
+                    awaited.close()  # its destructor would complain, in the next cell, and swallow an interrupt of that
         if program.body is not None:
             exec(program.body, names)
         return None if program.last is None else eval(program.last, names)

@@ -51,6 +51,12 @@ def failure_of(error: BaseException, file: str, shell: QuietShell) -> Failure:
     )
 
 
+def entry_of(error: BaseException) -> str:
+    """The file at which the user's part of a traceback begins; empty if it has none."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next(filter(is_users, files), "") or next(filter(_is_not_ours, files), "")
+
+
 def _from_cell(tb: TracebackType | None, file: str) -> TracebackType | None:
     """Without what is above the cell (ours, asyncio's). None if the cell is not in it: a syntax error."""
     while tb is not None and tb.tb_frame.f_code.co_filename != file:

@@ -7,9 +7,15 @@ rank belongs to can never complete: that counts as a failure of the cell, and it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
+from .halts import HaltWatch
 from .ledger import Finding
 from .run import Run
+
+if TYPE_CHECKING:
+    from .mesh import Mesh
 
 FIRST, FIRST_WITH_DEAD = 3.0, 1.0
 """Seconds that a run is left alone; fewer where a rank of the mesh is dead."""
@@ -24,6 +30,15 @@ ADVICE = "`%mesh unstick` frees them, `%mesh stacks` shows where the others are"
 
 Tell = Callable[[Sequence[int], str, str], object]
 """Called with ranks, a mark for the gutter, and a line."""
+
+
+def watches_of(mesh: Mesh, run: Run, tell: Tell) -> tuple[Callable[[float], object], ...]:
+    """All that looks after the ranks of a run while it is driven."""
+
+    def look(ranks: Sequence[int]) -> Sequence[Finding]:
+        return mesh.ledger(ranks, timeout=0.2).findings
+
+    return partial(mesh.sight, run), HaltWatch(mesh.roster, run, tell), HangWatch(run, look, mesh.roster.dead, tell)
 
 
 class HangWatch:

@@ -11,9 +11,10 @@ import ast
 import builtins
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from ..runtime.reshape import Reshape
 from .size import pickles_to_at_least
 
 Choice = Literal["auto", "all", "none"] | frozenset[int]
@@ -52,6 +53,8 @@ class Entry:
     first_line: int
     ranks: tuple[int, ...]
     failed: set[int] = field(default_factory=set[int])
+    is_running: bool = False
+    """Whether it still runs on other ranks: nobody knows then whether it would come to an end on a new one."""
 
     @property
     def number(self) -> int | None:
@@ -97,13 +100,18 @@ class Journal:
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, tuple[int, ...]], Entry] = {}
-        self.pushed: dict[str, Pushed] = {}
+        self._pushed: dict[str, list[Pushed]] = {}  # by name, the oldest first
 
     def note_push(self, names: Mapping[str, object], ranks: Sequence[int]) -> None:
         """Ranks were given these values under these names."""
         for name, value in names.items():
             is_kept = pickles_to_at_least(value, LARGEST_PUSH) <= LARGEST_PUSH
-            self.pushed[name] = Pushed(tuple(ranks), value if is_kept else None, is_kept)
+            former = [push for push in self._pushed.get(name, []) if not set(push.ranks) <= set(ranks)]
+            self._pushed[name] = [*former, Pushed(tuple(ranks), value if is_kept else None, is_kept)]
+
+    def pushed(self) -> list[tuple[str, Pushed]]:
+        """What a new rank is to be given: of each name the last value that its place was given, the oldest first."""
+        return [(name, push) for name, pushes in self._pushed.items() for push in pushes]
 
     def note(self, name: str, source: str, first_line: int, ranks: Sequence[int]) -> Entry:
         """A cell runs; the caller adds to `failed` of what this returns."""
@@ -115,9 +123,22 @@ class Journal:
             del self._entries[next(iter(self._entries))]
         return entry
 
+    def reshape(self, plan: Reshape) -> None:
+        """The mesh was resized: what ran on some ranks is for those of that slice in the new grid."""
+        entries = [replace(e, ranks=plan.extended(e.ranks), failed={*plan.renumbered(e.failed)}) for e in self.entries]
+        self._entries = {(entry.source, entry.ranks): entry for entry in entries if entry.ranks}
+        for name, pushes in list(self._pushed.items()):
+            moved = [replace(push, ranks=plan.extended(push.ranks)) for push in pushes]
+            self._pushed[name] = [push for push in moved if push.ranks]
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The cells in the order in which they last ran."""
+        return list(self._entries.values())
+
     def plan(self, choice: Choice = "auto") -> list[Replay]:
         """What a new rank is to run, in order; of each cell the ranks say whether it is one of those it ran on."""
-        entries = list(self._entries.values())
+        entries = self.entries
         if choice == "none":
             return []
         if choice == "all":
@@ -134,7 +155,7 @@ def _whole(entry: Entry) -> Replay:
 
 
 def _of_entry(entry: Entry, hot: Collection[str]) -> Replay | None:
-    if not entry.failed and is_setup(entry.source, hot):
+    if not entry.failed and not entry.is_running and is_setup(entry.source, hot):
         return _whole(entry)
     definitions = definitions_of(entry.source)
     return Replay(entry.name, definitions, entry.first_line, entry.ranks, is_part=True) if definitions else None

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
-
-import msgspec
 
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
-from ..runtime.errors import MeshStopped
+from ..runtime.errors import MeshbookError, MeshStopped
 from ..runtime.gather import Gather
-from ..runtime.heal import heal_roster
+from ..runtime.heal import Healed, heal_roster
 from ..runtime.mesh import ProcMesh, actor_number
-from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
+from ..runtime.proc import stat_of
 from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
-from ..runtime.roster import Roster
-from ..runtime.wire import codec
+from ..runtime.reshape import Reshape
+from ..runtime.resize import resize_roster
+from ..runtime.shape import Shape
+from ..runtime.spares import keep_spares
+from ..runtime.values import ValueMesh
 from .agent import KernelActor
-from .collectives import LAST, MeshLedger
 from .diff import compare
 from .difference import Comparison
-from .inventory import Inventory
+from .execute import execute
+from .guest import cells_in, pack
 from .journal import Choice, Journal, Replay
-from .look import look
 from .measure import Tolerance
-from .names import Held
-from .report import StackReport
-from .restore import HealedMesh, restore
+from .questions import Questions, arguments
+from .restore import HealedMesh, ResizedMesh, restore
 from .run import Run
-from .source import Sources
+from .source import Sources, file_of
 
 A = TypeVar("A", bound=Actor)
-_ledger_of = msgspec.msgpack.Decoder(RankLedger).decode
-_names_of = msgspec.msgpack.Decoder(list[Held]).decode
 
 PULL_LIMIT = 100 << 20
 """Bytes that `pull` brings from one rank without being asked for more by number."""
@@ -57,7 +56,7 @@ if "meshbook.kernel.cell:warm" not in sessions.ZYGOTE_MODULES:
     sessions.ZYGOTE_MODULES += ["meshbook.kernel.agent", "meshbook.kernel.cell:warm"]
 
 
-class Mesh:
+class Mesh(Questions):
     """A named mesh of ranks that run cells.
 
     `axes` maps axis names to sizes. Ranks are numbered row-major over the axes.
@@ -72,6 +71,7 @@ class Mesh:
     def __init__(self, name: str, procs: ProcMesh) -> None:
         self.name = name
         self.procs = procs
+        self.roster = procs.roster
         self.axes = dict(procs.sizes)
         self.options: Any = None
         """What brought it up, kept by who did, to bring it up again."""
@@ -89,6 +89,7 @@ class Mesh:
         self.cells: dict[int, str] = {}
         """The name of the cell of each call that ran one: what stands in the logs under its number."""
         self._sources = Sources()
+        self._files: dict[str, str] = {}
         self._sending = threading.Lock()  # a source must be on the wire before a run that refers to it
 
     @classmethod
@@ -100,10 +101,12 @@ class Mesh:
         engine: str = "local",
         how: str = "auto",
         ready_timeout: float | None = 60.0,
+        spares: int = 0,
         **options: Any,
     ) -> Mesh:
         """Start the ranks of a mesh and wait until all are ready.
 
+        `spares` processes are kept warm beside them, to take the places of ranks that die (`heal`).
         `options` are those of `session.specs_for`: `device`, `backend`, `env`, `cwd`, `preload`, `path`.
 
         Raises:
@@ -114,14 +117,11 @@ class Mesh:
             procs.roster.wait_ready(ready_timeout)
             mesh = cls(name, procs)
             mesh._kernel.initialized.get(ready_timeout)
+            keep_spares(mesh.roster, spares)
         except BaseException:
             procs.roster.stop(grace=0)
             raise
         return mesh
-
-    @property
-    def roster(self) -> Roster:
-        return self.procs.roster
 
     @property
     def num_ranks(self) -> int:
@@ -130,16 +130,6 @@ class Mesh:
     @property
     def is_down(self) -> bool:
         return self.roster.is_stopped
-
-    def states(self) -> dict[int, str]:
-        """The state of each rank, by name.
-
-        `idle`, `busy`, `failed` (idle, and its last cell raised), `stuck` (busy or idle, and its process is stopped),
-        `starting` or `dead`.
-        """
-        self.roster.look_at_vitals(time.monotonic())
-        names = {rank: state.name for rank, state in self.roster.states.items()}
-        return {rank: "failed" if name == "idle" and rank in self.last_failed else name for rank, name in names.items()}
 
     def run(
         self,
@@ -160,6 +150,7 @@ class Mesh:
             MeshStopped: the mesh was taken down.
         """
         self._check_up()
+        self._replace_store()
         chosen = tuple(self.roster.alive() if ranks is None else ranks)
         cell = next(self._cells)
         run = Run(self.roster, chosen, cell, name or f"cell {cell}")
@@ -171,14 +162,84 @@ class Mesh:
         with self._sending:
             key = self._key_of(source)
             new = [rank for rank in chosen if key not in self._known.setdefault(rank, set())]
-            self._send(run, chosen, key, source, first_line, members, set(new), keep)
+            has_store = self._has_store(chosen)
+            self._send(run, chosen, key, source, first_line, members, set(new), has_store, keep)
             self._hear(run)
         return run
+
+    def _replace_store(self) -> None:
+        """Make process groups that can be used where the rank that served their store has died in silence.
+
+        Without a store no rank makes the `group` of its slice: a cell would fail on ranks that are well.
+        """
+        if self.roster.states[self.roster.store_rank].exit is not None:
+            with contextlib.suppress(MeshbookError):  # then the cell fails, and says why
+                self.mend()
+
+    def _has_store(self, chosen: Sequence[int]) -> bool:
+        """Can process groups be made now? Who asks a store whose rank is stopped waits for it, and hears nothing.
+
+        A cell that runs on that rank waits for it anyway.
+        """
+        if self.roster.store_rank in chosen:
+            return True
+        stat = stat_of(self.roster.states[self.roster.store_rank].pid)
+        return stat is None or stat.state not in "Tt"
+
+    def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ValueMesh[Any]:
+        """Call a function on all ranks, wait, and return what each gave.
+
+        A function of the notebook travels by value, with the names of the notebook that it uses; all others it finds
+        where cells run, and what it makes `global` stays there for cells and later functions (see `guest.Guests`).
+        `rank`, `device`, `mesh`, `group` are the rank's own. An `async` function is awaited. The rules are those of a
+        cell: if a rank raises, the others have 2 s; Ctrl-C interrupts the ranks.
+
+        Raises:
+            DeviceMeshError: the mesh has lost ranks, now or before: then nothing was run. `heal_mesh` brings them back.
+            MeshError: it raised on some ranks; `by_rank` has the exceptions.
+            EncodeError: the function or an argument cannot be pickled; nothing was run.
+            MeshStopped: the mesh was taken down.
+
+        Example:
+            >>> with Mesh.up("m", {"dp": 2}, backend="none") as mesh:
+            ...     mesh.execute(pow, 2, 10).values()
+            [1024, 1024]
+        """
+        self._check_up()
+        return execute(self, function, args, kwargs)
+
+    def submit(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+        """Send a call of a function to all ranks; returns at once. Its outcomes hold the values, however large.
+
+        Raises `EncodeError`, `MeshStopped`.
+        """
+        self._check_up()
+        head, buffers = pack(function, args, kwargs)
+        lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_in(bytes(head))]
+        run = Run(self.roster, range(self.num_ranks), next(self._cells), getattr(function, "__name__", "a function"))
+        payload = arguments(run.cell, head, [pickle.PickleBuffer(each) for each in buffers], lines)
+        run.call = self.roster.call(run.ranks, self._actor, "execute", None, payload, run, True, audience=run)
+        self._hear(run)
+        return run
+
+    def _file_on_ranks(self, file: str, name: str, text: str) -> str:
+        """The name under which ranks know a cell of the notebook itself, for `where` and tracebacks."""
+        if file not in self._files:
+            number = next(self._cells)
+            self._files[file] = file_of(name, number)
+            self._sources.add(name, number, text, 1)
+        return self._files[file]
 
     def _note(self, run: Run, source: str, first_line: int) -> None:
         """Keep the cell for ranks that come later, and whether it did well."""
         entry = self._journal.note(run.name, source, first_line, run.ranks)
-        run.finished.add_done_callback(lambda _: entry.failed.update(run.progress.failed, run.progress.lost))
+        entry.is_running = True
+
+        def end(_: object) -> None:
+            entry.failed.update(run.progress.failed, run.progress.lost)
+            entry.is_running = False
+
+        run.finished.add_done_callback(end)
 
     def _hear(self, run: Run) -> None:
         self._heard.append(run)
@@ -198,6 +259,7 @@ class Mesh:
         first_line: int,
         members: tuple[int, ...],
         new: set[int],
+        has_store: bool,
         keep: bool,
     ) -> None:
         """One call, in up to two casts: ranks that know the source get only its key."""
@@ -205,7 +267,7 @@ class Mesh:
         if len({text is None for text in texts.values()}) == 2:
             texts = dict.fromkeys(ranks, source)
         text = next(iter(texts.values()))
-        payload = _arguments(run.cell, key, text, run.name, first_line, members, keep)
+        payload = arguments(run.cell, key, text, run.name, first_line, members, has_store, keep)
         run.call = self.roster.call(ranks, self._actor, "run", None, payload, run, True, audience=run)
         self.cells[run.call] = run.name
         for rank in ranks:
@@ -223,7 +285,7 @@ class Mesh:
     def _forget(self, key: int) -> None:
         for known in self._known.values():
             known.discard(key)
-        payload = _arguments((key,))
+        payload = arguments((key,))
         self.roster.call(self.roster.alive(), self._actor, "forget", None, payload, None, True)
 
     def compare(self, run: Run, tolerance: Tolerance = Tolerance(), max_bytes: int = MEASURED) -> Comparison:  # noqa: B008
@@ -250,7 +312,7 @@ class Mesh:
             raise
         finally:
             if not self.is_down:
-                payload = _arguments(run.cell, "drop")
+                payload = arguments(run.cell, "drop")
                 alive = [rank for rank in run.ranks if rank in self.roster.alive()]
                 self.roster.call(alive, self._actor, "compare", None, payload, None, True)
 
@@ -279,58 +341,6 @@ class Mesh:
         self._check_up()
         return self._call(self.roster.alive() if ranks is None else ranks, "pull", name, max_bytes)
 
-    def complete(self, text: str, cursor: int, rank: int = 0, timeout: float = 0.15) -> tuple[int, list[str]]:
-        """Where the word at the cursor begins and what could stand there on `rank`; nothing when it takes too long."""
-        answer = self._ask([rank], "complete", timeout, text, cursor)
-        return answer.get(rank, (cursor, []))
-
-    def where(self, ranks: Sequence[int], timeout: float = 0.5) -> dict[int, str]:
-        """The cell line each of these ranks is at, from those that tell in time."""
-        return self._ask(ranks, "where", timeout)
-
-    def stacks(self, ranks: Sequence[int] | None = None, *, native: bool = False) -> StackReport:
-        """Where these ranks are (default: all), merged: equal stacks are one; also of ranks that hang.
-
-        With `native`, frames of C are told too, where py-spy is installed. Returns within about half a second (with
-        py-spy, about 4) however the ranks do; print what it gives.
-        """
-        return look(self.roster, ranks, native=native, states=self.states(), source_of=self._sources.line)
-
-    def ledger(
-        self,
-        ranks: Sequence[int] | None = None,
-        timeout: float = 0.5,
-        last: int = LAST,
-        depth: int = BUFFER_SIZE,
-    ) -> MeshLedger:
-        """The collectives that these ranks (default: all that live) have issued, and where ranks part.
-
-        All ranks are asked for `depth` entries, since one that is missing may be any; who does not answer in time is
-        left out. The last `last` of each group are listed.
-        """
-        alive = self.roster.alive()
-        told = self._ask(alive, "ledger", timeout, depth)
-        idle = [rank for rank in alive if self.roster.states[rank].name == "idle"]
-        ledgers = {rank: _ledger_of(data) for rank, data in told.items()}
-        return MeshLedger(ledgers, alive if ranks is None else ranks, last, idle, self.roster.dead())
-
-    def who(self, ranks: Sequence[int] | None = None, timeout: float = 0.5) -> Inventory:
-        """The names that cells have assigned on these ranks (default: all that live), with type and size.
-
-        Busy ranks answer too, and run no code of the user's for it; who does not answer in time is named.
-        """
-        chosen = self.roster.alive() if ranks is None else list(ranks)
-        told = self._ask(chosen, "who", timeout)
-        known = {data: _names_of(data) for data in set(told.values())}
-        return Inventory(
-            {rank: known[data] for rank, data in told.items()}, [rank for rank in chosen if rank not in told]
-        )
-
-    def sight(self, run: Run, now: float) -> None:
-        """Ask the ranks that still work on `run`, at a calm pace, where they are: what is told if one is killed."""
-        if ranks := run.sightings.due(now, run.owing):
-            self.roster.ask(ranks, self._actor, "where", _arguments(), run.sightings)
-
     def interrupt(self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5) -> dict[int, bool]:
         """Raise KeyboardInterrupt on these ranks if they work (on `call`, if given); which of them did."""
         chosen = self.roster.alive() if ranks is None else list(ranks)
@@ -353,13 +363,45 @@ class Mesh:
         for rank in healed.ranks:
             self._known.pop(rank, None)
         self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
-        pushed = {} if replay == "none" else self._journal.pushed
+        pushed = [] if replay == "none" else self._journal.pushed()
         return restore(self, healed, self._journal.plan(replay), pushed, timeout)
 
     def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
         """End these ranks at once (SIGKILL), with what they started; whether they were gone in time."""
         self.roster.kill(ranks)
         return wait_until(self.roster, lambda: set(ranks) <= set(self.roster.dead()), timeout)
+
+    def resize(self, sizes: Mapping[str, int], *, replay: Choice = "auto", timeout: float = 60.0) -> ResizedMesh:
+        """Give axes these sizes (those not named keep theirs): the mesh grows or shrinks while it lives.
+
+        Ranks that stay keep their coordinates, processes and state; new ones, and dead ones that stay, are set up as in
+        `heal`. Where an axis changes that is not the outermost, ranks get other numbers: your actors are stopped, and
+        views of the old `procs` raise `MeshStopped`. Raises what `resize_roster` does.
+        """
+        self._check_up()
+        started = time.monotonic()
+        for rank in self.roster.dead():  # who takes its place has been sent nothing
+            self._known.pop(rank, None)
+        with self._sending:
+            try:
+                resized = resize_roster(self.roster, sizes, timeout)
+            finally:
+                self._take_shape(sizes)
+        healed = Healed(resized.ranks, resized.failed, (), resized.seconds)
+        pushed = [] if replay == "none" else self._journal.pushed()
+        done = restore(self, healed, self._journal.plan(replay), pushed, timeout)
+        return ResizedMesh(resized, done, time.monotonic() - started)
+
+    def _take_shape(self, sizes: Mapping[str, int]) -> None:
+        """Note that the ranks are others, if they are: a resize that fails late has happened all the same."""
+        if self.axes == self.roster.axes:
+            return
+        plan = Reshape.of(self.axes, sizes)
+        self.axes = dict(plan.new)
+        self.procs = ProcMesh(self.roster, Shape.row_major(plan.new))
+        self._known = {plan.kept[rank]: keys for rank, keys in self._known.items() if rank in plan.kept}
+        self.last_failed = plan.renumbered(self.last_failed)
+        self._journal.reshape(plan)
 
     def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
         """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""
@@ -396,10 +438,6 @@ class Mesh:
         """The cells that are under way."""
         return [run for run in list(self._heard) if not run.finished.done()]
 
-    def log(self, rank: int, **choice: Any) -> str:
-        """All that a rank has printed (see `RankLog.read` for `run`, `stream`, `last`, `grep`)."""
-        return self.roster.logs[rank].read(**choice)
-
     def down(self, grace: float = 2.0) -> dict[int, str]:
         """Take the mesh down; how each rank ended."""
         return self.roster.stop(grace)
@@ -424,20 +462,9 @@ class Mesh:
     def _call(self, ranks: Sequence[int], endpoint: str, *args: Any) -> dict[int, Any]:
         """Call an endpoint of the kernel actors of any ranks; raises what the first of them failed with."""
         gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
-        self.roster.call(ranks, self._actor, endpoint, None, _arguments(*args), gather, True)
+        self.roster.call(ranks, self._actor, endpoint, None, arguments(*args), gather, True)
         gather.wait()
         for rank in ranks:
             if rank in gather.errors:
                 raise gather.errors[rank]
         return {rank: gather.answers[rank] for rank in ranks}
-
-    def _ask(self, ranks: Sequence[int], endpoint: str, timeout: float, *args: Any) -> dict[int, Any]:
-        gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
-        self.roster.ask(ranks, self._actor, endpoint, _arguments(*args), gather)
-        gather.wait(timeout)
-        return dict(gather.answers)
-
-
-def _arguments(*args: Any) -> codec.Encoded:
-    """The arguments of a call, packed as the ranks unpack them."""
-    return codec.encode((args, dict[str, Any]()))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..runtime.errors import MeshbookError
 from ..runtime.heal import Healed
+from ..runtime.resize import Resized
 from ..runtime.wire.codec import EncodeError
 from .journal import Pushed, Replay
 from .run import Run
@@ -38,16 +39,26 @@ class HealedMesh:
         return self.process.ranks
 
 
+@dataclass(frozen=True, slots=True)
+class ResizedMesh:
+    """What was done to resize a mesh."""
+
+    process: Resized
+    healed: HealedMesh
+    """What the ranks that have new processes were brought to know."""
+    seconds: float
+
+
 def restore(
     mesh: Mesh,
     healed: Healed,
     plan: Sequence[Replay],
-    pushed: Mapping[str, Pushed],
+    pushed: Sequence[tuple[str, Pushed]],
     timeout: float,
 ) -> HealedMesh:
     """Push and replay on the ranks that are new; cells that are not done after `timeout` seconds are interrupted."""
     started = time.monotonic()
-    unpushed = [name for name, what in pushed.items() if not _push(mesh, name, what, healed.ranks)]
+    unpushed = [name for name, what in pushed if not _push(mesh, name, what, healed.ranks)]
     runs: list[tuple[Replay, Run]] = []
     for replay in plan:
         if chosen := [rank for rank in healed.ranks if rank in replay.ranks]:
@@ -59,7 +70,7 @@ def restore(
         tuple(replay.name for replay, run in runs if not replay.is_part and not _failed(run)),
         tuple(replay.name for replay, run in runs if replay.is_part and not _failed(run)),
         {replay.name: failed for replay, run in runs if (failed := _failed(run))},
-        tuple(unpushed),
+        tuple(dict.fromkeys(unpushed)),
         healed.seconds + time.monotonic() - started,
     )
 

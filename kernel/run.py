@@ -37,6 +37,8 @@ class Progress:
     """Ranks whose cell raised, in the order in which they told."""
     missed: set[int] = field(default_factory=set[int])
     """Dead ranks that some of the run wait for in a collective."""
+    gone: set[int] = field(default_factory=set[int])
+    """Those of `lost` whose process has ended, in a mesh that was not taken down."""
 
 
 class Run:
@@ -120,6 +122,8 @@ class Run:
     def on_lost(self, rank: int, why: str) -> None:
         self._owing.discard(rank)  # first: another thread may look as soon as the loss is noted
         if rank not in self.progress.lost:
+            if not self.roster.is_stopped:
+                self.progress.gone.add(rank)
             end = why.partition("\n")[0] + self._last_place(rank)
             self.progress.lost[rank] = "\n".join([end, *self.roster.last_words(rank)])
             self._say(rank, self._sequences[rank].rest())

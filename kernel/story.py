@@ -231,7 +231,7 @@ def _hints(failed: Sequence[int], lost: Sequence[int], has_notes: bool) -> list[
         hints = [Hint(alone, "%%on_mesh @failed")]
     if lost:
         logs = Hint("what it said", f"%mesh logs {lost[0]}")
-        hints += [Hint("bring back", "%mesh restart"), *([] if failed else [logs])]
+        hints += [Hint("bring back", "%mesh restart @dead"), *([] if failed else [logs])]
     return [*hints, Hint("what each rank issued", "%mesh ledger")] if has_notes else hints
 
 

@@ -15,6 +15,8 @@ from . import grammar
 from .book import Book
 from .selector import Selection
 
+BUILD_AGAIN = "new process groups: what was built on the old ones (DistributedDataParallel) is to be built again"
+
 
 def restart(book: Book, args: grammar.Restart) -> Mesh:
     """Bring ranks back in their places, and say what was done."""
@@ -26,7 +28,7 @@ def restart(book: Book, args: grammar.Restart) -> Mesh:
     try:
         healed = mesh.heal(ranks, replay=args.replay)
     except MeshbookError as error:
-        raise UsageError(f"{_ranks(ranks)} did not come back: {error}") from None
+        raise UsageError(f"{named(ranks)} did not come back: {error}") from None
     print(restart_text(healed))
     return mesh
 
@@ -36,12 +38,12 @@ def interrupt(book: Book, args: grammar.Interrupt) -> None:
     mesh, selection = _selected(book, args)
     if args.kill:
         mesh.kill(selection.ranks)
-        print(f"killed: {_ranks(selection.ranks)}; `%mesh restart @dead` brings back what is dead")
+        print(f"killed: {named(selection.ranks)}; `%mesh restart @dead` brings back what is dead")
     elif args.hard:
         _unstick(mesh, selection, reinit=True)
     else:
         running = [rank for rank, was_busy in mesh.interrupt(selection.ranks).items() if was_busy]
-        print(f"interrupted: {_ranks(running)}" if running else "no rank was busy")
+        print(f"interrupted: {named(running)}" if running else "no rank was busy")
 
 
 def unstick(book: Book, args: grammar.Unstick) -> None:
@@ -77,17 +79,28 @@ def restart_text(healed: HealedMesh) -> str:
         not pushed again: x: `%mesh push x`
         rank 1 is busy and gets the new process groups when it is done
     """
+    head = f"{_are(healed.ranks)} back in {healed.seconds:.1f} s: {replayed_text(healed)}"
+    return "\n".join([head, *trouble_lines(healed)])
+
+
+def replayed_text(healed: HealedMesh) -> str:
+    """Example: `replayed cells 2, 4; of cell 5 only imports and definitions`."""
     whole, parts = _cells(healed.replayed), _cells(healed.parts)
     replayed = [f"replayed {whole}"] if whole else []
     replayed += [f"of {parts} only imports and definitions"] if parts else []
-    lines = [f"{_are(healed.ranks)} back in {healed.seconds:.1f} s: {'; '.join(replayed) or 'nothing was replayed'}"]
+    return "; ".join(replayed) or "nothing was replayed"
+
+
+def trouble_lines(healed: HealedMesh) -> list[str]:
+    """What did not come back, or comes later."""
+    lines: list[str] = []
     for cell, ranks in healed.failed.items():
-        lines.append(f"{cell} failed there ({_ranks(ranks)}): `%%on_mesh {ranks_text(ranks)}` runs it again")
+        lines.append(f"{cell} failed there ({named(ranks)}): `%%on_mesh {ranks_text(ranks)}` runs it again")
     for name, errors in healed.process.failed.items():
         lines.append(f"{name} could not be made again: {_first_line(next(iter(errors.values())))}")
     if healed.unpushed:
         lines.append(f"not pushed again: {', '.join(healed.unpushed)}: `%mesh push {' '.join(healed.unpushed)}`")
-    return "\n".join([*lines, *_late(healed.process.late)])
+    return [*lines, *_late(healed.process.late)]
 
 
 def unstick_text(done: Unstuck, places: Mapping[int, str]) -> str:
@@ -109,8 +122,7 @@ def unstick_text(done: Unstuck, places: Mapping[int, str]) -> str:
     if not lines:
         lines.append("no rank was busy")
     if done.late is not None:
-        built = "what was built on the old ones (DistributedDataParallel) is to be built again"
-        lines += [f"new process groups: {built}", *_late(done.late)]
+        lines += [BUILD_AGAIN, *_late(done.late)]
     return "\n".join(lines)
 
 
@@ -122,10 +134,11 @@ def _late(ranks: Sequence[int]) -> list[str]:
 
 
 def _are(ranks: Sequence[int]) -> str:
-    return f"{_ranks(ranks)} {_plural(ranks, 'is', 'are')}"
+    return f"{named(ranks)} {_plural(ranks, 'is', 'are')}"
 
 
-def _ranks(ranks: Sequence[int]) -> str:
+def named(ranks: Sequence[int]) -> str:
+    """Example: `ranks 0-3`."""
     return f"{_plural(ranks, 'rank', 'ranks')} {ranks_text(ranks)}"
 
 

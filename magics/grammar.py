@@ -9,9 +9,8 @@ would have been right; `-h` anywhere is a `HelpRequested` that carries the usage
 
 from __future__ import annotations
 
-import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NoReturn
 
@@ -24,6 +23,7 @@ from .options import (
     HelpRequested,
     Option,
     Values,
+    axes_of,
     cells,
     columns,
     count,
@@ -37,8 +37,9 @@ from .options import (
     split_line,
     tokens_of,
     variable,
+    words_of,
 )
-from .selector import OTHER_AXES, near
+from .selector import near
 
 __all__ = [
     "ALIASES",
@@ -59,6 +60,7 @@ __all__ = [
     "Pull",
     "Push",
     "Reap",
+    "Resize",
     "Restart",
     "Stacks",
     "Status",
@@ -144,6 +146,7 @@ class Up:
     env: Annotated[
         tuple[tuple[str, str], ...], Option("--env", "set K in the ranks; repeat for more", "K=V", variable)
     ] = ()
+    spares: Annotated[int, Option("--spares", "keep N warm processes that take dead ranks' places", "N", count)] = 0
     cwd: Annotated[str | None, Option("--cwd", "the folder that the ranks work in", "DIR")] = None
     ready_timeout: Annotated[
         float, Option("--ready-timeout", "give up if not all are ready after S seconds", "S", seconds)
@@ -212,6 +215,20 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
+class Resize:
+    """Grow or shrink a mesh along its axes; ranks that stay keep their state, new ones are set up by replay."""
+
+    axes: Mapping[str, int]
+    mesh: MeshOption = None
+    replay: Annotated[
+        Choice, Option("--replay", "cells to run on new ranks: auto, all, none, or numbers", "CELLS", cells)
+    ] = "auto"
+    ready_timeout: Annotated[
+        float, Option("--ready-timeout", "give up if the new ranks are not ready after S seconds", "S", seconds)
+    ] = 60.0
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupt:
     """Stop what ranks run now; their state stays."""
 
@@ -264,6 +281,7 @@ MeshArgs = (
     | Status
     | Down
     | Restart
+    | Resize
     | Interrupt
     | Unstick
     | Stacks
@@ -306,6 +324,16 @@ def _use_words(words: list[str], values: Values) -> Values:
     return {"name": name(found[1]), "selector": (found[2] or found[3] or "").strip()}
 
 
+def _resize_words(words: list[str], values: Values) -> Values:
+    parts = words_of(words)
+    if wrong := [part for part in parts if "=" not in part]:
+        raise GrammarError(f"'{wrong[0]}' is not AXIS=N: write an axis with its new size, such as dp=8")
+    axes = axes_of(parts)
+    if not axes:
+        raise GrammarError("write axes with their new sizes, such as dp=8")
+    return {"axes": axes}
+
+
 def _names_words(words: list[str], values: Values) -> Values:
     found = tuple(each for word in words for each in names(word))
     if not found:
@@ -314,9 +342,9 @@ def _names_words(words: list[str], values: Values) -> Values:
 
 
 def _up_words(words: list[str], values: Values) -> Values:
-    parts = [part for word in words for part in word.split(",") if part]
+    parts = words_of(words)
     plain = [part for part in parts if "=" not in part]
-    axes = _axes([part for part in parts if "=" in part])
+    axes = axes_of([part for part in parts if "=" in part])
     if len(plain) > 1:
         raise GrammarError(f"'{plain[1]}' is not AXIS=N: write a size without spaces, such as dp=2")
     if plain and plain[0].isdigit():
@@ -328,34 +356,6 @@ def _up_words(words: list[str], values: Values) -> Values:
     if not axes:
         raise GrammarError("write axes with their sizes, such as dp=2 tp=2, or -n 4 for 4 ranks in a row")
     return {"name": name(plain[0]) if plain else None, "axes": axes}
-
-
-def _axes(parts: Sequence[str]) -> dict[str, int]:
-    axes: dict[str, int] = {}
-    for part in parts:
-        axis, _, size = part.partition("=")
-        if axis in axes:
-            raise GrammarError(f"axis '{axis}' is given twice, {axis}={axes[axis]} and {part}: write it once")
-        axes[_axis(axis)] = _size(part, axis, size)
-    if "rank" in axes and len(axes) > 1:
-        raise GrammarError("'rank' is for a mesh with one axis: write another name here, such as dp")
-    return axes
-
-
-def _axis(axis: str) -> str:
-    if axis in OTHER_AXES and axis != "rank":
-        raise GrammarError(f"'{axis}' has a meaning in selectors: write another name here, such as dp")
-    if not axis.isidentifier() or keyword.iskeyword(axis):
-        raise GrammarError(f"'{axis}' cannot name an axis: write letters, digits and _, such as dp=2")
-    return axis
-
-
-def _size(part: str, axis: str, text: str) -> int:
-    try:
-        return count(text)
-    except GrammarError:
-        advice = f"write a whole number of 1 or more, such as {axis}=2"
-        raise GrammarError(f"'{part}' gives no size: {advice}") from None
 
 
 ON_MESH = Command("%%on_mesh", OnMeshArgs, "%%on_mesh dp=0,tp=1: -o r", "[SELECTOR]", _selector_words, "selector")
@@ -370,6 +370,7 @@ COMMANDS = {
         Command("%mesh status", Status, "%mesh status @failed", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh down", Down, "%mesh down m0", "[NAME]", _name_words, "mesh"),
         Command("%mesh restart", Restart, "%mesh restart @dead", "[SELECTOR]", _selector_words, "selector"),
+        Command("%mesh resize", Resize, "%mesh resize dp=8", "AXIS=N ...", _resize_words, "selector"),
         Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", _selector_words, "selector"),
         Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", _selector_words, "selector"),

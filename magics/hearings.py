@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..kernel.execute import tell_by
 from ..runtime.audiences import listen_by
 from ..runtime.roster import Roster
 from ..runtime.session import session
 from ..widgets.hearing import Hearing
+from ..widgets.live import Live
 from ..widgets.stage import NotebookStage
 
 _MOST_CELLS = 256
@@ -25,10 +27,12 @@ class Hearings:
     def load(self) -> None:
         self._shell.events.register("post_run_cell", self._on_end)
         listen_by(self.current)
+        tell_by(lambda ranks: CallLive(NotebookStage(self._shell), ranks))
 
     def unload(self) -> None:
         self._shell.events.unregister("post_run_cell", self._on_end)
         listen_by(None)
+        tell_by(None)
         self._by_cell.clear()
 
     def current(self) -> Hearing:
@@ -51,6 +55,14 @@ class Hearings:
         hearing = self._by_cell.get(self._cell())
         if hearing is not None:
             hearing.end()
+
+
+class CallLive(Live):
+    """What ranks say in a function that a cell calls on them; after its end, all that comes is late."""
+
+    def finish(self, now: float) -> None:
+        super().finish(now)
+        self._stage.leave()
 
 
 def _name_of(roster: Roster) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from IPython.core.error import UsageError
 
+from ..kernel.drive import TICK, StopButton
 from ..kernel.logs import Choice, LogReader, runs_of, sections
 from ..kernel.mesh import Mesh
 from ..runtime.wire.reactor import Reactor
@@ -15,7 +16,6 @@ from ..widgets.logs import LogPrinter, print_sections
 from ..widgets.stage import Stage
 from . import grammar
 from .book import Book
-from .drive import TICK, StopButton
 
 
 def show_logs(book: Book, args: grammar.Logs, stage: Stage) -> None:

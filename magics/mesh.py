@@ -24,7 +24,7 @@ from ..widgets.inventory import InventoryView
 from ..widgets.stacks import StacksView
 from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
-from . import faults, grammar
+from . import faults, grammar, resize
 from .book import Book
 from .logs import show_logs
 from .on_mesh import OnMesh
@@ -50,6 +50,7 @@ class MeshMagic:
             grammar.Status: self._status,
             grammar.Down: self._down,
             grammar.Restart: self._restart,
+            grammar.Resize: self._resize,
             grammar.Interrupt: self._interrupt,
             grammar.Unstick: self._unstick,
             grammar.Stacks: self._stacks,
@@ -112,6 +113,7 @@ class MeshMagic:
                 cwd=_folder(args.cwd),
                 preload=args.imports,
                 path=sys.path,
+                spares=args.spares,
             )
         except (MeshbookError, OSError) as error:
             raise UsageError(f"mesh {name!r} did not come up: {error}") from None
@@ -153,6 +155,9 @@ class MeshMagic:
 
     def _restart(self, args: grammar.Restart) -> Mesh | None:
         return self._returned(faults.restart(self._book, args))
+
+    def _resize(self, args: grammar.Resize) -> Mesh | None:
+        return self._returned(resize.resize(self._book, args))
 
     def _interrupt(self, args: grammar.Interrupt) -> None:
         faults.interrupt(self._book, args)

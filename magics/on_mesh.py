@@ -5,25 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import msgspec
 from IPython.core.error import UsageError
 
-from ..kernel.fold import ranks_text
-from ..kernel.halts import HaltWatch
-from ..kernel.hangs import HangWatch
+from ..kernel.drive import Drive, Interrupted, drive, drive_async, drive_in_background
+from ..kernel.hangs import watches_of
 from ..kernel.measure import Tolerance
 from ..kernel.mesh import Mesh
-from ..kernel.outcome import Failure
-from ..kernel.patience import Patience, Step
+from ..kernel.patience import Patience
 from ..kernel.results import MeshResult
 from ..kernel.run import Run
 from ..kernel.slice_check import groupless
-from ..kernel.story import tell
+from ..kernel.verdict import check, interrupted_text, note_failed
 from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.wire import codec
 from ..widgets.difference import DiffView
@@ -32,7 +27,6 @@ from ..widgets.stage import NotebookStage
 from ..widgets.table import result_html
 from .book import Book
 from .diff import view_of
-from .drive import Drive, Interrupted, drive, drive_async, drive_in_background
 from .grammar import Diff, OnMeshArgs, parse_on_mesh
 from .options import GrammarError, HelpRequested
 from .selector import Selection, SelectorError
@@ -111,7 +105,7 @@ class OnMesh:
         selection = self._book.select(args.sel, mesh)
         cell = self._send(OnMeshArgs(args.sel, args.expr, show="diff"), mesh, selection, args.expr)
         drive(cell.drive)
-        _note_failed(cell, result_of(cell))
+        note_failed(cell.drive, result_of(cell))
         _raise_if_stopped(cell)
         checked(cell)
         return view_of(mesh, cell.run, Tolerance(args.rtol, args.atol), args.max_bytes)
@@ -158,12 +152,8 @@ class OnMesh:
         budget = _UNBOUNDED if args.full else BUDGET
         live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
-        watches = (
-            partial(mesh.sight, run),
-            HaltWatch(mesh.roster, run, live.note),
-            HangWatch(run, lambda ranks: mesh.ledger(ranks, timeout=0.2).findings, mesh.roster.dead, live.note),
-        )
-        return Cell(args, mesh, selection, run, Drive(mesh, run, live, patience, watches=watches), stage)
+        driven = Drive(mesh, run, live, patience, watches=watches_of(mesh, run, live.note))
+        return Cell(args, mesh, selection, run, driven, stage)
 
     def _run_here(self, source: str) -> None:
         """`--local`: before the ranks, so that a mistake shows while nothing has run on them."""
@@ -192,7 +182,7 @@ class OnMesh:
     def _finish(self, cell: Cell) -> object:
         """Show and store what came back; raise if ranks failed or the user interrupted."""
         result = result_of(cell)
-        _note_failed(cell, result)
+        note_failed(cell.drive, result)
         self._keep(cell.args, result)
         is_line = cell.args.expr is not None
         shown = _shaped(cell, result)
@@ -237,24 +227,22 @@ def _shaped(cell: Cell, result: MeshResult) -> MeshResult | DiffView:
 
 def _raise_if_stopped(cell: Cell) -> None:
     if cell.drive.patience.reason == "user":
-        raise Interrupted(_interrupted_text(cell))
-
-
-def _note_failed(cell: Cell, result: MeshResult) -> None:
-    """What `@failed` selects: not the ranks that worked or waited until they were told to stop."""
-    stopped = cell.drive.patience.reason in ("user", "failure")
-    innocent = {r for r, failure in result.failures.items() if stopped and failure.type_name == "KeyboardInterrupt"}
-    cell.mesh.last_failed = tuple(rank for rank in sorted(result.failed) if rank not in innocent)
+        raise Interrupted(interrupted_text(cell.drive))
 
 
 def _watch(cell: Cell) -> None:
     """The thread of a cell that runs in the background: it says so at once when ranks fail, asked or not."""
     drive_in_background(cell.drive)
-    _note_failed(cell, result_of(cell))
+    note_failed(cell.drive, result_of(cell))
     try:
         checked(cell)
     except MeshError as error:
         cell.stage.write(f"✗ {error}: `result()` of its future tells the story\n", "stderr")
+
+
+def checked(cell: Cell, result: MeshResult | None = None) -> MeshResult:
+    """The result, if all ranks did well. Raises `MeshError`, with the story of those that did not."""
+    return check(cell.drive, result or result_of(cell))
 
 
 def result_of(cell: Cell) -> MeshResult:
@@ -269,73 +257,3 @@ def result_of(cell: Cell) -> MeshResult:
         codec.loads,
         result_html,
     )
-
-
-def checked(cell: Cell, result: MeshResult | None = None) -> MeshResult:
-    """The result, if all ranks did well. Raises `MeshError`, with the story of those that did not."""
-    result = result or result_of(cell)
-    if not result.failed and not result.lost:
-        return result
-    told = _timed_out(cell, result.failures)
-    waiting = _fates(cell, told)
-    failures = {rank: failure for rank, failure in told.items() if rank not in waiting}
-    gone = {rank: cell.mesh.roster.why_dead(rank) for rank in cell.run.progress.missed} | result.lost
-    lost = {rank: why.partition("\n")[0] for rank, why in gone.items()}
-    words = {rank: cell.mesh.roster.last_words(rank) for rank in lost if rank not in cell.drive.abandoned}
-    ranks = sorted({*result.ranks, *lost})
-    story = tell(cell.mesh.axes, ranks, failures, lost, waiting, words, cell.drive.parted, cell.drive.mended)
-    raise MeshError(story.summary, by_rank=result.errors, result=result, story=story.text(ansi=True))
-
-
-def _fates(cell: Cell, failures: Mapping[int, Failure]) -> dict[int, str]:
-    """What became of the ranks that were interrupted because others failed: not their fault, and told apart."""
-    if cell.drive.patience.reason != "failure":
-        return {}
-    # One whose collective was broken off says so by an error of torch's.
-    was_cut = cell.drive.patience.rung >= Step.RELEASE
-    released = [
-        rank
-        for rank, failure in failures.items()
-        if failure.type_name == "KeyboardInterrupt" or (was_cut and rank in cell.drive.waiting)
-    ]
-    after = f"interrupted after {cell.args.grace:g} s, state kept"
-    return {rank: f"was at {_place(cell, rank)}; {after}" for rank in released}
-
-
-def _timed_out(cell: Cell, failures: Mapping[int, Failure]) -> dict[int, Failure]:
-    """The failures, with `TimeoutError` for ranks that `--timeout` interrupted: nobody pressed a key."""
-    if cell.drive.patience.reason != "timeout":
-        return dict(failures)
-    seconds = f"{cell.args.timeout:g} s"
-    return {
-        rank: msgspec.structs.replace(
-            failure,
-            type_name="TimeoutError",
-            message=f"not done after {seconds}, at {_place(cell, rank)}; interrupted, state kept",
-        )
-        if failure.type_name == "KeyboardInterrupt"
-        else failure
-        for rank, failure in failures.items()
-    }
-
-
-def _place(cell: Cell, rank: int) -> str:
-    return cell.drive.waiting.get(rank) or "an unknown line"
-
-
-def _interrupted_text(cell: Cell) -> str:
-    """One line for the user who pressed stop: where the ranks were, and what they are now."""
-    busy = cell.drive.abandoned
-    if busy:
-        return (
-            f"ranks {ranks_text(busy)} did not react and are still busy: "
-            "`%mesh unstick` breaks off collectives, `%mesh restart @busy` gives fresh ranks"
-        )
-    by_place: dict[str, list[int]] = {}
-    for rank, place in sorted(cell.drive.waiting.items()):
-        by_place.setdefault(place or "an unknown line", []).append(rank)
-    places = ", ".join(f"ranks {ranks_text(ranks)} at {place}" for place, ranks in by_place.items())
-    kept = f"; {cell.drive.mended}" if cell.drive.mended else ""
-    if cell.drive.patience.rung is Step.KILL:
-        return f"killed: {places}; `%mesh restart @dead` brings them back"
-    return f"interrupted: {places or 'when all ranks were done'}; they are idle and keep their state{kept}"

@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from ..kernel.journal import Choice
-from .selector import near
+from .selector import OTHER_AXES, near
 
 Offer = Literal["", "selector", "mesh", "remote"]
 """What completion offers for a word: nothing, axes and states, names of meshes, names on the ranks."""
@@ -359,3 +359,37 @@ def _option_help(each: Option) -> str:
     if isinstance(each.default, float):
         return f"{each.help} (default: {each.default:g})"
     return f"{each.help} (default: {each.default})" if each.choices else each.help
+
+
+def words_of(words: Sequence[str]) -> list[str]:
+    """Words, also those that commas part."""
+    return [part for word in words for part in word.split(",") if part]
+
+
+def axes_of(parts: Sequence[str]) -> dict[str, int]:
+    """Axes with their sizes, of `AXIS=N` each."""
+    axes: dict[str, int] = {}
+    for part in parts:
+        axis, _, size = part.partition("=")
+        if axis in axes:
+            raise GrammarError(f"axis '{axis}' is given twice, {axis}={axes[axis]} and {part}: write it once")
+        axes[_axis(axis)] = _size(part, axis, size)
+    if "rank" in axes and len(axes) > 1:
+        raise GrammarError("'rank' is for a mesh with one axis: write another name here, such as dp")
+    return axes
+
+
+def _axis(axis: str) -> str:
+    if axis in OTHER_AXES and axis != "rank":
+        raise GrammarError(f"'{axis}' has a meaning in selectors: write another name here, such as dp")
+    if not axis.isidentifier() or keyword.iskeyword(axis):
+        raise GrammarError(f"'{axis}' cannot name an axis: write letters, digits and _, such as dp=2")
+    return axis
+
+
+def _size(part: str, axis: str, text: str) -> int:
+    try:
+        return count(text)
+    except GrammarError:
+        advice = f"write a whole number of 1 or more, such as {axis}=2"
+        raise GrammarError(f"'{part}' gives no size: {advice}") from None

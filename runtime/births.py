@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 
+from .adverbs import view_of
+from .fleet import BOOTSTRAP, owners_of
+from .reshape import Reshape
+from .shape import Shape
 from .wire.codec import Encoded
 from .wire.messages import View
 
@@ -28,9 +33,62 @@ class Birth:
     Large arguments are kept as references: an array that the notebook has changed since is as it is now.
     """
 
+    actor: int
     name: str
     view: View
     owner: tuple[int, int, int]
     payload: Encoded
     on_main: bool
     ranks: tuple[int, ...]
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Does every rank of the mesh have it, also one that comes later: what runs cells, or the bootstrap?"""
+        return self.on_main or self.name == BOOTSTRAP
+
+
+class Births:
+    """The actors of one mesh that were made from the controller, by number, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, Made] = {}
+        """Those that are supervised."""
+        self._births: dict[int, Birth] = {}
+
+    def note(self, birth: Birth, class_name: str) -> None:
+        """An actor is made."""
+        # Who runs cells hears of a death by the cell, and who runs a bootstrap by `ready`: neither is supervised.
+        if not birth.is_everywhere:
+            self.made[birth.actor] = Made(birth.name, class_name, birth.owner, birth.view, birth.ranks)
+        self._births[birth.actor] = birth
+
+    def forget(self, actor: int) -> None:
+        """An actor was stopped."""
+        self.made.pop(actor, None)
+        self._births.pop(actor, None)
+
+    def again_on(self, ranks: Collection[int]) -> Iterator[tuple[Birth, list[int]]]:
+        """What lived on these ranks, which come new, and on which of them."""
+        for birth in list(self._births.values()):
+            if chosen := [rank for rank in birth.ranks if rank in ranks]:
+                yield birth, chosen
+
+    def owners(self) -> dict[tuple[int, int, int], str]:
+        """Who owns actors here, with the name of the first mesh of each."""
+        return owners_of({actor: (made.name, made.owner) for actor, made in self.made.items()})
+
+    def reshape(self, plan: Reshape) -> None:
+        """The mesh was resized. What users made lives on where ranks keep their numbers, by which it is addressed."""
+        view = view_of(Shape.row_major(plan.new))
+        whole = tuple(range(plan.num_ranks))
+        self._births = {
+            actor: replace(birth, view=view, ranks=whole)
+            if birth.is_everywhere
+            else replace(birth, ranks=plan.renumbered(birth.ranks))
+            for actor, birth in self._births.items()
+            if birth.is_everywhere or (plan.keeps_numbers and plan.renumbered(birth.ranks))
+        }
+        self.made = {actor: made for actor, made in self.made.items() if actor in self._births}
+        for made in self.made.values():
+            made.ranks = plan.renumbered(made.ranks)
+            made.failed &= set(made.ranks)

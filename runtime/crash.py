@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 LEFT_BY = "Left by "
 """How the note of `ranks.leaving` begins, which has the form of faulthandler's."""
@@ -18,6 +19,9 @@ _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<na
 _THREAD = re.compile(r"(?P<kind>Current thread|Thread|Stack)\b.*\(most recent call first\):")
 _OTHER = re.compile(r"  (?:\.\.\.|<|Binary file |/|Garbage-collecting)|Extension modules: |Python runtime state: ")
 _C_STACK = "Current thread's C stack trace"
+
+OURS = [str(Path(__file__).parents[1] / wing) for wing in ("runtime", "kernel")]
+"""Where our own files are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from .errors import SpawnError
 from .mesh import ActorMesh, ProcMesh, roster_of
 from .regroup import Told, regroup, wait_until
 from .roster import Roster
+from .spares import keep_spares
 
 M = TypeVar("M")
 
@@ -86,8 +87,9 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
     if chosen:
         roster.revive(chosen)
         roster.wait_ready(timeout, chosen)
-        failed = _remake(roster, chosen, timeout)
+        failed = remake(roster, chosen, timeout)
     late = regroup(roster) if chosen else ()
+    keep_spares(roster)  # not before: their imports would slow down the others
     return Healed(tuple(chosen), failed, late, time.monotonic() - started)
 
 
@@ -100,8 +102,8 @@ def _end(roster: Roster, ranks: Sequence[int]) -> None:
         raise SpawnError(f"{roster.name_of(ranks[0])} does not end, {END_SECONDS:g} s after SIGKILL")
 
 
-def _remake(roster: Roster, ranks: Sequence[int], timeout: float) -> dict[str, dict[int, BaseException]]:
-    """Make the actors again; what failed, by name."""
+def remake(roster: Roster, ranks: Sequence[int], timeout: float) -> dict[str, dict[int, BaseException]]:
+    """Make the actors of ranks that came new; what failed, by name. Raises `SpawnError` if it is not done in time."""
     made: list[tuple[str, Told]] = []
 
     def caller(name: str, chosen: Sequence[int]) -> Told:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def state_of(mesh: ProcMesh | ActorMesh[Any]) -> str:
     """`alive`, `stopped`, or which ranks are gone, as far as this process knows."""
-    if mesh._fleet.is_stopped:
+    if mesh._is_stopped:
         return "stopped"
     dead = sorted(set(mesh._fleet.dead()) & set(mesh._shape.ranks()))
     if not dead:

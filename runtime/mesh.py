@@ -22,6 +22,7 @@ from .here import node
 from .looks import actors_html, actors_text, procs_html, state_of
 from .ndslice import NDSlice
 from .node import shape_of
+from .ranks.place import axes_text
 from .scope import context
 from .shape import MeshTrait, Shape
 from .wire import codec
@@ -37,12 +38,23 @@ class _View(MeshTrait):
     """What process and actor meshes share: a shape over the ranks of a fleet."""
 
     def __init__(self, fleet: Fleet, shape: Shape) -> None:
-        self._fleet = fleet
+        self._theirs = fleet
+        self._number = fleet.mesh
         self._shape = shape
 
     @property
+    def _fleet(self) -> Fleet:
+        """The way to the ranks. Raises `MeshStopped` when they have other numbers than when this view was made."""
+        if self._theirs.mesh != self._number:
+            raise MeshStopped(
+                f"this view is of a mesh that was resized to {axes_text(self._theirs.axes)}, which gave ranks other "
+                "numbers: take one of the mesh as it is, and spawn actors again"
+            )
+        return self._theirs
+
+    @property
     def _is_stopped(self) -> bool:
-        return self._fleet.is_stopped
+        return self._theirs.mesh != self._number or self._theirs.is_stopped
 
     @property
     def _ndslice(self) -> NDSlice:
@@ -53,7 +65,7 @@ class _View(MeshTrait):
         return tuple(self._shape.labels)
 
     def _identity(self) -> tuple[object, ...]:
-        return (type(self), self._fleet.mesh, self._shape)
+        return (type(self), self._number, self._shape)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _View) and self._identity() == other._identity()
@@ -87,7 +99,7 @@ class ProcMesh(_View):
     @property
     def roster(self) -> Roster:
         """The controller's book of these ranks: states, logs, calls on their way. Only the controller has one."""
-        return cast("Roster", self._fleet)
+        return cast("Roster", self._theirs)
 
     @property
     def initialized(self) -> Future[bool]:
@@ -237,7 +249,7 @@ class ActorMesh(_View, Generic[A]):
         if not self._is_owned:
             raise NotImplementedError("Cannot call stop on an ActorMeshRef, requires an owned ActorMesh")
         promise: Promise[None] = Promise(self._fleet.reactor)
-        if self._fleet.is_stopped:
+        if self._is_stopped:
             promise.resolve(None)
         else:
             gather = Gather(

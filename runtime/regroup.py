@@ -45,15 +45,22 @@ def regroup(roster: Roster) -> tuple[int, ...]:
     Raises:
         MeshbookError: a rank could not make its groups.
     """
+    with roster.regrouping:
+        return _regroup(roster)
+
+
+def _regroup(roster: Roster) -> tuple[int, ...]:
     living = roster.alive()
     if roster.backend == "none" or not living:
         return ()
     busy = tuple(rank for rank in living if roster.states[rank].open_calls)
+    ports = _ports(roster, SEQUENCE_SECONDS)
     roster.store_rank, port = _meeting_place(roster, sorted(living, key=lambda rank: rank in busy))
     roster.generation += 1
     roster.is_cut = False
-    payload = _arguments(port, roster.store_rank, roster.generation)
+    payload = _arguments(port, roster.store_rank, roster.generation, ports)
     idle = [rank for rank in living if rank not in busy]
+    _asked(roster, busy, "announce", roster.generation)
     told = _told(roster, idle, payload)
     _told(roster, busy, payload)
     told.wait(REGROUP_SECONDS + REGROUP_SECONDS_A_RANK * len(idle))
@@ -106,12 +113,21 @@ def release(roster: Roster, ranks: Sequence[int], timeout: float = 1.0) -> dict[
     Their process groups are of no use until `regroup`.
     """
     roster.is_cut = True
-    known = _asked(roster, roster.alive(), "ports")
-    known.wait(timeout)
-    ports = sorted({port for own in known.answers.values() for port in own})
-    released = _asked(roster, ranks, "release", ports)
+    released = _asked(roster, ranks, "release", _ports(roster, timeout), roster.generation)
     released.wait(timeout)
     return dict(released.answers)
+
+
+def _ports(roster: Roster, timeout: float) -> list[int]:
+    """The ports at which process groups of living ranks listen; of one that is silent (stopped, say) those of before.
+
+    A rank that waits for another over a connection of its own making must know the other's port to end that.
+    """
+    living = roster.alive()
+    known = _asked(roster, living, "ports")
+    known.wait(timeout)
+    roster.ports = {rank: roster.ports.get(rank, []) for rank in living} | known.answers
+    return sorted({port for own in roster.ports.values() for port in own})
 
 
 def _meeting_place(roster: Roster, candidates: Sequence[int]) -> tuple[int, int]:
@@ -134,12 +150,27 @@ def unstick(roster: Roster, ranks: Sequence[int], reinit: bool = True, timeout: 
     """
     stuck = [rank for rank in ranks if roster.states[rank].name == "busy"]
     if stuck:
-        roster.interrupt(stuck, 0, Gather(roster, stuck, "interrupt"))
+        _interrupt(roster, stuck)
         release(roster, stuck)
-        wait_until(roster, lambda: all(roster.states[rank].name != "busy" for rank in stuck), timeout)
+        if not _are_free(roster, stuck, timeout / 2):
+            # Python swallows what is raised in a destructor or a callback of a weak reference.
+            _interrupt(roster, [rank for rank in stuck if roster.states[rank].name == "busy"])
+            _are_free(roster, stuck, timeout / 2)
     left = tuple(rank for rank in stuck if roster.states[rank].name == "busy")
     late = regroup(roster) if reinit else None
     return Unstuck(tuple(rank for rank in stuck if rank not in left), left, late)
+
+
+def _interrupt(roster: Roster, ranks: Sequence[int]) -> None:
+    """Interrupt all that these ranks were asked to do, also what is still on its way to them."""
+    calls = {rank: list(roster.states[rank].open_calls) for rank in ranks}
+    for call in sorted({call for own in calls.values() for call in own}):
+        chosen = [rank for rank in ranks if call in calls[rank]]
+        roster.interrupt(chosen, call, Gather(roster, chosen, "interrupt"))
+
+
+def _are_free(roster: Roster, ranks: Sequence[int], timeout: float) -> bool:
+    return wait_until(roster, lambda: all(roster.states[rank].name != "busy" for rank in ranks), timeout)
 
 
 def wait_until(roster: Roster, condition: Callable[[], bool], timeout: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import sys
 import threading
@@ -19,6 +20,8 @@ from .fleet import BOOTSTRAP, Fleet
 from .future import Future, Promise
 from .mesh import ProcMesh
 from .node import Node
+from .ranks.place import axes_text
+from .reshape import Reshape
 from .root_services import NUMBER, RootServices
 from .roster import Roster
 from .scope import CLIENT
@@ -40,7 +43,7 @@ class Root(Node):
         super().__init__((0, 0), reactor)
         self.rosters: dict[int, Roster] = {}
         self.audiences = Audiences()
-        self._gone: set[int] = set()
+        self._gone: dict[int, str] = {}  # meshes that were, and why they are not any more
         self._expected: dict[int, list[Callable[[Roster], Any]]] = {}  # what waits for a mesh that is being started
         self._arriving = threading.Lock()  # of the line above: meshes are started and called on different threads
         self._awaited: dict[int, list[tuple[Roster, int, Connect]]] = {}  # for meshes that are not there yet
@@ -81,7 +84,7 @@ class Root(Node):
         roster.name = name
         procs = ProcMesh(roster, Shape.row_major(axes) if axes else Shape.unity())
         if bootstrap is not None:
-            roster.boot(self._boot(roster, bootstrap))
+            roster.readiness.boot(self._boot(roster, bootstrap))
         return procs
 
     def _boot(self, roster: Roster, bootstrap: Callable[[], Any]) -> Future[Any]:
@@ -103,7 +106,12 @@ class Root(Node):
         roster = self.rosters.get(mesh)
         if roster is not None:
             return roster
-        return super().fleet(mesh, axes) if mesh == 0 or mesh in self._gone else Expected(self, mesh, axes)
+        if mesh != 0 and mesh not in self._gone:
+            return Expected(self, mesh, axes)
+        fleet = super().fleet(mesh, axes)
+        for rank in range(math.prod(axes.values())) if mesh else ():
+            self.lose((mesh, rank), self._gone[mesh], False)
+        return fleet
 
     def when_there(self, mesh: int, act: Callable[[Roster], Any]) -> None:
         """Do this with a mesh that may still be on its way."""
@@ -133,8 +141,8 @@ class Root(Node):
         if other is None and wanted.mesh not in self._gone:
             # The ranks' own request for this mesh is on its way to the actor that serves it.
             self._awaited.setdefault(wanted.mesh, []).append((roster, rank, wanted))
-        elif other is None or other.states[wanted.rank].exit is not None:
-            why = "there is no such mesh any more" if other is None else other.why_dead(wanted.rank)
+        elif other is None or wanted.rank not in other.alive():
+            why = self._gone[wanted.mesh] if other is None else other.why_dead(wanted.rank)
             roster.post_control(rank, Died(wanted.mesh, wanted.rank, why))
         elif other.engine is not roster.engine:
             why = "ranks of different engines cannot talk to each other"
@@ -146,25 +154,41 @@ class Root(Node):
 
     def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None:
         """Tell everybody who may know it, and the owners of what lived there."""
-        for other in self.rosters.values():
-            for state in other.states.values():
-                if state.exit is None:
-                    other.post_control(state.rank, Died(roster.mesh, rank, why, not roster.is_stopped))
-        self.lose((roster.mesh, rank), why, not roster.is_stopped)
+        is_fault = not roster.is_expected(rank)
+        self._tell_all(Died(roster.mesh, rank, why, is_fault))
+        self.lose((roster.mesh, rank), why, is_fault)
         services = self.residents.get(NUMBER)
         if services is not None:
             services.put(lambda: cast("RootServices", services.actor).end_leases_of((roster.mesh, rank)))
         if roster.is_stopped:
             if not roster.alive():
                 self.rosters.pop(roster.mesh, None)
-                self._gone.add(roster.mesh)
+                self._gone[roster.mesh] = "there is no such mesh any more"
             return
-        for owner, name in roster.owners().items():
+        for owner, name in roster.owners().items() if is_fault else ():
             fault = Fault(owner, name, 0, rank, why)
             if owner[:2] == self.address:
                 self.supervise(fault)
             else:
                 self.send(owner[:2], fault)
+
+    def _tell_all(self, message: AnyMessage) -> None:
+        for roster in self.rosters.values():
+            for rank in roster.alive():
+                roster.post_control(rank, message)
+
+    def on_renumbered(self, roster: Roster, plan: Reshape, old: int) -> None:
+        """A resize gave ranks other numbers, and their mesh another one: no old view can reach a wrong rank."""
+        why = f"the mesh was resized to {axes_text(plan.new)}, which gave ranks other numbers: spawn actors again"
+        self._gone[old] = why
+        self.rosters[roster.mesh] = self.rosters.pop(old)
+        services = self.residents.get(NUMBER)
+        if services is not None:
+            owners = {(old, rank): (roster.mesh, number) for rank, number in plan.kept.items()}
+            services.put(lambda: cast("RootServices", services.actor).rename_owners(owners))
+        for rank in plan.kept:
+            self._tell_all(Died(old, rank, why, False))
+            self.lose((old, rank), why, False)
 
     def on_rank_back(self, roster: Roster, rank: int) -> None:
         """A new process is in the place of one that was gone: tell everybody who may have been told of that."""

@@ -3,7 +3,7 @@ its number."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .actor import Actor, endpoint
@@ -72,6 +72,10 @@ class RootServices(Actor):
         for mesh in [mesh for mesh, (its, _) in self._leases.items() if its == owner]:
             _, procs = self._leases.pop(mesh)
             procs.stop("its owner is gone")
+
+    def rename_owners(self, names: Mapping[tuple[int, int], tuple[int, int]]) -> None:
+        """A resize gave ranks other numbers: what their cells had started is theirs still."""
+        self._leases = {mesh: (names.get(owner, owner), procs) for mesh, (owner, procs) in self._leases.items()}
 
     @endpoint
     def controller(self, name: str, cls: type[Actor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

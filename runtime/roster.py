@@ -8,24 +8,24 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from . import crash
 from .audiences import Audiences
-from .births import Birth, Made
+from .births import Birth, Births, Made
 from .engines.base import Crew, Engine, Exit
 from .engines.outside import Glimpse
 from .engines.spec import RankSpec
 from .errors import MeshStopped, SpawnError
-from .fleet import BOOTSTRAP, owners_of
 from .forks import let_go_in_child
 from .future import Future, Promise
+from .hub import Audience, Hub
 from .proc import stat_of
 from .rank_state import RankState
-from .ranks.place import coordinates
+from .ranks.place import axes_text, coordinates
+from .readiness import Readiness
+from .reshape import Reshape
 from .vitals import Halt, Vitals
 from .wire.codec import Encoded
 from .wire.lane import Frames
@@ -49,30 +49,12 @@ from .wire.post import NOBODY, Caller, Post
 from .wire.reactor import Reactor
 from .wire.tape import Event, Text
 
-_OUR_FILES = [str(Path(__file__).parents[1] / wing) for wing in ("runtime", "kernel")]
-
 _TAIL = 400
 """Lines of stderr that are looked at for last words: the stacks of a crash may be below them."""
 
 
-class Audience(Protocol):
-    """Who wants to see what ranks print."""
-
-    def on_output(self, rank: int, event: Event) -> None: ...
-
-
 _CLEANUP_SECONDS = 5.0
 """How long ranks may take to end by themselves when their actors are promised to clean up."""
-
-
-class Hub(Protocol):
-    """Who takes what is not an answer to this controller's own calls: the root node."""
-
-    def on_other(self, roster: Roster, rank: int, message: AnyMessage, frames: Frames) -> None: ...
-
-    def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None: ...
-
-    def on_rank_back(self, roster: Roster, rank: int) -> None: ...
 
 
 class Roster:
@@ -90,17 +72,19 @@ class Roster:
         """Counts how often the process groups were made anew."""
         self.store_rank = 0
         """The rank that serves the store at which process groups meet."""
+        self.ports: dict[int, list[int]] = {}
+        """By rank, where its process groups listened when that was last asked."""
+        self.regrouping = threading.Lock()  # a cell in the background may mend groups while another heals the mesh
         self.is_cut = False
         """Whether connections of process groups were broken off since they were made."""
-        self._specs = {spec.rank: spec for spec in specs}
-        self._births: dict[int, Birth] = {}
+        self.specs = {spec.rank: spec for spec in specs}
+        self._births = Births()
         self._hub = hub
-        self.made: dict[int, Made] = {}
-        """What lives on these ranks, by number; without what other ranks made there."""
+        self._dropped: dict[int, str] = {}  # what is said of ranks that a resize has dropped
+        self.num_spares = 0  # how many are wanted (`spares`)
         self.audiences = Audiences()
         """Who hears what is printed in calls that brought no audience; the root puts its own here."""
-        self._ready: Promise[bool] = Promise(reactor)
-        self._booted: Promise[bool] = self._ready  # a promise of its own where there is a bootstrap
+        self.readiness = Readiness(reactor)
         self.states = {spec.rank: RankState(spec.rank) for spec in specs}
         self.logs = {spec.rank: RankLog() for spec in specs}
         self.on_change: list[Callable[[int], None]] = []
@@ -117,8 +101,8 @@ class Roster:
         self._vitals = Vitals()
         self._looking = threading.Lock()  # of `_vitals`: cells in the background look too
         self._pids: Mapping[int, int] = {}  # known before a rank is ready; actors may be called by then
-        self._crew: Crew = engine.spawn(specs, self, how)
-        self._pids = self._crew.pids
+        self.crew: Crew = engine.spawn(specs, self, how)
+        self._pids = self.crew.pids
         let_go_in_child(self)
 
     @property
@@ -128,6 +112,11 @@ class Roster:
     @property
     def is_stopped(self) -> bool:
         return self._is_stopped
+
+    @property
+    def made(self) -> Mapping[int, Made]:
+        """What lives on these ranks, by number; without what other ranks made there."""
+        return self._births.made
 
     def wait_ready(self, timeout: float | None, ranks: Sequence[int] | None = None) -> None:
         """Return when these ranks (default: all) said they are ready.
@@ -148,12 +137,13 @@ class Roster:
         return "\n".join([f"{self.name_of(state.rank)} did not come up: {what}", *self.last_words(state.rank)])
 
     def _why_late(self, late: list[int], timeout: float | None) -> str:
-        first = self.name_of(late[0])
         others = f" and {len(late) - 1} more" if len(late) > 1 else ""
-        return "\n".join([f"{first}{others} not ready after {timeout:g} s", *self.last_words(late[0])])
+        return "\n".join([f"{self.name_of(late[0])}{others} not ready after {timeout:g} s", *self.last_words(late[0])])
 
     def name_of(self, rank: int) -> str:
         """A rank in a reader's words, such as `rank 3 (dp=1,tp=1, pid 4711)`."""
+        if rank not in self.states:  # a resize has dropped it
+            return self.why_dead(rank).partition(" was dropped")[0]
         coord = ",".join(f"{axis}={i}" for axis, i in coordinates(rank, self.axes).items())
         parts = [] if list(self.axes) == ["rank"] else [coord]
         if pid := self.states[rank].pid or self._pids.get(rank, 0):
@@ -196,16 +186,12 @@ class Roster:
         class_name: str = "",
     ) -> int:
         """Make an actor on these ranks; `caller` hears from each."""
-        # Who runs cells hears of a death by the cell, and who runs a bootstrap by `ready`: neither is supervised.
-        if name != BOOTSTRAP and not on_main:
-            self.made[actor] = Made(name, class_name, owner, view, tuple(ranks))
-        self._births[actor] = Birth(name, view, owner, payload, on_main, tuple(ranks))
+        self._births.note(Birth(actor, name, view, owner, payload, on_main, tuple(ranks)), class_name)
         return self._send(ranks, caller, lambda seq: Spawn(seq, actor, name, view, owner), payload, on_main)
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
         """End an actor on these ranks."""
-        self.made.pop(actor, None)
-        self._births.pop(actor, None)
+        self._births.forget(actor)
         return self._send(ranks, caller, lambda seq: StopActor(seq, actor, reason), None, on_main)
 
     def call(
@@ -247,7 +233,7 @@ class Roster:
             if caller is not None:
                 self._note_sent(ranks, seq)
             try:
-                (self._crew.post if on_main else self._crew.post_control)(ranks, make(seq), payload)
+                (self.crew.post if on_main else self.crew.post_control)(ranks, make(seq), payload)
             except MemoryError:  # no room in the shared memory: nothing has gone out, nobody will answer
                 self._note_unsent(ranks, seq)
                 raise
@@ -256,16 +242,15 @@ class Roster:
 
     def post_control(self, rank: int, message: AnyMessage, payload: Encoded | None = None) -> None:
         """Send a message that is no call of this controller's own."""
-        self._crew.post_control([rank], message, payload)
+        self.crew.post_control([rank], message, payload)
 
     def introduce(self, rank: int, mesh: int, other: int, end: object) -> None:
         """Give a rank its end of a link to another."""
-        self._crew.introduce(rank, mesh, other, end)
+        self.crew.introduce(rank, mesh, other, end)
 
     def _note_sent(self, ranks: Sequence[int], seq: int) -> None:
         now = time.monotonic()
-        for rank in ranks:
-            state = self.states[rank]
+        for state in (self.states[rank] for rank in ranks if rank in self.states):
             if not state.open_calls:
                 state.since = now
             state.open_calls.append(seq)
@@ -273,13 +258,13 @@ class Roster:
     def _note_unsent(self, ranks: Sequence[int], seq: int) -> None:
         self._post.drop(seq)
         self._audiences.pop(seq, None)
-        for rank in ranks:
-            if seq in self.states[rank].open_calls:
-                self.states[rank].open_calls.remove(seq)
+        for state in (self.states[rank] for rank in ranks if rank in self.states):
+            if seq in state.open_calls:
+                state.open_calls.remove(seq)
 
     def _tell_dead(self, ranks: Sequence[int]) -> None:
         """A rank that was dead when it was called will not die again: its callers are told now."""
-        dead = [rank for rank in ranks if self.states[rank].exit is not None]
+        dead = [rank for rank in ranks if (state := self.states.get(rank)) is None or state.exit is not None]
         if dead:
             self._reactor.schedule(lambda: self._lose(dead))
 
@@ -289,34 +274,33 @@ class Roster:
 
     def ask(self, ranks: Sequence[int], actor: int, endpoint: str, payload: Encoded, caller: Caller) -> int:
         """Ask a control endpoint; ranks answer while they are busy."""
-        seq = self._post.open(ranks, caller)
-        self._crew.post_control(ranks, Ask(seq, actor, endpoint), payload)
-        self._tell_dead(ranks)
-        return seq
+        return self._inquire(ranks, caller, lambda seq: Ask(seq, actor, endpoint), payload)
 
     def interrupt(self, ranks: Sequence[int], call: int, caller: Caller) -> int:
         """Raise KeyboardInterrupt on these ranks if they run `call` (0: whatever they run)."""
-        seq = self._post.open(ranks, caller)
-        self._crew.post_control(ranks, Interrupt(seq, call))
-        self._tell_dead(ranks)
-        return seq
+        return self._inquire(ranks, caller, lambda seq: Interrupt(seq, call))
 
     def sample(self, ranks: Sequence[int], caller: Caller) -> int:
         """Ask these ranks where their threads are; each answers with a `StackSample`."""
+        return self._inquire(ranks, caller, Sample)
+
+    def _inquire(
+        self, ranks: Sequence[int], caller: Caller, make: Callable[[int], AnyMessage], payload: Encoded | None = None
+    ) -> int:
         seq = self._post.open(ranks, caller)
-        self._crew.post_control(ranks, Sample(seq))
+        self.crew.post_control(ranks, make(seq), payload)
         self._tell_dead(ranks)
         return seq
 
     def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, Glimpse]:
         """What can be seen of living ranks that do not answer (`engines.outside`)."""
-        return self._crew.look(ranks, native)
+        return self.crew.look(ranks, native)
 
     def kill(self, ranks: Sequence[int]) -> None:
         """End these ranks at once (SIGKILL), with what they started."""
         for rank in ranks:
             self.states[rank].is_doomed = True
-        self._crew.kill(ranks)
+        self.crew.kill(ranks)
 
     def revive(self, ranks: Sequence[int]) -> None:
         """Start these ranks again, which have ended: new processes in the same places. `wait_ready` waits for them.
@@ -332,7 +316,46 @@ class Roster:
             made.failed -= set(ranks)
         self._settled.clear()
         self._all_gone.clear()
-        self._crew.respawn([replace(self._specs[rank], generation=self.generation + 1) for rank in ranks])
+        self.crew.respawn([replace(self.specs[rank], generation=self.generation + 1) for rank in ranks])
+
+    def is_expected(self, rank: int) -> bool:
+        """Was this rank to end, with its mesh or by a resize? Then it is no fault."""
+        return self._is_stopped or rank in self._dropped
+
+    def dismiss(self, plan: Reshape) -> None:
+        """Begin to end the ranks that a resize drops. Raises `SpawnError` first where there is no room for new ones."""
+        self.crew.check_room(len(plan.added))
+        for rank in plan.dropped:
+            self._dropped[rank] = f"{self.name_of(rank)} was dropped: the mesh was resized to {axes_text(plan.new)}"
+            self.states[rank].is_doomed = True
+        self._send_home(plan.dropped)
+
+    def _send_home(self, ranks: Sequence[int]) -> None:
+        idle = [rank for rank in ranks if self.states[rank].name == "idle"]
+        self.crew.kill([rank for rank in ranks if rank not in idle])
+        self.crew.post(idle, Bye())
+
+    def reshape(self, plan: Reshape, specs: Sequence[RankSpec]) -> None:
+        """Number the ranks that stay as in the new grid; those that come are dead until `revive`. On the loop."""
+        old, moved = self.mesh, {number: rank for rank, number in plan.kept.items()}
+        with self._posting:
+            self.crew.renumber(plan.kept)
+            for rank in plan.dropped:
+                self.logs[rank].close()
+            states, logs, ranks = self.states, self.logs, range(len(specs))
+            self.states = {r: states[moved[r]] if r in moved else RankState(r, exit=Exit()) for r in ranks}
+            self.logs = {r: logs[moved[r]] if r in moved else RankLog() for r in ranks}
+            self.specs = {spec.rank: spec for spec in specs}
+            self._births.reshape(plan)
+            self.axes, self.mesh, self._vitals = dict(plan.new), specs[0].mesh, Vitals()
+            self.store_rank = plan.kept.get(self.store_rank, 0)
+            self.ports = {plan.kept[rank]: ports for rank, ports in self.ports.items() if rank in plan.kept}
+            self._dropped = {r: why for r, why in self._dropped.items() if plan.keeps_numbers and r not in ranks}
+        for rank, state in self.states.items():
+            state.rank = rank
+        if old != self.mesh:
+            self._audiences.clear()  # who watches ranks by their old numbers
+            self._hub.on_renumbered(self, plan, old)
 
     def remake_actors(self, ranks: Sequence[int], caller: Callable[[str, Sequence[int]], Caller]) -> None:
         """Make again, on ranks that were restarted, the actors that lived there and were made from here, in order.
@@ -341,14 +364,13 @@ class Roster:
         """
         for rank in ranks:
             self._hub.on_rank_back(self, rank)
-        for actor, birth in list(self._births.items()):
-            if chosen := [rank for rank in birth.ranks if rank in ranks]:
-                make = functools.partial(Spawn, actor=actor, name=birth.name, view=birth.view, owner=birth.owner)
-                self._send(chosen, caller(birth.name, chosen), make, birth.payload, birth.on_main)
+        for birth, chosen in self._births.again_on(ranks):
+            make = functools.partial(Spawn, actor=birth.actor, name=birth.name, view=birth.view, owner=birth.owner)
+            self._send(chosen, caller(birth.name, chosen), make, birth.payload, birth.on_main)
 
     def owners(self) -> dict[tuple[int, int, int], str]:
         """Who owns actors on these ranks, with the name of the first mesh of each."""
-        return owners_of({actor: (made.name, made.owner) for actor, made in self.made.items()})
+        return self._births.owners()
 
     def dead(self) -> list[int]:
         return [state.rank for state in self.states.values() if state.exit is not None]
@@ -364,13 +386,11 @@ class Roster:
         if not self._is_stopped:
             self._is_stopped = True
             self.look_at_vitals(time.monotonic())  # who is stopped reads no goodbye
-            idle = [state.rank for state in self.states.values() if state.name == "idle"]
-            self._crew.kill([rank for rank in self.alive() if rank not in idle])
-            self._crew.post(idle, Bye())
+            self._send_home(self.alive())
             try:
                 self._reactor.wait(self._all_gone, grace)
             finally:  # Ctrl-C says: do not wait for those that would leave by themselves
-                self._crew.close()
+                self.crew.close()
                 for log in self.logs.values():
                     log.close()
         return {rank: str(state.exit) for rank, state in self.states.items()}
@@ -417,30 +437,13 @@ class Roster:
     def _tell_ready(self) -> None:
         for state in self.states.values():
             if state.exit is not None or state.trouble:
-                self._ready.fail(SpawnError(self._why_not_up(state)))
+                self.readiness.fail(SpawnError(self._why_not_up(state)))
         if all(state.is_ready for state in self.states.values()):
-            self._ready.resolve(True)
+            self.readiness.resolve()
 
     def ready(self) -> Future[bool]:
         """Done when all ranks are up; fails when one did not come up."""
-        return self._booted.future
-
-    def boot(self, done: Future[Any]) -> None:
-        """`ready` waits for this too: the bootstrap of the processes."""
-        ready = self._ready
-        self._booted = Promise[bool](self._reactor)
-
-        def tell(_: object) -> None:
-            error = ready.future.exception() if ready.future.done() else None
-            if error is None and done.done():
-                error = done.exception()
-            if error is not None:
-                self._booted.fail(error)
-            elif ready.future.done() and done.done():
-                self._booted.resolve(True)
-
-        ready.future.add_done_callback(tell)
-        done.add_done_callback(tell)
+        return self.readiness.future
 
     def stop_all(self, reason: str) -> Future[None]:
         """What `ProcMesh.stop` does."""
@@ -482,10 +485,12 @@ class Roster:
 
     def why_dead(self, rank: int) -> str:
         """How and where a rank ended, in one line; then its last stderr lines, and the stack it crashed with."""
+        if rank in self._dropped or rank not in self.states:
+            return self._dropped.get(rank, f"rank {rank} was dropped: the mesh was resized")
         exit = self.states[rank].exit
         can_tell = exit is not None and exit.signum != signal.SIGKILL
         told = crash.read(self.logs[rank].tail("stderr", _TAIL)) if can_tell else None
-        stack = [f"  at {place}" for place in crash.places_text(told.stack, _OUR_FILES)] if told is not None else []
+        stack = [f"  at {place}" for place in crash.places_text(told.stack, crash.OURS)] if told is not None else []
         end = f"{self.name_of(rank)} {exit} on host {os.uname().nodename}"
         return "\n".join([end, *self.last_words(rank), *stack])
 

@@ -14,6 +14,7 @@ from ..kernel.mesh import Mesh
 from ..kernel.rows import seconds_text
 from ..kernel.summary import readable
 from ..runtime.ranks.place import coordinates
+from ..runtime.spares import spares_text
 from .style import STYLE
 
 _GLYPHS = {"idle": "●", "busy": "▶", "failed": "✗", "stuck": "‖", "dead": "✝", "starting": "◌"}
@@ -31,6 +32,7 @@ def banner(mesh: Mesh, device: str, backend: str, seconds: float) -> dict[str, s
     """What `%mesh up` shows: one line, with the mesh drawn small in front of it."""
     count = f"{mesh.num_ranks} rank{'s' if mesh.num_ranks > 1 else ''}"
     words = [f"{axes_text(mesh)}", f"{count} on {device}", *group_words(device, backend)]
+    words += [f"{mesh.roster.num_spares} spare{'s' * (mesh.roster.num_spares > 1)}"] if mesh.roster.num_spares else []
     words.append(f"ready in {seconds_text(seconds, seconds)}")
     text = f"mesh {mesh.name}   {' · '.join(words)}"
     line = f'{grid(mesh)}<b>{escape(mesh.name)}</b> &nbsp;<span class="mb-dim">{escape(" · ".join(words))}</span>'
@@ -79,7 +81,9 @@ class Status:
     """The state of some ranks of a mesh, as they were when it was asked for."""
 
     def __init__(self, mesh: Mesh, ranks: Sequence[int]) -> None:
-        self._title = f"mesh {mesh.name}   {axes_text(mesh)}{' · down' if mesh.is_down else ''}"
+        spares = "" if mesh.is_down else spares_text(mesh.roster)
+        words = [axes_text(mesh), *([spares] if spares else []), *(["down"] if mesh.is_down else [])]
+        self._title = f"mesh {mesh.name}   {' · '.join(words)}"
         self._grid = grid(mesh)
         busy = [rank for rank in ranks if mesh.roster.states[rank].name == "busy"]
         where = mesh.where(busy) if busy and not mesh.is_down else {}

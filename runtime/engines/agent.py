@@ -14,10 +14,10 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
+from msgspec.structs import replace
 
 from ..errors import LinkClosed, SpawnError
 from ..forks import let_go_in_child
@@ -25,18 +25,20 @@ from ..oom import MemoryKills
 from ..registry import registry
 from ..wire.codec import Encoded
 from ..wire.lane import Lane, pack
-from ..wire.messages import AnyMessage, Peer, Reply, wants_reply
+from ..wire.messages import AnyMessage, Become, Peer, Reply, Warmed, wants_reply
 from ..wire.outlet import Outlet
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from ..wire.tape import Tape, Text
+from ..wire.tape import Event, Tape, Text
 from ..wire.wiring import wiring
 from . import outside
 from .base import Exit, Listener
-from .spec import RankFds, RankSpec
+from .spec import RankFds, RankSpec, encode_spec
 from .starter import Starter
 
 _FDS_A_RANK = 6
+SPARE = -1
+"""The rank of a process that waits to become one."""
 _PIPE_BYTES = 1 << 20
 _CHUNK = 1 << 18
 _F_SETPIPE_SZ = 1031
@@ -52,6 +54,11 @@ class _Peer:
     tapes: dict[int, Tape]  # by file descriptor of the pipe
     calls: deque[int] = field(default_factory=deque[int])  # on the data lane, not answered: the first one runs
     pid: int = 0
+    token: str = ""
+    is_warm: bool = False
+    """Of a spare: has it done its imports?"""
+    held: list[Event] = field(default_factory=list[Event])
+    """What a spare has printed: its rank will have said it."""
     is_doomed: bool = False
     """Whether it was killed before it had a process: it is as soon as it has one."""
     exit: Exit | None = None
@@ -61,7 +68,12 @@ class Agent:
     """A crew of rank processes on this host."""
 
     def __init__(
-        self, reactor: Reactor, starter: Callable[[], Starter], specs: Sequence[RankSpec], listener: Listener
+        self,
+        reactor: Reactor,
+        starter: Callable[[], Starter],
+        specs: Sequence[RankSpec],
+        listener: Listener,
+        modules: Sequence[str] = (),
     ) -> None:
         self.pids: dict[int, int] = {}
         self._reactor = reactor
@@ -71,7 +83,9 @@ class Agent:
         self._wiring = wiring(specs[0].link, reactor)
         self._pool = Pool() if self._wiring.carries_fds else None
         self._peers: dict[int, _Peer] = {}
-        self._tickets: dict[int, int] = {}
+        self._spares: list[_Peer] = []
+        self._spare_modules = tuple(modules)
+        self._tickets: dict[int, _Peer] = {}
         self._all_gone = threading.Event()
         self._is_closed = False
         self._memory_kills = MemoryKills()
@@ -89,25 +103,74 @@ class Agent:
         self._all_gone.clear()
         self._starter = self._find_starter()  # the zygote of old may be gone, or stale
         for spec in specs:
-            self._start(spec, port=0, listen=-1)
+            if self._spares:
+                self._place_spare(spec)
+            else:
+                self._start(spec, port=0, listen=-1)
         self._wiring.seal()
 
+    def keep_spares(self, count: int, like: RankSpec) -> None:
+        missing = max(0, count - len(self._spares))
+        if missing:
+            _allow_descriptors(_FDS_A_RANK * missing)
+            self._starter = self._find_starter()
+        for _ in range(missing):
+            self._start(replace(like, rank=SPARE, spare=self._spare_modules or ("sys",)), port=0, listen=-1)
+        self._wiring.seal()
+
+    @property
+    def num_spares(self) -> tuple[int, int]:
+        return len(self._spares), sum(peer.is_warm for peer in self._spares)
+
+    def _place_spare(self, spec: RankSpec) -> None:
+        """Let a spare be this rank, the one that is furthest; what it has printed the rank has said."""
+        peer = max(self._spares, key=lambda peer: peer.is_warm)
+        self._spares.remove(peer)
+        peer.rank = spec.rank
+        self._peers[spec.rank] = peer
+        if peer.pid:
+            self.pids[peer.rank] = peer.pid
+        env = spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": "0"}
+        peer.data.send(Become(encode_spec(replace(spec, token=peer.token, env=env))))
+        self._reactor.schedule(lambda: self._tell_held(peer))
+
+    def _tell_held(self, peer: _Peer) -> None:
+        held, peer.held = peer.held, []
+        if held:
+            self._listener.on_output(peer.rank, held)
+
+    def renumber(self, kept: Mapping[int, int]) -> None:
+        peers = {number: self._peers[rank] for rank, number in kept.items()}
+        for number, peer in peers.items():
+            peer.rank = number
+        self._peers = peers
+        pids = {kept[rank]: pid for rank, pid in self.pids.items() if rank in kept}
+        self.pids.clear()  # in place: others hold it
+        self.pids.update(pids)
+
+    def check_room(self, more: int) -> None:
+        _allow_descriptors(_FDS_A_RANK * more)
+
     def _start(self, spec: RankSpec, port: int, listen: int) -> None:
+        ticket = secrets.randbits(62)
         data, data_theirs = self._wiring.open()
         control, control_theirs = self._wiring.open()
         pipes = [_output_pipe() for _ in range(2)]
         outlets = [
-            Outlet(Lane(data, self._pool, (spec.rank, "data")), data, self._reactor),
-            Outlet(Lane(control, self._pool, (spec.rank, "control")), control, self._reactor),
+            Outlet(Lane(data, self._pool, (ticket, "data")), data, self._reactor),
+            Outlet(Lane(control, self._pool, (ticket, "control")), control, self._reactor),
         ]
         token = secrets.token_hex(8)
         tapes = {pipes[0][0]: Tape(token, "out"), pipes[1][0]: Tape(token, "err")}
-        peer = _Peer(spec.rank, outlets[0], outlets[1], tapes)
+        peer = _Peer(spec.rank, outlets[0], outlets[1], tapes, token=token)
         for outlet in outlets:
             outlet.lane.on_release = lambda outlet=outlet: self._reactor.schedule(
                 lambda: self._send_releases(peer, outlet)
             )
-        self._peers[spec.rank] = peer
+        if spec.rank == SPARE:
+            self._spares.append(peer)
+        else:
+            self._peers[spec.rank] = peer
         with contextlib.closing(data_theirs), contextlib.closing(control_theirs):
             fds = RankFds(
                 data_theirs.fd,
@@ -117,11 +180,10 @@ class Agent:
                 pipes[1][1],
                 listen,
             )
-            ticket = secrets.randbits(62)
-            self._tickets[ticket] = spec.rank
+            self._tickets[ticket] = peer
             self._watch(peer)
             env = spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": str(port)}
-            birth = msgspec.structs.replace(
+            birth = replace(
                 spec,
                 token=token,
                 env=env,
@@ -152,6 +214,9 @@ class Agent:
         try:
             while (received := outlet.lane.recv_nowait()) is not None:
                 message, frames = received
+                if isinstance(message, Warmed):
+                    peer.is_warm = True
+                    continue
                 if isinstance(message, Reply):
                     if message.talked:
                         self._read_up_to_end(peer, message.seq)
@@ -174,7 +239,9 @@ class Agent:
         if peer.calls:
             tape.begin(peer.calls[0])
         events = tape.feed(data) if data else tape.close()
-        if events:
+        if peer.rank == SPARE or peer.held:
+            peer.held += events
+        elif events:
             self._listener.on_output(peer.rank, events)
         if not data:
             self._reactor.remove(fd)
@@ -187,20 +254,23 @@ class Agent:
                 pass
 
     def on_started(self, ticket: int, pid: int, trouble: str) -> None:
-        peer = self._peers[self._tickets.pop(ticket)]
+        peer = self._tickets.pop(ticket)
         if trouble:
-            self._listener.on_output(peer.rank, [Text(0, "stderr", f"{trouble}\n")])
+            peer.held.append(Text(0, "stderr", f"{trouble}\n"))
             self._end(peer, Exit())
             return
         peer.pid = pid
-        self.pids[peer.rank] = pid
+        if peer.rank != SPARE:
+            self.pids[peer.rank] = pid
         if not self._tickets:  # all are there: one write for the lot
-            registry.note(self, {pid: f"rank {rank}" for rank, pid in self.pids.items()})
+            spares = {spare.pid: "spare" for spare in self._spares}
+            registry.note(self, spares | {pid: f"rank {rank}" for rank, pid in self.pids.items()})
         if self._is_closed or peer.is_doomed:
             self._kill(peer)
 
     def on_exit(self, pid: int, status: int | None) -> None:
-        peer = next((peer for peer in self._peers.values() if peer.pid == pid and peer.exit is None), None)
+        everybody = [*self._peers.values(), *self._spares]
+        peer = next((peer for peer in everybody if peer.pid == pid and peer.exit is None), None)
         if peer is not None:
             exit = Exit.from_wait_status(status)
             if exit.signum == signal.SIGKILL and not peer.is_doomed:
@@ -217,15 +287,19 @@ class Agent:
                 pass
         peer.exit = exit
         if self._pool is not None:
-            for lane in ("data", "control"):
-                self._pool.forget((peer.rank, lane))
+            for outlet in (peer.data, peer.control):
+                self._pool.forget(outlet.lane.peer)
         if peer.pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(peer.pid, signal.SIGKILL)  # what it started and left behind
         self._release(peer)
-        self._listener.on_exit(peer.rank, exit)
-        self.pids.pop(peer.rank, None)
-        if all(other.exit is not None for other in self._peers.values()):
+        if peer in self._spares:
+            self._spares.remove(peer)
+        else:
+            self._tell_held(peer)
+            self._listener.on_exit(peer.rank, exit)
+            self.pids.pop(peer.rank, None)
+        if not self._spares and all(other.exit is not None for other in self._peers.values()):
             self._all_gone.set()
 
     def _release(self, peer: _Peer) -> None:
@@ -280,6 +354,8 @@ class Agent:
             return
         self._is_closed = True
         self.kill(list(self._peers))
+        for spare in list(self._spares):
+            self._kill(spare)
         try:
             if self._peers:
                 self._reactor.wait(self._all_gone, timeout=10)
@@ -296,7 +372,8 @@ class Agent:
             self._pool.close()
 
     def _living(self, ranks: Iterable[int]) -> list[_Peer]:
-        return [peer for rank in ranks if (peer := self._peers[rank]).exit is None]
+        found = [self._peers.get(rank) for rank in ranks]  # None: a rank of old, that a resize has dropped
+        return [peer for peer in found if peer is not None and peer.exit is None]
 
     def _send_releases(self, peer: _Peer, outlet: Outlet) -> None:
         if peer.exit is None:
@@ -308,7 +385,7 @@ class Agent:
         if not self._is_closed:
             self._is_closed = True
             os.close(self._lifeline_in)
-            for peer in self._peers.values():
+            for peer in [*self._peers.values(), *self._spares]:
                 peer.exit = peer.exit or Exit()
 
 

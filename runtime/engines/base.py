@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,7 +83,30 @@ class Crew(Protocol):
         ...
 
     def respawn(self, specs: Sequence[RankSpec]) -> None:
-        """Start ranks again that have ended; each reports as after `Engine.spawn`. Where they meet comes later."""
+        """Start ranks that are new, or that have ended; each reports as after `Engine.spawn`.
+
+        Where they meet comes later.
+        """
+        ...
+
+    def renumber(self, kept: Mapping[int, int]) -> None:
+        """Call ranks by other numbers from now on, by their old ones. Those left out have ended, and are forgotten.
+
+        On the thread that runs the loop.
+        """
+        ...
+
+    def keep_spares(self, count: int, like: RankSpec) -> None:
+        """Have so many processes waiting that `respawn` takes at once; starts those that are missing, ends none."""
+        ...
+
+    @property
+    def num_spares(self) -> tuple[int, int]:
+        """How many spares wait, and how many of them have done their imports."""
+        ...
+
+    def check_room(self, more: int) -> None:
+        """Raises `SpawnError` where so many more ranks do not fit."""
         ...
 
     def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, Glimpse]:

@@ -14,9 +14,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TextIO
+
+from msgspec.structs import replace
 
 from ..errors import LinkClosed
 from ..ranks import steward
@@ -66,6 +68,7 @@ class _Threads:
         self._reactor = self.reactor = reactor
         self._listener = listener
         self._ranks: dict[int, _ThreadRank] = {}
+        self._left: list[_ThreadRank] = []  # what a resize has dropped: its threads may need a moment to end
         self._all_gone = threading.Event()
         for spec in specs:
             self._add(spec)
@@ -79,8 +82,25 @@ class _Threads:
     def respawn(self, specs: Sequence[RankSpec]) -> None:
         self._all_gone.clear()
         for spec in specs:
-            self._ranks[spec.rank].join()
+            if spec.rank in self._ranks:
+                self._ranks[spec.rank].join()
             self._add(spec)
+
+    def renumber(self, kept: Mapping[int, int]) -> None:
+        self._left += [rank for number, rank in self._ranks.items() if number not in kept]
+        self._ranks = {number: self._ranks[rank] for rank, number in kept.items()}
+        for number, rank in self._ranks.items():
+            rank.spec = replace(rank.spec, rank=number)
+
+    def keep_spares(self, count: int, like: RankSpec) -> None:
+        """Threads start at once."""
+
+    @property
+    def num_spares(self) -> tuple[int, int]:
+        return 0, 0
+
+    def check_room(self, more: int) -> None:
+        """Threads are cheap."""
 
     def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         parts = pack(message, payload)
@@ -111,11 +131,12 @@ class _Threads:
     def close(self) -> None:
         self.kill(list(self._ranks))
         self._reactor.wait(self._all_gone, timeout=10)
-        for rank in self._ranks.values():
+        for rank in [*self._left, *self._ranks.values()]:
             rank.join()
 
     def _living(self, ranks: Sequence[int]) -> list[_ThreadRank]:
-        return [rank for number in ranks if not (rank := self._ranks[number]).is_ended]
+        found = [self._ranks.get(number) for number in ranks]  # None: a rank of old, that a resize has dropped
+        return [rank for rank in found if rank is not None and not rank.is_ended]
 
     def _receive(self, rank: _ThreadRank, lane: Lane) -> None:
         if rank.is_ended or rank.is_doomed:  # a killed process would not answer that it was killed
@@ -133,7 +154,7 @@ class _Threads:
         """The rank's thread has printed: report it from the loop."""
 
         def report() -> None:
-            for events in rank.streams.take():
+            for events in rank.streams.take() if rank not in self._left else ():
                 self._listener.on_output(rank.spec.rank, events)
 
         self._reactor.schedule(report)
@@ -177,6 +198,7 @@ class _ThreadRank:
         self.place = spec_place
         self.outpost = _ThreadOutpost(spec, spec_place, crew.reactor, self._theirs[1], self.streams)
         self.mailbox = Mailbox(spec.mesh, spec_place, self._theirs[0], self.streams, self.interrupts)  # type: ignore[arg-type]
+        spec_place.movers += [self.outpost.move, self.mailbox.move]
         self.mailbox.settle(steward.NUMBER, "steward", steward.Steward(spec_place))
 
     def start(self) -> None:
@@ -228,21 +250,23 @@ class _ThreadInterrupts(Interrupts):
 
     thread = 0
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.Lock()  # a call must not end between the look at it and the raising in it
+    def _strike(self, running: int) -> None:
+        if self._shields:
+            self._held_back = True
+        else:
+            _raise_in(self.thread, KeyboardInterrupt)
 
-    def request(self, call: int) -> int:
-        with self._lock:
-            running = self.running
-            if running and call in (0, running):
-                _raise_in(self.thread, KeyboardInterrupt)
-            return running
+    def _insist(self, running: int) -> None: ...
 
     def end(self) -> None:
         with self._lock:
             self.running = 0
             _raise_in(self.thread, None)  # one that has not struck yet was meant for this call
+
+    def close(self) -> None:
+        with self._lock:
+            self._shields = 1
+            _raise_in(self.thread, None)
 
     def kill(self) -> None:
         if self.running:

@@ -63,7 +63,7 @@ class LocalEngine:
 
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         """Start these ranks. Waits for the zygote's imports where it forks."""
-        return Agent(self._reactor, lambda: self._starter(how, specs[0].device), specs, listener)
+        return Agent(self._reactor, lambda: self._starter(how, specs[0].device), specs, listener, self.preload)
 
     def _starter(self, how: str, device: str) -> Starter:
         if how not in ("auto", "fork", "exec"):

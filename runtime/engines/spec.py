@@ -43,6 +43,8 @@ class RankSpec(msgspec.Struct, frozen=True):
     generation: int = 0
     preload: tuple[str, ...] = ()
     link: LinkKind = "auto"
+    spare: tuple[str, ...] = ()
+    """Of a spare: the modules it imports (`preload`) before it waits to be told which rank to be."""
     data: Address | None = None
     """Where its data lane is, when the link has names; None: `RankFds.data` is that lane."""
     control: Address | None = None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import importlib
 import os
 import select
 import signal
@@ -24,6 +23,7 @@ from typing import NoReturn
 from ..errors import LinkClosed
 from ..wire.link import LARGEST, PairLink
 from ..wire.messages import AnyMessage, Exited, Fork, Forked, Packet, Warm, decoder, encoder
+from .preload import import_all
 from .spec import RankFds, decode_spec
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -43,15 +43,8 @@ def main(fd: int, modules: list[str]) -> None:
 
 
 def _preload(modules: list[str]) -> str:
-    for name in modules:
-        module, _, function = name.rstrip("?").partition(":")
-        try:
-            loaded = importlib.import_module(module)
-            if function:
-                getattr(loaded, function)()
-        except Exception as error:  # noqa: BLE001 - a module may raise anything; ranks that are executed tell it
-            if not (name.endswith("?") and isinstance(error, ImportError)):
-                return f"cannot import {module}: {traceback.format_exc(limit=-1).splitlines()[-1]}"
+    if trouble := import_all(modules):
+        return trouble
     gc.collect()
     # The first fork of a process is several times slower than those after it.
     if (pid := os.fork()) == 0:

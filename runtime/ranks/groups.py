@@ -28,7 +28,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlparse
 
-from .c10d import LONG, Bent, finishes
+from .c10d import BURIAL_SECONDS, LONG, Bent, finishes
 from .imports import when_imported
 from .sockets import knock, shut_connections
 
@@ -164,6 +164,10 @@ class Groups:
             self._slices[ranks] = dist.new_group(list(ranks), timeout=LONG, use_local_synchronization=True)
         return self._slices[ranks]
 
+    def has_slice(self, ranks: tuple[int, ...]) -> bool:
+        """Is the group of these ranks there already, so that nobody is asked for it?"""
+        return len(ranks) == self.plan.world_size or ranks in self._slices
+
     @property
     def device_mesh(self) -> DeviceMesh:
         """The mesh with its named axes, for DTensor, FSDP and tensor parallelism.
@@ -203,17 +207,26 @@ class Groups:
         Any thread may ask. The groups are of no use until `rebuild`. What went on waiting would keep its group for
         ever: the group's destructor waits for it, on whichever thread lets go of it last.
         """
-        if self._bent is None:
+        bent = self._bent  # another thread may make new groups meanwhile
+        if bent is None:
             return 0
         if self.plan.device_type == "cuda":
-            self._bent.abort_nccl()
+            bent.abort_nccl()
         num_shut = shut_connections(ports)
-        knock(self._bent.ports, self.plan.world_size)
+        knock(bent.ports, self.plan.world_size)
         return num_shut
 
-    def rebuild(self, plan: GroupPlan) -> None:
-        """Drop all groups, also the user's, and start again among the ranks of `plan`."""
-        self.break_off(self.ports())
+    def move(self, rank: int, axes: dict[str, int]) -> None:
+        """The mesh has other axes now, and this is its rank `rank`: what `rebuild` is to make groups for."""
+        size = math.prod(axes.values())
+        self.plan = replace(self.plan, rank=rank, world_size=size, local_rank=rank, axes=axes, listen_fd=None)
+
+    def rebuild(self, plan: GroupPlan, ports: Collection[int] = ()) -> None:
+        """Drop all groups, also the user's, and start again among the ranks of `plan`.
+
+        What waits on a connection to `ports`, or to one of this rank's own, is broken off.
+        """
+        self.break_off(self.ports() | set(ports))
         self.close()
         own, self._served = self._doors.pop(plan.master_port, (plan, None))
         self.plan = replace(plan, listen_fd=own.listen_fd)
@@ -231,7 +244,8 @@ class Groups:
         self._num_user_inits.clear()
         if self._bent.dist.is_initialized():
             self._bent.destroy()
-        self._ours = self._store = None
+        held, self._ours, self._store = [self._ours, self._store], None, None
+        finishes(held.clear, BURIAL_SECONDS)  # where a wait could not be broken off, a destructor waits with it
         self._bent.undo()
         self._bent = None
 
@@ -361,6 +375,9 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
     """Rank 0's server, or a connection to it; interruptible, although torch waits in C++ for an answer."""
     found: list[Any] = []
     failed: list[Exception] = []
+    if plan.rank != plan.store_rank:
+        # It has listened since before anybody was told of it: torch would try for a minute.
+        _check_listens(plan)
 
     def connect() -> None:
         _ask_names_briefly()
@@ -385,6 +402,14 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
         raise ConnectionError(f"rank {plan.store_rank} does not answer at {where}") from (failed[0] if failed else None)
     found[0].set_timeout(LONG)
     return found[0]
+
+
+def _check_listens(plan: GroupPlan) -> None:
+    try:
+        socket.create_connection((plan.master_addr, plan.master_port), timeout=CONNECT_SECONDS).close()
+    except ConnectionRefusedError as error:
+        where = f"{plan.master_addr}:{plan.master_port}"
+        raise ConnectionError(f"rank {plan.store_rank} does not listen at {where} any more") from error
 
 
 def _ask_names_briefly() -> None:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
+
+_PAUSES = (0.001, 0.002, 0.004, 0.008)
+"""Seconds between two strikes. Code in C that looks for no signals is left to itself then."""
 
 
 class Interrupts:
@@ -19,6 +23,9 @@ class Interrupts:
     def __init__(self) -> None:
         self.running = 0
         """The call whose user code runs now; 0 when none does."""
+        self._latest = 0
+        self._early: set[int] = set()  # calls that were interrupted before they began
+        self._lock = threading.Lock()  # a call must not begin or end while it is decided whether it runs
         self._wanted = 0
         self._shields = 0
         self._held_back = False
@@ -28,24 +35,71 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._on_signal)
 
     def request(self, call: int) -> int:
-        """From the control thread: interrupt `call` (0: whichever runs). Returns the call that runs, 0 for none."""
-        running = self.running
-        if running and call in (0, running):
-            self._wanted = running
-            assert self._main is not None
-            signal.pthread_kill(self._main, signal.SIGINT)
+        """From the control thread: interrupt `call` (0: whichever runs). Returns the call that runs, 0 for none.
+
+        A call that is still on its way, or waits behind another one, is interrupted when it begins.
+        """
+        with self._lock:
+            running = self.running
+            if call > self._latest:
+                self._early.add(call)
+                return call
+            is_meant = running and call in (0, running)
+            if is_meant:
+                self._strike(running)
+        if is_meant:
+            self._insist(running)
         return running
 
-    def open_for(self, call: int) -> AbstractContextManager[None]:
-        """User code of `call` runs inside; an interrupt of it raises `KeyboardInterrupt` there."""
-        return _Open(self, call)
+    def _strike(self, running: int) -> None:
+        self._wanted = running
+        assert self._main is not None
+        signal.pthread_kill(self._main, signal.SIGINT)
 
-    def begin(self, call: int) -> None:
-        self._held_back = False
-        self.running = call
+    def _insist(self, running: int) -> None:
+        """Strike again while the handler has not run.
+
+        A signal that comes between Python's last look for signals and a system call does not end the call: a cell
+        `time.sleep(60)` would sleep on. That is no rare thing, since this thread takes the GIL just there.
+        """
+        for seconds in _PAUSES:
+            time.sleep(seconds)
+            with self._lock:
+                if self._wanted != running or self.running != running:
+                    return
+                self._strike(running)
+
+    def open_for(self, call: int, *, is_careful: bool = False) -> AbstractContextManager[None]:
+        """User code of `call` runs inside; an interrupt of it raises `KeyboardInterrupt` there.
+
+        One that is careful says itself where user code runs (`opened`): an interrupt before it waits for it.
+        """
+        return _Open(self, call, is_careful)
+
+    def begin(self, call: int, is_careful: bool = False) -> None:
+        with self._lock:
+            self._shields = int(is_careful)
+            self._held_back = call in self._early
+            self._early = {each for each in self._early if each > call}
+            self.running = self._latest = call
+        if not is_careful:
+            self._let_go()
 
     def end(self) -> None:
-        self.running = 0
+        with self._lock:
+            self.running = 0
+
+    def opened(self) -> AbstractContextManager[None]:
+        """Inside a call that is careful, user code runs inside of this."""
+        return _Opened(self)
+
+    def open(self) -> None:
+        with self._lock:
+            self._shields = 0
+        self._let_go()
+
+    def close(self) -> None:
+        self._shields = 1
 
     @contextmanager
     def shield(self) -> Generator[None]:
@@ -55,7 +109,12 @@ class Interrupts:
             yield
         finally:
             self._shields -= 1
-        if self._held_back and not self._shields:
+        if not self._shields:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Raise what was held back."""
+        if self._held_back:
             self._held_back = False
             raise KeyboardInterrupt
 
@@ -72,13 +131,28 @@ class Interrupts:
 class _Open:
     """Around user code. Not a generator: one that is interrupted in its last line is finished later, by whoever."""
 
-    __slots__ = ("_call", "_interrupts")
+    __slots__ = ("_call", "_interrupts", "_is_careful")
 
-    def __init__(self, interrupts: Interrupts, call: int) -> None:
-        self._interrupts, self._call = interrupts, call
+    def __init__(self, interrupts: Interrupts, call: int, is_careful: bool) -> None:
+        self._interrupts, self._call, self._is_careful = interrupts, call, is_careful
 
     def __enter__(self) -> None:
-        self._interrupts.begin(self._call)
+        self._interrupts.begin(self._call, self._is_careful)
 
     def __exit__(self, *_: object) -> None:
         self._interrupts.end()
+
+
+class _Opened:
+    """The same within a call that is careful."""
+
+    __slots__ = ("_interrupts",)
+
+    def __init__(self, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
+
+    def __enter__(self) -> None:
+        self._interrupts.open()
+
+    def __exit__(self, *_: object) -> None:
+        self._interrupts.close()

@@ -19,13 +19,13 @@ from ..errors import LinkClosed
 from ..here import node
 from ..node import point_in, shape_of
 from ..scope import Context, Instance, enter
-from ..shape import Extent, Point
+from ..shape import Extent, Point, Shape
 from ..wire import codec
 from ..wire.lane import Frames, Lane
 from ..wire.messages import Bye, Call, Note, Reply, Spawn, StopActor
 from .failure import describe
 from .interrupts import Interrupts
-from .place import Place
+from .place import Move, Place
 from .stacks import StackSample, sample
 from .streams import Streams
 
@@ -45,6 +45,7 @@ class Mailbox:
         self._main = threading.get_ident()  # of a rank that is a thread: set when it runs
         place.note = self.note
         place.shield = interrupts.shield
+        place.opened = interrupts.opened
         place.streams = streams
 
     def settle(self, number: int, name: str, actor: Actor) -> None:
@@ -52,6 +53,15 @@ class Mailbox:
         point = Point(self._place.rank, Extent(("rank",), (self._place.world_size,)))
         self._instances[number] = Instance(name, type(actor).__qualname__, point, (self._mesh, point.rank, number))
         self.actors[number] = actor
+
+    def move(self, move: Move) -> None:
+        """The mesh was resized: the actors here, which are on all of its ranks, stand elsewhere in it now."""
+        self._mesh = move.mesh
+        shape = Shape.row_major(move.axes)
+        for number, instance in self._instances.items():
+            instance.rank = shape.point_of(self._place.rank)
+            instance.address = (move.mesh, self._place.rank, number)
+            instance.find_procs = lambda: node().proc_mesh(shape)
 
     def run(self) -> None:
         """Serve until the controller says `Bye` or is gone."""
@@ -82,7 +92,8 @@ class Mailbox:
         self._streams.begin(seq)
         ok = True
         try:
-            with self._interrupts.open_for(seq):
+            is_careful = isinstance(message, Call) and self._is_careful(message)
+            with self._interrupts.open_for(seq, is_careful=is_careful):
                 result = self._do(message, frames)
             payload = codec.encode(result)
         except BaseException as error:  # noqa: BLE001 - the rim: what user code raised travels to the caller
@@ -96,6 +107,10 @@ class Mailbox:
         talked = self._streams.end(seq)
         if not isinstance(message, Call) or message.wants_reply:
             self._data.send(Reply(seq, ok, seconds, talked), payload)
+
+    def _is_careful(self, message: Call) -> bool:
+        actor = self.actors.get(message.actor)
+        return actor is not None and actor._is_careful  # pyright: ignore[reportPrivateUsage] - of the runtime's own
 
     def _do(self, message: Call | Spawn | StopActor, frames: Frames) -> object:
         if isinstance(message, Call):

@@ -23,7 +23,7 @@ from ..wire.messages import Answer, AnyMessage, Connect, Died, Fault, Note, Peer
 from ..wire.outlet import Outlet
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from .place import Place
+from .place import Move, Place
 from .streams import Streams
 
 
@@ -126,6 +126,17 @@ class Outpost(Node):
         """Close all links to other ranks, as the end of a process would; on the loop."""
         for way in list(self._met):
             self._hang_up(way)
+
+    def move(self, move: Move) -> None:
+        """The mesh was resized. Where ranks were renumbered, what users had made here was addressed by old numbers."""
+        fleet = self.fleets.get(move.mesh)
+        if fleet is not None:
+            fleet.axes = dict(move.axes)
+        if move.mesh != self.address[0]:
+            for resident in list(self.residents.values()):
+                assert resident.instance.on_stop is not None
+                resident.instance.on_stop("the mesh was resized")
+        self.address = (move.mesh, self._place.rank)
 
     def _part(self, message: Died) -> None:
         address = (message.mesh, message.rank)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,15 +27,38 @@ class Place:
     groups: Groups | None = None
     shield: Any = None
     """A context manager factory inside which an interrupt of user code waits (`Interrupts.shield`)."""
+    opened: Any = None
+    """A context manager factory inside which a careful actor lets interrupts strike (`Interrupts.opened`)."""
     note: Any = None
     """Sends something unasked to the caller of the running call: `note(topic, value)`."""
     streams: Any = None
     awaited: Any = None
     """Gives the coroutine that the running call awaits, for who asks where this rank is (`stacks.sample`)."""
+    movers: list[Callable[[Move], None]] = field(default_factory=list["Callable[[Move], None]"])
+    """Who is to know, in this order, when the mesh was resized."""
     coord: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.coord = coordinates(self.rank, self.axes)
+
+    def move(self, move: Move) -> None:
+        """The mesh was resized: stand where this says from now on, and tell those who want to know."""
+        self.rank = self.local_rank = move.numbers[self.rank]
+        self.world_size = math.prod(move.axes.values())
+        self.axes = dict(move.axes)
+        self.coord = coordinates(self.rank, self.axes)
+        for tell in self.movers:
+            tell(move)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """How a resize changed a mesh: its number (another one where ranks were renumbered), its axes, its ranks."""
+
+    mesh: int
+    axes: Mapping[str, int]
+    numbers: Mapping[int, int]
+    """By its old number, the new one of each rank that was there before."""
 
 
 def coordinates(rank: int, axes: dict[str, int]) -> dict[str, int]:
@@ -47,6 +72,11 @@ def coordinates(rank: int, axes: dict[str, int]) -> dict[str, int]:
     for axis, size in reversed(axes.items()):
         rank, coord[axis] = divmod(rank, size)
     return dict(reversed(coord.items()))
+
+
+def axes_text(axes: Mapping[str, int]) -> str:
+    """Example: `dp=2 tp=4`."""
+    return " ".join(f"{axis}={size}" for axis, size in axes.items())
 
 
 _process: list[Place] = []

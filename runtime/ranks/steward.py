@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..actor import Actor, control_endpoint, endpoint
-from .place import Place
+from ..engines.spec import environment
+from .place import Move, Place
 
 NUMBER = 2
 """The number of this actor on every rank."""
@@ -20,9 +21,11 @@ class Steward(Actor):
     """Serves the mesh on one rank; `regroup` on the main thread, the others also while that one is stuck."""
 
     _on_main_thread = True
+    _is_careful = True  # new groups that were half made would be of no use
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._newest = 0
 
     @control_endpoint
     def open_door(self) -> int:
@@ -43,15 +46,39 @@ class Steward(Actor):
         return groups.sequences() if groups is not None else {}
 
     @control_endpoint
-    def release(self, ports: Sequence[int]) -> int:
-        """Break off what waits on connections to these ports, and in nccl; how many connections there were."""
+    def release(self, ports: Sequence[int], generation: int) -> int:
+        """Break off what waits on connections to these ports, and in nccl; how many connections there were.
+
+        Of groups newer than `generation` nothing: who hears of it late, on a busy machine, has made them since.
+        """
         groups = self._place.groups
-        return groups.break_off(ports) if groups is not None else 0
+        return groups.break_off(ports) if groups is not None and groups.plan.generation <= generation else 0
+
+    @control_endpoint
+    def announce(self, generation: int) -> None:
+        """New groups are to come: a busy rank, which is told later, needs none of those before."""
+        self._newest = max(self._newest, generation)
 
     @endpoint
-    def regroup(self, port: int, store_rank: int, generation: int) -> None:
-        """Drop all process groups and make new ones, which meet at the store that `store_rank` serves."""
+    def move(self, mesh: int, axes: dict[str, int], numbers: dict[int, int]) -> None:
+        """The mesh was resized: take the new place in it. New process groups come with `regroup`."""
+        place, groups = self._place, self._place.groups
+        place.move(Move(mesh, axes, numbers))
+        if groups is not None:  # a rank that is a process: one that is a thread has no environment of its own
+            size = place.world_size
+            os.environ.update(environment({}, place.rank, size, place.local_rank, size))
+            groups.move(place.rank, place.axes)
+
+    @endpoint
+    def regroup(self, port: int, store_rank: int, generation: int, ports: Sequence[int]) -> None:
+        """Drop all process groups and make new ones, which meet at the store that `store_rank` serves.
+
+        Groups of any rank listen at `ports`: what waits for one of them is broken off.
+        """
+        if generation < self._newest:
+            return
         os.environ["MASTER_PORT"] = str(port)
         groups = self._place.groups
         if groups is not None and port:
-            groups.rebuild(replace(groups.plan, master_port=port, store_rank=store_rank, generation=generation))
+            plan = replace(groups.plan, master_port=port, store_rank=store_rank, generation=generation)
+            groups.rebuild(plan, ports)

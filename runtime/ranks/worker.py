@@ -26,6 +26,7 @@ from .interrupts import Interrupts
 from .mailbox import Mailbox
 from .outpost import Outpost
 from .place import Place, enter
+from .spare import wait_for_place
 from .streams import Streams
 
 
@@ -42,6 +43,9 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     pool = Pool()
     data = Lane(_link(fds.data, spec.data), pool, "data")
     control = Lane(_link(fds.control, spec.control), pool, "control")
+    if spec.spare:
+        spec = wait_for_place(spec, data)
+        _take_environment(spec)
     groups = Groups(_group_plan(spec, fds))
     place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device, groups)
     enter(place)
@@ -49,6 +53,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     outpost.patience = PATIENCE if spec.generation else None
     outpost.settle_here()
     mailbox = Mailbox(spec.mesh, place, data, streams, interrupts)
+    place.movers += [outpost.move, mailbox.move]
     mailbox.settle(steward.NUMBER, "steward", steward.Steward(place))
     answering = Control(control, mailbox, interrupts, outpost.on_control, _die)
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()

@@ -225,6 +225,16 @@ class Warm(Message, frozen=True):
     trouble: str = ""
 
 
+class Warmed(Message, frozen=True):
+    """Spare to controller, data: what ranks need is imported; from now on `Become` is heard at once."""
+
+
+class Become(Message, frozen=True):
+    """Controller to spare, data: be the rank of this encoded `RankSpec`."""
+
+    spec: bytes
+
+
 AnyMessage = (
     Segment
     | Dropped
@@ -250,6 +260,8 @@ AnyMessage = (
     | Forked
     | Exited
     | Warm
+    | Warmed
+    | Become
 )
 
 

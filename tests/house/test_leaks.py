@@ -1,4 +1,4 @@
-"""The watch that `tests/conftest.py` keeps over every test sees what it is there to see."""
+"""The watch that `tests/conftest.py` keeps over every test (`tests/holdings.py`) sees what it is there to see."""
 
 from __future__ import annotations
 

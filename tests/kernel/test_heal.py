@@ -119,6 +119,35 @@ def test_a_busy_rank_gets_its_groups_when_it_is_done(mesh: Mesh) -> None:
     assert values(mesh, SUM) == ["10.0"] * 4
 
 
+def test_of_a_cell_that_still_runs_elsewhere_only_definitions_are_replayed(mesh: Mesh) -> None:
+    run = mesh.run("import threading\nlimit = 3\nwhile True: pass", [0, 1], name="cell 2")
+    lose(mesh, [1])
+    healed = mesh.heal(timeout=5.0)
+    assert (healed.replayed, healed.parts, dict(healed.failed)) == (("cell 1",), ("cell 2",), {})
+    mesh.interrupt([0], run.call)
+    run.finished.get(10)
+    assert values(mesh, "limit", [1]) == ["3"]
+
+
+def test_a_busy_rank_skips_groups_that_were_replaced_meanwhile(mesh: Mesh) -> None:
+    gate = mesh.run("import threading\ngo = threading.Event()\nwhile not go.wait(0.01): pass", [0])
+    for _ in range(3):  # each makes groups that meet at another rank, which is then gone
+        mesh.heal([mesh.roster.store_rank or 1])
+    mesh.interrupt([0], gate.call)
+    gate.finished.get(10)
+    assert wait_until(mesh.roster, lambda: mesh.roster.states[0].name == "idle", 10)
+    ran(mesh, "import torch, torch.distributed as dist")
+    assert values(mesh, SUM) == ["10.0"] * 4
+
+
+def test_what_was_pushed_to_some_later_is_not_lost_for_the_others(mesh: Mesh) -> None:
+    mesh.push({"lr": 0.5})
+    mesh.push({"lr": 0.1}, [0])
+    lose(mesh, [0, 3])
+    mesh.heal()
+    assert values(mesh, "lr") == ["0.1", "0.5", "0.5", "0.5"]
+
+
 def test_cells_that_fail_on_the_new_rank_are_named_and_do_no_harm(mesh: Mesh) -> None:
     ran(mesh, "import os\nflag = os.path.join(os.sep, 'nowhere')", name="cell 2")
     mesh.push({"here": True})

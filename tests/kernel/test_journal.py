@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from meshbook.kernel import journal as journals
 from meshbook.kernel.journal import Choice, Journal, closure, definitions_of, is_setup
+from meshbook.runtime.reshape import Reshape
 
 SETUP = [
     "import torch, torch.distributed as dist",
@@ -128,9 +129,18 @@ def test_values_that_were_pushed_are_kept_unless_they_are_large(monkeypatch: pyt
     monkeypatch.setattr(journals, "LARGEST_PUSH", 100)
     journal = Journal()
     journal.note_push({"small": 1, "large": bytes(200)}, [0, 2])
-    journal.note_push({"small": 2}, [1])
-    assert (journal.pushed["small"].ranks, journal.pushed["small"].value) == ((1,), 2)
-    assert (journal.pushed["large"].is_kept, journal.pushed["large"].value) == (False, None)
+    assert [(name, push.value, push.is_kept) for name, push in journal.pushed()] == [
+        ("small", 1, True),
+        ("large", None, False),
+    ]
+
+
+def test_every_place_is_given_what_was_pushed_to_it_last() -> None:
+    journal = Journal()
+    for value, ranks in (1, [0, 1, 2]), (2, [1]), (3, [2]), (4, [1, 2]):
+        journal.note_push({"x": value}, ranks)
+    pushed = [(push.value, push.ranks) for _, push in journal.pushed()]
+    assert pushed == [(1, (0, 1, 2)), (4, (1, 2))]
 
 
 STATEMENTS = [
@@ -163,3 +173,18 @@ def test_a_name_is_hot_when_it_reaches_one_that_is(calls: dict[str, set[str]]) -
         return name == "x" or any(reaches(each, seen | {name}) for each in calls.get(name, ()) if each not in seen)
 
     assert closure(calls, {"x"}) == {name for name in calls if any(reaches(each) for each in calls[name])}
+
+
+def test_a_resize_gives_cells_to_those_who_belong_to_their_slices() -> None:
+    journal = Journal()
+    journal.note("cell 1", "everywhere = 1", 1, [0, 1, 2, 3])
+    journal.note("cell 2", "first = 1", 1, [0, 2]).failed.update([2])  # tp=0
+    journal.note("cell 3", "gone = 1", 1, [2, 3])  # dp=1
+    journal.note_push({"lr": 1}, [0, 1, 2, 3])
+    journal.note_push({"mine": 1}, [3])
+    journal.reshape(Reshape.of({"dp": 2, "tp": 2}, {"dp": 1, "tp": 3}))
+    assert [(entry.name, entry.ranks, entry.failed) for entry in journal.entries] == [
+        ("cell 1", (0, 1, 2), set()),
+        ("cell 2", (0,), set()),
+    ]
+    assert {name: what.ranks for name, what in journal.pushed()} == {"lr": (0, 1, 2)}

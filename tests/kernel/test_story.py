@@ -63,7 +63,7 @@ def test_a_dead_rank_has_its_last_words() -> None:
     story = tell(AXES, range(8), {}, {3: "died: SIGSEGV, pid 9"}, last_lines={3: ["\x1b[31mFatal\x1b[0m"]})
     assert story.headline == "1 of 8 ranks lost"
     assert "✗ dp=0,tp=3  died: SIGSEGV, pid 9\n     Fatal" in story.text()
-    assert [hint.command for hint in story.hints] == ["%mesh restart", "%mesh logs 3"]
+    assert [hint.command for hint in story.hints] == ["%mesh restart @dead", "%mesh logs 3"]
 
 
 def test_an_error_inside_a_library_shows_my_line_and_names_the_library() -> None:

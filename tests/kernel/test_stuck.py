@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -82,6 +84,40 @@ def test_a_rank_that_never_came_leaves_no_trap_behind(mesh: Mesh) -> None:
         run.finished.get(10)
         assert mesh.mend() == "they were out of step"
         assert values(mesh, "rank") == ["0", "1", "2"]  # the old group is let go of here
+    assert values(mesh, SUM) == ["6.0"] * 3
+
+
+def test_a_wait_for_a_rank_that_is_busy_now_does_not_hold_up_new_groups(mesh: Mesh) -> None:
+    """Its own connections stay open until it is done: the others must know which of theirs lead to it."""
+    values(mesh, SUM)
+    run = mesh.run("if rank != 1: dist.barrier()")
+    until_at(mesh, "waiting in barrier", [0, 2])
+    mesh.interrupt(run.owing, run.call)
+    run.finished.get(10)
+    gate = mesh.run("import time\ntime.sleep(60)", [0])
+    until_at(mesh, "line 2", [0])
+    assert mesh.unstick([1, 2]).late == (0,)
+    assert values(mesh, "rank", [1, 2]) == ["1", "2"]
+    mesh.interrupt([0], gate.call)
+    gate.finished.get(10)
+    assert values(mesh, SUM) == ["6.0"] * 3
+
+
+def test_cells_run_beside_a_stopped_rank_that_serves_the_store(mesh: Mesh) -> None:
+    mesh.unstick()  # groups of slices are yet to be made
+    store = mesh.roster.store_rank
+    others = [rank for rank in mesh.roster.alive() if rank != store]
+    pid = mesh.roster.states[store].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        while mesh.states()[store] != "stuck":
+            pass
+        assert values(mesh, "rank", others) == [str(rank) for rank in others]
+        told = values(mesh, "dist.barrier(group=group)", others)
+        assert all(f"rank {store}, which serves their store, is stopped" in text for text in told)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    mesh.mend()
     assert values(mesh, SUM) == ["6.0"] * 3
 
 

@@ -293,7 +293,7 @@ def shared_kernel() -> Generator[Kernel]:
 @pytest.fixture
 def kernel(shared_kernel: Kernel) -> Kernel:
     """A kernel with a mesh `m`, dp=2 × tp=2, which many tests share: whoever spoils a mesh brings up another."""
-    shared_kernel.ok("%mesh use m;")
+    shared_kernel.ok("m = %mesh use m")
     return shared_kernel
 
 

@@ -52,6 +52,8 @@ def refusal(kernel: Kernel, source: str) -> str:
         ("%mesh use m[dq=0]", "no axis 'dq' in this mesh"),
         ("%mesh down nope", "there is no mesh 'nope': there is m"),
         ("%mesh restart nope", "there is no mesh 'nope': there is m"),
+        ("%mesh resize pp=2", "%mesh resize: the mesh has no axis 'pp' to resize: it has dp, tp"),
+        ("%mesh resize dp=4 -m nope", "there is no mesh 'nope': there is m"),
         ("%mesh interrupt dp=7", "dp=7 is out of range"),
         ("%mesh stauts", "no sub-command 'stauts': did you mean 'status'?"),
         ("%mesh push nothing_here", "there is no 'nothing_here' in the notebook to push: assign it first"),

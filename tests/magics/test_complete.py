@@ -30,7 +30,7 @@ def words(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("%mesh res", ["%mesh restart"]),
+        ("%mesh res", ["%mesh restart", "%mesh resize"]),
         ("  %mesh u", ["  %mesh up", "  %mesh use", "  %mesh unstick"]),
         ("m = %mesh u", ["m = %mesh up", "m = %mesh use", "m = %mesh unstick"]),
         ("x = 1\n%mesh dow", ["x = 1\n%mesh down"]),

@@ -71,7 +71,7 @@ def test_a_death_is_told_at_once_and_a_second_one_too(spare: Kernel) -> None:
     psutil.Process(pids[0]).kill()
     ended = cell.end()
     assert (ended.stderr.count("0,2 still work"), ended.stderr.count("; 0 still works")) == (1, 1)
-    assert ended.error == "MeshError: 3 of 3 ranks lost (dp=0-2)"
+    assert ended.error == "DeviceMeshError: 3 of 3 ranks lost (dp=0-2)"
 
 
 def test_children_of_a_rank_leave_without_a_word(spare: Kernel) -> None:
@@ -120,3 +120,15 @@ def test_who_was_killed_on_demand_or_in_a_cell_is_not_told_again(spare: Kernel, 
     assert spare.ok("%mesh").stderr == ""
     spare.cell("%%on_mesh 2\nos._exit(3)")
     assert spare.ok("%mesh").stderr == ""
+
+
+def test_who_loses_its_connection_to_the_dead_is_not_blamed(kernel: Kernel) -> None:
+    kernel.ok("%mesh up ring dp=2 --device cpu")
+    kernel.ok("%%on_mesh\nimport os, time, torch, torch.distributed as dist\ndist.barrier()")
+    died = kernel.cell("%%on_mesh\nif rank == 1:\n    os.kill(os.getpid(), 9)\ndist.barrier()\ndist.barrier()")
+    number = died.reply["execution_count"]
+    assert died.error == "DeviceMeshError: 1 of 2 ranks lost (dp=1)"
+    assert f"dp=0  lost its connection to a rank that is gone, at cell {number} line " in died.traceback
+    assert "pair.cc" not in died.text
+    assert "✗ RuntimeError" not in died.stderr
+    kernel.ok("%mesh down ring")

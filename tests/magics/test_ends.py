@@ -40,7 +40,7 @@ def test_unload_takes_everything_down(own: Kernel, gone: Callable[..., None]) ->
     refused = own.cell("%mesh")
     assert refused.error == "UsageError: Line magic function `%mesh` not found."
     assert own.cell("%%on_mesh\n1").error.startswith("UsageError: Cell magic `%%on_mesh` not found.")
-    assert own.completions("%mesh res") != ["%mesh restart"]
+    assert "%mesh restart" not in own.completions("%mesh res")
     own.ok("%load_ext meshbook")
     own.ok("%mesh up dp=1 --pg none")
     assert own.ok("%on_mesh -- rank").text.startswith("0   rank 0")
@@ -129,7 +129,7 @@ def test_whatever_ranks_do_none_is_left(
     if ending == "%mesh down":
         zygote = zygote_among(pids)
         kernel.ok("%mesh down --grace 0.2")
-        gone({number: pid for number, pid in pids.items() if pid != zygote})
+        gone({number: pid for number, pid in pids.items() if pid != zygote}, 10)
         return
     if ending == "zygote, then kernel":
         psutil.Process(zygote_among(pids)).kill()
@@ -139,7 +139,7 @@ def test_whatever_ranks_do_none_is_left(
         kernel.restart()
     else:
         kernel.kill()
-    gone(pids)
+    gone(pids, 10)  # within 2 s on a machine that is not busy otherwise
 
 
 def kernel_ranks(pids: dict[int, int]) -> set[int]:

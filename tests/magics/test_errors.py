@@ -125,7 +125,7 @@ def test_a_rank_that_is_killed_is_named_with_its_end(spare: Kernel) -> None:
     cell.until("0-2 │ in")
     psutil.Process(pids[2]).kill()
     failed = cell.end()
-    assert failed.error == "MeshError: 1 of 3 ranks lost (dp=2)"
+    assert failed.error == "DeviceMeshError: 1 of 3 ranks lost (dp=2)"
     assert f"rank 2 (dp=2, pid {pids[2]}) killed by SIGKILL" in failed.traceback
     assert spare.value("(r[0], r[1])") == (0, 1)
     status = spare.ok("%mesh").text
@@ -133,7 +133,7 @@ def test_a_rank_that_is_killed_is_named_with_its_end(spare: Kernel) -> None:
     assert "✝ rank 2 (dp=2)  dead" in status
     assert "ranks 0-1" in spare.ok("%on_mesh -- 'the others'").text
     named = spare.cell("%%on_mesh rank=2\n1")
-    assert named.error == "MeshError: 1 of 1 rank lost (dp=2)"
+    assert named.error == "DeviceMeshError: 1 of 1 rank lost (dp=2)"
     assert "killed by SIGKILL" in named.traceback
 
 

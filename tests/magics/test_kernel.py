@@ -107,7 +107,7 @@ def test_help(kernel: Kernel) -> None:
 def test_completion(kernel: Kernel) -> None:
     kernel.ok("%%on_mesh\nmodel_a = torch.nn.Linear(1, 1)")
     for text, expected in [
-        ("%mesh res", ["%mesh restart"]),
+        ("%mesh res", ["%mesh restart", "%mesh resize"]),
         ("%mesh up --dev", ["%mesh up --device"]),
         ("%mesh up --device cu", ["%mesh up --device cuda"]),
         ("%mesh use ", ["%mesh use m"]),

@@ -14,7 +14,14 @@ from meshbook.runtime.roster import RankState
 from meshbook.widgets.status import MeshList, Status, banner, grid, group_words
 
 
+class _Spares:
+    num_spares = (2, 1)
+
+
 class _Roster:
+    num_spares = 0
+    crew = _Spares()
+
     def __init__(self, states: Mapping[int, RankState]) -> None:
         self.states = states
 
@@ -111,3 +118,11 @@ def test_the_grid_follows_the_last_axis_and_stays_small() -> None:
     assert grid(still({"dp": 2, "tp": 3}, *["idle"] * 6)).count("title=") == 6
     assert "rank 4: dp=1, tp=1, dead" in grid(still({"dp": 2, "tp": 3}, *["idle"] * 4, "dead", "idle"))
     assert grid(still({"rank": 2000}, *["idle"] * 2000)) == ""
+
+
+def test_spares_are_told() -> None:
+    mesh = Still({"dp": 2}, {0: "idle", 1: "idle"})
+    mesh.roster.num_spares = 2
+    shown = banner(cast("Mesh", mesh), "cpu", "auto", 0.1)["text/plain"]
+    assert shown == "mesh m   dp=2 · 2 ranks on cpu · gloo · 2 spares · ready in 0.10 s"
+    assert repr(Status(cast("Mesh", mesh), [0])).startswith("mesh m   dp=2 · 2 spares, 1 of them warm   1 idle\n")

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from meshbook.runtime import session
 from meshbook.runtime.errors import SupervisionError
 from meshbook.runtime.mesh import ProcMesh
+from meshbook.runtime.spares import keep_spares
 from tests.runtime.actors import Worker
 
 session.ZYGOTE_MODULES[:] = ["meshbook.runtime.ranks.worker"]
@@ -105,6 +106,9 @@ def main(way: str) -> None:
         play(workers, procs)
         return
     procs, workers = up(len(OCCUPATIONS))
+    keep_spares(procs.roster, 1)
+    while procs.roster.crew.num_spares != (1, 1):
+        time.sleep(0.001)
     say(pids=occupy(procs, workers))
     if way == "fork" and os.fork() == 0:
         be_forked(workers)

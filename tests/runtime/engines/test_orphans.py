@@ -80,7 +80,7 @@ def test_nothing_is_left(
 ):
     controller = run(way)
     pids = controller.hear()["pids"]
-    assert len(pids) == 8  # six ranks, the zygote, and the child of a rank
+    assert len(pids) == 9  # six ranks, a spare, the zygote, and the child of a rank
     if signum is not None:
         controller.process.send_signal(signum)
     assert controller.process.wait(20) == code

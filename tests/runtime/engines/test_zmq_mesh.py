@@ -38,7 +38,7 @@ def session() -> Iterator[sessions.Session]:
 @pytest.fixture(params=KINDS)
 def mesh(request: pytest.FixtureRequest, session: sessions.Session) -> Iterator[Mesh]:
     with Mesh.up("m", {"rank": 2}, path=sys.path, backend="none", link=request.param) as mesh:
-        crew: Any = mesh.roster._crew  # pyright: ignore[reportPrivateUsage]
+        crew: Any = mesh.roster.crew  # pyright: ignore[reportPrivateUsage]
         assert isinstance(crew._wiring, ZmqHub), "these tests are about zmq"
         yield mesh
 

@@ -86,3 +86,32 @@ def test_an_interrupt_held_back_is_for_one_call(interrupts: Interrupts):
         raise ValueError("first")
     with interrupts.open_for(8), interrupts.shield():
         """The interrupt was for call 7."""
+
+
+def test_who_is_careful_is_interrupted_where_user_code_runs(interrupts: Interrupts):
+    story: list[str] = []
+    with interrupts.open_for(7, is_careful=True):
+        ask(interrupts, 7)
+        story.append("before")
+        with pytest.raises(KeyboardInterrupt), interrupts.opened():
+            story.append("not reached")
+        with pytest.raises(KeyboardInterrupt), interrupts.opened():
+            story.append("inside")
+            ask(interrupts, 7)
+        ask(interrupts, 7)
+        story.append("after")
+    assert story == ["before", "inside", "after"]
+    with interrupts.open_for(8, is_careful=True), interrupts.opened():
+        """What came too late for one does not hit the next."""
+
+
+@pytest.mark.parametrize("is_careful", [False, True])
+def test_a_call_that_has_not_begun_is_interrupted_when_it_does(interrupts: Interrupts, is_careful: bool):
+    with interrupts.open_for(5):
+        assert ask(interrupts, 7) == 7
+    with interrupts.open_for(6, is_careful=is_careful), interrupts.opened():
+        """Another one, which was on its way before."""
+    with pytest.raises(KeyboardInterrupt), interrupts.open_for(7, is_careful=is_careful), interrupts.opened():
+        pytest.fail("it runs on")
+    with interrupts.open_for(8, is_careful=is_careful), interrupts.opened():
+        assert ask(interrupts, 7) == 8

@@ -6,16 +6,24 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
 
-from ..kernel.collectives import reasons
-from ..kernel.mesh import Mesh
-from ..kernel.patience import Patience, Step
-from ..kernel.run import Run
+import msgspec
+
 from ..runtime.errors import MeshbookError
-from ..widgets.live import Live
+from .collectives import reasons
+from .cut_off import is_cut_off
+from .outcome import Outcome
+from .patience import Patience, Step
+from .run import Progress, Run, Said
+
+if TYPE_CHECKING:
+    from .mesh import Mesh
+
+_outcome_of = msgspec.msgpack.Decoder(Outcome).decode
 
 TICK = 0.05
 """Seconds between two looks at a running cell: ipykernel sees an interrupt only when its loop wakes."""
@@ -34,6 +42,22 @@ _OFFERED_AFTER = 0.5
 """Seconds after an interrupt at which those that did not react are named."""
 
 
+class Teller(Protocol):
+    """Who tells the reader what ranks say and what becomes of them: `widgets.live.Live` in a notebook."""
+
+    def update(self, said: Iterable[Said], now: float) -> None: ...
+
+    def finish(self, now: float) -> None: ...
+
+    def late(self, said: Iterable[Said], now: float) -> None: ...
+
+    def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None: ...
+
+    def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None: ...
+
+    def note(self, ranks: Sequence[int], mark: str, line: str) -> None: ...
+
+
 class Interrupted(KeyboardInterrupt):
     """The user stopped a cell: one line tells it, without our own frames."""
 
@@ -50,7 +74,7 @@ class Drive:
 
     mesh: Mesh
     run: Run
-    live: Live
+    live: Teller
     patience: Patience
     abandoned: tuple[int, ...] = ()
     waiting: dict[int, str] = field(default_factory=dict[int, str])
@@ -134,8 +158,18 @@ class Drive:
         """Say who failed while others still work; whether it was said. Who was interrupted did not fail."""
         if not self.run.progress.failed or self.patience.reason or self.patience.failing_for(now) < _TOLD_AFTER:
             return False
-        self.live.tell_failures(self.run.progress, self.run.owing)
-        return True
+        failed = self._failed_by_themselves()
+        if failed:
+            self.live.tell_failures(replace(self.run.progress, failed=failed), self.run.owing)
+        return bool(failed)
+
+    def _failed_by_themselves(self) -> list[int]:
+        """The ranks that failed, but for those that only lost their connection to one that is gone."""
+        progress = self.run.progress
+        if not progress.gone:
+            return progress.failed
+        failures = {rank: _outcome_of(progress.outcomes[rank]).failure for rank in progress.failed}
+        return [rank for rank, failure in failures.items() if failure is None or not is_cut_off(failure)]
 
     def _tell_deaths(self, now: float) -> None:
         """Say who has died while others still work, those of one moment together."""

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from meshbook.kernel import drive as drive_module
+from meshbook.kernel.drive import TICK, Drive, Interrupted, drive, drive_async, drive_in_background
 from meshbook.kernel.ledger import Finding
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Progress
-from meshbook.magics import drive as drive_module
-from meshbook.magics.drive import TICK, Drive, Interrupted, drive, drive_async, drive_in_background
 from meshbook.runtime.errors import MeshbookError
 from meshbook.runtime.future import Promise
 

@@ -1,0 +1,33 @@
+"""Failures that are another rank's: a collective whose peer has died raises on those that were connected to it."""
+
+from __future__ import annotations
+
+import re
+
+from .outcome import Failure
+
+_CUT_OFF = re.compile(
+    r"gloo/.*(closed by peer|reset by peer|[Bb]roken pipe|Connection refused|closed pair|pair closure|connectFullMesh)"
+    r"|Connection was likely closed|[Cc]onnection (was )?(closed|reset) by peer",
+    re.DOTALL,
+)
+"""What gloo and torch's store say when a peer has gone (torch 2.13; gloo names its source file)."""
+
+_CUT_OFF_TYPES = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError")
+_COMMUNICATES = re.compile(r"/torch/(distributed/|nn/parallel/distributed\.py|autograd/graph\.py|_ops\.py)")
+"""Files of torch in which collectives raise: DDP's do in `backward`, functional ones in an operator."""
+
+
+def is_cut_off(failure: Failure) -> bool:
+    """Whether a rank failed because another one, to which it was connected, has gone.
+
+    Example:
+        >>> from meshbook.kernel.outcome import Frame
+        >>> where = Frame("/lib/torch/distributed/distributed_c10d.py", 3169, "all_reduce", "work.wait()", False)
+        >>> said = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]"
+        >>> is_cut_off(Failure("RuntimeError", said, (where,), "")), is_cut_off(Failure("RuntimeError", said, (), ""))
+        (True, False)
+    """
+    if failure.type_name not in _CUT_OFF_TYPES or not _CUT_OFF.search(failure.message):
+        return False
+    return bool(failure.frames) and bool(_COMMUNICATES.search(failure.frames[-1].file))

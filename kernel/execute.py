@@ -1,0 +1,71 @@
+"""`Mesh.execute`: a function runs on all ranks of a mesh, by the rules of a cell; its values come back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..runtime.errors import DeviceMeshError, SupervisionError
+from ..runtime.shape import Shape
+from ..runtime.values import ValueMesh
+from ..runtime.wire import codec
+from .drive import Drive, Interrupted, Teller, drive
+from .hangs import watches_of
+from .patience import Patience
+from .results import MeshResult
+from .run import Progress, Said
+from .story import tell
+from .verdict import check, interrupted_text, note_failed
+
+if TYPE_CHECKING:
+    from .mesh import Mesh
+
+
+class Silence:
+    """Tells nobody: without a notebook, what ranks say is in their logs, and the error tells of the rest."""
+
+    def update(self, said: Iterable[Said], now: float) -> None: ...
+
+    def finish(self, now: float) -> None: ...
+
+    def late(self, said: Iterable[Said], now: float) -> None: ...
+
+    def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None: ...
+
+    def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None: ...
+
+    def note(self, ranks: Sequence[int], mark: str, line: str) -> None: ...
+
+
+_make_teller: list[Callable[[Sequence[int]], Teller]] = []
+
+
+def tell_by(make: Callable[[Sequence[int]], Teller] | None) -> None:
+    """How to make who tells the reader of a call on these ranks; None: nobody does."""
+    _make_teller[:] = [] if make is None else [make]
+
+
+def execute(mesh: Mesh, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ValueMesh[Any]:
+    """See `Mesh.execute`."""
+    _check_whole(mesh)
+    run = mesh.submit(function, args, kwargs)
+    teller: Teller = _make_teller[0](run.ranks) if _make_teller else Silence()
+    driven = Drive(mesh, run, teller, Patience(time.monotonic()), watches=watches_of(mesh, run, teller.note))
+    drive(driven)
+    progress = run.progress
+    result = MeshResult(mesh.axes, run.ranks, progress.outcomes, progress.seconds, progress.lost, codec.loads)
+    note_failed(driven, result)
+    if driven.patience.reason == "user":
+        raise Interrupted(interrupted_text(driven))
+    return ValueMesh(Shape.row_major(mesh.axes), check(driven, result).values())
+
+
+def _check_whole(mesh: Mesh) -> None:
+    """Raises `DeviceMeshError` if ranks are gone."""
+    if gone := mesh.roster.dead():
+        why = {rank: mesh.roster.why_dead(rank).partition("\n")[0] for rank in gone}
+        lost = {rank: f"{text}; nothing was run" for rank, text in why.items()}
+        story = tell(mesh.axes, range(mesh.num_ranks), {}, lost)
+        errors = {rank: SupervisionError(text) for rank, text in why.items()}
+        raise DeviceMeshError(story.summary, lost=gone, by_rank=errors, story=story.text(ansi=True))

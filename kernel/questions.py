@@ -1,0 +1,111 @@
+"""What can be asked of a mesh while its ranks work: answered by their control threads, changing nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..runtime.gather import Gather
+from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
+from ..runtime.roster import Roster
+from ..runtime.wire import codec
+from .collectives import LAST, MeshLedger
+from .inventory import Inventory
+from .look import look
+from .names import Held
+from .report import StackReport
+from .run import Run
+from .source import Sources
+
+_ledger_of = msgspec.msgpack.Decoder(RankLedger).decode
+_names_of = msgspec.msgpack.Decoder(list[Held]).decode
+
+
+def arguments(*args: Any) -> codec.Encoded:
+    """The arguments of a call, packed as the ranks unpack them."""
+    return codec.encode((args, dict[str, Any]()))
+
+
+class Questions:
+    """The part of a `Mesh` that asks."""
+
+    name: str
+    roster: Roster
+    last_failed: tuple[int, ...]
+    _actor: int
+    _sources: Sources
+
+    def states(self) -> dict[int, str]:
+        """The state of each rank, by name.
+
+        `idle`, `busy`, `failed` (idle, and its last cell raised), `stuck` (busy or idle, and its process is stopped),
+        `starting` or `dead`.
+        """
+        self.roster.look_at_vitals(time.monotonic())
+        names = {rank: state.name for rank, state in self.roster.states.items()}
+        return {rank: "failed" if name == "idle" and rank in self.last_failed else name for rank, name in names.items()}
+
+    def complete(self, text: str, cursor: int, rank: int = 0, timeout: float = 0.15) -> tuple[int, list[str]]:
+        """Where the word at the cursor begins and what could stand there on `rank`; nothing when it takes too long."""
+        answer = self._ask([rank], "complete", timeout, text, cursor)
+        return answer.get(rank, (cursor, []))
+
+    def where(self, ranks: Sequence[int], timeout: float = 0.5) -> dict[int, str]:
+        """The cell line each of these ranks is at, from those that tell in time."""
+        return self._ask(ranks, "where", timeout)
+
+    def stacks(self, ranks: Sequence[int] | None = None, *, native: bool = False) -> StackReport:
+        """Where these ranks are (default: all), merged: equal stacks are one; also of ranks that hang.
+
+        With `native`, frames of C are told too, where py-spy is installed. Returns within about half a second (with
+        py-spy, about 4) however the ranks do; print what it gives.
+        """
+        return look(self.roster, ranks, native=native, states=self.states(), source_of=self._sources.line)
+
+    def ledger(
+        self,
+        ranks: Sequence[int] | None = None,
+        timeout: float = 0.5,
+        last: int = LAST,
+        depth: int = BUFFER_SIZE,
+    ) -> MeshLedger:
+        """The collectives that these ranks (default: all that live) have issued, and where ranks part.
+
+        All ranks are asked for `depth` entries, since one that is missing may be any; who does not answer in time is
+        left out. The last `last` of each group are listed.
+        """
+        alive = self.roster.alive()
+        told = self._ask(alive, "ledger", timeout, depth)
+        idle = [rank for rank in alive if self.roster.states[rank].name == "idle"]
+        ledgers = {rank: _ledger_of(data) for rank, data in told.items()}
+        return MeshLedger(ledgers, alive if ranks is None else ranks, last, idle, self.roster.dead())
+
+    def who(self, ranks: Sequence[int] | None = None, timeout: float = 0.5) -> Inventory:
+        """The names that cells have assigned on these ranks (default: all that live), with type and size.
+
+        Busy ranks answer too, and run no code of the user's for it; who does not answer in time is named.
+        """
+        chosen = self.roster.alive() if ranks is None else list(ranks)
+        told = self._ask(chosen, "who", timeout)
+        known = {data: _names_of(data) for data in set(told.values())}
+        return Inventory(
+            {rank: known[data] for rank, data in told.items()}, [rank for rank in chosen if rank not in told]
+        )
+
+    def sight(self, run: Run, now: float) -> None:
+        """Ask the ranks that still work on `run`, at a calm pace, where they are: what is told if one is killed."""
+        if ranks := run.sightings.due(now, run.owing):
+            self.roster.ask(ranks, self._actor, "where", arguments(), run.sightings)
+
+    def log(self, rank: int, **choice: Any) -> str:
+        """All that a rank has printed (see `RankLog.read` for `run`, `stream`, `last`, `grep`)."""
+        return self.roster.logs[rank].read(**choice)
+
+    def _ask(self, ranks: Sequence[int], endpoint: str, timeout: float, *args: Any) -> dict[int, Any]:
+        gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
+        self.roster.ask(ranks, self._actor, endpoint, arguments(*args), gather)
+        gather.wait(timeout)
+        return dict(gather.answers)

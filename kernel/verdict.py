@@ -1,0 +1,119 @@
+"""What a run came to: the result where all ranks did well, else one error that tells who failed and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from ..runtime.errors import DeviceMeshError, MeshError
+from .cut_off import is_cut_off
+from .drive import Drive
+from .fold import ranks_text
+from .outcome import Failure, Frame
+from .patience import Step
+from .results import MeshResult
+from .story import tell
+
+
+def check(drive: Drive, result: MeshResult) -> MeshResult:
+    """The result, if all ranks did well.
+
+    Raises:
+        DeviceMeshError: the mesh has lost ranks; the story tells how they ended.
+        MeshError: ranks raised, or were given up because they do not react.
+    """
+    progress = drive.run.progress
+    if not result.failed and not result.lost:
+        return result
+    told = _timed_out(drive, result.failures)
+    waiting = _fates(drive, told)
+    failures = {rank: failure for rank, failure in told.items() if rank not in waiting}
+    roster = drive.mesh.roster
+    whys = {rank: roster.why_dead(rank) for rank in progress.missed} | result.lost
+    lost = {rank: why.partition("\n")[0] for rank, why in whys.items()}
+    words = {rank: roster.last_words(rank) for rank in lost if rank not in drive.abandoned}
+    ranks = sorted({*result.ranks, *lost})
+    story = tell(drive.mesh.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended)
+    text = story.text(ansi=True)
+    if gone := sorted(progress.gone | progress.missed):
+        raise DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result, story=text)
+    raise MeshError(story.summary, by_rank=result.errors, result=result, story=text)
+
+
+def note_failed(drive: Drive, result: MeshResult) -> None:
+    """What `@failed` selects: not the ranks that worked or waited until they were told to stop, or lost a peer."""
+    stopped = drive.patience.reason in ("user", "failure")
+    innocent = {r for r, failure in result.failures.items() if stopped and failure.type_name == "KeyboardInterrupt"}
+    innocent |= _cut_off(drive, result.failures)
+    drive.mesh.last_failed = tuple(rank for rank in sorted(result.failed) if rank not in innocent)
+
+
+def interrupted_text(drive: Drive) -> str:
+    """One line for the user who pressed stop: where the ranks were, and what they are now."""
+    busy = drive.abandoned
+    if busy:
+        return (
+            f"ranks {ranks_text(busy)} did not react and are still busy: "
+            "`%mesh unstick` breaks off collectives, `%mesh restart @busy` gives fresh ranks"
+        )
+    by_place: dict[str, list[int]] = {}
+    for rank, place in sorted(drive.waiting.items()):
+        by_place.setdefault(place or "an unknown line", []).append(rank)
+    places = ", ".join(f"ranks {ranks_text(ranks)} at {place}" for place, ranks in by_place.items())
+    kept = f"; {drive.mended}" if drive.mended else ""
+    if drive.patience.rung is Step.KILL:
+        return f"killed: {places}; `%mesh restart @dead` brings them back"
+    return f"interrupted: {places or 'when all ranks were done'}; they are idle and keep their state{kept}"
+
+
+def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
+    """What became of the ranks that failed because others did: not their fault, and told apart."""
+    cut_off = {
+        rank: f"lost its connection to a rank that is gone, at {_line(failures[rank].frames)}; state kept"
+        for rank in sorted(_cut_off(drive, failures))
+    }
+    if drive.patience.reason != "failure":
+        return cut_off
+    # One whose collective was broken off says so by an error of torch's.
+    was_released = drive.patience.rung >= Step.RELEASE
+    released = [
+        rank
+        for rank, failure in failures.items()
+        if failure.type_name == "KeyboardInterrupt" or (was_released and rank in drive.waiting)
+    ]
+    after = f"interrupted after {drive.patience.grace:g} s, state kept"
+    return cut_off | {rank: f"was at {_place(drive, rank)}; {after}" for rank in released}
+
+
+def _cut_off(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
+    if not drive.run.progress.gone | drive.run.progress.missed:
+        return set()
+    return {rank for rank, failure in failures.items() if is_cut_off(failure)}
+
+
+def _line(frames: Iterable[Frame]) -> str:
+    """The user's own line, the innermost: `cell 3 line 7`."""
+    lines = [f"{frame.file} line {frame.line}" for frame in frames if frame.is_user]
+    return lines[-1] if lines else "an unknown line"
+
+
+def _timed_out(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, Failure]:
+    """The failures, with `TimeoutError` for ranks that a timeout interrupted: nobody pressed a key."""
+    if drive.patience.reason != "timeout":
+        return dict(failures)
+    seconds = f"{drive.patience.timeout:g} s"
+    return {
+        rank: msgspec.structs.replace(
+            failure,
+            type_name="TimeoutError",
+            message=f"not done after {seconds}, at {_place(drive, rank)}; interrupted, state kept",
+        )
+        if failure.type_name == "KeyboardInterrupt"
+        else failure
+        for rank, failure in failures.items()
+    }
+
+
+def _place(drive: Drive, rank: int) -> str:
+    return drive.waiting.get(rank) or "an unknown line"

@@ -1,0 +1,95 @@
+"""`%mesh resize`: a living mesh gets other sizes, and a few lines say who came, who went and what is to be done."""
+
+from __future__ import annotations
+
+from IPython.core.error import UsageError
+
+from ..kernel.fold import coords_text, ranks_text
+from ..kernel.mesh import Mesh
+from ..kernel.restore import HealedMesh, ResizedMesh
+from ..runtime.devices import choose_device, num_gpus
+from ..runtime.errors import MeshbookError
+from ..runtime.ranks.place import axes_text, coordinates
+from ..runtime.reshape import Reshape
+from ..runtime.resize import Resized
+from . import faults, grammar
+from .book import Book
+from .selector import SelectorError
+
+_MOST_PIDS = 16
+
+
+def resize(book: Book, args: grammar.Resize) -> Mesh:
+    """Grow or shrink a mesh, and say what was done."""
+    mesh = book.get(args.mesh)
+    try:
+        plan = Reshape.of(mesh.axes, args.axes)
+        if mesh.roster.specs[0].device.startswith("cuda"):
+            choose_device("cuda", plan.num_ranks, num_gpus())
+        resized = mesh.resize(args.axes, replay=args.replay, timeout=args.ready_timeout)
+    except (ValueError, MeshbookError) as error:
+        raise UsageError(f"%mesh resize: {error}") from None
+    print(resize_text(resized))
+    if mesh.roster.backend != "none" and (resized.process.ranks or resized.process.dropped):
+        print(faults.BUILD_AGAIN)
+    _check_slice(book, mesh)
+    return mesh
+
+
+def _check_slice(book: Book, mesh: Mesh) -> None:
+    """The slice of `%mesh use` may not be there any more."""
+    try:
+        book.select("", mesh)
+    except SelectorError:
+        print(f"{mesh.name}[{book.slice}] is gone: cells run on all of {mesh.name} again")
+        book.slice = ""
+
+
+def resize_text(done: ResizedMesh) -> str:
+    """What a resize did, in a few lines.
+
+    Example:
+        >>> from meshbook.runtime.heal import Healed
+        >>> from meshbook.runtime.resize import Dropped
+        >>> plan = Reshape.of({"dp": 2, "tp": 2}, {"dp": 1, "tp": 3})
+        >>> gone = tuple(Dropped(rank, {"dp": 1, "tp": rank - 2}, 70 + rank, was_dead=False) for rank in (2, 3))
+        >>> healed = HealedMesh(Healed((2,), {}, (), 0.1), ("cell 1",), (), {}, (), 0.1)
+        >>> print(resize_text(ResizedMesh(Resized(plan, (2,), gone, ("counters",), {}, 0.1), healed, 0.15)))
+        resized in 0.1 s: dp=2 tp=2 is dp=1 tp=3
+        dropped, with what they knew: ranks 2-3 (dp=1,tp=0-1), pids 72 73
+        stopped, as ranks have other numbers: counters: spawn them again
+        rank 2 is new (dp=0,tp=2): replayed cell 1
+    """
+    plan, healed = done.process.plan, done.healed
+    if plan.old == plan.new and not healed.ranks:
+        return f"nothing to do: the sizes are {axes_text(plan.new)}"
+    lines = [f"resized in {done.seconds:.1f} s: {axes_text(plan.old)} is {axes_text(plan.new)}"]
+    if done.process.dropped:
+        lines.append(f"dropped, with what they knew: {_dropped_text(done.process)}")
+    if moved := [rank for rank, number in plan.kept.items() if rank != number]:
+        numbers = ranks_text(plan.kept[rank] for rank in moved)
+        lines.append(f"{faults.named(moved)} stayed and now {'have numbers' if moved[1:] else 'has number'} {numbers}")
+    if done.process.stopped:
+        lines.append(f"stopped, as ranks have other numbers: {', '.join(done.process.stopped)}: spawn them again")
+    lines += _new_lines(plan, healed)
+    return "\n".join(lines)
+
+
+def _dropped_text(process: Resized) -> str:
+    """Example: `ranks 2-3 (dp=1), pids 72 73`."""
+    ranks = [each.rank for each in process.dropped]
+    pids = [str(each.pid) for each in process.dropped if each.pid]
+    where = coords_text([each.coord for each in process.dropped], process.plan.old)
+    named = f", pid{'s' if pids[1:] else ''} {' '.join(pids)}" if 0 < len(pids) <= _MOST_PIDS else ""
+    return f"{faults.named(ranks)} ({where}){named}"
+
+
+def _new_lines(plan: Reshape, healed: HealedMesh) -> list[str]:
+    """Who is new, and what it was brought to know."""
+    if not healed.ranks:
+        return []
+    back = [rank for rank in healed.ranks if rank not in plan.added]
+    what = "back" if not plan.added else f"new{' (or back)' if back else ''}"
+    where = coords_text([coordinates(rank, plan.new) for rank in healed.ranks], plan.new)
+    head = f"{faults.named(healed.ranks)} {'are' if healed.ranks[1:] else 'is'} {what} ({where})"
+    return [f"{head}: {faults.replayed_text(healed)}", *faults.trouble_lines(healed)]

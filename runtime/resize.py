@@ -1,0 +1,177 @@
+"""Elastic meshes: a living mesh grows or shrinks along its axes. Ranks that stay keep their processes and their state.
+
+Who stays keeps its coordinates. All hear of the new sizes, then they get new process groups.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from .engines.spec import RankSpec, environment
+from .errors import MeshError, SpawnError
+from .heal import END_SECONDS, remake
+from .ranks import steward
+from .ranks.place import coordinates
+from .regroup import REGROUP_SECONDS, REGROUP_SECONDS_A_RANK, Told, regroup, wait_until
+from .reshape import Reshape
+from .roster import Roster
+from .spares import keep_spares
+from .wire import codec
+
+IDLE_SECONDS = 0.5
+"""How long ranks that are busy may take to be done: an actor that was just spawned is being made."""
+
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A rank that was ended because its place is not in the mesh any more."""
+
+    rank: int
+    """Its number in the mesh as it was."""
+    coord: Mapping[str, int]
+    pid: int
+    was_dead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """What was done to a mesh. Ranks are numbered as in the new grid."""
+
+    plan: Reshape
+    ranks: tuple[int, ...]
+    """The ranks that have a new process: those that came, and those that stay and were dead."""
+    dropped: tuple[Dropped, ...]
+    stopped: tuple[str, ...]
+    """The names of actors that were stopped because their ranks have other numbers."""
+    failed: dict[str, dict[int, BaseException]]
+    """By name, the actors that could not be made again on ranks that were dead, and why."""
+    seconds: float
+
+
+def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.0, grace: float = 2.0) -> Resized:
+    """Give axes of a mesh these sizes; those not named keep theirs.
+
+    Ranks that are dropped and idle have `grace` seconds to leave. Dead ranks that stay come back, as in `heal`.
+    Where ranks get other numbers (an axis changes that is not the outermost), actors that users made are stopped, and
+    views of the mesh as it was raise `MeshStopped`.
+
+    Raises:
+        ValueError: there is no such axis, or a size is below 1.
+        MeshError: a rank that is to stay is busy; nothing was done.
+        SpawnError: there is no room for so many ranks, and nothing was done; or one did not come up in `timeout`
+            seconds, and is dead in a mesh that has its new size.
+        MeshStopped: the mesh was taken down.
+    """
+    started = time.monotonic()
+    plan = Reshape.of(roster.axes, sizes)
+    _check_idle(roster, plan)
+    dropped = tuple(_dropped(roster, plan))
+    _dismiss(roster, plan, grace)
+    specs = _specs(roster, plan)
+    stopped = () if plan.keeps_numbers else tuple(made.name for made in roster.made.values())
+    _on_loop(roster, lambda: roster.reshape(plan, specs))
+    survivors = roster.alive()
+    new = tuple(roster.dead())
+    if new:
+        roster.revive(new)
+    if plan.old != plan.new:
+        _tell(roster, survivors, plan)
+    failed = _welcome(roster, new, timeout)
+    if new or plan.old != plan.new:
+        regroup(roster)
+    keep_spares(roster)
+    return Resized(plan, new, dropped, stopped, failed, time.monotonic() - started)
+
+
+def _check_idle(roster: Roster, plan: Reshape) -> None:
+    def busy() -> list[int]:
+        return [rank for rank in plan.kept if roster.states[rank].name not in ("idle", "dead")]
+
+    roster.look_at_vitals(time.monotonic())
+    if not wait_until(roster, lambda: not busy(), IDLE_SECONDS) and (found := busy()):
+        named = ", ".join(f"{roster.name_of(rank)} is {roster.states[rank].name}" for rank in found[:_MOST_NAMED])
+        more = f" and {len(found) - _MOST_NAMED} more are not idle" if len(found) > _MOST_NAMED else ""
+        raise MeshError(f"cannot resize now: {named}{more}: wait, or stop what runs with `%mesh interrupt`")
+
+
+def _dropped(roster: Roster, plan: Reshape) -> Iterable[Dropped]:
+    for rank in plan.dropped:
+        state = roster.states[rank]
+        yield Dropped(rank, coordinates(rank, plan.old), state.pid, state.exit is not None)
+
+
+def _dismiss(roster: Roster, plan: Reshape, grace: float) -> None:
+    """End the ranks that are dropped, and wait until they are gone."""
+
+    def is_done() -> bool:
+        return all(roster.states[rank].exit is not None for rank in plan.dropped)
+
+    roster.dismiss(plan)
+    if not wait_until(roster, is_done, grace):
+        roster.kill([rank for rank in plan.dropped if roster.states[rank].exit is None])
+        if not wait_until(roster, is_done, END_SECONDS):
+            raise SpawnError(f"a rank does not end, {END_SECONDS:g} s after SIGKILL: the mesh was not resized")
+
+
+def _specs(roster: Roster, plan: Reshape) -> list[RankSpec]:
+    """All ranks of the new grid. They take the accelerators that are free; who stays keeps its own."""
+    mesh = roster.mesh if plan.keeps_numbers else secrets.randbits(62)
+    size = plan.num_ranks
+    stayed = {number: roster.specs[rank] for rank, number in plan.kept.items()}
+    used = {spec.device for spec in stayed.values()}
+    kind = roster.specs[0].device.partition(":")[0]
+    free = (device for i in range(2 * size) if (device := f"{kind}:{i}") not in used)
+    specs: list[RankSpec] = []
+    for rank in range(size):
+        base = stayed.get(rank, roster.specs[0])
+        own = base.device if rank in stayed or kind == "cpu" else next(free)
+        place = {"rank": rank, "world_size": size, "local_rank": rank, "local_world_size": size}
+        env = environment(base.env, **place)
+        specs.append(replace(base, **place, axes=plan.new, mesh=mesh, env=env, device=own))
+    return specs
+
+
+def _on_loop(roster: Roster, act: Callable[[], object]) -> None:
+    """Do this on the thread that hears the ranks, between two of their messages."""
+    done = threading.Event()
+
+    def do() -> None:
+        try:
+            act()
+        finally:
+            roster.reactor.announce(done)
+
+    roster.reactor.schedule(do)
+    roster.reactor.wait(done)
+
+
+def _tell(roster: Roster, survivors: Sequence[int], plan: Reshape) -> None:
+    """Let the ranks that stayed know where they stand now."""
+    told = Told(roster, survivors, "the new size of the mesh")
+    payload = codec.encode(((roster.mesh, plan.new, plan.kept), dict[str, Any]()))
+    if survivors:
+        roster.call(survivors, steward.NUMBER, "move", None, payload, told, True)
+    told.wait(REGROUP_SECONDS + REGROUP_SECONDS_A_RANK * len(survivors))
+    told.check()
+
+
+def _welcome(roster: Roster, new: Sequence[int], timeout: float) -> dict[str, dict[int, BaseException]]:
+    """Wait for the ranks that come, and make the actors there that belong there."""
+    if not new:
+        return {}
+    try:
+        roster.wait_ready(timeout, new)
+    except SpawnError as error:
+        roster.kill(new)  # also those that are up: they have no actors yet
+        regroup(roster)
+        raise SpawnError(f"{error}\nThe mesh has its new size: `%mesh restart @dead` tries again") from None
+    return remake(roster, new, timeout)
