@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.real]
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 UNTIL_GO = "while not os.path.exists({!r}):\n    time.sleep(0.01)\n"
+
+
+@pytest.fixture
+def kernel(shared_kernel: Kernel) -> Iterator[Kernel]:
+    """The kernel with a mesh whose logs nobody else has written to."""
+    shared_kernel.ok("%mesh up logged dp=2 tp=2 --device cpu --pg none")
+    shared_kernel.ok("%%on_mesh\nimport os, time")
+    yield shared_kernel
+    for name in ("go-logs", "go-on", "go-aside"):
+        (shared_kernel.folder / name).touch()  # a cell that waits must not hold up the next test
+    shared_kernel.ok("%mesh down logged --grace 0.2")
+    for name in ("go-logs", "go-on", "go-aside"):
+        (shared_kernel.folder / name).unlink()
 
 
 def number_of(outputs: Any) -> int:
@@ -49,7 +63,7 @@ def test_all_of_a_long_output(kernel: Kernel) -> None:
     ("line", "expected"),
     [
         ("--grep (", "UsageError: %mesh logs: --grep: '(' is no regular expression: "),
-        ("--cell 9999", "UsageError: --cell: no cell 9999 has run on mesh 'm': there is "),
+        ("--cell 9999", "UsageError: --cell: no cell 9999 has run on mesh 'logged': there is "),
         ("-n 0", "UsageError: %mesh logs: -n: '0' is not a whole number of 1 or more"),
         ("dp=7", "UsageError: dp=7 is out of range"),
     ],
