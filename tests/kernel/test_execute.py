@@ -21,7 +21,7 @@ from meshbook.kernel.run import Said
 from meshbook.runtime import session as sessions
 from meshbook.runtime.errors import DeviceMeshError, MeshError
 from meshbook.runtime.heal import heal_mesh
-from tests.kernel.test_heal import SUM, lose, ran, values
+from tests.kernel.cells import SUM, lose, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from meshbook.kernel.mesh import Mesh
-from meshbook.kernel.outcome import Outcome
-from meshbook.kernel.run import Run
 from meshbook.runtime import session as sessions
 from meshbook.runtime.heal import heal, heal_mesh
 from meshbook.runtime.regroup import wait_until
+from tests.kernel.cells import SUM, lose, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
-
-SUM = "x = torch.ones(1) * (rank + 1)\ndist.all_reduce(x)\nx.item()"
 
 
 @pytest.fixture(scope="module")
@@ -34,24 +30,6 @@ def mesh(session: sessions.Session) -> Iterator[Mesh]:
     with Mesh.up("m", {"dp": 2, "tp": 2}, path=sys.path) as mesh:
         ran(mesh, "import torch, torch.distributed as dist", name="cell 1")
         yield mesh
-
-
-def ran(mesh: Mesh, source: str, ranks: Sequence[int] | None = None, **options: Any) -> Run:
-    run = mesh.run(source, ranks, **options)
-    run.finished.get(30)
-    return run
-
-
-def values(mesh: Mesh, source: str, ranks: Sequence[int] | None = None) -> list[str]:
-    """What a cell gives on each rank, as text."""
-    outcomes = ran(mesh, source, ranks).progress.outcomes
-    found = [msgspec.msgpack.decode(outcomes[rank], type=Outcome) for rank in sorted(outcomes)]
-    return [each.value.text if each.value is not None else repr(each.failure) for each in found]
-
-
-def lose(mesh: Mesh, ranks: Sequence[int]) -> None:
-    mesh.roster.kill(ranks)
-    assert wait_until(mesh.roster, lambda: set(ranks) <= set(mesh.roster.dead()), 10)
 
 
 @pytest.mark.parametrize("victims", [[3], [0], [0, 1, 2, 3], [1, 2]])

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-import msgspec
 import pytest
 
 from meshbook.kernel.mesh import Mesh
-from meshbook.kernel.outcome import Outcome
-from meshbook.kernel.run import Run
 from meshbook.runtime import session as sessions
 from meshbook.runtime.errors import MeshError, MeshStopped, SpawnError
 from meshbook.runtime.regroup import wait_until
+from tests.kernel.cells import SUM, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-SUM = "x = torch.ones(1) * (rank + 1)\ndist.all_reduce(x)\nx.item()"
 TOLD = (
     "import os\n"
     "e = os.environ\n"
@@ -47,20 +43,6 @@ def mesh(session: sessions.Session) -> Iterator[Mesh]:
     with Mesh.up("m", {"dp": 2, "tp": 2}, path=sys.path) as mesh:
         ran(mesh, "import torch, torch.distributed as dist", name="cell 1")
         yield mesh
-
-
-def ran(mesh: Mesh, source: str, ranks: Sequence[int] | None = None, **options: Any) -> Run:
-    run = mesh.run(source, ranks, **options)
-    run.finished.get(30)
-    assert not run.progress.lost, run.progress.lost
-    return run
-
-
-def values(mesh: Mesh, source: str, ranks: Sequence[int] | None = None) -> list[str]:
-    """What a cell gives on each rank, as text."""
-    outcomes = ran(mesh, source, ranks).progress.outcomes
-    found = [msgspec.msgpack.decode(outcomes[rank], type=Outcome) for rank in sorted(outcomes)]
-    return [each.value.text if each.value is not None else repr(each.failure) for each in found]
 
 
 def check(mesh: Mesh, dp: int, tp: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 from meshbook.kernel.mesh import Mesh
 from meshbook.runtime import session as sessions
 from meshbook.runtime.regroup import wait_until
-from tests.kernel.test_heal import SUM, ran, values
+from tests.kernel.cells import SUM, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
