@@ -9,35 +9,46 @@ would have been right; `-h` anywhere is a `HelpRequested` that carries the usage
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NoReturn
 
-from ..kernel.journal import Choice
-from .inquiries import Diff, Json, Ledger, Logs, MeshOption, Stacks, Who
+from .inquiries import Diff, Ledger, Logs, MeshOption, Stacks, Who
+from .manage import (
+    Actors,
+    Down,
+    Interrupt,
+    Ls,
+    Pull,
+    Push,
+    Reap,
+    Resize,
+    Restart,
+    Status,
+    Unstick,
+    Up,
+    Use,
+    name_words,
+    names_words,
+    resize_words,
+    selector_words,
+    up_words,
+    use_words,
+)
 from .options import (
     HELP_FLAGS,
     Command,
     GrammarError,
     HelpRequested,
     Option,
-    Values,
-    axes_of,
-    cells,
     columns,
     count,
     is_option,
-    module,
     name,
     names,
-    num_bytes,
     seconds,
     seconds_or_none,
     split_line,
     tokens_of,
-    variable,
-    words_of,
 )
 from .selector import near
 
@@ -74,14 +85,8 @@ __all__ = [
     "split_line",
 ]
 
-Device = Literal["auto", "cpu", "cuda"]
-Engine = Literal["local"]
-Spawn = Literal["auto", "fork", "exec"]
-Link = Literal["auto", "pair", "zmq", "zmq-tcp"]
-Group = Literal["auto", "nccl", "gloo", "none"]
 OnError = Literal["stop", "wait"]
 Show = Literal["auto", "table", "first", "diff", "none"]
-Gather = Literal["list", "stack", "dict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,151 +133,6 @@ class OnMeshArgs:
             raise GrammarError("--show diff and --bg exclude each other: `%mesh diff EXPR` when the future is done")
 
 
-@dataclass(frozen=True, slots=True)
-class Up:
-    """Start a mesh and make it the current one.
-
-    `axes` has the sizes in the order given; `-n 4` is `{"rank": 4}`.
-    """
-
-    name: str | None
-    axes: Mapping[str, int]
-    num_ranks: Annotated[int | None, Option("-n", "N ranks in a row, the same as rank=N", "N", count)] = None
-    device: Annotated[Device, Option("--device", "where the ranks compute")] = "auto"
-    engine: Annotated[Engine, Option("--engine", "who starts the ranks")] = "local"
-    spawn: Annotated[Spawn, Option("--spawn", "how the process of a rank begins")] = "auto"
-    link: Annotated[Link, Option("--link", "how the ranks are connected")] = "auto"
-    pg: Annotated[Group, Option("--pg", "the process group to set up")] = "auto"
-    env: Annotated[
-        tuple[tuple[str, str], ...], Option("--env", "set K in the ranks; repeat for more", "K=V", variable)
-    ] = ()
-    spares: Annotated[int, Option("--spares", "keep N warm processes that take dead ranks' places", "N", count)] = 0
-    cwd: Annotated[str | None, Option("--cwd", "the folder that the ranks work in", "DIR")] = None
-    ready_timeout: Annotated[
-        float, Option("--ready-timeout", "give up if not all are ready after S seconds", "S", seconds)
-    ] = 60.0
-    imports: Annotated[
-        tuple[str, ...], Option("--import", "import MOD on the ranks; repeat for more", "MOD", module)
-    ] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Ls:
-    """List the meshes of this notebook."""
-
-    json: Json = False
-
-
-@dataclass(frozen=True, slots=True)
-class Actors:
-    """List what this notebook has spawned, and where it lives."""
-
-    json: Json = False
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """Make a mesh, or a slice of it, the current one."""
-
-    name: str
-    selector: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Show what every rank does. Bare `%mesh` is the same."""
-
-    selector: str = ""
-    mesh: MeshOption = None
-    json: Json = False
-
-
-@dataclass(frozen=True, slots=True)
-class Down:
-    """End a mesh: the processes that it started, and no others.
-
-    `name` is None for the current mesh.
-    """
-
-    name: str | None = None
-    all: Annotated[bool, Option("--all", "end every mesh of this notebook")] = False
-    grace: Annotated[float, Option("--grace", "seconds before a rank is killed", "S", seconds_or_none)] = 2.0
-
-    def __post_init__(self) -> None:
-        if self.all and self.name:
-            raise GrammarError(f"--all and the name '{self.name}' exclude each other: write one")
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """Give ranks (without a selector all of them) new processes, and replay the cells that set them up."""
-
-    selector: str = ""
-    mesh: MeshOption = None
-    replay: Annotated[
-        Choice, Option("--replay", "cells to run on them: auto, all, none, or numbers such as 1-3,5", "CELLS", cells)
-    ] = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class Resize:
-    """Grow or shrink a mesh along its axes; ranks that stay keep their state, new ones are set up by replay."""
-
-    axes: Mapping[str, int]
-    mesh: MeshOption = None
-    replay: Annotated[
-        Choice, Option("--replay", "cells to run on new ranks: auto, all, none, or numbers", "CELLS", cells)
-    ] = "auto"
-    ready_timeout: Annotated[
-        float, Option("--ready-timeout", "give up if the new ranks are not ready after S seconds", "S", seconds)
-    ] = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """Stop what ranks run now; their state stays."""
-
-    selector: str = ""
-    mesh: MeshOption = None
-    hard: Annotated[bool, Option("--hard", "break off collectives too, as `%mesh unstick` does")] = False
-    kill: Annotated[bool, Option("--kill", "end the processes of the ranks")] = False
-
-
-@dataclass(frozen=True, slots=True)
-class Unstick:
-    """Free ranks that hang in a collective; every variable stays, and the next collective works."""
-
-    selector: str = ""
-    mesh: MeshOption = None
-    reinit: Annotated[bool, Option("--reinit", "make new process groups on all ranks (the default)")] = True
-    no_reinit: Annotated[bool, Option("--no-reinit", "leave the process groups as they are: of no use")] = False
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    """Copy variables of the notebook to the ranks."""
-
-    names: tuple[str, ...]
-    mesh: MeshOption = None
-    sel: Annotated[str, Option("--sel", "to these ranks only", "SELECTOR", offers="selector")] = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Pull:
-    """Copy variables of the ranks to the notebook."""
-
-    names: tuple[str, ...]
-    mesh: MeshOption = None
-    sel: Annotated[str, Option("--sel", "from these ranks only", "SELECTOR", offers="selector")] = ""
-    gather: Annotated[Gather, Option("--as", "what to make of the values of the ranks")] = "list"
-    max_bytes: Annotated[int | None, Option("--max-bytes", "refuse what is larger, such as 64M", "N", num_bytes)] = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reap:
-    """End what notebooks that are gone left behind on this machine, by pid and start time."""
-
-
 MeshArgs = (
     Up
     | Ls
@@ -307,80 +167,29 @@ class MeshCommand:
     hint: str = ""
 
 
-def _selector_words(words: list[str], values: Values) -> Values:
-    return {"selector": " ".join(words)}
-
-
-def _name_words(words: list[str], values: Values) -> Values:
-    if len(words) > 1:
-        raise GrammarError(f"'{words[1]}' is one word too many")
-    return {"name": name(words[0]) if words else None}
-
-
-def _use_words(words: list[str], values: Values) -> Values:
-    found = re.fullmatch(r"(\w+)(?:\s*\[(.*)\]|\s+([^\[].*))?", " ".join(words))
-    if found is None:
-        raise GrammarError("write the mesh to use, such as m0 or m0[dp=0]")
-    return {"name": name(found[1]), "selector": (found[2] or found[3] or "").strip()}
-
-
-def _resize_words(words: list[str], values: Values) -> Values:
-    parts = words_of(words)
-    if wrong := [part for part in parts if "=" not in part]:
-        raise GrammarError(f"'{wrong[0]}' is not AXIS=N: write an axis with its new size, such as dp=8")
-    axes = axes_of(parts)
-    if not axes:
-        raise GrammarError("write axes with their new sizes, such as dp=8")
-    return {"axes": axes}
-
-
-def _names_words(words: list[str], values: Values) -> Values:
-    found = tuple(each for word in words for each in names(word))
-    if not found:
-        raise GrammarError("write one name or more, such as x y")
-    return {"names": found}
-
-
-def _up_words(words: list[str], values: Values) -> Values:
-    parts = words_of(words)
-    plain = [part for part in parts if "=" not in part]
-    axes = axes_of([part for part in parts if "=" in part])
-    if len(plain) > 1:
-        raise GrammarError(f"'{plain[1]}' is not AXIS=N: write a size without spaces, such as dp=2")
-    if plain and plain[0].isdigit():
-        raise GrammarError(f"'{plain[0]}' is not a name: write -n {plain[0]} for {plain[0]} ranks in a row")
-    if "num_ranks" in values:
-        if axes:
-            raise GrammarError(f"-n and axes exclude each other: write -n {values['num_ranks']} or the axes")
-        axes = {"rank": values["num_ranks"]}
-    if not axes:
-        raise GrammarError("write axes with their sizes, such as dp=2 tp=2, or -n 4 for 4 ranks in a row")
-    return {"name": name(plain[0]) if plain else None, "axes": axes}
-
-
-ON_MESH = Command("%%on_mesh", OnMeshArgs, "%%on_mesh dp=0,tp=1: -o r", "[SELECTOR]", _selector_words, "selector")
+ON_MESH = Command("%%on_mesh", OnMeshArgs, "%%on_mesh dp=0,tp=1: -o r", "[SELECTOR]", selector_words, "selector")
 
 COMMANDS = {
     command.name: command
     for command in (
-        Command("%mesh up", Up, "m = %mesh up dp=2 tp=2 --device cpu", "[NAME] AXIS=N ...", _up_words),
+        Command("%mesh up", Up, "m = %mesh up dp=2 tp=2 --device cpu", "[NAME] AXIS=N ...", up_words),
         Command("%mesh ls", Ls, "%mesh ls"),
         Command("%mesh actors", Actors, "%mesh actors"),
-        Command("%mesh use", Use, "%mesh use m0[dp=0]", "NAME[SELECTOR]", _use_words, "mesh"),
-        Command("%mesh status", Status, "%mesh status @failed", "[SELECTOR]", _selector_words, "selector"),
-        Command("%mesh down", Down, "%mesh down m0", "[NAME]", _name_words, "mesh"),
-        Command("%mesh restart", Restart, "%mesh restart @dead", "[SELECTOR]", _selector_words, "selector"),
-        Command("%mesh resize", Resize, "%mesh resize dp=8", "AXIS=N ...", _resize_words, "selector"),
-        Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", _selector_words, "selector"),
-        Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", _selector_words, "selector"),
-        Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", _selector_words, "selector"),
-        Command("%mesh ledger", Ledger, "%mesh ledger dp=0 -n 20", "[SELECTOR]", _selector_words, "selector"),
-        Command("%mesh logs", Logs, "%mesh logs dp=1 -n 50 --grep loss", "[SELECTOR]", _selector_words, "selector"),
-        Command("%mesh who", Who, "%mesh who dp=0", "[SELECTOR]", _selector_words, "selector"),
+        Command("%mesh use", Use, "%mesh use m0[dp=0]", "NAME[SELECTOR]", use_words, "mesh"),
+        Command("%mesh status", Status, "%mesh status @failed", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh down", Down, "%mesh down m0", "[NAME]", name_words, "mesh"),
+        Command("%mesh restart", Restart, "%mesh restart @dead", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh resize", Resize, "%mesh resize dp=8", "AXIS=N ...", resize_words, "selector"),
+        Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh ledger", Ledger, "%mesh ledger dp=0 -n 20", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh logs", Logs, "%mesh logs dp=1 -n 50 --grep loss", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh who", Who, "%mesh who dp=0", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh diff", Diff, "%mesh diff model --rtol 1e-5", "EXPR", offers="remote"),
-        Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", _names_words),
+        Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", names_words),
         Command("%mesh reap", Reap, "%mesh reap"),
-        Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", _names_words, "remote"),
+        Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", names_words, "remote"),
     )
 }
 
