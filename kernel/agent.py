@@ -17,6 +17,7 @@ from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
 from . import cell
 from .cell import CellShell
+from .cut_off import NO_STORE
 from .failure import is_users
 from .guest import Lines
 from .kept import Kept
@@ -247,7 +248,7 @@ class KernelActor(Actor):
         try:
             return groups.slice_group(ranks)
         except RuntimeError as error:  # of torch: the rank that serves the store has just gone
-            return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, does not answer: {error}")
+            return _NoGroup(f"rank {groups.plan.store_rank}, {NO_STORE}: {error}")
 
     def _show(self, display: Display) -> None:
         self._shown += 1
