@@ -25,6 +25,7 @@ from ..runtime.shape import Shape
 from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from .agent import KernelActor
+from .debug.desk import Desk
 from .diff import compare
 from .difference import Comparison
 from .execute import execute
@@ -78,7 +79,10 @@ class Mesh(Questions):
         self.roster.name = name
         self.last_failed: tuple[int, ...] = ()
         """The ranks on which the last cell failed: what `@failed` selects."""
-        self._kernel: Any = procs.spawn("kernel", KernelActor)
+        self.desk = Desk()
+        """Which of its ranks are stopped in the debugger."""
+        self._kernel: Any = procs.spawn("kernel", KernelActor, self.desk.port)
+        self.desk.serve(self)
         self._actor = actor_number(self._kernel)
         self._keys: dict[str, int] = {}  # sources that ranks were sent, by text, the least recently used first
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
