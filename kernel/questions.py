@@ -13,6 +13,7 @@ from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from .collectives import LAST, MeshLedger
+from .debug.desk import Desk
 from .inventory import Inventory
 from .look import look
 from .names import Held
@@ -35,17 +36,20 @@ class Questions:
     name: str
     roster: Roster
     last_failed: tuple[int, ...]
+    desk: Desk
     _actor: int
     _sources: Sources
 
     def states(self) -> dict[int, str]:
         """The state of each rank, by name.
 
-        `idle`, `busy`, `failed` (idle, and its last cell raised), `stuck` (busy or idle, and its process is stopped),
+        `idle`, `busy`, `debug` (busy, and stopped in the debugger or asking for input), `failed` (idle, and its last
+        cell raised), `stuck` (busy or idle, and its process is stopped),
         `starting` or `dead`.
         """
         self.roster.look_at_vitals(time.monotonic())
         names = {rank: state.name for rank, state in self.roster.states.items()}
+        names |= {rank: "debug" for rank in self.desk.stops.ranks if names.get(rank) == "busy"}
         return {rank: "failed" if name == "idle" and rank in self.last_failed else name for rank, name in names.items()}
 
     def complete(self, text: str, cursor: int, rank: int = 0, timeout: float = 0.15) -> tuple[int, list[str]]:

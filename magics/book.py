@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from IPython.core.error import UsageError
@@ -22,11 +22,16 @@ class Book:
     slice: str = ""
     """The selector of `%mesh use NAME[SELECTOR]`: what a cell without a selector runs on."""
 
+    on_add: Callable[[Mesh], object] | None = None
+    """Called with each mesh that comes into the book."""
+
     _obituaries: Obituaries = field(default_factory=Obituaries)
 
     def add(self, mesh: Mesh) -> None:
         """Make this mesh the current one."""
         self.meshes[mesh.name] = mesh
+        if self.on_add is not None:
+            self.on_add(mesh)
         self.use(mesh.name)
 
     def use(self, name: str, selector: str = "") -> Mesh:

@@ -21,6 +21,7 @@ from ..kernel.debug.sitting import select_with
 from ..kernel.mesh import Mesh
 from ..runtime import session as sessions
 from .asker import NotebookAsker
+from .attention import Attention
 from .book import Book
 from .complete import World, complete
 from .grammar import ON_MESH
@@ -44,6 +45,7 @@ class Extension:
         self.on_mesh = OnMesh(shell, self.book)
         self.mesh = MeshMagic(shell, self.book, self.on_mesh)
         self.hearings = Hearings(shell)
+        self.attention = Attention(shell, self.book)
         self._matcher = self._make_matcher()
 
     def load(self) -> None:
@@ -56,6 +58,7 @@ class Extension:
         shell.input_transformers_cleanup.append(self.transform)
         shell.Completer.custom_matchers.append(self._matcher)
         self.hearings.load()
+        self.attention.load()
         ask_by(lambda: NotebookAsker(shell))
         select_with(lambda mesh, text: self.book.select(text, mesh).ranks)
         # The zygote's second of imports passes while the user types.
@@ -67,6 +70,7 @@ class Extension:
         shell.input_transformers_cleanup.remove(self.transform)
         shell.Completer.custom_matchers.remove(self._matcher)
         self.hearings.unload()
+        self.attention.unload()
         ask_by(None)
         select_with(None)
         for kind, name in (("line", "mesh"), ("line", "on_mesh"), ("cell", "on_mesh")):

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-STATES = ("alive", "dead", "failed", "busy", "stuck", "first")
+STATES = ("alive", "dead", "failed", "busy", "stuck", "debug", "first")
 """What may follow an `@`. All but `alive` and `first` add up: `@failed,@busy` is both."""
 
 OTHER_AXES = ("rank", "host", "local_rank")
@@ -332,8 +332,8 @@ class _Grid:
         asked = selector.states - {"alive", "first"}
         if not asked:
             return kept
-        # A stuck rank is a busy one that no longer moves, so @busy has it too.
-        wanted = asked | {"stuck"} if "busy" in asked else asked
+        # A stuck rank is a busy one that no longer moves, one in the debugger waits there: @busy has them too.
+        wanted = asked | {"stuck", "debug"} if "busy" in asked else asked
         found = {rank for rank in kept if self.states.get(rank) in wanted}
         if not found:
             where = f" in '{selector.text}'" if selector.places else ""

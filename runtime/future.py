@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
+from . import meanwhile
 from .wire.reactor import Reactor, contained
 
 R = TypeVar("R")
@@ -164,7 +165,8 @@ class _Answer:
             event = self._event = self._event or threading.Event()
             if self.is_there:
                 event.set()
-        if not (self._reactor.wait(event, timeout) if self._reactor is not None else event.wait(timeout)):
+        reactor = self._reactor
+        if not (meanwhile.wait(reactor, event, timeout) if reactor is not None else event.wait(timeout)):
             raise TimeoutError(f"no answer after {timeout:g} s; the call goes on, and may be waited for again")
 
     def when_there(self, call: Callable[[], object]) -> None:

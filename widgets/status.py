@@ -17,12 +17,13 @@ from ..runtime.ranks.place import coordinates
 from ..runtime.spares import spares_text
 from .style import STYLE
 
-_GLYPHS = {"idle": "●", "busy": "▶", "failed": "✗", "stuck": "‖", "dead": "✝", "starting": "◌"}
+_GLYPHS = {"idle": "●", "busy": "▶", "failed": "✗", "stuck": "‖", "debug": "◆", "dead": "✝", "starting": "◌"}
 _COLOURS = {
     "idle": "var(--mb-ok)",
     "busy": "var(--mb-bar)",
     "failed": "var(--mb-bad)",
     "stuck": "var(--mb-bad)",
+    "debug": "var(--mb-bar)",
     "dead": "var(--mb-dim)",
 }
 _MOST_CELLS = 1024

@@ -73,6 +73,15 @@ class Desk:
             self.listeners.remove(listener)
             self._num_serving -= serves
 
+    @contextmanager
+    def serving(self) -> Generator[None]:
+        """Inside, the user talks with who is stopped."""
+        self._num_serving += 1
+        try:
+            yield
+        finally:
+            self._num_serving -= 1
+
     @property
     def is_served(self) -> bool:
         """Does a cell run that lets the user talk with who is stopped?"""

@@ -28,7 +28,7 @@ def serve(mesh: Mesh, user: Asker | None, is_over: Callable[[], bool], tell: Tel
         pass_over(mesh.desk, tell)
         return
     conversation = Conversation(mesh.desk, user, _select_by(mesh), _names_of(mesh), is_over, mesh.interrupt)
-    with _interruptible():
+    with mesh.desk.serving(), _interruptible():
         conversation.hold()
 
 

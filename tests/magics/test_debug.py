@@ -262,9 +262,8 @@ def test_a_cell_in_the_background_says_how_to_get_to_its_breakpoint(kernel: Any,
     first = kernel.start("%%on_mesh -b -o future\nbreakpoint()\nrank + 1")
     first.end()
     first.until("is stopped in the debugger at cell")
+    until(lambda: kernel.value("m.desk.stops.ranks") == (0, 1, 2, 3))
     cell = kernel.start("%mesh debug")
-    cell.asked()
-    cell.type("%rank 3")
     cell.talk("%all c")
     cell.end()
     assert kernel.value("[v for _, v in future.result(10)]") == [1, 2, 3, 4]
@@ -294,3 +293,40 @@ def test_a_breakpoint_in_a_thread_stops_that_thread(kernel: Any) -> None:
     cell.talk("p here", "c")
     done = cell.end()
     assert "thread helper" in done.stdout and "'aside'" in done.stdout and "'done'" in done.text
+
+
+ACTOR = """
+from meshbook import Actor, endpoint
+
+class Doubler(Actor):
+    @endpoint
+    def double(self, n):
+        twice = 2 * n
+        breakpoint()
+        return twice
+
+doubler = m.spawn("doubler", Doubler)
+"""
+
+
+def test_a_breakpoint_in_an_endpoint_that_a_plain_cell_waits_for(kernel: Any) -> None:
+    kernel.ok(ACTOR)
+    cell = kernel.start("doubler.slice(dp=1, tp=0).double.call_one(21).get()")
+    cell.talk("p twice", "n", "c")
+    done = cell.end()
+    assert "rank 2 (dp=1,tp=0) is stopped at" in done.stdout and "in double, thread" in done.stdout
+    assert done.results == ["42"]
+
+
+def test_a_breakpoint_in_an_endpoint_that_is_awaited_says_how_to_get_there(kernel: Any) -> None:
+    kernel.ok(ACTOR)
+    cell = kernel.start("await doubler.slice(dp=1, tp=0).double.call_one(21)")
+    cell.until("is stopped in the debugger at")
+    kernel.start_aside("m.desk.leave()").end()
+    assert cell.end().results == ["42"]
+
+
+def test_an_endpoint_where_nobody_can_be_asked(kernel: Any) -> None:
+    kernel.ok(ACTOR)
+    done = kernel.cell("doubler.slice(dp=1, tp=0).double.call_one(21).get()", allow_stdin=False)
+    assert done.results == ["42"] and "passed over" in done.stderr
