@@ -25,8 +25,6 @@ class FoldedLine(NamedTuple):
     stream: Stream
     text: str
     """Without its newline."""
-    partial: bool = False
-    """The line is not finished yet; the next one from these ranks replaces it (a progress bar, a prompt)."""
 
 
 class FoldedGap(NamedTuple):
@@ -186,11 +184,25 @@ class LineFolder:
         if voice.size > self._room:
             voice.spill(self._room, self._tail_budget)
 
-    def poll(self, now: float, partials: bool = False) -> list[FoldedLine]:
-        """The lines that are due; with `partials` also unfinished lines that are older than the window."""
-        due = now - self._window
-        lines = self._admit(_merge(list(self._voices.values()), due))
-        return lines + self._partials(due) if partials else lines
+    def poll(self, now: float) -> list[FoldedLine]:
+        """The lines that are due."""
+        return self._admit(_merge(list(self._voices.values()), now - self._window))
+
+    def unfinished(self, now: float, patience: float = 0.3) -> dict[tuple[int, Stream], str]:
+        """The last state of each rank's unfinished line: the one that it wrote to last, if all before it was told.
+
+        Of those that are not rewritten in place (a progress bar is), only what is older than `patience` seconds: most
+        end soon. Blank is a bar that was erased.
+        """
+        states: dict[tuple[int, Stream], str] = {}
+        for voice in self._voices.values():
+            stream = voice.cutter.last
+            line = voice.cutter.open[stream]
+            text = line.text()
+            is_due = line.is_rewritten or (text and line.since <= now - patience)
+            if is_due and not voice.lines and voice.tail is None:
+                states[voice.rank, stream] = text
+        return states
 
     def add(self, ranks: Iterable[int]) -> None:
         """Fold what these ranks say too."""
@@ -225,20 +237,6 @@ class LineFolder:
                 assert tail is not None
                 tail.prepend(MARK[line.stream] + line.text)
         return lines[:count]
-
-    def _partials(self, due: float) -> list[FoldedLine]:
-        """Unfinished lines, one a rank at most: the one that it wrote to last."""
-        groups: dict[tuple[Stream, str], list[int]] = {}
-        for voice in self._voices.values():
-            stream = voice.cutter.last
-            unfinished = voice.cutter.open[stream]
-            if voice.lines or voice.tail or unfinished.since > due:
-                continue
-            text = unfinished.text()
-            if text != unfinished.shown:
-                unfinished.shown = text
-                groups.setdefault((stream, text), []).append(voice.rank)
-        return [FoldedLine(tuple(ranks), *key, partial=True) for key, ranks in groups.items()]
 
     def _ending(self, now: float) -> list[FoldedLine | FoldedGap]:
         tails = {voice.rank: voice.tail for voice in self._voices.values() if voice.tail}
