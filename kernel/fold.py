@@ -146,8 +146,8 @@ class LineFolder:
 
     `feed` it text as it comes and `poll` it often; at the end of the run `finish` it. Each rank's own order
     is kept. A line waits `window` seconds at most for the ranks that have not said it yet, and not at all
-    once all have. At most `budget` characters are told: two thirds of them as they come, the last third at
-    the end, after a gap.
+    once all have. At most `budget` bytes are told: two thirds of them as they come, the last third at the end, after a
+    gap. A line counts `margin` bytes more than its text, for what is written around it.
 
     Example:
         >>> folder = LineFolder([0, 1])
@@ -159,9 +159,10 @@ class LineFolder:
         [((1,), 'loss is nan')]
     """
 
-    def __init__(self, ranks: Sequence[int], window: float = 0.05, budget: int = 48_000) -> None:
+    def __init__(self, ranks: Sequence[int], window: float = 0.05, budget: int = 48_000, margin: int = 0) -> None:
         self._voices = {rank: _Voice(rank) for rank in sorted(ranks)}
         self._window = window
+        self._margin = margin
         self._room = budget - budget // 3
         self._tail_budget = max(budget // 3, 1)
 
@@ -223,8 +224,11 @@ class LineFolder:
     def _admit(self, lines: list[FoldedLine]) -> list[FoldedLine]:
         """Charge lines to the budget; from the first that does not fit on, all goes over it."""
         count = 0
-        while count < len(lines) and len(lines[count].text) < self._room:
-            self._room -= len(lines[count].text) + 1
+        for line in lines:
+            cost = _size(line.text) + 1 + self._margin
+            if cost > self._room:
+                break
+            self._room -= cost
             count += 1
         if count == len(lines):
             return lines
@@ -242,7 +246,7 @@ class LineFolder:
         tails = {voice.rank: voice.tail for voice in self._voices.values() if voice.tail}
         lines = {rank: tail.lines() for rank, tail in tails.items()}
         shown = [_Voice(rank) for rank in tails]
-        for voice, last in zip(shown, _last_lines(lines, self._tail_budget), strict=True):
+        for voice, last in zip(shown, _last_lines(lines, self._tail_budget, self._margin), strict=True):
             voice.say(last, now)
         num_lines = sum(tail.num_lines for tail in tails.values()) - sum(len(voice.lines) for voice in shown)
         num_bytes = sum(tail.num_bytes for tail in tails.values()) - sum(voice.size for voice in shown)
@@ -250,27 +254,31 @@ class LineFolder:
         return [*gap, *_merge(shown, now)]
 
 
-def _fitting(lines: Sequence[str], room: int) -> int:
-    """How many lines, from the first on, fit into `room` characters."""
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _fitting(lines: Sequence[str], room: int, margin: int = 0) -> int:
+    """How many lines, from the first on, fit into `room` bytes."""
     for count, line in enumerate(lines):
-        room -= len(line)
+        room -= _size(line) + margin
         if room < 0:
             return count
     return len(lines)
 
 
-def _last_lines(lines: Mapping[int, list[str]], budget: int) -> list[list[str]]:
+def _last_lines(lines: Mapping[int, list[str]], budget: int, margin: int) -> list[list[str]]:
     """The last lines of each rank: an equal share for each different text, which ranks that say it share."""
     groups: dict[tuple[str, ...], int] = {}
     for said in filter(None, lines.values()):
         groups.setdefault(tuple(said), len(groups))
     share = max(budget // max(len(groups), 1), min(_LEAST_TAIL, budget))
     num_shown = budget // max(share, 1)
-    return [_last(said, share) if said and groups[tuple(said)] < num_shown else [] for said in lines.values()]
+    return [_last(said, share, margin) if said and groups[tuple(said)] < num_shown else [] for said in lines.values()]
 
 
-def _last(lines: list[str], share: int) -> list[str]:
-    count = _fitting(lines[::-1], share)
+def _last(lines: list[str], share: int, margin: int) -> list[str]:
+    count = _fitting(lines[::-1], share, margin)
     if count or share < 4:
         return lines[len(lines) - count :]
     return [f"{lines[-1][0]}… {lines[-1][1:][-(share - 3) :]}"]

@@ -26,7 +26,10 @@ EVERYTHING = math.inf
 """A time by which nothing waits any more. (`now + WINDOW - now` is, by rounding, often less than `WINDOW`.)"""
 
 BUDGET = 48_000
-"""Characters of printed text that one cell puts into the notebook."""
+"""Bytes of printed lines that one cell puts into the notebook."""
+
+_MARGIN = 15
+"""Bytes that a notebook's file needs for a line beside its text and the ranks: the rule, quotes, indentation."""
 
 
 _MOST_DEATHS = 4
@@ -61,12 +64,12 @@ class Live:
         self._width = max(3, len(ranks_text(ranks)))
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
         self._last_lines = LastLines(tail) if tail is not None else None
-        self._late = LineFolder(ranks, window=0.0, budget=BUDGET)  # keeps a line until its rank has finished it
+        self._late = LineFolder(ranks, 0.0, BUDGET, self._width + _MARGIN)  # keeps a line until its rank has finished it
 
     @cached_property
     def _folder(self) -> LineFolder:
         """Made when something is printed: most cells print nothing."""
-        return LineFolder(self._ranks, WINDOW, self._budget)
+        return LineFolder(self._ranks, WINDOW, self._budget, self._width + _MARGIN)
 
     @cached_property
     def _bars(self) -> Bars | None:
