@@ -64,7 +64,9 @@ class Live:
         self._width = max(3, len(ranks_text(ranks)))
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
         self._last_lines = LastLines(tail) if tail is not None else None
-        self._late = LineFolder(ranks, 0.0, BUDGET, self._width + _MARGIN)  # keeps a line until its rank has finished it
+        self._late = LineFolder(
+            ranks, 0.0, BUDGET, self._width + _MARGIN
+        )  # keeps a line until its rank has finished it
 
     @cached_property
     def _folder(self) -> LineFolder:
