@@ -15,8 +15,9 @@ from ..runtime.ranks import ledger, waits
 from ..runtime.ranks.groups import Groups
 from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
-from . import cell
+from . import cell, comms
 from .cell import CellShell
+from .comms import CommMessage
 from .failure import is_users
 from .guest import Lines
 from .kept import Kept
@@ -112,6 +113,8 @@ class KernelActor(Actor):
         self._names = _names_of(place)
         names = {"mesh": RankMesh(place), "device": place.device, **self._names}
         self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT, opened=place.opened)
+        if self._cells.owns_process:
+            comms.install(lambda message: place.note("comm", message))
         self._given = dict(self._cells.namespace)  # what was there before the first cell
         place.awaited = lambda: self._cells.awaited
         place.movers.append(lambda move: self._rename())
@@ -169,6 +172,11 @@ class KernelActor(Actor):
 
         outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
+
+    @endpoint
+    def heed(self, message: CommMessage) -> None:
+        """What the browser says to a widget of this rank: its callbacks run now."""
+        self._cells.attend(lambda: comms.heed(message))
 
     @endpoint
     def compare(self, cell: int, step: str, *args: object) -> object:

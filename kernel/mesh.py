@@ -25,8 +25,11 @@ from ..runtime.shape import Shape
 from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from .agent import KernelActor
+from .comms import CommMessage
 from .diff import compare
 from .difference import Comparison
+from .event import MOST as MOST_EVENTS
+from .event import Event
 from .execute import execute
 from .guest import cells_in, pack
 from .journal import Choice, Journal, Replay
@@ -287,6 +290,14 @@ class Mesh(Questions):
             known.discard(key)
         payload = arguments((key,))
         self.roster.call(self.roster.alive(), self._actor, "forget", None, payload, None, True)
+
+    def tell_widget(self, rank: int, message: CommMessage, run: Run) -> None:
+        """Pass on what the browser says to a widget that `run` has made, and hear what its callbacks print."""
+        if not self.is_down:
+            payload = arguments(message)
+            run.events.append(self.roster.call([rank], self._actor, "heed", None, payload, Event(run), True, run))
+            if len(run.events) > MOST_EVENTS:
+                self.roster.forget_audience(run.events.popleft())
 
     def compare(self, run: Run, tolerance: Tolerance = Tolerance(), max_bytes: int = MEASURED) -> Comparison:  # noqa: B008
         """Which ranks differ in the value of a run that was told to `keep` it, and in what; the value is dropped then.

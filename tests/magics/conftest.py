@@ -208,6 +208,10 @@ class Kernel:
         content = self._client.complete(text, len(text), reply=True, timeout=_WAIT)["content"]
         return [text[: content["cursor_start"]] + match for match in content["matches"]]
 
+    def say(self, comm_id: str, data: dict[str, Any]) -> None:
+        """What the browser's half of a widget says."""
+        self._client.shell_channel.send(self._client.session.msg("comm_msg", {"comm_id": comm_id, "data": data}))
+
     def interrupt(self) -> None:
         """What the stop button does."""
         self._manager.interrupt_kernel()
@@ -237,6 +241,11 @@ class Kernel:
 
     def messages_of(self, number: str) -> list[Message]:
         return self._by_cell[number]
+
+    @property
+    def messages(self) -> list[Message]:
+        """What has come so far, cell by cell."""
+        return [message for messages in self._by_cell.values() for message in messages]
 
     def listen_until(self, is_there: Callable[[], bool], timeout: float, what: str) -> None:
         """Take messages of all cells until a condition holds."""
