@@ -20,6 +20,7 @@ from .cell import CellShell
 from .comms import CommMessage
 from .failure import is_users
 from .guest import Lines
+from .inspection import inspect_name
 from .kept import Kept
 from .names import held_in
 from .outcome import Display
@@ -221,6 +222,11 @@ class KernelActor(Actor):
     def complete(self, text: str, cursor: int) -> tuple[int, list[str]]:
         """Where the word at the cursor begins and what could stand there."""
         return self._cells.complete(text, cursor)
+
+    @control_endpoint
+    def inspect(self, name: str) -> str:
+        """What a dotted name stands for, in lines; empty if that is not known without running code."""
+        return inspect_name(name, self._cells.namespace)
 
     @control_endpoint
     def where(self) -> str:
