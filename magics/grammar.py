@@ -16,6 +16,7 @@ from .inquiries import Diff, Ledger, Logs, MeshOption, Stacks, Who
 from .manage import (
     Actors,
     Down,
+    Export,
     Interrupt,
     Ls,
     Pull,
@@ -27,6 +28,7 @@ from .manage import (
     Unstick,
     Up,
     Use,
+    file_words,
     name_words,
     names_words,
     resize_words,
@@ -59,6 +61,7 @@ __all__ = [
     "Actors",
     "Diff",
     "Down",
+    "Export",
     "GrammarError",
     "HelpRequested",
     "Interrupt",
@@ -151,6 +154,7 @@ MeshArgs = (
     | Diff
     | Push
     | Pull
+    | Export
     | Reap
 )
 
@@ -188,6 +192,7 @@ COMMANDS = {
         Command("%mesh who", Who, "%mesh who dp=0", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh diff", Diff, "%mesh diff model --rtol 1e-5", "EXPR", offers="remote"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", names_words),
+        Command("%mesh export", Export, "%mesh export train.py --cells 3-9", "FILE", file_words),
         Command("%mesh reap", Reap, "%mesh reap"),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", names_words, "remote"),
     )

@@ -26,6 +26,7 @@ from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
 from . import faults, grammar, resize
 from .book import Book
+from .export import export
 from .logs import show_logs
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
@@ -60,6 +61,7 @@ class MeshMagic:
             grammar.Diff: self._diff,
             grammar.Push: self._push,
             grammar.Pull: self._pull,
+            grammar.Export: lambda args: export(book, args),
             grammar.Reap: lambda _: leftovers.reap(),
         }
 
