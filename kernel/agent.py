@@ -22,6 +22,7 @@ from .failure import is_users
 from .guest import Lines
 from .inspection import inspect_name
 from .kept import Kept
+from .lookup import Unreadable, number_at
 from .names import held_in
 from .outcome import Display
 from .source import lines_text
@@ -227,6 +228,14 @@ class KernelActor(Actor):
     def inspect(self, name: str) -> str:
         """What a dotted name stands for, in lines; empty if that is not known without running code."""
         return inspect_name(name, self._cells.namespace)
+
+    @control_endpoint
+    def sample(self, path: str) -> float | str:
+        """The number behind a name, or in words why there is none."""
+        try:
+            return number_at(path, self._cells.namespace)
+        except Unreadable as reason:
+            return str(reason)
 
     @control_endpoint
     def where(self) -> str:

@@ -65,6 +65,7 @@ class Extension:
         shell.input_transformers_cleanup.remove(self.transform)
         shell.Completer.custom_matchers.remove(self._matcher)
         self.hearings.unload()
+        self.mesh.watches.stop()
         for kind, name in (("line", "mesh"), ("line", "on_mesh"), ("cell", "on_mesh")):
             shell.magics_manager.magics[kind].pop(name, None)
         shell.user_ns.pop(RUNNER, None)
