@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import traceback
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..runtime.actor import Actor, control_endpoint, endpoint
+from ..runtime.channel import Port
 from ..runtime.ranks import ledger, waits
-from ..runtime.ranks.groups import Groups
+from ..runtime.ranks.groups import Groups, bury
 from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
 from . import cell, comms
 from .cell import CellShell
 from .comms import CommMessage
+from .cut_off import NO_STORE
+from .debug.debugger import Debugger
+from .debug.events import encode as encode_event
 from .failure import is_users
 from .guest import Lines
 from .inspection import inspect_name
@@ -105,7 +111,7 @@ class KernelActor(Actor):
     _on_main_thread = True
     _is_careful = True
 
-    def __init__(self) -> None:
+    def __init__(self, port: Port[bytes]) -> None:
         place = here()
         self._place = place
         self._shown = 0
@@ -119,6 +125,9 @@ class KernelActor(Actor):
             comms.install(lambda message: place.note("comm", message))
         self._given = dict(self._cells.namespace)  # what was there before the first cell
         place.awaited = lambda: self._cells.awaited
+        self._debugger = Debugger(place, lambda event: port.send(encode_event(event)))
+        if place.visits is not None:
+            self._debugger.install()
         place.movers.append(lambda move: self._rename())
 
     def _rename(self) -> None:
@@ -161,7 +170,8 @@ class KernelActor(Actor):
 
         kept = keeper if keep else None
         text = self._sources[key]
-        outcome = self._cells.run(text, run=number, name=name, first_line=first_line, keep=kept, prepare=prepare)
+        with self._debugged():
+            outcome = self._cells.run(text, run=number, name=name, first_line=first_line, keep=kept, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
 
     @endpoint
@@ -172,8 +182,34 @@ class KernelActor(Actor):
             with self._place.shield():
                 self._provide_group((), has_store=True)
 
-        outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
+        with self._debugged():
+            outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
+
+    @contextlib.contextmanager
+    def _debugged(self) -> Generator[None]:
+        self._debugger.begin()
+        try:
+            yield
+        finally:
+            self._debugger.end()
+
+    @endpoint
+    def post_mortem(self) -> str:
+        """Let the user look at the frames of what ended the last cell; what ended it, or nothing if it ended well."""
+        error = self._cells.last_error
+        if error is None or error.__traceback__ is None:
+            return ""
+        with self._place.opened(), self._debugged():
+            self._debugger.post_mortem(error)
+        return f"{type(error).__name__}: {error}"
+
+    @control_endpoint
+    def debug(self, step: str, *args: Any) -> Any:
+        """What the notebook asks of the debugger: a method of `Debugger` that the control thread may call."""
+        if step not in ("answer", "leave", "attach", "inspect", "completions"):
+            raise LookupError(f"the debugger has no step {step!r}")
+        return getattr(self._debugger, step)(*args)
 
     @endpoint
     def heed(self, message: CommMessage) -> None:
@@ -262,7 +298,11 @@ class KernelActor(Actor):
         groups = self._place.groups
         if groups is not None and groups.is_up:
             ranks = members or tuple(range(self._place.world_size))
-            self._given["group"] = self._cells.namespace["group"] = self._group_of(groups, ranks, has_store)
+            group = self._group_of(groups, ranks, has_store)
+            former = [names.pop("group", None) for names in (self._given, self._cells.namespace)]
+            self._given["group"] = self._cells.namespace["group"] = group
+            if former[0] is not group and not groups.has(former[0]):
+                bury(former)
 
     def _group_of(self, groups: Groups, ranks: tuple[int, ...], has_store: bool) -> Any:
         if not has_store and not groups.has_slice(ranks):
@@ -270,7 +310,7 @@ class KernelActor(Actor):
         try:
             return groups.slice_group(ranks)
         except RuntimeError as error:  # of torch: the rank that serves the store has just gone
-            return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, does not answer: {error}")
+            return _NoGroup(f"rank {groups.plan.store_rank}, {NO_STORE}: {error}")
 
     def _show(self, display: Display) -> None:
         self._shown += 1

@@ -87,9 +87,9 @@ def _item(owner: Any, key: str | int) -> object:
 
 
 def _number(found: Any) -> float:
-    kind: type[Any] = type(found)
-    if kind in (int, float, bool):
+    if type(found) in (int, float, bool):
         return float(found)
+    kind = cast("type[object]", type(found))
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     kinds: tuple[type, ...] = _mro.__get__(kind)
     if numpy is not None and kind.__module__ == "numpy" and numpy.number in kinds:

@@ -26,6 +26,7 @@ from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from .agent import KernelActor
 from .comms import CommMessage
+from .debug.desk import Desk
 from .diff import compare
 from .difference import Comparison
 from .event import MOST as MOST_EVENTS
@@ -81,7 +82,10 @@ class Mesh(Questions):
         self.roster.name = name
         self.last_failed: tuple[int, ...] = ()
         """The ranks on which the last cell failed: what `@failed` selects."""
-        self._kernel: Any = procs.spawn("kernel", KernelActor)
+        self.desk = Desk()
+        """Which of its ranks are stopped in the debugger."""
+        self._kernel: Any = procs.spawn("kernel", KernelActor, self.desk.port)
+        self.desk.serve(self)
         self._actor = actor_number(self._kernel)
         self._keys: dict[str, int] = {}  # sources that ranks were sent, by text, the least recently used first
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent

@@ -17,8 +17,11 @@ from IPython.core.completer import (
 from IPython.core.magic import no_var_expand
 from IPython.utils.tokenutil import token_at_cursor
 
+from ..kernel.debug.asking import ask_by
+from ..kernel.debug.sitting import select_with
 from ..kernel.mesh import Mesh
 from ..runtime import session as sessions
+from .asker import NotebookAsker
 from .book import Book
 from .complete import World, body_line, complete
 from .grammar import ON_MESH, parse_on_mesh
@@ -56,6 +59,8 @@ class Extension:
         shell.input_transformers_cleanup.append(self.transform)
         shell.Completer.custom_matchers.append(self._matcher)
         self.hearings.load()
+        ask_by(lambda: NotebookAsker(shell))
+        select_with(lambda mesh, text: self.book.select(text, mesh).ranks)
         # The zygote's second of imports passes while the user types.
         threading.Thread(target=_warm, name="meshbook-warm", daemon=True).start()
 
@@ -66,6 +71,8 @@ class Extension:
         shell.Completer.custom_matchers.remove(self._matcher)
         self.hearings.unload()
         self.mesh.watches.stop()
+        ask_by(None)
+        select_with(None)
         for kind, name in (("line", "mesh"), ("line", "on_mesh"), ("cell", "on_mesh")):
             shell.magics_manager.magics[kind].pop(name, None)
         shell.user_ns.pop(RUNNER, None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NoReturn
 
-from .inquiries import Diff, Ledger, Logs, MeshOption, Stacks, Watch, Who, watch_words
+from .inquiries import Debug, Diff, Ledger, Logs, MeshOption, Stacks, Watch, Who, watch_words
 from .manage import (
     Actors,
     Down,
@@ -59,6 +59,7 @@ __all__ = [
     "COMMANDS",
     "ON_MESH",
     "Actors",
+    "Debug",
     "Diff",
     "Down",
     "Export",
@@ -89,7 +90,7 @@ __all__ = [
     "split_line",
 ]
 
-OnError = Literal["stop", "wait"]
+OnError = Literal["stop", "wait", "debug"]
 Show = Literal["auto", "table", "first", "diff", "none"]
 
 
@@ -112,7 +113,7 @@ class OnMeshArgs:
     ] = None
     on_error: Annotated[
         OnError,
-        Option("--on-error", "when a rank fails: interrupt the others after a grace, or wait for them"),
+        Option("--on-error", "when a rank fails: interrupt the others after a grace, wait for them, or debug it first"),
     ] = "stop"
     grace: Annotated[float, Option("--grace", "seconds the others get with --on-error stop", "S", seconds_or_none)] = (
         2.0
@@ -133,6 +134,10 @@ class OnMeshArgs:
             raise GrammarError("--tail and --full exclude each other: write one")
         if self.get and self.bg:
             raise GrammarError("--get and --bg exclude each other: `%mesh pull` when the future is done")
+        if self.on_error == "debug" and self.bg:
+            raise GrammarError(
+                "--on-error debug and --bg exclude each other: `%mesh debug --pm` when the future is done"
+            )
         if self.show == "diff" and self.bg:
             raise GrammarError("--show diff and --bg exclude each other: `%mesh diff EXPR` when the future is done")
 
@@ -149,6 +154,7 @@ MeshArgs = (
     | Interrupt
     | Unstick
     | Stacks
+    | Debug
     | Ledger
     | Logs
     | Who
@@ -189,6 +195,7 @@ COMMANDS = {
         Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh debug", Debug, "%mesh debug dp=1,tp=0", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh ledger", Ledger, "%mesh ledger dp=0 -n 20", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh logs", Logs, "%mesh logs dp=1 -n 50 --grep loss", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh who", Who, "%mesh who dp=0", "[SELECTOR]", selector_words, "selector"),

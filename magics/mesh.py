@@ -26,6 +26,7 @@ from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
 from . import faults, grammar, resize
 from .book import Book
+from .debug import debug
 from .export import export
 from .logs import show_logs
 from .on_mesh import OnMesh
@@ -57,6 +58,7 @@ class MeshMagic:
             grammar.Interrupt: self._interrupt,
             grammar.Unstick: self._unstick,
             grammar.Stacks: self._stacks,
+            grammar.Debug: lambda args: debug(book, args),
             grammar.Ledger: self._ledger,
             grammar.Logs: lambda args: show_logs(book, args, NotebookStage(shell)),
             grammar.Who: self._who,
