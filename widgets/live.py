@@ -47,6 +47,14 @@ class _Waiting:
     since: float
 
 
+def _in_order(displays: list[_Waiting]) -> list[_Waiting]:
+    """By rank, where each has shown one thing; a rank that has shown two keeps its order."""
+    ranks = [rank for display in displays for rank in display.ranks]
+    if len(set(ranks)) < len(ranks):
+        return displays
+    return sorted(displays, key=lambda display: min(display.ranks))
+
+
 class Live:
     """Folds what ranks say and puts it on a stage. Time is an argument."""
 
@@ -185,10 +193,15 @@ class Live:
         waiting.ranks.append(rank)
 
     def _tell_displays(self, now: float) -> None:
-        for key, waiting in list(self._waiting.items()):
-            if len(waiting.ranks) == len(self._ranks) or now - waiting.since >= WINDOW:
-                del self._waiting[key]
-                self._show(waiting)
+        due = {
+            key: waiting
+            for key, waiting in self._waiting.items()
+            if len(waiting.ranks) == len(self._ranks) or now - waiting.since >= WINDOW
+        }
+        for key in due:
+            del self._waiting[key]
+        for waiting in _in_order(list(due.values())):
+            self._show(waiting)
 
     def _show(self, waiting: _Waiting) -> None:
         display = waiting.display

@@ -51,14 +51,14 @@ class WatchView:
         if len(self._rows) > MOST_ROWS:
             rows.append(f"<tr><th>…</th><td colspan=2>{len(self._rows) - MOST_ROWS:,} more</td></tr>")
         head = "<thead><tr><th>ranks</th><th>over time</th><th>last</th></tr></thead>"
-        scale = escape(self._head[len(self._path) :])
-        title = f"<div><code>{escape(self._path)}</code> <span class='mb-dim'>{scale}</span>"
+        scale = escape(self._head[len(self._path) :].strip().replace("   ", " · "))
+        title = f"<div><b>{escape(self._path)}</b> <span class='mb-dim'>{scale}</span>"
         return f"{STYLE}<div class='meshbook'>{title}</div><table>{head}<tbody>{''.join(rows)}</tbody></table></div>"
 
     def _html(self, row: _Row) -> str:
         last = _figure(row.points[-1]) if row.points else ""
         why = f" <span class='mb-dim'>{escape(row.reason or ('' if row.points else 'nothing yet'))}</span>"
-        return f"<tr><th scope='row'>{row.who}</th><td>{self._svg(row)}</td><td><code>{last}</code>{why}</td></tr>"
+        return f"<tr><th scope='row'>{row.who}</th><td>{self._svg(row)}</td><td>{last}{why}</td></tr>"
 
     def _svg(self, row: _Row) -> str:
         points = [value if math.isfinite(value) else None for value in row.points]
@@ -67,7 +67,7 @@ class WatchView:
         says = f"{self._path} on {row.who}: {_figure(row.points[0])} first, {_figure(row.points[-1])} last"
         return (
             f"<svg width='{_WIDTH}' height='{_HEIGHT}' viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' "
-            f"aria-label='{escape(says, quote=True)}'><path fill='none' stroke='var(--mb-ok,#0072b2)' "
+            f"style='vertical-align:middle' aria-label='{escape(says, quote=True)}'><path fill='none' stroke='var(--mb-ok,#0072b2)' "
             f"stroke-width='1.5' stroke-linejoin='round' stroke-linecap='round' d='{self._line(points)}'/></svg>"
         )
 

@@ -106,6 +106,20 @@ def test_different_displays_are_told_with_their_rank(paper: Paper) -> None:
     assert paper.events == [("stdout", "  0 │\n"), ("display", "zero"), ("stdout", "  1 │\n"), ("display", "one")]
 
 
+def test_displays_of_one_moment_stand_in_the_order_of_ranks(paper: Paper) -> None:
+    live = Live(paper, range(3))
+    live.update([(2, shown("two")), (0, shown("zero")), (1, shown("one"))], 0.0)
+    live.update([], 2 * WINDOW)
+    assert [text for kind, text in paper.events if kind == "display"] == ["zero", "one", "two"]
+
+
+def test_a_rank_that_shows_two_things_keeps_its_order(paper: Paper) -> None:
+    live = Live(paper, range(3))
+    live.update([(1, shown("first")), (1, shown("both", 2)), (0, shown("both"))], 0.0)
+    live.update([], 2 * WINDOW)
+    assert [text for kind, text in paper.events if kind == "display"] == ["first", "both"]
+
+
 def test_one_rank_alone_needs_no_gutter_at_its_displays(paper: Paper) -> None:
     Live(paper, [2]).update([(2, shown("x"))], 0.0)
     assert paper.events == [("display", "x")]
