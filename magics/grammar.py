@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NoReturn
 
 from .breaks import Break, read_break
-from .inquiries import Debug, Diff, Ledger, Logs, MeshOption, Stacks, Who
+from .inquiries import Debug, Diff, Ledger, Logs, MeshOption, Stacks, Watch, Who, watch_words
 from .manage import (
     Actors,
     Down,
+    Export,
     Interrupt,
     Ls,
     Pull,
@@ -28,6 +29,7 @@ from .manage import (
     Unstick,
     Up,
     Use,
+    file_words,
     name_words,
     names_words,
     resize_words,
@@ -62,6 +64,7 @@ __all__ = [
     "Debug",
     "Diff",
     "Down",
+    "Export",
     "GrammarError",
     "HelpRequested",
     "Interrupt",
@@ -81,6 +84,7 @@ __all__ = [
     "Unstick",
     "Up",
     "Use",
+    "Watch",
     "Who",
     "mesh_help",
     "parse_mesh",
@@ -158,8 +162,10 @@ MeshArgs = (
     | Logs
     | Who
     | Diff
+    | Watch
     | Push
     | Pull
+    | Export
     | Reap
 )
 
@@ -198,7 +204,9 @@ COMMANDS = {
         Command("%mesh logs", Logs, "%mesh logs dp=1 -n 50 --grep loss", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh who", Who, "%mesh who dp=0", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh diff", Diff, "%mesh diff model --rtol 1e-5", "EXPR", offers="remote"),
+        Command("%mesh watch", Watch, "%mesh watch loss dp=0 --every 1", "EXPR [SELECTOR]", watch_words, "remote"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", names_words),
+        Command("%mesh export", Export, "%mesh export train.py --cells 3-9", "FILE", file_words),
         Command("%mesh reap", Reap, "%mesh reap"),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", names_words, "remote"),
     )
@@ -230,6 +238,8 @@ def parse_mesh(line: str) -> MeshCommand:
         return MeshCommand(command.name, _read_diff(line, command))
     if command.args is Break:
         return MeshCommand(command.name, read_break(line, command))
+    if command.args is Watch:  # quotes in `stats["loss"]` are part of it
+        tokens = [token.raw for token in tokens_of(line)]
     return MeshCommand(command.name, command.read(tokens[1:]), hint)
 
 

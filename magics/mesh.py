@@ -28,10 +28,12 @@ from . import faults, grammar, resize
 from .book import Book
 from .breaks import set_break
 from .debug import debug
+from .export import export
 from .logs import show_logs
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
 from .selector import Selection, SelectorError
+from .watch import Watches
 
 _ALONE = re.compile(r"^%?mesh\b[^\n]*\s*\Z", re.MULTILINE)
 """A cell that ends in a line of `%mesh` whose value nobody takes."""
@@ -44,6 +46,7 @@ class MeshMagic:
         self._shell = shell
         self._book = book
         self._on_mesh = on_mesh
+        self.watches = Watches(shell, book)
         self._commands: dict[type, Callable[[Any], object]] = {
             grammar.Up: self._up,
             grammar.Ls: self._ls,
@@ -62,8 +65,10 @@ class MeshMagic:
             grammar.Logs: lambda args: show_logs(book, args, NotebookStage(shell)),
             grammar.Who: self._who,
             grammar.Diff: self._diff,
+            grammar.Watch: self.watches.do,
             grammar.Push: self._push,
             grammar.Pull: self._pull,
+            grammar.Export: lambda args: export(book, args),
             grammar.Reap: lambda _: leftovers.reap(),
         }
 

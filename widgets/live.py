@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
 
+from ..kernel.comms import CommMessage
 from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
+from ..kernel.mime import unpacked
 from ..kernel.outcome import Display, Outcome
 from ..kernel.run import Progress, Said
 from ..kernel.summary import readable
 from ..runtime.wire.tape import Text
+from .bars import Bars
 from .stage import Stage, StreamName
 
 WINDOW = 0.05
@@ -25,7 +28,10 @@ EVERYTHING = math.inf
 """A time by which nothing waits any more. (`now + WINDOW - now` is, by rounding, often less than `WINDOW`.)"""
 
 BUDGET = 48_000
-"""Characters of printed text that one cell puts into the notebook."""
+"""Bytes of printed lines that one cell puts into the notebook."""
+
+_MARGIN = 15
+"""Bytes that a notebook's file needs for a line beside its text and the ranks: the rule, quotes, indentation."""
 
 
 _MOST_DEATHS = 4
@@ -41,6 +47,14 @@ class _Waiting:
     since: float
 
 
+def _in_order(displays: list[_Waiting]) -> list[_Waiting]:
+    """By rank, where each has shown one thing; a rank that has shown two keeps its order."""
+    ranks = [rank for display in displays for rank in display.ranks]
+    if len(set(ranks)) < len(ranks):
+        return displays
+    return sorted(displays, key=lambda display: min(display.ranks))
+
+
 class Live:
     """Folds what ranks say and puts it on a stage. Time is an argument."""
 
@@ -51,21 +65,30 @@ class Live:
         budget: int = BUDGET,
         is_quiet: bool = False,
         tail: int | None = None,
+        on_comm: Callable[[int, CommMessage], object] | None = None,
     ) -> None:
         self._stage = stage
         self._ranks = tuple(ranks)
         self._budget = budget
+        self._on_comm = on_comm
         self._waiting: dict[bytes, _Waiting] = {}
         self._display_ids: dict[tuple[int, str], str] = {}
         self._width = max(3, len(ranks_text(ranks)))
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
         self._last_lines = LastLines(tail) if tail is not None else None
-        self._late = LineFolder(ranks, window=0.0, budget=BUDGET)  # keeps a line until its rank has finished it
+        self._late = LineFolder(
+            ranks, 0.0, BUDGET, self._width + _MARGIN
+        )  # keeps a line until its rank has finished it
 
     @cached_property
     def _folder(self) -> LineFolder:
         """Made when something is printed: most cells print nothing."""
-        return LineFolder(self._ranks, WINDOW, self._budget)
+        return LineFolder(self._ranks, WINDOW, self._budget, self._width + _MARGIN)
+
+    @cached_property
+    def _bars(self) -> Bars | None:
+        """Progress bars, drawn while they run; None where only their last states can be told."""
+        return Bars(self._stage, self._width) if self._stage.can_update else None
 
     def _due(self, now: float) -> Sequence[FoldedLine | FoldedGap]:
         return self._folder.poll(now) if "_folder" in vars(self) else ()
@@ -73,7 +96,9 @@ class Live:
     def update(self, said: Iterable[Said], now: float) -> None:
         """Take what came, tell what is due."""
         for rank, item in said:
-            if isinstance(item, Display):
+            if isinstance(item, CommMessage):
+                self._take_comm(rank, item)
+            elif isinstance(item, Display):
                 self._take_display(rank, item, now)
             else:
                 if any(rank in waiting.ranks for waiting in self._waiting.values()):
@@ -82,6 +107,7 @@ class Live:
         if not self._is_quiet:
             self._tell(self._due(now))
             self._tell_displays(now)
+            self._draw_bars(now)
 
     def finish(self, now: float) -> None:
         """Tell all that is left."""
@@ -92,25 +118,33 @@ class Live:
                 self._folder.feed(rank, text.stream, text.text, now)
         if "_folder" in vars(self):
             self._tell(self._folder.finish(now))
+            if self._bars is not None:
+                self._bars.finish()
+
+    def _draw_bars(self, now: float) -> None:
+        if "_folder" in vars(self) and self._bars is not None and self._bars.is_due(now):
+            self._bars.draw(self._folder.unfinished(now), now)
 
     def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
         """Say that ranks failed while others still work."""
         ranks = ranks_text(sorted(progress.failed))
         words = f"{_first_words(progress)}{_still_working(owing)}"
-        self._stage.write(f"{ranks:>{self._width}} ✗ {words}\n", "stderr")
+        self._write(f"{ranks:>{self._width}} ✗ {words}\n", "stderr")
 
     def note(self, ranks: Sequence[int], mark: str, line: str) -> None:
         """A line about ranks that they did not say themselves."""
-        self._stage.write(f"{ranks_text(ranks):>{self._width}} {mark} {line}\n", "stderr")
+        self._write(f"{ranks_text(ranks):>{self._width}} {mark} {line}\n", "stderr")
 
     def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None:
         """Say how ranks ended while others still work: a line each with its facts, then its last words."""
-        self._stage.write("".join(_death_lines(lost, _still_working(owing), self._width)), "stderr")
+        self._write("".join(_death_lines(lost, _still_working(owing), self._width)), "stderr")
 
     def late(self, said: Iterable[Said], now: float) -> None:
         """Tell what came after the end: whole lines, at once."""
         for rank, item in said:
-            if isinstance(item, Display):
+            if isinstance(item, CommMessage):
+                self._take_comm(rank, item)
+            elif isinstance(item, Display):
                 self._tell(self._late.poll(now))
                 self._take_display(rank, item, now)
             else:
@@ -125,8 +159,19 @@ class Live:
             self._folder.feed(rank, text.stream, text.text, now)
 
     def _tell(self, lines: Sequence[FoldedLine | FoldedGap]) -> None:
+        if lines and self._bars is not None:
+            lines = self._bars.settle(lines)
         for stream, text in blocks(lines, self._width):
-            self._stage.write(text, stream)
+            self._write(text, stream)
+
+    def _write(self, text: str, stream: StreamName = "stdout") -> None:
+        if "_bars" in vars(self) and self._bars is not None:
+            self._bars.step_aside()
+        self._stage.write(text, stream)
+
+    def _take_comm(self, rank: int, message: CommMessage) -> None:
+        if self._on_comm is not None:
+            self._on_comm(rank, message)
 
     def _take_display(self, rank: int, display: Display, now: float) -> None:
         self._tell(self._due(EVERYTHING))  # what a rank said before stands before
@@ -148,10 +193,15 @@ class Live:
         waiting.ranks.append(rank)
 
     def _tell_displays(self, now: float) -> None:
-        for key, waiting in list(self._waiting.items()):
-            if len(waiting.ranks) == len(self._ranks) or now - waiting.since >= WINDOW:
-                del self._waiting[key]
-                self._show(waiting)
+        due = {
+            key: waiting
+            for key, waiting in self._waiting.items()
+            if len(waiting.ranks) == len(self._ranks) or now - waiting.since >= WINDOW
+        }
+        for key in due:
+            del self._waiting[key]
+        for waiting in _in_order(list(due.values())):
+            self._show(waiting)
 
     def _show(self, waiting: _Waiting) -> None:
         display = waiting.display
@@ -161,14 +211,16 @@ class Live:
             for rank in waiting.ranks:
                 self._display_ids[rank, display.display_id] = display_id
         if len(self._ranks) > 1:
-            self._stage.write(f"{ranks_text(sorted(waiting.ranks)):>{self._width}} │\n")
-        self._stage.display(display.mime, display.metadata, display_id)
+            self._write(f"{ranks_text(sorted(waiting.ranks)):>{self._width}} │\n")
+        elif "_bars" in vars(self) and self._bars is not None:
+            self._bars.step_aside()
+        self._stage.display(unpacked(display.mime), display.metadata, display_id)
 
     def _update(self, rank: int, display: Display) -> None:
         self._tell_displays(EVERYTHING)
         display_id = self._display_ids.get((rank, display.display_id or ""))
         if display_id is not None:
-            self._stage.display(display.mime, display.metadata, display_id, update=True)
+            self._stage.display(unpacked(display.mime), display.metadata, display_id, update=True)
 
     def _clear(self, display: Display) -> None:
         # With several ranks in one output area, one of them cannot wipe what the others said.

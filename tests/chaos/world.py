@@ -60,7 +60,7 @@ class SilentStage:
     """An output area that keeps what it is given."""
 
     def __init__(self) -> None:
-        self.text = ""
+        self.text, self.can_update = "", True
 
     def write(self, text: str, stream: str = "stdout") -> None:
         self.text += text

@@ -31,6 +31,9 @@ def test_unstick_and_where_everybody_is(kernel: Kernel) -> None:
     stacks = ""
     while "barrier" not in stacks:
         stacks = kernel.start_aside("%mesh stacks").end().text
+    are_waiting = "print(all('waiting in' in where for where in m.where([0, 2, 3]).values()))"
+    while kernel.start_aside(are_waiting).end().text != "True\n":
+        pass
     assert "3 busy" in kernel.start_aside("%mesh").end().text
     freed = kernel.start_aside("%mesh unstick").end().text
     assert freed.startswith("ranks 0,2-3 are free; they were at ")

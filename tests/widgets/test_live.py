@@ -16,6 +16,8 @@ from meshbook.widgets.stage import StreamName
 class Paper:
     """A stage that writes down what happens on it."""
 
+    can_update = True
+
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
         self.ids: list[str | None] = []
@@ -75,9 +77,9 @@ def test_stderr_is_told_apart(paper: Paper) -> None:
 def test_an_unfinished_line_is_told_at_the_end(paper: Paper) -> None:
     live = Live(paper, [0])
     live.update([(0, out("no end"))], 0.0)
-    live.update([], 9.0)
+    live.update([], 0.2)
     assert paper.events == []
-    live.finish(9.0)
+    live.finish(0.2)
     assert paper.events == [("stdout", "  0 │ no end\n")]
 
 
@@ -102,6 +104,20 @@ def test_different_displays_are_told_with_their_rank(paper: Paper) -> None:
     live.update([(0, shown("zero")), (1, shown("one"))], 0.0)
     live.update([], 2 * WINDOW)
     assert paper.events == [("stdout", "  0 │\n"), ("display", "zero"), ("stdout", "  1 │\n"), ("display", "one")]
+
+
+def test_displays_of_one_moment_stand_in_the_order_of_ranks(paper: Paper) -> None:
+    live = Live(paper, range(3))
+    live.update([(2, shown("two")), (0, shown("zero")), (1, shown("one"))], 0.0)
+    live.update([], 2 * WINDOW)
+    assert [text for kind, text in paper.events if kind == "display"] == ["zero", "one", "two"]
+
+
+def test_a_rank_that_shows_two_things_keeps_its_order(paper: Paper) -> None:
+    live = Live(paper, range(3))
+    live.update([(1, shown("first")), (1, shown("both", 2)), (0, shown("both"))], 0.0)
+    live.update([], 2 * WINDOW)
+    assert [text for kind, text in paper.events if kind == "display"] == ["first", "both"]
 
 
 def test_one_rank_alone_needs_no_gutter_at_its_displays(paper: Paper) -> None:

@@ -1,0 +1,62 @@
+"""Progress bars, widgets and watched numbers of ranks, as a reader sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.browser.jupyter import Theme
+
+UP = "%load_ext meshbook\nm = %mesh up dp=2 tp=2 --device cpu"
+
+BARS = """%%on_mesh
+import os, sys, time
+def bar(steps):
+    for step in range(steps + 1):
+        share = step / steps
+        print(f"\\rtrain: {100 * share:4.0f}%|{'█' * int(20 * share):20}| {step}/{steps}", end="", file=sys.stderr)
+        time.sleep(0.002 * (rank + 1))
+    print(file=sys.stderr)
+bar(200)
+print("epoch done")"""
+
+SLIDER = """%%on_mesh dp=0
+import ipywidgets
+from IPython.display import display
+slider = ipywidgets.IntSlider(value=3 + rank, description=f"rank {rank}")
+slider.observe(lambda change: print("moved to", change.new), "value")
+display(slider)"""
+
+LOSS = """%%on_mesh
+import math
+for step in range(60):
+    loss = math.exp(-step / 20) * (1 + rank // 2 * 0.3)
+    time.sleep(0.03)"""
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_bars_widgets_and_watches(open_notebook: Any, theme: Theme) -> None:
+    nb = open_notebook([UP, BARS, SLIDER, "%mesh watch loss --every 0.1", LOSS, "%mesh watch --stop"], theme=theme)
+    name = theme.rpartition(" ")[2].lower()
+    assert nb.run(0) == "done"
+    nb.start(1)
+    nb.wait_text(1, "train:")
+    nb.picture(f"bars_running_{name}")
+    assert nb.wait_done() == "done"
+    assert nb.run(2) == "done"
+    handle = nb.output(2).locator(".widget-slider", has_text="rank 1").locator(".noUi-handle")
+    handle.focus()
+    handle.press("ArrowRight")
+    nb.wait_text(2, "moved to 5")
+    nb.picture(f"widgets_{name}")
+    assert nb.run(3) == "done"
+    assert nb.run(4) == "done"
+    assert nb.run(5) == "done"
+    nb.wait_text(3, "ended")
+    assert nb.output(3).locator("svg[role=img]").count() >= 2  # ranks are not looked at in the same step
+    nb.picture(f"watch_{name}")
+    [block, done] = nb.outputs(1)
+    assert block["data"]["text/plain"].count("100%") == 1
+    assert done["text"].endswith("epoch done\n")
+    assert not nb.errors
