@@ -15,6 +15,7 @@ from ..runtime.wire import codec
 from .collectives import LAST, MeshLedger
 from .inventory import Inventory
 from .look import look
+from .metrics import Metrics
 from .names import Held
 from .report import StackReport
 from .run import Run
@@ -94,6 +95,20 @@ class Questions:
         return Inventory(
             {rank: known[data] for rank, data in told.items()}, [rank for rank in chosen if rank not in told]
         )
+
+    def metrics(self, timeout: float = 0.5) -> Metrics:
+        """What user code on the ranks has reported with `meshbook.log` until now, also before the mesh went down.
+
+        Example:
+            >>> from meshbook.kernel.mesh import Mesh
+            >>> with Mesh.up("m", {"rank": 2}, backend="none") as mesh:
+            ...     _ = mesh.run("import meshbook; meshbook.log(step=3, loss=rank)").finished.get()
+            ...     mesh.metrics()
+            loss  step 3  median 0.5  range 0 to 1  2 ranks, 2 points
+        """
+        if not self.roster.is_stopped:
+            self._ask(self.roster.alive(), "report", timeout)
+        return Metrics(self.roster.meters.history(), self.roster.axes)
 
     def sight(self, run: Run, now: float) -> None:
         """Ask the ranks that still work on `run`, at a calm pace, where they are: what is told if one is killed."""
