@@ -12,6 +12,7 @@ from ..runtime.gather import Gather
 from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
+from ..runtime.wire.post import Caller
 from .collectives import LAST, MeshLedger
 from .inventory import Inventory
 from .look import look
@@ -95,6 +96,10 @@ class Questions:
         return Inventory(
             {rank: known[data] for rank, data in told.items()}, [rank for rank in chosen if rank not in told]
         )
+
+    def ask_where(self, ranks: Sequence[int], caller: Caller) -> None:
+        """Ask these ranks which line they are at, and the collective they wait in (`KernelActor.glance`)."""
+        self.roster.ask(ranks, self._actor, "glance", arguments(), caller)
 
     def metrics(self, timeout: float = 0.5) -> Metrics:
         """What user code on the ranks has reported with `meshbook.log` until now, also before the mesh went down.

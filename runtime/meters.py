@@ -117,6 +117,12 @@ class Meters:
         with self._lock:
             return {rank: series.last for rank, series in self._series.get(name, {}).items()}
 
+    def points(self, name: str, rank: int) -> list[Point]:
+        """One metric of one rank: (step, value, time since the epoch), the oldest first."""
+        with self._lock:
+            series = self._series.get(name, {}).get(rank)
+            return series.points() if series is not None else []
+
     def loop(self, rank: int) -> Loop | None:
         """The outermost loop with a progress that a rank is in; after its end, the last one."""
         with self._lock:
