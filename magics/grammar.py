@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NoReturn
 
-from .inquiries import Diff, Ledger, Logs, MeshOption, Stacks, Who
+from .inquiries import Dash, Diff, Ledger, Logs, MeshOption, Stacks, Who
 from .manage import (
     Actors,
     Down,
@@ -57,6 +57,7 @@ __all__ = [
     "COMMANDS",
     "ON_MESH",
     "Actors",
+    "Dash",
     "Diff",
     "Down",
     "GrammarError",
@@ -144,6 +145,7 @@ MeshArgs = (
     | Resize
     | Interrupt
     | Unstick
+    | Dash
     | Stacks
     | Ledger
     | Logs
@@ -182,6 +184,7 @@ COMMANDS = {
         Command("%mesh resize", Resize, "%mesh resize dp=8", "AXIS=N ...", resize_words, "selector"),
         Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh dash", Dash, "%mesh dash"),
         Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh ledger", Ledger, "%mesh ledger dp=0 -n 20", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh logs", Logs, "%mesh logs dp=1 -n 50 --grep loss", "[SELECTOR]", selector_words, "selector"),

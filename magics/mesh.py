@@ -26,6 +26,7 @@ from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
 from . import faults, grammar, resize
 from .book import Book
+from .dash import Dashboards
 from .logs import show_logs
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
@@ -42,6 +43,7 @@ class MeshMagic:
         self._shell = shell
         self._book = book
         self._on_mesh = on_mesh
+        self.dashboards = Dashboards(shell, book)
         self._commands: dict[type, Callable[[Any], object]] = {
             grammar.Up: self._up,
             grammar.Ls: self._ls,
@@ -53,6 +55,7 @@ class MeshMagic:
             grammar.Resize: self._resize,
             grammar.Interrupt: self._interrupt,
             grammar.Unstick: self._unstick,
+            grammar.Dash: self.dashboards.show,
             grammar.Stacks: self._stacks,
             grammar.Ledger: self._ledger,
             grammar.Logs: lambda args: show_logs(book, args, NotebookStage(shell)),

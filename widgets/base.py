@@ -7,6 +7,7 @@ retires its display becomes that twin alone: a saved widget shows "model not fou
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,11 +28,24 @@ _VIEW = "application/vnd.jupyter.widget-view+json"
 _AnyWidget: Any = anywidget.AnyWidget  # ipywidgets, its base, has no types
 
 
+_IMPORT = re.compile(r'^import [^;]*? from "\./[\w.]+";\n', re.MULTILINE)
+
+
+def script(*names: str) -> str:
+    """Scripts of `STATIC` as one: what a browser gets has no address from which it could import another.
+
+    Example:
+        >>> "export function selector" in script("cells.js", "dashboard.js")
+        True
+    """
+    return "\n".join(_IMPORT.sub("", (STATIC / name).read_text()) for name in names)
+
+
 class LiveWidget(_AnyWidget):
     """A widget that takes and sends messages on any thread, and has a static twin.
 
-    A widget class sets `_esm` and `_css` to files of `STATIC`, and overrides `twin` and `on_message`. Messages of its
-    script are dicts with a `kind`; those that want an answer carry an `id`, which the answer repeats.
+    A widget class sets `_esm` to a `script` and `_css` to a file of `STATIC`, and overrides `twin` and `on_message`.
+    Messages of its script are dicts with a `kind`; those that want an answer carry an `id`, which the answer repeats.
 
     Example:
         >>> class Greeter(LiveWidget):
