@@ -75,7 +75,7 @@ def _make(mesh: Mesh, args: Dash) -> Dashboard:
     watch = MeshWatch(mesh)
     watch.refresh(time.monotonic())
     dashboard = Dashboard(
-        f"mesh {mesh.name}",
+        f"mesh {mesh.name}   {axes_text(mesh)}",
         mesh.roster.axes,
         watch,
         mesh.roster.meters,

@@ -2,10 +2,6 @@
 
 const RECORD = 10; // bytes; see kernel/frames.py
 const MEMORY_STEP = 4 * 1024 * 1024;
-export const COLOURS = {
-  idle: "#9cc3dc", busy: "#0072b2", waiting: "#e69f00", stopped: "#d55e00",
-  failed: "#d55e00", dead: "#6e7781", debug: "#cc79a7", starting: "#c8ccd0",
-};
 export const BAD = new Set(["stopped", "failed", "dead"]);
 export const NUMBERS = {
   cpu: ["cpu", (share) => `${Math.round(share * 100)} %`],
@@ -56,7 +52,7 @@ export function layout(sizes, cols = 0, mostRows = 20, mostColumns = 64) {
   let across = cols || (sizes.length > 1 ? sizes[sizes.length - 1] : Math.min(count, count > 256 ? 64 : 16));
   if (across > mostColumns) across = mostColumns;
   const rows = Math.ceil(count / across);
-  const blocks = cols ? 1 : Math.max(Math.min(Math.ceil(rows / mostRows), Math.floor(mostColumns / across)), 1);
+  const blocks = cols ? 1 : Math.max(Math.min(Math.ceil(rows / mostRows), Math.floor((mostColumns + 16) / (across + 1))), 1);
   const high = Math.ceil(rows / blocks);
   const cell = count <= 64 ? 19 : count <= 256 ? 15 : 10;
   const places = [];

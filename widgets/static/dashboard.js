@@ -1,9 +1,10 @@
 // The view of widgets/dashboard.py. On a message it only notes what came, and paints in the next animation frame.
 import {
-  BAD, COLOURS, NUMBERS, applyDelta, axesText, bytes, decode, floats, layout, neighbour, numberText, range, rankText,
+  BAD, NUMBERS, applyDelta, axesText, bytes, decode, floats, layout, neighbour, numberText, range, rankText,
   rectangle, selector, shade,
 } from "./cells.js";
 
+const PALE = new Set(["idle", "starting"]); // their glyphs are in the other ink
 const BEAT = 5000; // milliseconds between two signs of life
 
 const PARTS = `<div class="mbd-said" role="status" aria-live="polite"></div>
@@ -17,16 +18,17 @@ const PARTS = `<div class="mbd-said" role="status" aria-live="polite"></div>
 <div class="mbd-ack" role="status"></div><pre hidden tabindex="0" aria-label="stacks"></pre></aside></div>`;
 const BUTTONS = [["interrupt", "interrupt"], ["unstick", "un-stick"], ["stacks", "stacks"], ["restart", "restart"], ["debug", "debug"]];
 
-function initialize({ model }) {
-  const store = { ranks: [], head: null, arrived: 0, curves: null, panel: null, selected: [], focus: 0, view: null, over: "" };
-  stores.set(model, store);
-  model.on("msg:custom", (message, buffers) => { // here and not in `render`: frames come before the view is there
+// What one widget knows, whichever views it has: it hears messages before the first of them is there.
+function makeStore() {
+  return { ranks: [], head: null, arrived: 0, curves: null, panel: null, selected: [], focus: 0, over: "", draws: new Set() };
+}
+
+function initialize(store, { model }) {
+  model.on("msg:custom", (message, buffers) => {
     take(store, message, buffers, model.get("states"));
     for (const draw of store.draws) draw(message.kind, message);
   });
-  store.draws = new Set();
 }
-const stores = new WeakMap();
 
 function take(store, message, buffers, states) {
   if (message.kind === "frame") {
@@ -41,8 +43,7 @@ function take(store, message, buffers, states) {
   else if (message.kind === "end") store.over = message.text;
 }
 
-function render({ model, el }) {
-  const store = stores.get(model);
+function render(store, { model, el }) {
   const id = Math.random().toString(36).slice(2);
   const root = document.createElement("div");
   root.className = "mbd";
@@ -96,7 +97,7 @@ function paintHead({ store, find, model, by }) {
   }
   const chips = Object.entries(counts).map(([state, count]) => {
     const chip = Object.assign(document.createElement("span"), { className: "mbd-chip", textContent: `${count} ${state}` });
-    chip.style.setProperty("--c", COLOURS[state]);
+    chip.style.setProperty("--c", `var(--mbd-${state})`);
     return chip;
   });
   find(".mbd-counts").replaceChildren(...chips);
@@ -117,28 +118,28 @@ function paintGrid(view) {
   const { cell, places } = grid;
   const context = sized(canvas, grid.columns * cell + 4, grid.rows * cell + 4);
   const style = getComputedStyle(view.root);
-  const ink = style.color;
+  const theme = (name) => style.getPropertyValue(`--mbd-${name}`).trim();
+  const palette = Object.fromEntries(model.get("states").map((state) => [state, theme(state)]));
+  const inks = [theme("ink"), theme("ink-pale")];
   const key = by.startsWith("metric:") ? "metric" : by;
   const scale = key === "state" ? null : range(store.ranks.map((each) => each[key]));
   const chosen = new Set(store.selected);
   store.ranks.forEach((facts, rank) => {
     const [x, y] = [2 + places[rank][0] * cell, 2 + places[rank][1] * cell];
     const size = cell - 2;
-    context.fillStyle = colour(facts, key, scale);
+    context.fillStyle = scale ? colour(facts[key], scale, theme("soft"), palette.failed) : palette[facts.state];
     context.fillRect(x, y, size, size);
-    if (scale === null || BAD.has(facts.state)) glyph(context, facts.state, x, y, size, scale ? COLOURS[facts.state] : null);
-    if (chosen.has(rank)) frame(context, ink, x, y, size, 2);
-    if (rank === store.focus && document.activeElement === canvas) frame(context, style.getPropertyValue("--mbd-focus"), x - 1, y - 1, size + 2, 1.5);
+    if (scale === null || BAD.has(facts.state)) glyph(context, facts.state, x, y, size, scale ? palette[facts.state] : inks[PALE.has(facts.state) ? 1 : 0]);
+    if (chosen.has(rank)) frame(context, style.color, x, y, size, 2);
+    if (rank === store.focus && document.activeElement === canvas) frame(context, theme("focus"), x - 1, y - 1, size + 2, 1.5);
   });
   const unit = key === "metric" ? numberText : scale && NUMBERS[key][1];
   if (scale) setText(find(".mbd-axes"), `${find(".mbd-axes").textContent}   dark ${unit(scale[0])} … bright ${unit(scale[1])}`);
 }
 
-function colour(facts, key, scale) {
-  if (scale === null) return COLOURS[facts.state];
-  const value = facts[key];
-  if (value === null) return "transparent";
-  return Number.isFinite(value) ? shade(value, scale) : COLOURS.failed;
+function colour(value, scale, none, bad) {
+  if (value === null) return none;
+  return Number.isFinite(value) ? shade(value, scale) : bad;
 }
 
 function frame(context, ink, x, y, size, width) {
@@ -151,7 +152,7 @@ function frame(context, ink, x, y, size, width) {
 function glyph(context, state, x, y, size, ink) {
   if (size < 12 && !BAD.has(state) && state !== "waiting") return;
   const [middleX, middleY, r] = [x + size / 2, y + size / 2, size * 0.24];
-  context.strokeStyle = context.fillStyle = ink || (state === "idle" || state === "starting" ? "#33556b" : state === "waiting" || state === "debug" ? "#1b1400" : "#fff");
+  context.strokeStyle = context.fillStyle = ink;
   context.lineWidth = Math.max(size / 9, 1.2);
   context.beginPath();
   if (state === "busy") { context.moveTo(middleX - r * 0.8, middleY - r); context.lineTo(middleX + r, middleY); context.lineTo(middleX - r * 0.8, middleY + r); context.fill(); return; }
@@ -204,6 +205,7 @@ function paintCurve({ store, find, root }) {
   context.lineWidth = 1;
   for (const line of curves.lines) { trace(pairs(line).filter((pair) => pair.every(Number.isFinite))); context.stroke(); }
   const last = rows[rows.length - 1] || [0, 0, 0, 0];
+  if (last.every(Number.isFinite)) { context.beginPath(); context.arc(x(last[0]), y(last[2]), 2, 0, 7); context.fill(); }
   const whose = curves.lines.length ? `, and rank${curves.lines.length > 1 ? "s" : ""} ${curves.ranks.join(", ")}` : "";
   setText(find("figcaption"), `${curves.name}: median and range${whose} · step ${numberText(last[0])}: ${numberText(last[2])}`);
 }
@@ -351,4 +353,7 @@ function acknowledge(view, { id, ok, done, text, detail, next }) {
   if (next) arm(view, view.root.querySelector(`[data-action=${action}]`), next);
 }
 
-export default { initialize, render };
+export default () => {
+  const store = makeStore(); // for each widget: the models that anywidget hands to the two below are not the same object
+  return { initialize: (context) => initialize(store, context), render: (context) => render(store, context) };
+};
