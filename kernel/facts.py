@@ -40,7 +40,7 @@ class RankFacts:
     why: str = ""
     """How it ended, or what holds it: `died of SIGKILL`."""
     run: int = 0
-    """The call that it works on."""
+    """The call that it works on, or has failed in while others work on it."""
     cell: str = ""
     """The name of the cell that this is."""
     pid: int = 0

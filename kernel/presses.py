@@ -33,6 +33,10 @@ class Presses:
         self._steps.update({rank: (step, call, now) for rank, call in calls.items()})
         return step
 
+    def renew(self, ranks: Collection[int], now: float) -> None:
+        """The last step has been done, which takes its time: from now on there is the window for the next press."""
+        self._steps.update({rank: (*self._steps[rank][:2], now) for rank in ranks if rank in self._steps})
+
     def forget(self, ranks: Collection[int]) -> None:
         """They have new processes."""
         for rank in ranks:

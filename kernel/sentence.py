@@ -99,7 +99,7 @@ def _busy(busy: Sequence[RankFacts], by_state: dict[str, list[RankFacts]], num_r
     rest = [_place(busy).removeprefix(" at ")] if not is_all or num_ranks <= 8 else []
     if loops := [each for each in busy if each.total > 0 or each.done]:
         rest.append(_loop(loops))
-    if failed := by_state.get("failed"):
+    if failed := [each for each in by_state.get("failed", []) if each.run]:  # in a cell that others still run
         return Sentence(f"{_who(failed)} failed", f"{lead}", "bad")
     return Sentence(lead, "; ".join(filter(None, rest)))
 

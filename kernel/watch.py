@@ -111,7 +111,9 @@ class MeshWatch:
         facts.gpu = self._gpus.look(spec.device, spec.env) if spec.device.startswith("cuda") else None
 
     def _take_states(self) -> None:
-        roster, failed = self.mesh.roster, self.mesh.last_failed
+        roster, failed = self.mesh.roster, dict.fromkeys(self.mesh.last_failed, 0)
+        for run in self.mesh.running():
+            failed.update(dict.fromkeys(run.progress.failed, run.call))
         for facts in self.facts:
             state = roster.states.get(facts.rank)
             if state is None:
@@ -126,7 +128,7 @@ class MeshWatch:
             else:
                 facts.run, facts.waiting = 0, ""
                 if name == "idle" and facts.rank in failed:
-                    name = "failed"
+                    name, facts.run = "failed", failed[facts.rank]
                 elif name == "stuck" and state.halt is not None:
                     name, since, facts.why = "stopped", state.halt.since, str(state.halt)
                 elif state.exit is not None:

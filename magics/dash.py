@@ -124,7 +124,9 @@ class MeshHands:
         }
         if action not in actions:
             raise ValueError(f"there is no action {action!r}: there are {', '.join(actions)}")
-        return actions[action](ranks, runs)
+        deed = actions[action](ranks, runs)
+        self._presses.renew(ranks, time.monotonic())
+        return deed
 
     def _interrupt(self, ranks: Sequence[int], runs: Sequence[int]) -> Deed:
         """Pressed again while they still work: break off their collectives; a third time: kill them."""

@@ -23,6 +23,14 @@ def test_it_begins_anew_after_a_while_and_for_another_call() -> None:
     assert presses.press({0: 8}, WINDOW + 0.2) is Step.INTERRUPT
 
 
+def test_the_window_begins_when_the_last_step_is_done() -> None:
+    presses = Presses()
+    presses.press({0: 7}, 0.0)
+    presses.press({0: 7}, 1.0)
+    presses.renew([0, 1], 5.0)  # to break off collectives of a rank that is deaf takes seconds
+    assert presses.press({0: 7}, 5.0 + WINDOW) is Step.KILL
+
+
 def test_of_several_ranks_the_mildest_step_is_taken() -> None:
     presses = Presses()
     presses.press({0: 7}, 0.0)

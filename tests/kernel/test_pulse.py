@@ -1,4 +1,4 @@
-"""The thread that looks: only while it is watched, at once when something happens, and no longer than there is a mesh."""
+"""The thread that looks: only while it is watched, at once when something happens, and until the mesh ends."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def mesh(**states: Any) -> list[RankFacts]:
         (mesh(busy=4), "all 4 ranks run cell 7, for 12 s: cell 7 line 12"),
         (mesh(busy=1, idle=3), "rank 0 runs cell 7, for 12 s: cell 7 line 12"),
         (mesh(failed=1, idle=3), "rank 0 failed in its last cell"),
-        (mesh(failed=2, busy=2), "ranks 0-1 failed: ranks 2-3 run cell 7, for 12 s"),
+        (mesh(failed=2, busy=2), "ranks 2-3 run cell 7, for 12 s: cell 7 line 12"),
         (mesh(waiting=8), "all 8 ranks wait in all_reduce, cell 7 line 12 for 42 s"),
         (
             mesh(waiting=63, busy=1),
@@ -59,9 +59,15 @@ def test_the_sentence(facts: list[RankFacts], text: str) -> None:
 
 
 def test_what_is_bad_is_marked_so() -> None:
-    tones = {state: sentence(mesh(**{state: 1, "busy": 3}), NOW).tone for state in STATES if state != "busy"}
+    tones = {state: sentence(mesh(**{state: 1, "idle": 3}), NOW).tone for state in STATES if state != "idle"}
     assert {state for state, tone in tones.items() if tone == "bad"} == {"dead", "stopped", "failed"}
     assert sentence(mesh(waiting=3, busy=1), NOW).tone == "wait"
+
+
+def test_who_failed_in_the_cell_that_others_still_run_is_told_first() -> None:
+    facts = mesh(failed=2, busy=2)
+    facts[1].run = 9
+    assert str(sentence(facts, NOW)) == "rank 1 failed: ranks 2-3 run cell 7, for 12 s"
 
 
 def test_deaths_of_several_kinds_are_told_by_the_last() -> None:
