@@ -15,6 +15,9 @@ from ..runtime.wire.messages import Point
 
 MOST_BINS = 160
 
+_LATEST = 8
+"""Bins at the end that may wait to be filled."""
+
 Row = tuple[float, float, float, float]
 """A step, then least, median and greatest value there."""
 
@@ -54,7 +57,16 @@ class Band:
         for place, values in self._bins.items():
             if place not in self._rows:
                 self._rows[place] = (place * self._width, *_spread(values))
-        return [self._rows[place] for place in sorted(self._rows)]
+        places = sorted(self._rows)
+        return [self._rows[place] for place in places[: len(places) - self._unfinished(places)]]
+
+    def _unfinished(self, places: Sequence[int]) -> int:
+        """The bins at the end that most ranks are still to fill: the few that came first would bend the curve."""
+        counts = [len(self._bins[place]) for place in places[-2 * _LATEST :]]
+        late = 0
+        while late < min(_LATEST, len(counts) - 1) and 2 * counts[-1 - late] < max(counts):
+            late += 1
+        return late
 
     def _widen(self) -> None:
         self._width *= 2

@@ -79,6 +79,7 @@ class Dashboard(LiveWidget):
         self._wants_key = threading.Event()
         self._displays: deque[tuple[Stage, str]] = deque(maxlen=_MOST_DISPLAYS)
         self._end: dict[str, str] = {}
+        self._head: dict[str, Any] = {}
         super().__init__(title=title, axes=list(axes), sizes=list(axes.values()), cols=cols)
 
     def show(self, stage: Stage, display_id: str) -> None:
@@ -110,7 +111,10 @@ class Dashboard(LiveWidget):
 
     def on_message(self, message: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
         kind, view = message.get("kind"), str(message.get("view", ""))
-        if kind == "hello":
+        if self._end:
+            if kind == "hello":
+                self._tell_end()
+        elif kind == "hello":
             self._wants_key.set()
             self.pulse.seen(view)
             self.pulse.wake()
@@ -175,10 +179,18 @@ class Dashboard(LiveWidget):
     def on_end(self, facts: Sequence[RankFacts], now: float) -> None:
         at = time.strftime("%H:%M:%S")
         self._end = self._twin(facts, now, f"the mesh was taken down; this is its last state, seen at {at}").bundle()
-        self.tell("end", text="the mesh was taken down")
+        self._tell_end()
         for stage, display_id in self._displays:
             stage.display(self._end, display_id=display_id, update=True)
-        self.retire()
+
+    def _tell_end(self) -> None:
+        """The comm stays open: a page that was loaded again knows no display to update, and still has a view."""
+        if self._head:
+            self.tell("frame", [self.frame], m="full", **self._head)
+        self.tell("end", text="the mesh was taken down")
+
+    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        return (dict(self._end), {}) if self._end else super()._repr_mimebundle_(**options)
 
     def _take_shape(self, facts: Sequence[RankFacts]) -> None:
         """The mesh was resized: views lay out another grid, and nothing that was sent before holds."""
@@ -192,8 +204,9 @@ class Dashboard(LiveWidget):
         self, data: bytes, is_full: bool, said: Sentence, states: Mapping[str, int], names: list[str], runs: list[int]
     ) -> None:
         mode = "full" if is_full else "delta"
-        told = {"lead": said.lead, "rest": said.rest, "tone": said.tone}
-        self.tell("frame", [data], i=self._count, t=time.time(), m=mode, counts=states, names=names, runs=runs, **told)
+        told = {"lead": said.lead, "rest": said.rest, "tone": said.tone, "counts": states, "names": names, "runs": runs}
+        self._head = {"i": self._count, "t": time.time(), **told}
+        self.tell("frame", [data], m=mode, **self._head)
 
     def _draw_curves(self, names: Sequence[str], now: float, is_key: bool) -> bool:
         """Send the curve of one metric if there is something new in it."""

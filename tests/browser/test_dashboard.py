@@ -145,8 +145,19 @@ def test_a_reloaded_page_is_live_again_and_a_mesh_that_ended_is_static(open_note
     nb.reload()
     Dash(nb).wait("all 8 ranks idle")
     assert nb.run(2) == "done"
-    nb.page.locator(".mbd").wait_for(state="detached")
+    Dash(nb).wait("the mesh was taken down")
+    nb.reload()
+    Dash(nb).wait("the mesh was taken down")
+    assert not nb.errors
+
+
+def test_the_last_state_stays_in_the_notebook(open_notebook: Any) -> None:
+    nb, dash = opened(open_notebook, "%mesh down")
+    dash.wait("all 8 ranks idle")
+    assert nb.run(2) == "done"
     nb.wait_text(1, "its last state")
+    assert nb.page.locator(".mbd").count() == 0
     (output,) = nb.outputs(1)
     assert output["data"].keys() == {"text/html", "text/plain"}
+    nb.picture("dashboard_static", nb.output(1))
     assert not nb.errors

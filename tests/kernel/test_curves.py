@@ -38,6 +38,15 @@ def test_later_points_change_only_their_place() -> None:
     assert band.rows() == [(0.0, 1.0, 1.0, 1.0), (1.0, 2.0, 3.0, 4.0)]
 
 
+def test_steps_that_most_ranks_have_not_come_to_wait() -> None:
+    band = Band()
+    for rank in range(5):
+        band.extend((float(step), float(rank), 0.0) for step in range(10 if rank else 14))
+    assert band.rows()[-1] == (9.0, 0.0, 2.0, 4.0)
+    band.extend((float(step), 1.0, 0.0) for step in range(10, 30))  # the others have died: it goes on
+    assert len(band.rows()) > 20
+
+
 def test_a_nan_counts_for_nothing_where_others_have_a_number() -> None:
     band = Band()
     band.extend([(0.0, math.nan, 0.0), (0.0, 2.0, 0.0), (1.0, math.nan, 0.0), (math.inf, 1.0, 0.0)])

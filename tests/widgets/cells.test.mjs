@@ -44,6 +44,7 @@ test("a high mesh stands in blocks side by side, and no two ranks share a place"
     assert.ok(grid.places.every(([x, y]) => x < grid.columns && y < grid.rows));
   }
   assert.equal(layout([64], 8).rows, 8);
+  assert.equal(layout([16, 64], 0, 470).cell, 7);
 });
 
 test("arrow keys walk over the gap between blocks and stop at the edge", () => {

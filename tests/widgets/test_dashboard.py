@@ -221,6 +221,19 @@ def test_at_the_end_the_last_state_stays_in_every_place_it_was_shown(dashboard: 
     assert dashboard._repr_mimebundle_()[0] == shown[-1][0]
 
 
+def test_a_page_that_is_loaded_after_the_end_still_sees_the_last_frame(
+    dashboard: Dashboard, source: Source, ears: Ears
+) -> None:
+    dashboard.on_look(source.facts, 1.0)
+    dashboard.on_end(source.facts, 5.0)
+    ears.heard.clear()
+    dashboard.on_message({"kind": "hello", "view": "v9"}, [])
+    (frame, data), (end, _) = ears.heard
+    assert (frame["m"], end["kind"], data) == ("full", "end", [pack(source.facts)])
+    dashboard.on_message({"kind": "bye", "view": "v9"}, [])
+    assert len(ears.heard) == 2
+
+
 # The static twin and the panel.
 
 

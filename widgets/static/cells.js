@@ -47,21 +47,22 @@ export function applyDelta(ranks, delta, states) {
 }
 
 // Where each rank stands: the innermost axis across, the others down, in blocks side by side where that is too high.
-export function layout(sizes, cols = 0, mostRows = 20, mostColumns = 64) {
+export function layout(sizes, cols = 0, width = 900, mostRows = 20, mostColumns = 64) {
   const count = sizes.reduce((product, size) => product * size, 1);
   let across = cols || (sizes.length > 1 ? sizes[sizes.length - 1] : Math.min(count, count > 256 ? 64 : 16));
   if (across > mostColumns) across = mostColumns;
   const rows = Math.ceil(count / across);
   const blocks = cols ? 1 : Math.max(Math.min(Math.ceil(rows / mostRows), Math.floor((mostColumns + 16) / (across + 1))), 1);
   const high = Math.ceil(rows / blocks);
-  const cell = count <= 64 ? 19 : count <= 256 ? 15 : 10;
+  const columns = blocks * (across + 1) - 1;
+  const cell = Math.max(Math.min(count <= 64 ? 19 : count <= 256 ? 15 : 10, Math.floor((width - 4) / columns)), 5);
   const places = [];
   for (let rank = 0; rank < count; rank++) {
     const row = Math.floor(rank / across);
     const block = Math.floor(row / high);
     places.push([block * (across + 1) + (rank % across), row % high]);
   }
-  return { places, cell, columns: blocks * (across + 1) - 1, rows: high, across };
+  return { places, cell, columns, rows: high, across };
 }
 
 export function axesText(names, sizes) {

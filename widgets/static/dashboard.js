@@ -47,6 +47,7 @@ function render(store, { model, el }) {
   const id = Math.random().toString(36).slice(2);
   const root = document.createElement("div");
   root.className = "mbd";
+  root.dataset.lmSuppressShortcuts = "true"; // Jupyter looks for its shortcuts before any element hears of a key
   root.innerHTML = PARTS;
   el.append(root);
   const find = (query) => root.querySelector(query);
@@ -114,7 +115,7 @@ function paintHead({ store, find, model, by }) {
 function paintGrid(view) {
   const { store, model, find, by } = view;
   const canvas = find(".mbd-grid");
-  const grid = (view.grid = layout(model.get("sizes"), model.get("cols")));
+  const grid = (view.grid = layout(model.get("sizes"), model.get("cols"), find(".mbd-row").clientWidth));
   const { cell, places } = grid;
   const context = sized(canvas, grid.columns * cell + 4, grid.rows * cell + 4);
   const style = getComputedStyle(view.root);
@@ -150,7 +151,7 @@ function frame(context, ink, x, y, size, width) {
 
 // A shape for each state, for those who do not see colours; small cells have room for those that matter only.
 function glyph(context, state, x, y, size, ink) {
-  if (size < 12 && !BAD.has(state) && state !== "waiting") return;
+  if (size < 12 && !BAD.has(state)) return;
   const [middleX, middleY, r] = [x + size / 2, y + size / 2, size * 0.24];
   context.strokeStyle = context.fillStyle = ink;
   context.lineWidth = Math.max(size / 9, 1.2);
