@@ -89,8 +89,9 @@ def test_a_click_stops_one_rank_while_the_cell_runs(open_notebook: Any, front_en
     assert not nb.errors
 
 
-def test_ranks_are_selected_by_mouse_and_by_keys_and_spelled(open_notebook: Any) -> None:
-    nb, dash = opened(open_notebook)
+@pytest.mark.parametrize("front_end", ["lab", "notebook"])
+def test_ranks_are_selected_by_mouse_and_by_keys_and_spelled(open_notebook: Any, front_end: FrontEnd) -> None:
+    nb, dash = opened(open_notebook, front_end=front_end)
     spelled = dash.at(".mbd-pick code")
     dash.select(1, 0)
     assert spelled.text_content() == "dp=0,tp=1"
@@ -104,6 +105,8 @@ def test_ranks_are_selected_by_mouse_and_by_keys_and_spelled(open_notebook: Any)
     assert spelled.text_content() == "dp=1,tp=:2"
     assert dash.at(".mbd-spoken").text_content() == "rank 5, dp=1, tp=1, idle"
     dash.wait("2 ranks")
+    grid.press("Shift+End")
+    assert spelled.text_content() == "dp=1"
     grid.press("Escape")
     assert spelled.text_content() == ""
     assert nb.page.evaluate("jupyterapp.shell.currentWidget.content.widgets.length") == 2  # no key was a command

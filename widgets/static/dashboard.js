@@ -47,13 +47,14 @@ function render(store, { model, el }) {
   const id = Math.random().toString(36).slice(2);
   const root = document.createElement("div");
   root.className = "mbd";
-  root.dataset.lmSuppressShortcuts = "true"; // Jupyter looks for its shortcuts before any element hears of a key
   root.innerHTML = PARTS;
   el.append(root);
   const find = (query) => root.querySelector(query);
   const view = { model, store, root, find, id, by: "state", pending: new Map(), asked: "", dirty: false, grid: null };
   const leave = new AbortController();
   makeButtons(view);
+  // Jupyter looks for its shortcuts before an element hears of a key, and asks only the one that has the focus.
+  for (const each of root.querySelectorAll("button, select, [tabindex]")) each.dataset.lmSuppressShortcuts = "true";
   listen(view, leave.signal);
   const draw = (kind, message) => { if (kind === "ack") acknowledge(view, message); later(view); };
   store.draws.add(draw);
