@@ -16,7 +16,7 @@ from ..runtime.wire.messages import Point
 MOST_BINS = 160
 
 _LATEST = 8
-"""Bins at the end that may wait to be filled."""
+"""Bins at the end that wait until most ranks have come to them: the few that are first would bend the curve."""
 
 Row = tuple[float, float, float, float]
 """A step, then least, median and greatest value there."""
@@ -31,7 +31,7 @@ class Band:
     Example:
         >>> band = Band()
         >>> for rank in range(3):
-        ...     band.extend([(0.0, rank + 1.0, 0.0), (1.0, rank / 2, 0.0)])
+        ...     band.extend([(0.0, rank + 1.0, 0.0), (1.0, rank / 2, 0.0)], rank)
         >>> band.rows()
         [(0.0, 1.0, 2.0, 3.0), (1.0, 0.0, 0.5, 1.0)]
     """
@@ -41,11 +41,13 @@ class Band:
         self._width = 1.0
         self._bins: dict[int, array[float]] = {}
         self._rows: dict[int, Row] = {}
+        self._reached: dict[int, float] = {}  # by rank: its last step
 
-    def extend(self, points: Iterable[Point]) -> None:
+    def extend(self, points: Iterable[Point], rank: int = 0) -> None:
         """Add points of one rank."""
         for step, value, _ in points:
             if math.isfinite(step):
+                self._reached[rank] = max(step, self._reached.get(rank, step))
                 place = math.floor(step / self._width)
                 self._bins.setdefault(place, array("d")).append(value)
                 self._rows.pop(place, None)
@@ -58,15 +60,9 @@ class Band:
             if place not in self._rows:
                 self._rows[place] = (place * self._width, *_spread(values))
         places = sorted(self._rows)
-        return [self._rows[place] for place in places[: len(places) - self._unfinished(places)]]
-
-    def _unfinished(self, places: Sequence[int]) -> int:
-        """The bins at the end that most ranks are still to fill: the few that came first would bend the curve."""
-        counts = [len(self._bins[place]) for place in places[-2 * _LATEST :]]
-        late = 0
-        while late < min(_LATEST, len(counts) - 1) and 2 * counts[-1 - late] < max(counts):
-            late += 1
-        return late
+        reached = sorted(self._reached.values())[len(self._reached) // 5] if self._reached else math.inf
+        late = sum(place * self._width > reached for place in places[-_LATEST:])
+        return [self._rows[place] for place in places[: len(places) - late]]
 
     def _widen(self) -> None:
         self._width *= 2

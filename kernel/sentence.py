@@ -59,7 +59,7 @@ def sentence(facts: Sequence[RankFacts], now: float, finding: str = "") -> Sente
 def _dead(dead: Sequence[RankFacts], waiting: Sequence[RankFacts], now: float) -> Sentence:
     last = max(dead, key=lambda each: each.since)
     how = {each.why for each in dead}
-    ago = f"{_seconds(now - last.since)} ago"
+    ago = f"{span_text(now - last.since)} ago"
     lead = f"{_who(dead)} {last.why} {ago}" if len(how) == 1 else f"{_who(dead)} are dead, the last {last.why} {ago}"
     rest = f"{_who(waiting)} {_s(waiting, 'wait')} in {waiting[0].waiting}" if waiting else ""
     return Sentence(lead, rest, "bad")
@@ -67,7 +67,7 @@ def _dead(dead: Sequence[RankFacts], waiting: Sequence[RankFacts], now: float) -
 
 def _stopped(stopped: Sequence[RankFacts], waiting: Sequence[RankFacts], now: float) -> Sentence:
     first = min(stopped, key=lambda each: each.since)
-    lead = f"{_who(stopped)} {_is(stopped)} {first.why} for {_seconds(now - first.since)}"
+    lead = f"{_who(stopped)} {_is(stopped)} {first.why} for {span_text(now - first.since)}"
     rest = f"{_who(waiting)} {_s(waiting, 'wait')} in {waiting[0].waiting}" if waiting else ""
     return Sentence(lead, rest, "bad")
 
@@ -80,11 +80,11 @@ def _waiting(
     others = [each for state in ("busy", "failed", "idle", "debug") for each in by_state.get(state, [])]
     held = f"{_s(waiting, 'wait')} in {waiting[0].waiting}{_at(waiting)}"
     if not others:
-        return Sentence(f"{_all(waiting, held)} for {_seconds(now - min(w.waiting_since for w in waiting))}")
+        return Sentence(f"{_all(waiting, held)} for {span_text(now - min(w.waiting_since for w in waiting))}")
     if seconds < BEHIND or len(others) >= len(waiting) > 1 or (len(others) > 1 and len(waiting) == 1):
         return Sentence(f"{_who(waiting)} {held}", f"{_who(others)} {_do(others)}{_place(others)}")
     who = "all others" if len(waiting) + len(others) == num_ranks and len(waiting) > 1 else _who(waiting)
-    lead = f"{_who(others)} {_is(others)} {_seconds(seconds)} behind"
+    lead = f"{_who(others)} {_is(others)} {span_text(seconds)} behind"
     doing = f"{others[0].state}; " if others[0].state in ("failed", "idle") else _where(others)
     return Sentence(lead, f"{doing}{who} {held}", "wait")
 
@@ -93,7 +93,7 @@ def _busy(busy: Sequence[RankFacts], by_state: dict[str, list[RankFacts]], num_r
     cells = {each.cell for each in busy}
     what = f"run {busy[0].cell}" if len(cells) == 1 and busy[0].cell else "are busy"
     what = what if len(busy) > 1 else what.replace("run ", "runs ").replace("are ", "is ")
-    since = _seconds(now - min(each.since for each in busy))
+    since = span_text(now - min(each.since for each in busy))
     is_all = len(busy) == num_ranks
     lead = f"{_all(busy, what) if is_all else f'{_who(busy)} {what}'}, for {since}"
     rest = [_place(busy).removeprefix(" at ")] if not is_all or num_ranks <= 8 else []
@@ -157,8 +157,13 @@ def _s(ranks: Sequence[RankFacts], verb: str) -> str:
     return verb if len(ranks) > 1 else {"do": "does"}.get(verb, f"{verb}s")
 
 
-def _seconds(seconds: float) -> str:
-    """Example: `42 s`, `3 min`."""
+def span_text(seconds: float) -> str:
+    """Whole seconds, minutes or hours, as they are read at a glance.
+
+    Example:
+        >>> span_text(42.7), span_text(600), span_text(9000)
+        ('42 s', '10 min', '2 h 30 min')
+    """
     whole = int(max(seconds, 0))
     if whole < 120:
         return f"{whole} s"

@@ -217,9 +217,9 @@ class Dashboard(LiveWidget):
         if not name or not (is_new or (self._meters.count != count and now - when >= CURVES_EVERY)):
             return False
         self._drawn = now, self._meters.count, name, chosen
-        for _, points in self._meters.fresh():
-            for each, values in points.items():
-                self._bands.setdefault(each, curves.Band()).extend(values)
+        for rank, reports in self._meters.fresh():
+            for each, points in reports.items():
+                self._bands.setdefault(each, curves.Band()).extend(points, rank)
         lines = [curves.pack_line(self._meters.points(name, rank)) for rank in chosen]
         self.tell("curves", [curves.pack_rows(self._bands[name].rows()), *lines], name=name, ranks=list(chosen))
         return True

@@ -21,7 +21,7 @@ def panel(facts: Sequence[RankFacts], axes: Mapping[str, int], now: float, last_
     Example:
         >>> shown = panel([RankFacts(1, "busy", 0.0, "cell 7 line 9", pid=4711, cpu=0.99)], {"dp": 2}, now=3.0)
         >>> shown["title"], shown["rows"][0], shown["rows"][1]
-        ('rank 1', ('state', 'busy for 3.00 s'), ('at', 'cell 7 line 9'))
+        ('rank 1', ('state', 'busy for 3 s'), ('at', 'cell 7 line 9'))
     """
     if len(facts) == 1:
         return _of_one(facts[0], axes, now, last_line)

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from ..kernel.facts import BAD, RankFacts, counts
-from ..kernel.rows import seconds_text
-from ..kernel.sentence import Sentence
+from ..kernel.sentence import Sentence, span_text
 from ..kernel.summary import readable
 from ..runtime.ranks.place import coordinates
 from .style import STYLE
@@ -118,9 +117,8 @@ def row_of(facts: RankFacts, axes: Mapping[str, int], now: float) -> tuple[str, 
 
 
 def state_text(facts: RankFacts, now: float) -> str:
-    """Example: `waiting in all_reduce for 42 s`, `dead, died of SIGKILL 4.0 s ago`."""
-    seconds = max(now - (facts.waiting_since if facts.state == "waiting" else facts.since), 0.0)
-    text = seconds_text(seconds, seconds)
+    """Example: `waiting in all_reduce for 42 s`, `dead, died of SIGKILL 4 s ago`."""
+    text = span_text(now - (facts.waiting_since if facts.state == "waiting" else facts.since))
     if facts.state == "waiting":
         return f"waiting in {facts.waiting} for {text}"
     if facts.state == "dead":

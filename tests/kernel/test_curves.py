@@ -41,9 +41,9 @@ def test_later_points_change_only_their_place() -> None:
 def test_steps_that_most_ranks_have_not_come_to_wait() -> None:
     band = Band()
     for rank in range(5):
-        band.extend((float(step), float(rank), 0.0) for step in range(10 if rank else 14))
+        band.extend(((float(step), float(rank), 0.0) for step in range(10 if rank else 14)), rank)
     assert band.rows()[-1] == (9.0, 0.0, 2.0, 4.0)
-    band.extend((float(step), 1.0, 0.0) for step in range(10, 30))  # the others have died: it goes on
+    band.extend(((float(step), 1.0, 0.0) for step in range(10, 30)), 0)  # the others have died: it goes on
     assert len(band.rows()) > 20
 
 

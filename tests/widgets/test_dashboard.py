@@ -259,10 +259,10 @@ def test_of_many_ranks_the_twin_lists_those_that_are_not_as_most() -> None:
 @pytest.mark.parametrize(
     ("facts", "text"),
     [
-        (RankFacts(0, "waiting", 0.0, waiting="all_reduce", waiting_since=8.0), "waiting in all_reduce for 42.0 s"),
-        (RankFacts(0, "dead", 46.0, why="died of SIGKILL"), "dead, died of SIGKILL 4.00 s ago"),
-        (RankFacts(0, "stopped", 40.0, why="stopped (SIGSTOP)"), "stopped (SIGSTOP) for 10.0 s"),
-        (RankFacts(0, "idle", 40.0), "idle for 10.0 s"),
+        (RankFacts(0, "waiting", 0.0, waiting="all_reduce", waiting_since=8.0), "waiting in all_reduce for 42 s"),
+        (RankFacts(0, "dead", 46.0, why="died of SIGKILL"), "dead, died of SIGKILL 4 s ago"),
+        (RankFacts(0, "stopped", 40.0, why="stopped (SIGSTOP)"), "stopped (SIGSTOP) for 10 s"),
+        (RankFacts(0, "idle", 40.0), "idle for 10 s"),
     ],
 )
 def test_a_state_in_words(facts: RankFacts, text: str) -> None:
