@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..runtime.actor import Actor, control_endpoint, endpoint
+from ..runtime.channel import Port
 from ..runtime.ranks import ledger, waits
 from ..runtime.ranks.groups import Groups, bury
 from ..runtime.ranks.place import Place, here
@@ -19,6 +22,8 @@ from ..runtime.wire import codec
 from . import cell
 from .cell import CellShell
 from .cut_off import NO_STORE
+from .debug.debugger import Debugger
+from .debug.events import encode as encode_event
 from .failure import is_users
 from .guest import Lines
 from .kept import Kept
@@ -104,7 +109,7 @@ class KernelActor(Actor):
     _on_main_thread = True
     _is_careful = True
 
-    def __init__(self) -> None:
+    def __init__(self, port: Port[bytes]) -> None:
         place = here()
         self._place = place
         self._shown = 0
@@ -116,6 +121,9 @@ class KernelActor(Actor):
         self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT, opened=place.opened)
         self._given = dict(self._cells.namespace)  # what was there before the first cell
         place.awaited = lambda: self._cells.awaited
+        self._debugger = Debugger(place, lambda event: port.send(encode_event(event)))
+        if place.visits is not None:
+            self._debugger.install()
         place.movers.append(lambda move: self._rename())
 
     def _rename(self) -> None:
@@ -158,7 +166,8 @@ class KernelActor(Actor):
 
         kept = keeper if keep else None
         text = self._sources[key]
-        outcome = self._cells.run(text, run=number, name=name, first_line=first_line, keep=kept, prepare=prepare)
+        with self._debugged():
+            outcome = self._cells.run(text, run=number, name=name, first_line=first_line, keep=kept, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
 
     @endpoint
@@ -169,8 +178,34 @@ class KernelActor(Actor):
             with self._place.shield():
                 self._provide_group((), has_store=True)
 
-        outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
+        with self._debugged():
+            outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
+
+    @contextlib.contextmanager
+    def _debugged(self) -> Generator[None]:
+        self._debugger.begin()
+        try:
+            yield
+        finally:
+            self._debugger.end()
+
+    @endpoint
+    def post_mortem(self) -> str:
+        """Let the user look at the frames of what ended the last cell; what ended it, or nothing if it ended well."""
+        error = self._cells.last_error
+        if error is None or error.__traceback__ is None:
+            return ""
+        with self._place.opened(), self._debugged():
+            self._debugger.post_mortem(error)
+        return f"{type(error).__name__}: {error}"
+
+    @control_endpoint
+    def debug(self, step: str, *args: Any) -> Any:
+        """What the notebook asks of the debugger: a method of `Debugger` that the control thread may call."""
+        if step not in ("answer", "leave", "attach", "inspect", "completions", "arm", "hits"):
+            raise LookupError(f"the debugger has no step {step!r}")
+        return getattr(self._debugger, step)(*args)
 
     @endpoint
     def compare(self, cell: int, step: str, *args: object) -> object:

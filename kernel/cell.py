@@ -126,7 +126,7 @@ class CellShell:
         if owned:
             owned.builtin_trap.__enter__()  # for good: no need to swap builtins at each cell
             sys.displayhook = owned.displayhook
-            builtins.input = _refuse_input
+            builtins.input = _refuse_input  # until a debugger, which has a way to the notebook, takes over
 
     @property
     def namespace(self) -> dict[str, Any]:

@@ -16,6 +16,9 @@ import msgspec
 from ..runtime.errors import MeshbookError
 from .collectives import reasons
 from .cut_off import is_cut_off
+from .debug.asking import Asker, asker
+from .debug.post_mortem import post_mortem
+from .debug.sitting import announce, serve
 from .outcome import Outcome
 from .patience import Patience, Step
 from .run import Progress, Run, Said
@@ -83,26 +86,21 @@ class Drive:
     """What had to be done to the process groups afterwards, in one line."""
     parted: list[str] = field(default_factory=list[str])
     """What their ledgers of collectives say of why they waited."""
+    user: Asker | None = field(default_factory=asker)
+    """Who can be asked what a stopped rank is to do."""
+    is_background: bool = False
+    """Does no cell of the notebook wait for it? Then the user is not asked what a stopped rank is to do."""
     watches: tuple[Callable[[float], object], ...] = ()
     """Called at each step with the time: what looks after the ranks of the run while it is driven."""
     _told_dead: set[int] = field(default_factory=set[int])
     _has_offered: bool = False
+    _has_debugged: bool = False
 
     def steps(self) -> Generator[float, int, None]:
         """Yields seconds to wait for news; is sent how often the user pressed stop meanwhile."""
-        told = False
-        while not self.run.finished.done():
-            num_presses = yield _SOON if self._untold_deaths() else TICK
-            now = time.monotonic()
-            self.live.update(self.run.take(), now)
-            if self.run.finished.done():
-                break
-            for watch in self.watches:
-                watch(now)
-            told = told or self._tell_failure(now)
-            self._tell_deaths(now)
-            self._act(self.patience.step(now, self._has_failure, num_presses))
-            self._offer(now)
+        with self.mesh.desk.heard_by(self.run.rouse, serves=not self.is_background):
+            yield from self._wait()
+            self._debug_failed()
         self.live.update(self.run.take(), time.monotonic())
         self.live.finish(time.monotonic())
         if self.patience.reason or self._has_failure:
@@ -110,6 +108,51 @@ class Drive:
         self.run.on_late = self._on_late
         if self.run.has_more:  # it came between the two lines above
             self.mesh.roster.reactor.schedule(self._on_late)
+
+    def _wait(self) -> Generator[float, int, None]:
+        """Until the run has ended: show what comes, and do what is to be done about those that do not."""
+        told = False
+        while not self.run.finished.done():
+            num_presses = yield _SOON if self._untold_deaths() else TICK
+            self.live.update(self.run.take(), time.monotonic())
+            if self.run.finished.done():
+                break
+            if self.mesh.desk.is_wanted:
+                num_presses += self._talk()
+            self._debug_failed()
+            now = time.monotonic()
+            for watch in self.watches:
+                watch(now)
+            told = told or self._tell_failure(now)
+            self._tell_deaths(now)
+            self._act(self.patience.step(now, self._has_failure, num_presses))
+            self._offer(now)
+
+    def _talk(self) -> int:
+        """Let the user talk with ranks that are stopped; how often stop was pressed meanwhile."""
+        started = time.monotonic()
+        try:
+            if self.is_background:
+                announce(self.mesh, self.user, self.live.note)
+            else:
+                serve(self.mesh, self.user, self.run.finished.done, self.live.note)
+        except KeyboardInterrupt:
+            return 1
+        finally:
+            self.patience.pause(time.monotonic() - started)
+        return 0
+
+    def _debug_failed(self) -> None:
+        """`--on-error debug`: look at what failed first, while the others wait."""
+        failed = self._failed_by_themselves() if self.patience.wants_debugger else []
+        if not failed or self._has_debugged:
+            return
+        self._has_debugged = True
+        self.live.update(self.run.take(), time.monotonic())
+        started = time.monotonic()
+        with suppress(KeyboardInterrupt):
+            post_mortem(self.mesh, failed, self.user, self.live.note)
+        self.patience.pause(time.monotonic() - started)
 
     @property
     def _has_failure(self) -> bool:
@@ -126,6 +169,8 @@ class Drive:
                     self.parted = reasons(findings, owing, time.monotonic() - self.patience.start)
             with suppress(KeyboardInterrupt):
                 self.mesh.interrupt(owing, self.run.call, timeout=0.2)
+            if self.mesh.desk.stops.waiting:
+                self.mesh.desk.leave(owing)  # who sits at a prompt in an event loop is cancelled when that goes on
         elif step is Step.RELEASE:
             self.live.note(owing, "◌", "did not react to the interrupt: broke off the collectives they may wait in")
             with suppress(KeyboardInterrupt):
@@ -239,6 +284,7 @@ def _wait(drive: Drive, seconds: float, button: StopButton) -> None:
 
 def drive_in_background(drive: Drive) -> None:
     """The same on a thread that nobody waits for; it leaves the loop to those who are waited for."""
+    drive.is_background = True
     steps = drive.steps()
     try:
         seconds = next(steps)

@@ -25,6 +25,8 @@ from ..runtime.shape import Shape
 from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from .agent import KernelActor
+from .debug.desk import Desk
+from .debug.points import Points
 from .diff import compare
 from .difference import Comparison
 from .execute import execute
@@ -78,7 +80,12 @@ class Mesh(Questions):
         self.roster.name = name
         self.last_failed: tuple[int, ...] = ()
         """The ranks on which the last cell failed: what `@failed` selects."""
-        self._kernel: Any = procs.spawn("kernel", KernelActor)
+        self.desk = Desk()
+        """Which of its ranks are stopped in the debugger."""
+        self._kernel: Any = procs.spawn("kernel", KernelActor, self.desk.port)
+        self.desk.serve(self)
+        self.points = Points(self)
+        """Breakpoints that were set from the notebook."""
         self._actor = actor_number(self._kernel)
         self._keys: dict[str, int] = {}  # sources that ranks were sent, by text, the least recently used first
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
@@ -362,6 +369,7 @@ class Mesh(Questions):
         healed = heal_roster(self.roster, ranks, timeout)
         for rank in healed.ranks:
             self._known.pop(rank, None)
+        self.points.renew(healed.ranks)
         self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
         pushed = [] if replay == "none" else self._journal.pushed()
         return restore(self, healed, self._journal.plan(replay), pushed, timeout)
@@ -387,6 +395,7 @@ class Mesh(Questions):
                 resized = resize_roster(self.roster, sizes, timeout)
             finally:
                 self._take_shape(sizes)
+        self.points.renew(resized.ranks)
         healed = Healed(resized.ranks, resized.failed, (), resized.seconds)
         pushed = [] if replay == "none" else self._journal.pushed()
         done = restore(self, healed, self._journal.plan(replay), pushed, timeout)
@@ -402,6 +411,7 @@ class Mesh(Questions):
         self._known = {plan.kept[rank]: keys for rank, keys in self._known.items() if rank in plan.kept}
         self.last_failed = plan.renumbered(self.last_failed)
         self._journal.reshape(plan)
+        self.points.reshape(plan)
 
     def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
         """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""

@@ -28,8 +28,9 @@ class Patience:
     """Decides for one cell when ranks that still work are interrupted, released, killed or given up.
 
     After the first failure the others have `grace` seconds (`on_error="stop"`; with `"wait"` they have as long as they
-    want). After `timeout` seconds, if one was given, they have none. Whoever has not reacted to the interrupt
-    `impatience` seconds later is released from its collective, and `patience` seconds after the last step left alone.
+    want; with `"debug"` the seconds begin when the user has looked at the failure). After `timeout` seconds, if one was
+    given, they have none. Whoever has not reacted to the interrupt `impatience` seconds later is released from its
+    collective, and `patience` seconds after the last step left alone.
 
     The user climbs the same ladder by hand: the first press of the stop button interrupts, the second releases, the
     third kills. For the next press there are `window` seconds.
@@ -69,6 +70,18 @@ class Patience:
         self.rung, self._stepped_at = rung, now
         return rung
 
+    @property
+    def wants_debugger(self) -> bool:
+        """Is the user to look at what failed, before anything is done about the others?"""
+        return self.on_error == "debug" and not self.reason
+
+    def pause(self, seconds: float) -> None:
+        """The user was asked something meanwhile: no time has passed for the ranks."""
+        self.start += seconds
+        self._stepped_at += seconds
+        if self._failed_at is not None:
+            self._failed_at += seconds
+
     def failing_for(self, now: float) -> float:
         """Seconds since the first failure; 0 before it."""
         return 0.0 if self._failed_at is None else now - self._failed_at
@@ -100,6 +113,6 @@ class Patience:
             return "user"
         if self.timeout is not None and now - self.start >= self.timeout:
             return "timeout"
-        if self.on_error == "stop" and self._failed_at is not None and now - self._failed_at >= self.grace:
+        if self.on_error != "wait" and self._failed_at is not None and now - self._failed_at >= self.grace:
             return "failure"
         return ""

@@ -124,6 +124,16 @@ class Questions:
         """All that a rank has printed (see `RankLog.read` for `run`, `stream`, `last`, `grep`)."""
         return self.roster.logs[rank].read(**choice)
 
+    def begin_post_mortem(self, ranks: Sequence[int]) -> Gather:
+        """Let these ranks wait with what ended their last cell, to be looked at (see `debug.post_mortem`)."""
+        gather = Gather(self.roster, ranks, f"{self.name}.post_mortem")
+        self.roster.call(ranks, self._actor, "post_mortem", None, arguments(), gather, True)
+        return gather
+
+    def tell_debugger(self, ranks: Sequence[int], step: str, *args: Any, timeout: float = 0.5) -> dict[int, Any]:
+        """Ask the debuggers of these ranks for a step (`KernelActor.debug`); what those gave that answer in time."""
+        return self._ask(ranks, "debug", timeout, step, *args)
+
     def _ask(self, ranks: Sequence[int], endpoint: str, timeout: float, *args: Any) -> dict[int, Any]:
         gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
         self.roster.ask(ranks, self._actor, endpoint, arguments(*args), gather)

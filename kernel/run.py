@@ -116,7 +116,7 @@ class Run:
             self.progress.seconds[rank] = reply.seconds
             if not is_ok:
                 self.progress.failed.append(rank)
-                self._trouble()
+                self.rouse()
         self._settle(rank)
 
     def on_lost(self, rank: int, why: str) -> None:
@@ -127,10 +127,11 @@ class Run:
             end = why.partition("\n")[0] + self._last_place(rank)
             self.progress.lost[rank] = "\n".join([end, *self.roster.last_words(rank)])
             self._say(rank, self._sequences[rank].rest())
-        self._trouble()
+        self.rouse()
         self._settle(rank)
 
-    def _trouble(self) -> None:
+    def rouse(self) -> None:
+        """Let whoever drives the run look at once."""
         self.news.set()
         if self.on_trouble is not None:
             self.on_trouble()

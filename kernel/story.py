@@ -115,7 +115,7 @@ def tell(
         tp=3  ValueError: loss is nan
              cell 5, line 1
            → 1  check(l)
-        run again on it alone: %%on_mesh @failed
+        look inside: %mesh debug --pm   run again on it alone: %%on_mesh @failed
     """
     lost = lost or {}
     assert failures or lost
@@ -228,7 +228,7 @@ def _hints(failed: Sequence[int], lost: Sequence[int], has_notes: bool) -> list[
     hints: list[Hint] = []
     if failed:
         alone = "run again on it alone" if len(failed) == 1 else "run again on them alone"
-        hints = [Hint(alone, "%%on_mesh @failed")]
+        hints = [Hint("look inside", "%mesh debug --pm"), Hint(alone, "%%on_mesh @failed")]
     if lost:
         logs = Hint("what it said", f"%mesh logs {lost[0]}")
         hints += [Hint("bring back", "%mesh restart @dead"), *([] if failed else [logs])]

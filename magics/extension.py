@@ -16,8 +16,11 @@ from IPython.core.completer import (
 )
 from IPython.core.magic import no_var_expand
 
+from ..kernel.debug.asking import ask_by
+from ..kernel.debug.sitting import select_with
 from ..kernel.mesh import Mesh
 from ..runtime import session as sessions
+from .asker import NotebookAsker
 from .book import Book
 from .complete import World, complete
 from .grammar import ON_MESH
@@ -53,6 +56,8 @@ class Extension:
         shell.input_transformers_cleanup.append(self.transform)
         shell.Completer.custom_matchers.append(self._matcher)
         self.hearings.load()
+        ask_by(lambda: NotebookAsker(shell))
+        select_with(lambda mesh, text: self.book.select(text, mesh).ranks)
         # The zygote's second of imports passes while the user types.
         threading.Thread(target=_warm, name="meshbook-warm", daemon=True).start()
 
@@ -62,6 +67,8 @@ class Extension:
         shell.input_transformers_cleanup.remove(self.transform)
         shell.Completer.custom_matchers.remove(self._matcher)
         self.hearings.unload()
+        ask_by(None)
+        select_with(None)
         for kind, name in (("line", "mesh"), ("line", "on_mesh"), ("cell", "on_mesh")):
             shell.magics_manager.magics[kind].pop(name, None)
         shell.user_ns.pop(RUNNER, None)

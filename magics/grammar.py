@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NoReturn
 
-from .inquiries import Dash, Diff, Ledger, Logs, MeshOption, Stacks, Who
+from .breaks import Break, read_break
+from .inquiries import Dash, Debug, Diff, Ledger, Logs, MeshOption, Stacks, Who
 from .manage import (
     Actors,
     Down,
@@ -57,7 +58,9 @@ __all__ = [
     "COMMANDS",
     "ON_MESH",
     "Actors",
+    "Break",
     "Dash",
+    "Debug",
     "Diff",
     "Down",
     "GrammarError",
@@ -86,7 +89,7 @@ __all__ = [
     "split_line",
 ]
 
-OnError = Literal["stop", "wait"]
+OnError = Literal["stop", "wait", "debug"]
 Show = Literal["auto", "table", "first", "diff", "none"]
 
 
@@ -109,7 +112,7 @@ class OnMeshArgs:
     ] = None
     on_error: Annotated[
         OnError,
-        Option("--on-error", "when a rank fails: interrupt the others after a grace, or wait for them"),
+        Option("--on-error", "when a rank fails: interrupt the others after a grace, wait for them, or debug it first"),
     ] = "stop"
     grace: Annotated[float, Option("--grace", "seconds the others get with --on-error stop", "S", seconds_or_none)] = (
         2.0
@@ -130,6 +133,10 @@ class OnMeshArgs:
             raise GrammarError("--tail and --full exclude each other: write one")
         if self.get and self.bg:
             raise GrammarError("--get and --bg exclude each other: `%mesh pull` when the future is done")
+        if self.on_error == "debug" and self.bg:
+            raise GrammarError(
+                "--on-error debug and --bg exclude each other: `%mesh debug --pm` when the future is done"
+            )
         if self.show == "diff" and self.bg:
             raise GrammarError("--show diff and --bg exclude each other: `%mesh diff EXPR` when the future is done")
 
@@ -147,6 +154,8 @@ MeshArgs = (
     | Unstick
     | Dash
     | Stacks
+    | Debug
+    | Break
     | Ledger
     | Logs
     | Who
@@ -186,6 +195,8 @@ COMMANDS = {
         Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh dash", Dash, "%mesh dash"),
         Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh debug", Debug, "%mesh debug dp=1,tp=0", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh break", Break, "%mesh break 5:3 dp=1 if loss != loss", "[WHERE [SELECTOR] [if COND]]"),
         Command("%mesh ledger", Ledger, "%mesh ledger dp=0 -n 20", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh logs", Logs, "%mesh logs dp=1 -n 50 --grep loss", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh who", Who, "%mesh who dp=0", "[SELECTOR]", selector_words, "selector"),
@@ -220,6 +231,8 @@ def parse_mesh(line: str) -> MeshCommand:
     hint = f"`%mesh {typed}` is spelled `%mesh {command.name}`" if typed in ALIASES else ""
     if command.args is Diff:
         return MeshCommand(command.name, _read_diff(line, command))
+    if command.args is Break:
+        return MeshCommand(command.name, read_break(line, command))
     return MeshCommand(command.name, command.read(tokens[1:]), hint)
 
 

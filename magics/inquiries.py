@@ -32,6 +32,18 @@ class Dash:
 
 
 @dataclass(frozen=True, slots=True)
+class Debug:
+    """Stop ranks in the debugger, wherever they are, and talk with them; without a selector, with all that are stopped.
+
+    A rank that C code holds is looked at while it runs; of one that answers nothing the stack is shown.
+    """
+
+    selector: str = ""
+    mesh: MeshOption = None
+    pm: Annotated[bool, Option("--pm", "the frames that the last cell's error left; default: all that failed")] = False
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """List the last collectives of every rank, and say where ranks part."""
 

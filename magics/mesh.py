@@ -26,7 +26,9 @@ from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
 from . import faults, grammar, resize
 from .book import Book
+from .breaks import set_break
 from .dash import Dashboards
+from .debug import debug
 from .logs import show_logs
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
@@ -57,6 +59,8 @@ class MeshMagic:
             grammar.Unstick: self._unstick,
             grammar.Dash: self.dashboards.show,
             grammar.Stacks: self._stacks,
+            grammar.Debug: lambda args: debug(book, args),
+            grammar.Break: lambda args: set_break(book, args),
             grammar.Ledger: self._ledger,
             grammar.Logs: lambda args: show_logs(book, args, NotebookStage(shell)),
             grammar.Who: self._who,

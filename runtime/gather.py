@@ -27,6 +27,11 @@ class Gather:
         if not self._left:
             self._all_there.set()
 
+    @property
+    def is_done(self) -> bool:
+        """Have all answered, failed or died?"""
+        return self._all_there.is_set()
+
     def wait(self, timeout: float | None = None) -> bool:
         """Until all have answered, failed or died, or `timeout` seconds are over; whether all have."""
         return self._roster.reactor.wait(self._all_there, timeout)

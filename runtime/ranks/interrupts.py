@@ -89,6 +89,11 @@ class Interrupts:
         with self._lock:
             self.running = 0
 
+    @property
+    def is_open(self) -> bool:
+        """Does user code run, and not the runtime's own?"""
+        return bool(self.running) and not self._shields
+
     def opened(self) -> AbstractContextManager[None]:
         """Inside a call that is careful, user code runs inside of this."""
         return _Opened(self)

@@ -34,6 +34,8 @@ class Place:
     note: Any = None
     """Sends something unasked to the caller of the running call: `note(topic, value)`."""
     streams: Any = None
+    visits: Any = None
+    """The way of a debugger into the middle of user code (`Visits`); None on a rank that is a thread."""
     awaited: Any = None
     """Gives the coroutine that the running call awaits, for who asks where this rank is (`stacks.sample`)."""
     report: Callable[[Metered], object] | None = None

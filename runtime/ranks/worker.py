@@ -28,6 +28,7 @@ from .outpost import Outpost
 from .place import Place, enter
 from .spare import wait_for_place
 from .streams import Streams
+from .visits import Visits
 
 
 def main(spec: RankSpec, fds: RankFds) -> None:
@@ -49,6 +50,8 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     groups = Groups(_group_plan(spec, fds))
     place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device, groups)
     enter(place)
+    place.visits = Visits(interrupts, lambda: not control.is_sending_here())
+    place.visits.install()
     outpost = Outpost(spec.mesh, place, Reactor(), control, pool, streams, has_bootstrap=spec.has_bootstrap)
     outpost.patience = PATIENCE if spec.generation else None
     outpost.settle_here()

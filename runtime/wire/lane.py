@@ -126,7 +126,8 @@ class Lane:
         """Descriptors that came with the last message that was received."""
         self.on_release: Callable[[], None] = lambda: None
         """Called, on any thread and from finalizers, when there is something for `send_releases` to send."""
-        self._sending = threading.Lock()  # a segment's descriptor must go before the message that uses it
+        # A segment's descriptor must go before the message that uses it. Reentrant only because it knows its owner.
+        self._sending = threading.RLock()
 
     def send(self, message: AnyMessage, payload: Encoded | None = None) -> None:
         """Send to the other end; waits while it is slow."""
@@ -139,6 +140,10 @@ class Lane:
                 self.link.send(announcement, fds)
             for datagram in datagrams(parts, self.link.largest):
                 self.link.send(datagram)
+
+    def is_sending_here(self) -> bool:
+        """Has a signal handler, which asks, interrupted its own thread while that sends?"""
+        return self._sending._is_owned()  # type: ignore[attr-defined] - what `threading.Condition` asks too
 
     def announcements(self) -> list[tuple[list[Buffer], list[int]]]:
         """Datagrams that tell the other end of new segments, with their descriptors, and of closed ones."""

@@ -19,9 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import psutil
+
 import meshbook.runtime
 from meshbook.kernel.mesh import Mesh
 from meshbook.runtime import session as sessions
+from meshbook.runtime.gather import Gather
+from meshbook.runtime.ranks import steward
+from meshbook.runtime.wire import codec
 from tests.holdings import TOKEN, Holdings, left_since
 
 from .choice import Choice
@@ -109,17 +114,37 @@ def _tell(plan: Plan, world: World | None, done: deque[str]) -> None:
         with contextlib.suppress(Exception, Overdue), _deadline(STEP_SECONDS):
             print(f"states: {world.mesh.states()}; model: {world.model}")
             print(world.mesh.stacks(), flush=True)
+            print(world.mesh.ledger(), flush=True)
+            print(_groups(world), flush=True)
             for rank in world.model.everyone:
                 print(f"last words of rank {rank}:", *world.mesh.roster.last_words(rank), sep="\n", flush=True)
-            _spy([world.mesh.roster.states[rank].pid for rank in world.mesh.roster.alive()])
+        _spy([world.mesh.roster.states[rank].pid for rank in world.mesh.roster.alive()])
     faulthandler.dump_traceback(sys.stdout.fileno())
 
 
+def _groups(world: World) -> str:
+    """The process groups of each rank by name, with what they have issued; and the TCP connections of its process."""
+    roster = world.mesh.roster
+    asked = Gather(roster, roster.alive(), "sequences")
+    roster.ask(roster.alive(), steward.NUMBER, "sequences", codec.encode(((), {})), asked)
+    asked.wait(1.0)
+    lines = [f"generation {roster.generation}, store at rank {roster.store_rank}"]
+    for rank in roster.alive():
+        lines.append(f"rank {rank}: {asked.answers.get(rank)}")
+        for each in psutil.Process(roster.states[rank].pid).net_connections("tcp"):
+            lines.append(f"  {each.status} {each.laddr and each.laddr.port} -> {each.raddr and each.raddr.port}")
+    return "\n".join(lines)
+
+
 def _spy(pids: Sequence[int]) -> None:
-    """Every frame of every thread of these processes, where py-spy is there."""
+    """Every frame of every thread of these processes, where py-spy and gdb are there."""
     spy = shutil.which("py-spy", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     for pid in pids if spy is not None else ():
         subprocess.run([str(spy), "dump", "--native", "--pid", str(pid)], timeout=STEP_SECONDS, check=False)
+    debugger = shutil.which("gdb")
+    for pid in pids if debugger is not None else ():
+        command = [str(debugger), "-batch", "-p", str(pid), "-ex", "thread apply all bt 12"]
+        subprocess.run(command, timeout=10 * STEP_SECONDS, check=False, stderr=subprocess.DEVNULL)
 
 
 @contextlib.contextmanager

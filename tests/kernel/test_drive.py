@@ -7,12 +7,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from meshbook.kernel import drive as drive_module
+from meshbook.kernel.debug.events import Stop
+from meshbook.kernel.debug.stops import Stops
 from meshbook.kernel.drive import TICK, Drive, Interrupted, drive, drive_async, drive_in_background
 from meshbook.kernel.ledger import Finding
 from meshbook.kernel.patience import Patience
@@ -60,9 +63,37 @@ class PretendedRun:
             self.promise.resolve(self)
         self.news.set()
 
+    def rouse(self) -> None:
+        self.news.set()
+
     def abandon(self) -> None:
         self.owing.clear()
         self.promise.resolve(self)
+
+
+class PretendedDesk:
+    """Nobody is stopped in the debugger, unless `is_wanted` is set; `left` notes who was let go."""
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+        self.stops = Stops()
+        self.left: list[list[int]] = []
+
+    def heard_by(self, listener: Callable[[], object], *, serves: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def leave(self, ranks: Sequence[int]) -> None:
+        self.left.append(list(ranks))
+        self.stops.drop(ranks)
+
+    def take_said(self) -> list[tuple[int, str]]:
+        return []
+
+    def answer(self, stop: Stop, line: str) -> bool:
+        self.left.append([stop.rank])
+        self.stops.answered(stop)
+        self.is_wanted = False
+        return True
 
 
 class PretendedMesh:
@@ -71,6 +102,7 @@ class PretendedMesh:
     def __init__(self, run: PretendedRun, is_deaf: bool = False) -> None:
         self.roster = self
         self.reactor = self
+        self.desk = PretendedDesk()
         self.interrupted: list[tuple[list[int], int]] = []
         self.released: list[tuple[list[int], int]] = []
         self.killed: list[list[int]] = []
@@ -426,3 +458,26 @@ def test_the_error_of_a_stopped_cell_is_one_line() -> None:
     assert error._render_traceback_() == [  # pyright: ignore[reportPrivateUsage] - what IPython calls
         "KeyboardInterrupt: interrupted: ranks 0-3 at cell 1 line 2"
     ]
+
+
+def test_without_a_user_who_stops_goes_on_and_the_cell_says_so(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    desk = driven.mesh.desk
+    desk.stops.take(Stop(1, 1, 1, "live", "ipdb> ", "", "cell 5 line 2"))
+    desk.is_wanted = True
+    steps = driven.steps()
+    next(steps)
+    steps.send(0)
+    assert desk.left == [[1]]
+    assert "passed over: stopped at cell 5 line 2" in str(driven.live.told)
+    steps.close()
+
+
+def test_who_sits_at_a_prompt_when_ranks_are_interrupted_is_let_go(run: PretendedRun) -> None:
+    driven = drive_of(run, is_deaf=True)
+    steps = driven.steps()
+    next(steps)
+    driven.mesh.desk.stops.take(Stop(2, 1, 1, "live", "ipdb> "))
+    steps.send(1)
+    assert driven.mesh.desk.left == [[0, 1, 2]]
+    steps.close()

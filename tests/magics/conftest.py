@@ -121,6 +121,22 @@ class Cell:
         """Wait for this text in what the cell prints and shows."""
         self._kernel.listen_until(lambda: text in self.text, timeout, f"{text!r}")
 
+    def asked(self, timeout: float = _WAIT) -> str:
+        """Wait until the cell asks for input; what it asks with."""
+        return self._kernel.asked(timeout)
+
+    def type(self, line: str) -> None:
+        """Answer what the cell asks."""
+        self._kernel.type(line)
+
+    def talk(self, *lines: str, timeout: float = _WAIT) -> list[str]:
+        """Answer one question after the other; the prompts that came."""
+        prompts: list[str] = []
+        for line in lines:
+            prompts.append(self.asked(timeout))
+            self.type(line)
+        return prompts
+
     def end(self, timeout: float = _WAIT) -> Outputs:
         """Wait for its reply, and for all that belongs before it."""
         self._kernel.listen_until(lambda: any(map(_is_idle, self.messages)), timeout, "the end of the cell")
@@ -248,6 +264,20 @@ class Kernel:
                 seen = "".join(_text(message) for messages in self._by_cell.values() for message in messages)
                 raise AssertionError(f"no {what} after {timeout:g} s; so far: {seen[-2000:]}") from None
             self._by_cell.setdefault(message["parent_header"].get("msg_id", ""), []).append(message)
+
+    def asked(self, timeout: float) -> str:
+        """Wait for a question to the user; the prompt."""
+        try:
+            message = self._client.get_stdin_msg(timeout=timeout)
+        except Empty:
+            self.listen_until(lambda: True, 0.0, "")
+            seen = "".join(_text(message) for messages in self._by_cell.values() for message in messages)
+            raise AssertionError(f"nothing was asked for {timeout:g} s; so far: {seen[-2000:]}") from None
+        return message["content"]["prompt"]
+
+    def type(self, line: str) -> None:
+        """Answer it."""
+        self._client.input(line)
 
     def reply_to(self, number: str, timeout: float) -> Message:
         while number not in self._replies:

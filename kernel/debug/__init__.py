@@ -1,0 +1,1 @@
+"""The debugger: ranks stop and ask, the notebook answers."""

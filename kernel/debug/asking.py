@@ -1,0 +1,40 @@
+"""Who can be asked: the user of this process, through whatever front-end it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Asker(Protocol):
+    """The notebook's input box, or a terminal."""
+
+    @property
+    def can_ask(self) -> bool:
+        """Is there somebody who can type? (Ask on the thread that runs the cell: front-ends refuse others.)"""
+        ...
+
+    def ask(self, prompt: str, is_secret: bool = False) -> str:
+        """A line, without its newline.
+
+        Raises `EOFError` where there is nobody any more, `KeyboardInterrupt` for the stop button.
+        """
+        ...
+
+    def show(self, text: str) -> None:
+        """Print for the user."""
+        ...
+
+
+_make: list[Callable[[], Asker]] = []
+
+
+def ask_by(make: Callable[[], Asker] | None) -> None:
+    """How the user of the cell that runs now can be asked, from now on; None: nobody can."""
+    _make[:] = [] if make is None else [make]
+
+
+def asker() -> Asker | None:
+    """Who can be asked in the cell that begins now."""
+    found = _make[0]() if _make else None
+    return found if found is not None and found.can_ask else None

@@ -1,0 +1,210 @@
+"""The conversation with whoever is stopped: asks the user for lines, on the thread that runs the cell."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ..fold import ranks_text
+from .asking import Asker
+from .desk import SOON, Desk
+from .dialog import PROMPT
+from .events import CANNOT_ASK, LEAVE, Stop
+from .stops import Key, key_of
+from .words import HELP, Abort, Cast, Focus, Help, Line, Quit, Who, WordError, read
+
+_KINDS = {
+    "live": "stopped",
+    "post-mortem": "after its error",
+    "inspector": "looked at",
+    "input": "asks",
+    "password": "asks",
+}
+
+_one_at_a_time = threading.Lock()
+"""Two prompts at once would take each other's answers."""
+
+Select = Callable[[str], Sequence[int]]
+"""Ranks that a selector means; raises `ValueError` for one that is not written right."""
+
+
+class Conversation:
+    """Serves the stops of one mesh, until nobody waits.
+
+    `select` reads selectors, `name_of` says what a rank is called; `is_over` tells that what runs has ended, so that
+    nobody can stop any more. `abort` interrupts the ranks.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        asker: Asker,
+        select: Select,
+        name_of: Callable[[int], str],
+        is_over: Callable[[], bool],
+        abort: Callable[[], object],
+    ) -> None:
+        self._desk = desk
+        self._asker = asker
+        self._select = select
+        self._name_of = name_of
+        self._is_over = is_over
+        self._abort = abort
+        self._shown: Key | None = None
+
+    def hold(self) -> None:
+        """Ask for lines as long as somebody waits for one.
+
+        Raises `KeyboardInterrupt` when the user presses stop at the prompt; who is stopped stays so.
+        """
+        with _one_at_a_time:
+            while (stop := self._next()) is not None:
+                try:
+                    self._serve(stop)
+                except EOFError:
+                    self._asker.show("nobody answers any more: all ranks go on\n")
+                    self._desk.leave()
+                    return
+
+    def _next(self) -> Stop | None:
+        for stop in self._desk.dead():
+            self._asker.show(f"{self._name_of(stop.rank)} has died in the debugger\n")
+        for rank, text in self._desk.take_said():
+            self._asker.show(gutter({rank: text}) if rank != (self._shown or (rank,))[0] else text)
+        return self._desk.stops.next()
+
+    def _serve(self, stop: Stop) -> None:
+        """Show what it says, take a line, and wait a moment for what comes of it."""
+        if stop.kind in ("input", "password"):
+            self._asker.show(stop.out)
+            prompt = f"{self._name_of(stop.rank)} asks: {stop.prompt}"
+            self._send(stop, self._asker.ask(prompt, is_secret=stop.kind == "password"))
+            return
+        if self._shown != key_of(stop):
+            self._asker.show(self._headline(stop))
+            self._shown = key_of(stop)
+        self._asker.show(stop.out)
+        line = self._asker.ask(self._prompt(stop))
+        if stop.prompt != PROMPT:  # it goes into code that pdb runs, as it is
+            self._send(stop, line)
+            return
+        try:
+            self._do(stop, line)
+        except (WordError, ValueError) as mistake:
+            self._asker.show(f"{mistake}\n")
+            self._keep(stop)
+
+    def _do(self, stop: Stop, line: str) -> None:
+        match read(line):
+            case Line(text):
+                self._send(stop, text)
+            case Quit():
+                self._desk.dismiss(stop) if stop.kind == "inspector" else self._desk.leave()
+                self._desk.wait(lambda: not self._desk.stops.waiting or self._is_over())
+            case Abort():
+                self._abort()
+                self._desk.wait(lambda: not self._desk.stops.waiting or self._is_over())
+            case Focus(selector):
+                self._focus(selector)
+                self._keep(stop)
+            case Cast(selector, command):
+                self._cast(selector, command)
+            case Who():
+                self._asker.show(self._list())
+                self._keep(stop)
+            case Help():
+                self._asker.show(f"{HELP}\n")
+                self._keep(stop)
+
+    def _send(self, stop: Stop, line: str) -> None:
+        if not self._desk.answer(stop, line):
+            self._asker.show(f"{self._name_of(stop.rank)} does not wait any more\n")
+            return
+        self._desk.wait(lambda: self._desk.has_come_back(key_of(stop)) or self._is_over())
+
+    def _keep(self, stop: Stop) -> None:
+        """What it had to say has been shown."""
+        self._desk.mute(stop)
+
+    def _focus(self, selector: str) -> None:
+        ranks = self._select(selector)
+        # Others may be a moment behind the first that stopped.
+        if not self._desk.wait(lambda: any(self._desk.choose(rank) for rank in ranks)):
+            raise ValueError(f"{selector!r} is not stopped: {ranks_text(self._desk.stops.ranks)} are")
+
+    def _cast(self, selector: str, command: str) -> None:
+        chosen = set(self._select(selector)) if selector else set(self._desk.stops.ranks)
+        stops = [stop for key, stop in sorted(self._desk.stops.waiting.items()) if key[0] in chosen]
+        if not stops:
+            raise ValueError(f"no rank of {selector!r} is stopped: {ranks_text(self._desk.stops.ranks)} are")
+        for stop in stops:
+            self._desk.answer(stop, command)
+        keys = [key_of(stop) for stop in stops]
+        self._desk.wait(lambda: all(map(self._desk.has_come_back, keys)) or self._is_over(), 2 * SOON)
+        said = dict(self._desk.take_said())
+        for key in keys:
+            if (back := self._desk.stops.waiting.get(key)) is not None:
+                said[key[0]] = said.get(key[0], "") + back.out
+                self._desk.mute(back)
+        silent = [key[0] for key in keys if key[0] not in said]
+        self._asker.show(gutter(said))
+        if silent:
+            self._asker.show(f"{ranks_text(silent)} went on, or are not done yet\n")
+
+    def _headline(self, stop: Stop) -> str:
+        thread = f", thread {stop.thread}" if stop.thread else ""
+        name = self._name_of(stop.rank)
+        if stop.kind == "inspector":
+            return f"looking at {name}, which runs on{thread}\n"
+        if stop.kind == "post-mortem":
+            return f"{name} after its error\n"
+        return f"{name} is stopped at {stop.place}{thread}\n"
+
+    def _prompt(self, stop: Stop) -> str:
+        others = [rank for rank in self._desk.stops.ranks if rank != stop.rank]
+        more = f" [{len(others)} more stopped: {ranks_text(others)}]" if others else ""
+        return f"rank {stop.rank}{more} {stop.prompt}"
+
+    def _list(self) -> str:
+        places = {
+            stop.rank: f"{_KINDS[stop.kind]}{stop.place and f' at {stop.place}'}\n"
+            for stop in self._desk.stops.waiting.values()
+        }
+        return gutter(places)
+
+
+def pass_over(desk: Desk, tell: Callable[[Sequence[int], str, str], object]) -> None:
+    """Where nobody can be asked: let all go on, and say so."""
+    for stop in list(desk.stops.waiting.values()):
+        if stop.kind in ("input", "password"):
+            desk.answer(stop, CANNOT_ASK)
+        else:
+            tell([stop.rank], "◌", f"passed over: stopped at {stop.place}, and this front-end has no prompt")
+            desk.answer(stop, LEAVE)
+    for rank, text in desk.take_said():
+        for line in text.strip().splitlines():
+            tell([rank], "┆", line)
+
+
+def gutter(texts: Mapping[int, str]) -> str:
+    """What ranks said, equal texts once, with who said it in front.
+
+    Example:
+        >>> print(gutter({0: "7\\n", 1: "7\\n", 2: "a\\nb\\n"}), end="")
+        0-1 │ 7
+          2 │ a
+            │ b
+    """
+    by_text: dict[str, list[int]] = {}
+    for rank, text in sorted(texts.items()):
+        by_text.setdefault(text.strip("\n"), []).append(rank)
+    names = {text: ranks_text(ranks) for text, ranks in by_text.items()}
+    width = max(map(len, names.values()), default=0)
+    return "".join(_rows(names, width))
+
+
+def _rows(names: Mapping[str, str], width: int) -> Iterable[str]:
+    for text, name in names.items():
+        first, *others = text.split("\n")
+        yield f"{name:>{width}} │ {first}\n"
+        yield from (f"{'':>{width}} │ {line}\n" for line in others)

@@ -1,0 +1,263 @@
+"""The debugger of one rank: threads that stop in it ask the notebook, and the control thread brings the answers."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import getpass
+import itertools
+import os
+import pdb
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...runtime.ranks.place import Place
+from ...runtime.ranks.stacks import is_ours
+from .breakpoints import Breakpoint
+from .dialog import Dialog
+from .events import CANNOT_ASK, LEAVE, Event, Kind
+from .places import Stack, place_of, suspended, users_frame
+from .watcher import Watcher
+
+if TYPE_CHECKING:
+    from .rank_pdb import RankPdb
+
+REFUSED = (
+    "this front-end cannot ask (it runs the notebook without a user): ask with input() where somebody sits, "
+    "then `%mesh push` the answer"
+)
+
+
+_PASSED_IN_CHILD = (
+    "passed over: breakpoint at {place} in a forked child (pid {pid}) of rank {rank}, with no way to the notebook; "
+    "a DataLoader with num_workers=0 loads in the rank itself"
+)
+
+
+_breakpoints_of = msgspec.msgpack.Decoder(list[Breakpoint]).decode
+
+
+class Debugger:
+    """What `breakpoint()`, `pdb.set_trace()` and `input()` do on this rank, and what comes in from the notebook.
+
+    Nothing of pdb is imported before it is used, and nothing is traced before somebody steps.
+    """
+
+    def __init__(self, place: Place, send: Callable[[Event], None]) -> None:
+        self._place = place
+        self._send = send
+        self._main = threading.get_ident()
+        self._pid = os.getpid()
+        self._talks = itertools.count(1)
+        self._dialogs: dict[int, Dialog] = {}  # by thread; open ones
+        self._pdbs: dict[int, RankPdb] = {}  # by thread
+        self._is_passing = False  # the user has left: no more stops until the next run
+        self._former_hook = sys.breakpointhook
+        self._watcher = Watcher(self.stop)
+
+    def install(self) -> None:
+        """In a rank that is a process: the debugger's words are ours from now on."""
+        sys.breakpointhook = self._on_breakpoint
+        pdb.set_trace = self._set_trace
+        builtins.input = self.input
+        getpass.getpass = self._getpass
+
+    def begin(self) -> None:
+        """A cell or a call begins on the main thread."""
+        self._is_passing = False
+        self._watcher.take_up()
+
+    def end(self) -> None:
+        """It has ended: nothing is traced any more, no frame of it is kept."""
+        if self._pdbs.pop(self._main, None) is not None or self._watcher.is_armed:
+            sys.settrace(None)
+        self._dialogs.pop(self._main, None)
+
+    # What user code calls.
+
+    def _on_breakpoint(self, *args: Any, **options: Any) -> None:
+        wanted = os.environ.get("PYTHONBREAKPOINT")
+        if wanted:  # "0", or a debugger of the user's own
+            self._former_hook(*args, **options)
+            return
+        self.stop(sys._getframe(1))  # pyright: ignore[reportPrivateUsage] - documented all the same
+
+    def _set_trace(self, *, header: str | None = None, **_: object) -> None:
+        self.stop(sys._getframe(1), header)  # pyright: ignore[reportPrivateUsage]
+
+    def input(self, prompt: object = "", /) -> str:
+        """What `input` is on a rank. Raises `EOFError` where nobody can be asked."""
+        return self._asked("input", str(prompt))
+
+    def _getpass(self, prompt: str = "Password: ", stream: object = None, **_: object) -> str:
+        return self._asked("password", prompt)
+
+    def _asked(self, kind: Kind, prompt: str) -> str:
+        if os.getpid() != self._pid:
+            raise EOFError(f"a forked child of rank {self._place.rank} has no way to the notebook")
+        dialog = self._dialogs.get(threading.get_ident())
+        if dialog is not None and dialog.is_talking:
+            line = dialog.ask(prompt)  # the debugger itself asks, or what is typed into it
+        else:
+            dialog = self._dialog(kind)
+            with self._open(dialog):
+                line = dialog.ask(prompt)
+                dialog.went()
+        if line == CANNOT_ASK + "\n":
+            raise EOFError(REFUSED)
+        if not line:
+            raise EOFError("nobody answers: the notebook has left the question")
+        return line.removesuffix("\n")
+
+    # Stops.
+
+    def stop(self, frame: FrameType, header: str | None = None) -> None:
+        """Stop this thread in this frame, until the user lets it go on."""
+        if os.getpid() != self._pid:
+            print(
+                _PASSED_IN_CHILD.format(place=place_of(frame), rank=self._place.rank, pid=os.getpid()), file=sys.stderr
+            )
+            return
+        thread = threading.get_ident()
+        dialog = self._dialogs.get(thread)
+        if self._is_passing or (dialog is not None and dialog.is_talking):
+            return  # a breakpoint in what is evaluated at the prompt
+        stopped = self._pdbs.get(thread)
+        if stopped is None:
+            stopped = self._pdbs[thread] = self._make_pdb(self._dialog("live"))
+            if thread == self._main:
+                stopped.resume = self._watcher.resume
+        if header:
+            stopped.message(header)
+        with self._open(stopped.dialog):
+            stopped.stop_at(frame, self._awaiting())
+        self._after(stopped)
+        if thread == self._main and not stopped.is_tracing:
+            self._watcher.take_up(frame)
+
+    def _awaiting(self) -> Stack:
+        """Where the coroutines of the cell are, which its thread is not in now."""
+        awaited = self._place.awaited
+        if awaited is None or threading.get_ident() != self._main:
+            return []
+        return [entry for entry in suspended(awaited()) if not is_ours(entry[0].f_code.co_filename)]
+
+    def post_mortem(self, error: BaseException) -> None:
+        """Look at the frames that an exception has left; on the main thread, while no cell runs."""
+        looker = self._make_pdb(self._dialog("post-mortem"))
+        with self._open(looker.dialog):
+            looker.look_at(error)
+
+    def _make_pdb(self, dialog: Dialog) -> RankPdb:
+        from .rank_pdb import RankPdb  # 20 ms, paid by who uses it
+
+        return RankPdb(dialog)
+
+    def _dialog(self, kind: Kind) -> Dialog:
+        dialog = Dialog(next(self._talks), kind, self._tell, lambda: self._place.rank)
+        thread = threading.current_thread()
+        dialog.thread = "" if thread is threading.main_thread() else thread.name
+        return dialog
+
+    @contextmanager
+    def _open(self, dialog: Dialog) -> Generator[None]:
+        thread = threading.get_ident()
+        self._place.streams.flush()  # what it has printed stands before what it asks
+        former, self._dialogs[thread] = self._dialogs.get(thread), dialog
+        dialog.is_talking = True
+        try:
+            yield
+        finally:
+            dialog.is_talking = False
+            if former is not None and former is not dialog:
+                self._dialogs[thread] = former
+
+    def _after(self, stopped: RankPdb) -> None:
+        if stopped.dialog.has_left:
+            stopped.dialog.has_left = False
+            self._is_passing = True
+
+    def _tell(self, event: Event) -> None:
+        with self._place.shield() if threading.get_ident() == self._main else contextlib.nullcontext():
+            self._send(event)
+
+    # What the notebook says; on the control thread.
+
+    def answer(self, talk: int, turn: int, line: str) -> bool:
+        """Hand in a line; whether somebody still waits for one."""
+        dialog = next((each for each in list(self._dialogs.values()) if each.talk == talk), None)
+        if dialog is None or not dialog.is_asking:
+            return False
+        dialog.put(turn, line)
+        return True
+
+    def leave(self) -> int:
+        """Let all threads go on, and stop no more in this run; how many were stopped."""
+        self._is_passing = True
+        asking = [dialog for dialog in list(self._dialogs.values()) if dialog.is_asking]
+        for dialog in asking:
+            dialog.put(0, LEAVE)
+        return len(asking)
+
+    def arm(self, breakpoints: bytes) -> None:
+        """Stop at these from now on, and at no others that were armed from outside: encoded `Breakpoint`s."""
+        self._watcher.arm(_breakpoints_of(breakpoints))
+        self._place.visits.request(self._watcher.take_up)
+
+    def hits(self) -> dict[int, int]:
+        """How often breakpoints that were armed from outside were hit, by number."""
+        return self._watcher.hits()
+
+    def attach(self, until: float) -> str:
+        """Stop the main thread where it is.
+
+        `stopped` (already), `idle` (no user code runs), `late` (this could not be heard before `until`, in seconds of
+        `time.time`, as C code held the rank), or `asked`: it stops now, or when the C code returns that it is in.
+        """
+        if time.time() > until:
+            return "late"
+        dialog = self._dialogs.get(self._main)
+        if dialog is not None and dialog.is_asking:
+            return "stopped"
+        self._is_passing = False
+        return "asked" if self._place.visits.request(self._visit) else "idle"
+
+    def _visit(self, frame: FrameType) -> None:
+        if users_frame(frame) is not None or self._awaiting():
+            self.stop(frame)
+
+    def inspect(self) -> bool:
+        """Let the main thread be, and look at it from another; whether there is something to see."""
+        self._place.visits.cancel()
+        frame = self._frame()
+        if frame is not None:
+            threading.Thread(target=self._inspect, name="meshbook-inspect", daemon=True).start()
+        return frame is not None
+
+    def _inspect(self) -> None:
+        from .rank_pdb import Inspector
+
+        dialog = self._dialog("inspector")
+        dialog.thread = ""  # it is the main one that is shown
+        looker = Inspector(dialog)
+        looker.look = self._frame
+        frame = self._frame()
+        if frame is not None:
+            with self._open(dialog):
+                looker.watch(frame)
+        self._dialogs.pop(threading.get_ident(), None)
+
+    def _frame(self) -> FrameType | None:
+        return sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
+
+    def completions(self, talk: int, prefix: str) -> list[str]:
+        """What could stand where this begins, at the prompt of a conversation."""
+        found = next((each for each in list(self._pdbs.values()) if each.dialog.talk == talk), None)
+        return found.completions(prefix) if found is not None else []

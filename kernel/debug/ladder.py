@@ -1,0 +1,51 @@
+"""Ways into a rank, the best first: stop it where it is, else look at it while it runs, else show its stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..mesh import Mesh
+
+_ENTRY = 0.3
+"""Seconds in which a rank stops, if it does. A gloo collective lets signals in every 50 ms."""
+
+
+class Rung(Enum):
+    """How far one gets with a rank, and what is said of it."""
+
+    LIVE = "stopped"
+    INSPECTOR = (
+        "does not stop, as C code runs there: it is looked at while it runs on (`q` leaves, `refresh` looks again)"
+    )
+    STACK = "does not answer, as C code holds it: this is its stack"
+    IDLE = "nothing runs there"
+    DEAD = "is dead: `%mesh restart @dead` brings it back"
+
+
+def enter(mesh: Mesh, ranks: Sequence[int]) -> dict[Rung, list[int]]:
+    """Stop these ranks, or get as near as one can; which came how far."""
+    alive = set(mesh.roster.alive())
+    found: dict[Rung, list[int]] = {}
+    for rank in ranks:
+        rung = _rung_of(mesh, rank) if rank in alive else Rung.DEAD
+        found.setdefault(rung, []).append(rank)
+    return found
+
+
+def _rung_of(mesh: Mesh, rank: int) -> Rung:
+    desk = mesh.desk
+    if desk.stop_of(rank) is not None:
+        return Rung.LIVE
+    answer = desk.attach(rank)
+    if answer is None or answer == "late":
+        return Rung.STACK
+    if answer == "idle":
+        return Rung.IDLE
+    if desk.wait(lambda: desk.stop_of(rank) is not None, _ENTRY):
+        return Rung.LIVE
+    if desk.inspect(rank) and desk.wait(lambda: desk.stop_of(rank) is not None, _ENTRY):
+        return Rung.INSPECTOR
+    return Rung.STACK

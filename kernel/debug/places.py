@@ -1,0 +1,45 @@
+"""Where a frame is, for the reader."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from types import FrameType
+
+from ..failure import is_users
+from ..source import name_of
+
+Stack = list[tuple[FrameType, int]]
+"""Frames with the lines they are at, the outermost first."""
+
+
+def suspended(awaited: object) -> Stack:
+    """Where a coroutine is suspended, with the coroutines that it awaits."""
+    frames: Stack = []
+    while inspect.iscoroutine(awaited):
+        if awaited.cr_frame is not None:
+            frames.append((awaited.cr_frame, awaited.cr_frame.f_lineno))
+        awaited = awaited.cr_await
+    return frames
+
+
+def users_index(stack: Stack) -> int:
+    """The innermost frame of the user's among these; the innermost of all, where none is."""
+    own = (i for i in reversed(range(len(stack))) if is_users(stack[i][0].f_code.co_filename))
+    return next(own, len(stack) - 1)
+
+
+def users_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the user's code; None where it was not called by any."""
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def place_of(frame: FrameType) -> str:
+    """Where a frame is, by the innermost line of the user's: `cell 5 line 2 in forward`."""
+    each = users_frame(frame) or frame
+    file = each.f_code.co_filename
+    function = each.f_code.co_name
+    within = "" if function == "<module>" else f" in {function}"
+    return f"{name_of(file) or Path(file).name} line {each.f_lineno}{within}"

@@ -1,0 +1,242 @@
+"""IPython's debugger on a rank: its stops, its commands, and the frames it shows are those of the user's code."""
+
+# IPython and bdb type their own code in part only; this is the one file of the debugger that touches it.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from types import FrameType, TracebackType
+from typing import Any
+
+from IPython.core.debugger import Pdb
+
+from ...runtime.ranks.stacks import is_ours
+from ..failure import is_users
+from ..source import name_of
+from .brief import brief_text
+from .dialog import PROMPT, Dialog
+from .places import Stack, place_of, users_frame, users_index
+
+COMPLETE = "?"
+TABLE = "%table "
+_MOST_COMPLETIONS = 200
+_ASSIGNMENT = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")
+
+
+class RankPdb(Pdb):
+    """A debugger that speaks through a `Dialog`, for one thread of a rank.
+
+    It stops where it is told to (`stop_at`), on the very line, also in a signal handler: a traced stop would wait for
+    the next line, which a sleeping thread reaches when it wakes. `q` and the end of the conversation let the code go
+    on; an interrupt of the rank is raised in the user's code.
+    """
+
+    def __init__(self, dialog: Dialog) -> None:
+        # `nosigint`: else `c` would leave a handler that takes the next interrupt for the debugger's.
+        super().__init__(stdin=dialog, stdout=dialog, nosigint=True, readrc=False)
+        self.prompt = PROMPT
+        self.dialog = dialog
+        self.resume: Callable[[FrameType], Any] = lambda frame: None
+        """Called when nothing is traced any more: who else traces takes over. Gives the frame's trace function."""
+        self._was_interrupted = False
+        self._awaiting: Stack = []
+
+    # Stops.
+
+    def stop_at(self, frame: FrameType, awaiting: Stack) -> None:
+        """Stop here and now, and go on as the user says.
+
+        What is shown of a thread that waits for an event loop is where its coroutines are (`awaiting`).
+        """
+        self.reset()
+        self._awaiting = awaiting if users_frame(frame) is None else []
+        outermost = each = frame
+        while each is not None:
+            if not is_ours(each.f_code.co_filename):
+                each.f_trace = self.trace_dispatch
+            outermost, each = each, each.f_back
+        self.botframe = outermost
+        self.set_step()
+        self.interaction(frame, None)
+        sys.settrace(self.trace_dispatch if self.is_tracing else None)
+
+    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
+        local = super().trace_dispatch(frame, event, arg)
+        return local if self.is_tracing else self.resume(frame)
+
+    def look_at(self, error: BaseException) -> None:
+        """The frames of an exception, after its end."""
+        self.reset()
+        self.interaction(None, error)
+
+    @property
+    def is_tracing(self) -> bool:
+        """Does it wait for a next stop: a step, or a breakpoint of its own?"""
+        return self.stopframe is None or self.stoplineno != -1 or bool(self.breaks)
+
+    def interaction(self, frame: FrameType | None, tb_or_exc: TracebackType | BaseException | None) -> None:
+        if frame is not None:
+            self.dialog.place = place_of(self._awaiting[users_index(self._awaiting)][0] if self._awaiting else frame)
+        try:
+            super().interaction(frame, tb_or_exc)
+        finally:
+            self._awaiting = []
+            self.dialog.went()
+        if self._was_interrupted:
+            self._was_interrupted = False
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    def stop_here(self, frame: FrameType) -> bool:
+        return super().stop_here(frame) and not is_ours(frame.f_code.co_filename) and users_frame(frame) is not None
+
+    def user_return(self, frame: FrameType, return_value: object) -> None:
+        # The end of a cell is where its value is: below it stands nothing of the user's.
+        if name_of(frame.f_code.co_filename) is None or users_frame(frame.f_back):
+            super().user_return(frame, return_value)
+
+    def get_stack(self, *args: Any, **kwargs: Any) -> tuple[Stack, int]:
+        if self._awaiting:
+            return self._awaiting, users_index(self._awaiting)
+        stack, at = super().get_stack(*args, **kwargs)
+        shown = _visible(stack)
+        return [stack[i] for i in shown], max(0, sum(1 for i in shown if i <= at) - 1)
+
+    # Commands.
+
+    def onecmd(self, line: str) -> bool:
+        # Some commands of IPython's print to `sys.stdout`, and so does what the user evaluates.
+        with redirect_stdout(self.dialog), redirect_stderr(self.dialog):
+            if line.startswith(COMPLETE):
+                self.message("  ".join(self.completions(line[len(COMPLETE) :].strip())) or "nothing begins like that")
+                return False
+            if line.startswith(TABLE):
+                self._say_briefly(line[len(TABLE) :])
+                return False
+            return bool(super().onecmd(line))
+
+    def precmd(self, line: str) -> str:
+        # `n = 3` is meant as it stands, not as `next`.
+        return super().precmd(f"!{line}" if _ASSIGNMENT.match(line) else line)
+
+    def completions(self, prefix: str) -> list[str]:
+        """What could stand where this begins: names and attributes of the frame, or commands."""
+        from ..completion import complete  # loads IPython's completer
+
+        frame: Any = self.curframe
+        if frame is None:
+            return []
+        names = {**frame.f_globals, **self._locals()}
+        if "." in prefix:
+            start, words = complete(prefix, len(prefix), self.shell.Completer, names)
+            return [prefix[:start] + word for word in words]
+        found = {name for name in names if name.startswith(prefix) and (prefix or not name.startswith("_"))}
+        return sorted(found | set(self.completenames(prefix) if prefix else ()))[:_MOST_COMPLETIONS]
+
+    def do_quit(self, arg: str) -> bool:
+        """q(uit)
+        Leave the debugger: every rank goes on, and this cell stops no more.
+        """
+        self.dialog.has_left = True
+        self.clear_all_breaks()
+        self.set_continue()
+        return True
+
+    do_q = do_exit = do_EOF = do_quit
+
+    def do_run(self, arg: str) -> None:
+        """run
+        Not here: `%%on_mesh` runs a cell again.
+        """
+        self.error("a rank is not started again from here: run the cell again, or `%mesh restart`")
+
+    do_restart = do_run
+
+    def do_clear(self, arg: str) -> bool | None:
+        if arg:
+            return super().do_clear(arg)
+        self.clear_all_breaks()
+        self.message("all breakpoints of this debugger are cleared")
+        return None
+
+    do_cl = do_clear
+
+    def _cmdloop(self) -> None:
+        try:
+            self.cmdloop()
+        except KeyboardInterrupt:
+            self._was_interrupted = True
+            self.clear_all_breaks()
+            self.set_continue()
+
+    def _say_briefly(self, expression: str) -> None:
+        frame: Any = self.curframe
+        try:
+            self.message(brief_text(eval(expression, frame.f_globals, self._locals())))
+        except BaseException as error:  # noqa: BLE001 - what the user's expression raises is its answer
+            self.message(f"{type(error).__name__}: {error}")
+
+    def _locals(self) -> Any:
+        frame: Any = self.curframe
+        return frame.f_locals if sys.version_info >= (3, 13) else self.curframe_locals
+
+
+class Inspector(RankPdb):
+    """Looks at a thread that goes on meanwhile, from another one: `w`, `u`, `d`, `p`, `ll`; nothing that moves it."""
+
+    def watch(self, frame: FrameType) -> None:
+        """Show this frame of another thread, until the user leaves."""
+        self.reset()
+        outermost = frame
+        while outermost.f_back is not None:
+            outermost = outermost.f_back
+        self.botframe = outermost
+        self.interaction(frame, None)
+
+    def onecmd(self, line: str) -> bool:
+        word = line.split(maxsplit=1)[0] if line.strip() else ""
+        if word in _MOVES:
+            self.message("the rank runs on and is only looked at: `q` leaves, `refresh` looks again")
+            return False
+        return super().onecmd(line)
+
+    def default(self, line: str) -> None:
+        if line.startswith("!"):
+            super().default(line)
+            return
+        try:
+            compile(line, "<stdin>", "eval")
+        except SyntaxError:
+            self.error("the rank runs on and is only looked at; `!` in front of a statement runs it all the same")
+        else:
+            self.do_p(line)
+
+    def do_refresh(self, arg: str) -> None:
+        """refresh
+        Look again where the thread is now.
+        """
+        frame = self.look()
+        if frame is None:
+            self.message("it has ended")
+            return
+        self.setup(frame, None)
+        self.print_stack_entry(self.stack[self.curindex])
+
+    look: Callable[[], FrameType | None]
+    """Gives the frame in which the thread is now."""
+
+
+_STEPS = "n next s step c cont continue r return unt until j jump restart run"
+_MOVES = frozenset(f"{_STEPS} b break tbreak cl clear debug".split())
+
+
+def _visible(stack: Stack) -> list[int]:
+    """Which of these frames are shown: from the user's first on, without ours; all, where none is the user's."""
+    files = [frame.f_code.co_filename for frame, _ in stack]
+    first = next((i for i, file in enumerate(files) if is_users(file)), None)
+    shown = [i for i, file in enumerate(files) if first is not None and i >= first and not is_ours(file)]
+    return shown or list(range(len(stack)))

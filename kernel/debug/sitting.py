@@ -1,0 +1,84 @@
+"""Serving who is stopped while a cell runs, or where a cell asks for it: with a user, or without one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ...runtime.ranks.place import coordinates
+from ..fold import ranks_text
+from .asking import Asker
+from .converse import Conversation, pass_over
+
+if TYPE_CHECKING:
+    from ..mesh import Mesh
+
+Tell = Callable[[Sequence[int], str, str], object]
+
+
+def serve(mesh: Mesh, user: Asker | None, is_over: Callable[[], bool], tell: Tell) -> None:
+    """Let the user talk with all that are stopped; where there is none, let them go on, and say so by `tell`.
+
+    Raises `KeyboardInterrupt` for the stop button at the prompt.
+    """
+    if user is None:
+        pass_over(mesh.desk, tell)
+        return
+    conversation = Conversation(mesh.desk, user, _select_by(mesh), _names_of(mesh), is_over, mesh.interrupt)
+    with _interruptible():
+        conversation.hold()
+
+
+def announce(mesh: Mesh, user: Asker | None, tell: Tell) -> None:
+    """Say who is stopped in a cell that nobody waits for, and how to get there; without a user, let them go on."""
+    if user is None:
+        pass_over(mesh.desk, tell)
+        return
+    for stop in mesh.desk.new_stops():
+        what = "asks for input" if stop.kind in ("input", "password") else "is stopped in the debugger"
+        tell([stop.rank], "◌", f"{what}{f' at {stop.place}' if stop.place else ''}: `%mesh debug` answers it")
+
+
+_select: list[Callable[[Mesh, str], Sequence[int]]] = []
+
+
+def select_with(select: Callable[[Mesh, str], Sequence[int]] | None) -> None:
+    """How selectors are read at the prompt: as in the notebook's magics, which stand above."""
+    _select[:] = [] if select is None else [select]
+
+
+def _select_by(mesh: Mesh) -> Callable[[str], Sequence[int]]:
+    """Reads selectors of this mesh."""
+
+    def plain(text: str) -> Sequence[int]:
+        if not text.isdigit() or int(text) >= mesh.num_ranks:
+            raise ValueError(f"{text!r} is no rank of {ranks_text(range(mesh.num_ranks))}")
+        return (int(text),)
+
+    return (lambda text: _select[0](mesh, text)) if _select else plain
+
+
+def _names_of(mesh: Mesh) -> Callable[[int], str]:
+    """What a rank is called: `rank 3 (dp=1,tp=1)`."""
+
+    def name_of(rank: int) -> str:
+        coord = coordinates(rank, mesh.axes)
+        return f"rank {rank} ({','.join(f'{axis}={i}' for axis, i in coord.items())})"
+
+    return name_of
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """Ctrl-C ends the question, whoever has taken the signal to stop the cell by it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)

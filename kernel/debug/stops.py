@@ -1,0 +1,95 @@
+"""Who is stopped in the debugger, and whom the next line goes to. Pure: events and choices in, state out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import msgspec
+
+from .events import Event, Stop, Went
+
+Key = tuple[int, int]
+"""A conversation: a rank, and its number there."""
+
+
+def key_of(event: Event) -> Key:
+    return event.rank, event.talk
+
+
+@dataclass(slots=True)
+class Stops:
+    """The threads of ranks that wait for a line.
+
+    One of them has the focus: it is asked for, the others are held. When it goes on, it keeps the focus as long as it
+    may stop again at once (after a step); then the next one gets it.
+
+    Example:
+        >>> stops = Stops()
+        >>> for rank in (2, 0):
+        ...     stops.take(Stop(rank, 1, 1, "live", "ipdb> "))
+        >>> stops.focused().rank, stops.ranks
+        (2, (0, 2))
+        >>> stops.answered(stops.focused())
+        >>> stops.focused() is None, stops.next().rank
+        (True, 0)
+    """
+
+    waiting: dict[Key, Stop] = field(default_factory=dict[Key, Stop])
+    focus: Key | None = None
+
+    def take(self, event: Event) -> None:
+        """Something has come from a rank."""
+        key = key_of(event)
+        if isinstance(event, Went):
+            self.waiting.pop(key, None)
+            return
+        known = self.waiting.get(key)
+        if known is None or known.turn < event.turn:
+            self.waiting[key] = event
+        if self.focus is None:
+            self.focus = key
+
+    def focused(self) -> Stop | None:
+        """Who is asked for now; None while the one with the focus is on its way."""
+        return self.waiting.get(self.focus) if self.focus is not None else None
+
+    def next(self) -> Stop | None:
+        """Who is asked for, after the focus has moved on where it must; None where nobody waits."""
+        stop = self.focused()
+        if stop is None and self.waiting:
+            self.focus = min(self.waiting)
+            stop = self.waiting[self.focus]
+        return stop
+
+    def answered(self, stop: Stop) -> None:
+        """A line was sent to this one: it waits no more."""
+        if self.waiting.get(key_of(stop)) == stop:
+            del self.waiting[key_of(stop)]
+
+    def mute(self, stop: Stop) -> None:
+        """It has been heard: it waits on, with nothing to say."""
+        if self.waiting.get(key_of(stop)) == stop:
+            self.waiting[key_of(stop)] = msgspec.structs.replace(stop, out="")
+
+    def choose(self, rank: int) -> Stop | None:
+        """Give a rank the focus; None where it is not stopped."""
+        key = next((key for key in sorted(self.waiting) if key[0] == rank), None)
+        if key is None:
+            return None
+        self.focus = key
+        return self.waiting[key]
+
+    def drop(self, ranks: Collection[int]) -> list[Stop]:
+        """These ranks are gone; who of them was stopped."""
+        gone = [stop for key, stop in self.waiting.items() if key[0] in ranks]
+        for stop in gone:
+            del self.waiting[key_of(stop)]
+        if self.focus is not None and self.focus[0] in ranks:
+            self.focus = None
+        return gone
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that wait for a line, ascending."""
+        return tuple(sorted({rank for rank, _ in self.waiting}))

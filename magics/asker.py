@@ -1,0 +1,31 @@
+"""The user of this notebook or terminal, as one who can be asked."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from typing import Any
+
+
+class NotebookAsker:
+    """Asks in the input box of the front-end that has sent the running cell, or at the terminal."""
+
+    def __init__(self, shell: Any) -> None:
+        self._kernel: Any = getattr(shell, "kernel", None)
+        # Each request says whether its front-end can ask (nbclient and papermill have nobody). The kernel knows it of
+        # the last request only, and that may be one beside this cell.
+        self._is_allowed = bool(getattr(self._kernel, "_allow_stdin", True))
+
+    @property
+    def can_ask(self) -> bool:
+        return self._is_allowed if self._kernel is not None else sys.stdin.isatty()
+
+    def ask(self, prompt: str, is_secret: bool = False) -> str:
+        if self._kernel is not None and hasattr(self._kernel, "_allow_stdin"):
+            self._kernel._allow_stdin = self._is_allowed
+        return getpass.getpass(prompt) if is_secret else input(prompt)
+
+    def show(self, text: str) -> None:
+        if text:
+            sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+            sys.stdout.flush()

@@ -1,0 +1,296 @@
+"""The debugger from a notebook: breakpoints, several ranks at once, what an error has left, and ranks at work."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+STOP_ON_1 = """%%on_mesh
+x = rank * 10
+if rank == 1:
+    breakpoint()
+    x += 1
+x"""
+
+STOP_ALL = """%%on_mesh
+def f(n):
+    y = n + rank
+    breakpoint()
+    return y
+f(1)"""
+
+
+def test_a_breakpoint_asks_in_the_cell_and_names_the_rank(kernel: Any) -> None:
+    cell = kernel.start(STOP_ON_1)
+    prompts = cell.talk("p x", "n", "w", "c")
+    assert prompts == ["rank 1 ipdb> "] * 4
+    done = cell.end()
+    assert "rank 1 (dp=0,tp=1) is stopped at cell" in done.stdout and "----> 4     breakpoint()" in done.stdout
+    assert "----> 5     x += 1" in done.stdout
+    assert "11   rank 1" in done.text
+    assert "meshbook" not in done.stdout  # no frame of ours
+
+
+def test_the_next_cell_is_not_traced(kernel: Any) -> None:
+    cell = kernel.start(STOP_ON_1)
+    cell.talk("b 5", "c", "c")
+    cell.end()
+    assert "[None]" in kernel.ok("%%on_mesh 1\nimport sys\n[sys.gettrace()]").text
+
+
+def test_the_user_writes_a_variable_and_steps_into_a_function(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh 2\nimport pdb\ndef g(a):\n    return a * 2\npdb.set_trace()\nz = g(4)\nz")
+    cell.talk("n", "s", "s", "a = 50", "r", "c")
+    done = cell.end()
+    assert "--Call--" in done.stdout and "--Return--" in done.stdout
+    assert "100   rank 2" in done.text
+
+
+def test_one_rank_has_the_focus_and_the_others_are_held(kernel: Any) -> None:
+    cell = kernel.start(STOP_ALL)
+    assert cell.asked().startswith("rank ")
+    cell.type("%rank 2")
+    assert cell.asked().startswith("rank 2 ")
+    cell.type("p y")
+    cell.talk("%rank dp=1,tp=1", "%who", "%rank 9")
+    assert cell.asked().startswith("rank 3 [3 more stopped: 0-2]")
+    cell.type("c")  # this one alone
+    assert cell.asked().startswith("rank 0 [2 more stopped: 1-2]")
+    cell.type("q")
+    done = cell.end()
+    assert "4   rank 3 (dp=1,tp=1)" in done.text
+    assert "9" in done.stdout.partition("stopped at cell")[2]
+
+
+def test_a_command_for_all_folds_what_is_equal(kernel: Any) -> None:
+    cell = kernel.start(STOP_ALL)
+    cell.asked()
+    cell.type("%rank 3")  # so that all have come
+    cell.talk("%all p n", "%cast dp=1 p y", "%table y", "%all n", "%all c")
+    done = cell.end()
+    assert "0-3 │ 1\n" in done.stdout
+    assert "2 │ 3\n3 │ 4\n" in done.stdout
+    assert "0-3 │ > <cell" in done.stdout and "----> 5     return y" in done.stdout
+    assert done.status == "ok"
+
+
+def test_leaving_releases_everybody_and_stops_no_more_in_this_cell(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh\nfor i in range(1000):\n    breakpoint()\ni")
+    cell.talk("q")
+    assert "999   ranks 0-3" in cell.end().text
+    cell = kernel.start("%%on_mesh 0\nbreakpoint()\n'again'")
+    cell.talk("q")
+    assert "again" in cell.end().text
+
+
+def test_a_collective_waits_for_who_is_stopped(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh\nt = torch.ones(2)\nif rank == 2:\n    breakpoint()\ndist.all_reduce(t)\nt")
+    cell.talk("p t", "c")
+    assert "tensor([4., 4.])   ranks 0-3" in cell.end().text
+
+
+def test_the_stop_button_at_the_prompt_interrupts_the_ranks(kernel: Any) -> None:
+    cell = kernel.start(STOP_ALL)
+    cell.asked()
+    kernel.interrupt()
+    done = cell.end()
+    assert done.error.startswith("KeyboardInterrupt: interrupted: ")
+    assert "0-3" in kernel.ok("%%on_mesh\n'idle'").text
+
+
+def test_abort_ends_the_cell(kernel: Any) -> None:
+    cell = kernel.start(STOP_ALL)
+    cell.talk("%abort")
+    assert cell.end().status == "error"
+    kernel.ok("%%on_mesh\n1")
+
+
+def test_what_is_no_command_is_said(kernel: Any) -> None:
+    cell = kernel.start(STOP_ON_1)
+    cell.talk("%frobnicate", "p nothing_like_it", "%help", "?x", "q")
+    done = cell.end()
+    assert "'%frobnicate' is no command of the debugger" in done.stdout
+    assert "NameError: name 'nothing_like_it' is not defined" in done.stdout
+    assert "%cast SEL COMMAND" in done.stdout
+
+
+def test_without_a_user_a_breakpoint_is_passed_over_with_a_warning(kernel: Any) -> None:
+    done = kernel.cell(STOP_ON_1, allow_stdin=False)
+    assert done.status == "ok" and "11   rank 1" in done.text
+    assert "passed over: stopped at cell" in done.stderr and "no prompt" in done.stderr
+
+
+def test_a_rank_that_dies_at_the_prompt_is_told(kernel: Any) -> None:
+    kernel.ok("%mesh up dies -n 2 --device cpu --pg none")
+    pids = kernel.pids("dies")
+    cell = kernel.start("%%on_mesh\nbreakpoint()")
+    prompt = cell.asked()
+    os.kill(pids[0 if prompt.startswith("rank 0") else 1], signal.SIGKILL)
+    cell.type("p 1")
+    cell.asked()
+    cell.type("q")
+    done = cell.end()
+    assert "killed by SIGKILL" in done.text
+    kernel.ok("%mesh restart @dead")
+    kernel.ok("%%on_mesh\nrank")
+    kernel.ok("%mesh down dies")
+
+
+# input()
+
+
+def test_input_asks_one_rank_after_the_other(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh dp=0\nname = input('name? ')\nname + str(rank)")
+    prompts = cell.talk("a", "b")
+    assert prompts == ["rank 0 (dp=0,tp=0) asks: name? ", "rank 1 (dp=0,tp=1) asks: name? "]
+    text = cell.end().text
+    assert "'a0'" in text and "'b1'" in text
+
+
+def test_a_password_is_asked_for_as_one(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh 0\nimport getpass\nlen(getpass.getpass())")
+    assert cell.talk("secret") == ["rank 0 (dp=0,tp=0) asks: Password: "]
+    assert "6   rank 0" in cell.end().text
+
+
+def test_input_where_nobody_can_be_asked(kernel: Any) -> None:
+    done = kernel.cell("%%on_mesh\ninput('name? ')", allow_stdin=False)
+    assert "EOFError: this front-end cannot ask" in done.text
+
+
+# After an error.
+
+
+def test_post_mortem(kernel: Any) -> None:
+    kernel.cell("%%on_mesh\ndef f(a):\n    b = a / rank\n    return b\nf(7)")
+    cell = kernel.start("%mesh debug --pm")
+    assert cell.talk("p a", "u", "p f", "q") == ["rank 0 ipdb> "] * 4
+    done = cell.end()
+    assert "rank 0 (dp=0,tp=0) after its error" in done.stdout and "\n7\n" in done.stdout
+    assert "----> 3     b = a / rank" in done.stdout and "----> 5 f(7)" in done.stdout
+    assert "no error there" in kernel.cell("%mesh debug 1 --pm").text
+    kernel.ok("%%on_mesh\n1")
+    assert "UsageError" in kernel.cell("%mesh debug --pm").text
+
+
+def test_on_error_debug_looks_first_and_then_ends_as_ever(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh --on-error debug --grace 0.2\nif rank == 3:\n    boom = 1 / 0\ndist.barrier()")
+    assert cell.talk("p rank", "q") == ["rank 3 ipdb> "] * 2
+    done = cell.end()
+    assert done.status == "error" and "ZeroDivisionError" in done.text and "waiting in barrier" in done.text
+    kernel.ok("%%on_mesh\ndist.barrier()")
+
+
+# Ranks at work.
+
+BUSY = {
+    "loop": "while not globals().get('go'):\n    pass",
+    "sleep": "time.sleep(600) if not globals().get('go') else None",
+    "lock": "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire(timeout=600)",
+    "queue": "import queue\nqueue.Queue().get(timeout=600)",
+    "socket": "import socket\na, b = socket.socketpair()\na.recv(1)",
+    "asyncio": "import asyncio\nawait asyncio.sleep(600)",
+    "subprocess": "import subprocess\nsubprocess.run(['sleep', '600'])",
+    "collective": "t = torch.ones(1)\nif rank < 3:\n    dist.all_reduce(t)\nelse:\n    time.sleep(600)",
+}
+
+
+@pytest.mark.parametrize("how", BUSY)
+def test_a_busy_rank_is_stopped_where_it_is(kernel: Any, how: str) -> None:
+    cell = kernel.start(f"%%on_mesh\nprint('go', flush=True)\n{BUSY[how]}")
+    cell.until("0-3 │ go")
+    kernel.start_aside("%mesh debug 1").end()
+    assert cell.talk("p 40 + 2") == ["rank 1 ipdb> "]
+    cell.asked()
+    kernel.interrupt()
+    done = cell.end()
+    assert "rank 1 (dp=0,tp=1) is stopped at cell" in done.stdout and "\n42\n" in done.stdout
+    kernel.ok("%%on_mesh\n1")
+
+
+def test_a_collective_goes_on_with_the_right_result(kernel: Any) -> None:
+    cell = kernel.start(
+        "%%on_mesh\nt = torch.ones(1)\nprint('go', flush=True)\n"
+        "while rank == 3 and not globals().get('go'):\n    time.sleep(0.01)\ndist.all_reduce(t)\nt"
+    )
+    cell.until("0-3 │ go")
+    kernel.start_aside("%mesh debug 0").end()
+    cell.talk("p rank", "c")
+    kernel.start_aside("%mesh debug 3").end()
+    assert cell.talk("go = True", "c") == ["rank 3 ipdb> "] * 2
+    assert "tensor([4.])   ranks 0-3" in cell.end().text
+
+
+def test_a_rank_held_by_c_code_is_looked_at_while_it_runs(kernel: Any) -> None:
+    wait = "import ctypes\nlibc = ctypes.CDLL(None)\nmark = 17\nprint('go', flush=True)\n"
+    wait += "def f():\n    inner = 5\n    import signal\n    signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 65))\n"
+    wait += "    libc.sleep(3)\n    signal.pthread_sigmask(signal.SIG_UNBLOCK, range(34, 65))\nf()"
+    cell = kernel.start(f"%%on_mesh 2\n{wait}")
+    cell.until("go")
+    said = kernel.start_aside("%mesh debug 2").end().text
+    assert "looked at while it runs on" in said
+    cell.talk("p inner", "n", "inner = 6", "refresh", "u", "p mark", "q")
+    done = cell.end()
+    assert "looking at rank 2" in done.stdout and "\n5\n" in done.stdout and "\n17\n" in done.stdout
+    assert "the rank runs on and is only looked at" in done.stdout
+    assert done.status == "ok"
+
+
+def test_of_a_rank_that_cannot_answer_the_stack_is_shown(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh 2\nprint('go', flush=True)\nhold = pow(3, 40_000_000) and None")
+    cell.until("go")
+    said = kernel.start_aside("%mesh debug 2").end().text
+    assert "does not answer" in said or "prompt is in the cell" in said  # a fast machine is done before
+    kernel.interrupt()
+    cell.end()
+    kernel.ok("%%on_mesh\n1")
+
+
+def test_what_is_idle_or_dead_is_said(kernel: Any) -> None:
+    assert "rank 1: nothing runs there" in kernel.cell("%mesh debug 1").text
+    assert "no rank is stopped" in kernel.cell("%mesh debug").text
+    assert "UsageError" in kernel.cell("%mesh debug 77").text
+
+
+def test_a_cell_in_the_background_says_how_to_get_to_its_breakpoint(kernel: Any, until: Callable[..., None]) -> None:
+    first = kernel.start("%%on_mesh -b -o future\nbreakpoint()\nrank + 1")
+    first.end()
+    first.until("is stopped in the debugger at cell")
+    cell = kernel.start("%mesh debug")
+    cell.asked()
+    cell.type("%rank 3")
+    cell.talk("%all c")
+    cell.end()
+    assert kernel.value("[v for _, v in future.result(10)]") == [1, 2, 3, 4]
+
+
+def test_a_breakpoint_in_a_forked_child_is_passed_over_and_said(kernel: Any) -> None:
+    done = kernel.cell(
+        "%%on_mesh 1\nimport os\nif not (pid := os.fork()):\n    breakpoint()\n    os._exit(7)\nos.waitpid(pid, 0)[1]"
+    )
+    assert "passed over: breakpoint at cell" in done.stderr and "forked child" in done.stderr
+    assert "1792   rank 1" in done.text
+
+
+IN_A_THREAD = """%%on_mesh 0
+import threading
+def work():
+    here = "aside"
+    breakpoint()
+thread = threading.Thread(target=work, name="helper")
+thread.start()
+thread.join()
+'done'"""
+
+
+def test_a_breakpoint_in_a_thread_stops_that_thread(kernel: Any) -> None:
+    cell = kernel.start(IN_A_THREAD)
+    cell.talk("p here", "c")
+    done = cell.end()
+    assert "thread helper" in done.stdout and "'aside'" in done.stdout and "'done'" in done.text
