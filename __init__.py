@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         endpoint,
         heal,
         heal_mesh,
+        log,
+        progress,
         this_host,
         this_proc,
     )
@@ -64,6 +66,8 @@ __all__ = (
     "heal",
     "heal_mesh",
     "load_ipython_extension",
+    "log",
+    "progress",
     "this_host",
     "this_proc",
     "unload_ipython_extension",

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 import call
 import cell
+import dashboard
 import faults
 import idle
 import logs
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "idle": idle.measure,
     "stacks": stacks.measure,
     "faults": faults.measure,
+    "dashboard": dashboard.measure,
 }
 
 

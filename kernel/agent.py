@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Generator
 from pathlib import Path
@@ -276,13 +277,27 @@ class KernelActor(Actor):
     @control_endpoint
     def where(self) -> str:
         """Which line of which cell runs now, and the collective it waits in, in one line."""
+        waiting = waits.current
+        return self._lines_now() + (f", waiting in {waiting[0]}" if waiting is not None else "")
+
+    def _lines_now(self) -> str:
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
         # Not `extract_stack`, which looks at each file on the disk: ranks are asked this while they work.
         stack = [(each.f_code.co_filename, line) for each, line in traceback.walk_stack(frame)] if frame else []
         stack.reverse()
-        lines = lines_text(stack) or lines_text(self._cells.suspended_at()) or _place_in_module(stack)
-        waiting = waits.current
-        return lines + (f", waiting in {waiting[0]}" if waiting is not None else "")
+        return lines_text(stack) or lines_text(self._cells.suspended_at()) or _place_in_module(stack)
+
+    @control_endpoint
+    def glance(self) -> tuple[str, str, float]:
+        """Which line of which cell runs now, the collective it waits in, and for how many seconds."""
+        waiting, since = waits.current or ("", 0.0)
+        return self._lines_now(), waiting, time.monotonic() - since if waiting else 0.0
+
+    @control_endpoint
+    def report(self) -> None:
+        """Send what user code has reported by now: it is on its way before the answer is."""
+        if self._place.meter is not None:
+            self._place.meter.flush()
 
     @control_endpoint
     def who(self) -> bytes:

@@ -12,10 +12,12 @@ from ..runtime.gather import Gather
 from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
+from ..runtime.wire.post import Caller
 from .collectives import LAST, MeshLedger
 from .debug.desk import Desk
 from .inventory import Inventory
 from .look import look
+from .metrics import Metrics
 from .names import Held
 from .report import StackReport
 from .run import Run
@@ -109,6 +111,24 @@ class Questions:
         return Inventory(
             {rank: known[data] for rank, data in told.items()}, [rank for rank in chosen if rank not in told]
         )
+
+    def ask_where(self, ranks: Sequence[int], caller: Caller) -> None:
+        """Ask these ranks which line they are at, and the collective they wait in (`KernelActor.glance`)."""
+        self.roster.ask(ranks, self._actor, "glance", arguments(), caller)
+
+    def metrics(self, timeout: float = 0.5) -> Metrics:
+        """What user code on the ranks has reported with `meshbook.log` until now, also before the mesh went down.
+
+        Example:
+            >>> from meshbook.kernel.mesh import Mesh
+            >>> with Mesh.up("m", {"rank": 2}, backend="none") as mesh:
+            ...     _ = mesh.run("import meshbook; meshbook.log(step=3, loss=rank)").finished.get()
+            ...     mesh.metrics()
+            loss  step 3  median 0.5  range 0 to 1  2 ranks, 2 points
+        """
+        if not self.roster.is_stopped:
+            self._ask(self.roster.alive(), "report", timeout)
+        return Metrics(self.roster.meters.history(), self.roster.axes)
 
     def sight(self, run: Run, now: float) -> None:
         """Ask the ranks that still work on `run`, at a calm pace, where they are: what is told if one is killed."""

@@ -83,6 +83,7 @@ class Extension:
         shell.user_ns_hidden.pop(RUNNER, None)
         for name in list(self.book.meshes):
             self.book.remove(name).down()
+        self.mesh.dashboards.close()
 
     def transform(self, lines: list[str]) -> list[str]:
         """Turn a `%%on_mesh` cell into a top-level `await`; comments above it do not hinder.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NoReturn
 
 from .breaks import Break, read_break
-from .inquiries import Debug, Diff, Ledger, Logs, MeshOption, Stacks, Watch, Who, watch_words
+from .inquiries import Dash, Debug, Diff, Ledger, Logs, MeshOption, Stacks, Watch, Who, watch_words
 from .manage import (
     Actors,
     Down,
@@ -61,6 +61,7 @@ __all__ = [
     "ON_MESH",
     "Actors",
     "Break",
+    "Dash",
     "Debug",
     "Diff",
     "Down",
@@ -155,6 +156,7 @@ MeshArgs = (
     | Resize
     | Interrupt
     | Unstick
+    | Dash
     | Stacks
     | Debug
     | Break
@@ -197,6 +199,7 @@ COMMANDS = {
         Command("%mesh resize", Resize, "%mesh resize dp=8", "AXIS=N ...", resize_words, "selector"),
         Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh dash", Dash, "%mesh dash"),
         Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh debug", Debug, "%mesh debug dp=1,tp=0", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh break", Break, "%mesh break 5:3 dp=1 if loss != loss", "[WHERE [SELECTOR] [if COND]]"),

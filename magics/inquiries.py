@@ -6,7 +6,19 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from .options import GrammarError, Option, Values, at_least_0, count, count_or_all, name, num_bytes, regex, seconds
+from .options import (
+    GrammarError,
+    Option,
+    Values,
+    at_least_0,
+    count,
+    count_or_all,
+    name,
+    num_bytes,
+    pace,
+    regex,
+    seconds,
+)
 
 MeshOption = Annotated[str | None, Option("-m --mesh", "a mesh other than the current", "MESH", name, "mesh")]
 Json = Annotated[bool, Option("--json", "as JSON")]
@@ -20,6 +32,15 @@ class Stacks:
     mesh: MeshOption = None
     native: Annotated[bool, Option("--native", "frames of C too, where py-spy is installed")] = False
     json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dash:
+    """Show the mesh live: what every rank does, metrics, and buttons to interrupt, un-stick and restart."""
+
+    mesh: MeshOption = None
+    hz: Annotated[float | None, Option("--hz", "look N times a second (4 unless told otherwise)", "N", pace)] = None
+    cols: Annotated[int | None, Option("--cols", "draw N ranks in a row, whatever the axes", "N", count)] = None
 
 
 @dataclass(frozen=True, slots=True)

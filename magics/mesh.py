@@ -27,6 +27,7 @@ from ..widgets.status import MeshList, Status, banner
 from . import faults, grammar, resize
 from .book import Book
 from .breaks import set_break
+from .dash import Dashboards
 from .debug import debug
 from .export import export
 from .logs import show_logs
@@ -47,6 +48,7 @@ class MeshMagic:
         self._book = book
         self._on_mesh = on_mesh
         self.watches = Watches(shell, book)
+        self.dashboards = Dashboards(shell, book)
         self._commands: dict[type, Callable[[Any], object]] = {
             grammar.Up: self._up,
             grammar.Ls: self._ls,
@@ -58,6 +60,7 @@ class MeshMagic:
             grammar.Resize: self._resize,
             grammar.Interrupt: self._interrupt,
             grammar.Unstick: self._unstick,
+            grammar.Dash: self.dashboards.show,
             grammar.Stacks: self._stacks,
             grammar.Debug: lambda args: debug(book, args),
             grammar.Break: lambda args: set_break(book, args),

@@ -244,6 +244,14 @@ def at_least_0(text: str) -> float:
     return value
 
 
+def pace(text: str) -> float:
+    """A number of times a second, of 0.1 to 20."""
+    value = _number(text)
+    if not 0.1 <= value <= 20:
+        raise GrammarError(f"'{text}' is not a number of times a second, of 0.1 to 20")
+    return value
+
+
 def num_bytes(text: str) -> int:
     """`64M` and the like.
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .host import HostMesh, this_host, this_proc
     from .mesh import ActorMesh, ProcMesh
     from .promises import returns_future
+    from .reports import log, progress
     from .root_services import get_or_spawn_controller
     from .scope import Context, context, current_actor_name, current_rank, current_size
     from .shape import Extent, NDSlice, Point, Region, Shape, Slice
@@ -73,6 +74,7 @@ _HOMES = {
     "host": ("HostMesh", "this_host", "this_proc"),
     "mesh": ("ActorMesh", "ProcMesh"),
     "promises": ("returns_future",),
+    "reports": ("log", "progress"),
     "root_services": ("get_or_spawn_controller",),
     "shape": ("Extent", "NDSlice", "Point", "Region", "Shape", "Slice"),
     "supervision": ("MeshFailure",),
@@ -125,6 +127,8 @@ __all__ = (
     "get_or_spawn_controller",
     "heal",
     "heal_mesh",
+    "log",
+    "progress",
     "returns_future",
     "run_worker_loop_forever",
     "run_worker_loop_until_shutdown",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,8 @@ class Stat:
     """The time it has had on cores, in clock ticks."""
     start: int
     """When it began, in clock ticks since boot: with its pid it names the process for good."""
+    memory: int = field(default=0, compare=False)
+    """Its resident memory, in bytes."""
 
 
 def parse_stat(text: str) -> Stat:
@@ -28,7 +33,8 @@ def parse_stat(text: str) -> Stat:
     """
     # The name may hold spaces and brackets, so counting starts behind it: this is the third field.
     fields = text.rpartition(")")[2].split()
-    return Stat(fields[0], int(fields[2]), int(fields[11]) + int(fields[12]), int(fields[19]))
+    memory = int(fields[21]) * _PAGE if len(fields) > 21 else 0
+    return Stat(fields[0], int(fields[2]), int(fields[11]) + int(fields[12]), int(fields[19]), memory)
 
 
 def stat_of(pid: int) -> Stat | None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from . import crash
 from .audiences import Audiences
 from .births import Birth, Births, Made
+from .checkup import Checkup
 from .engines.base import Crew, Engine, Exit
 from .engines.outside import Glimpse
 from .engines.spec import RankSpec
@@ -21,12 +22,12 @@ from .errors import MeshStopped, SpawnError
 from .forks import let_go_in_child
 from .future import Future, Promise
 from .hub import Audience, Hub
-from .proc import stat_of
+from .meters import Meters
 from .rank_state import RankState
 from .ranks.place import axes_text, coordinates
 from .readiness import Readiness
 from .reshape import Reshape
-from .vitals import Halt, Vitals
+from .vitals import Halt
 from .wire.codec import Encoded
 from .wire.lane import Frames
 from .wire.log import RankLog
@@ -37,6 +38,7 @@ from .wire.messages import (
     Bye,
     Call,
     Interrupt,
+    Metered,
     Note,
     Ready,
     Reply,
@@ -87,6 +89,8 @@ class Roster:
         self.readiness = Readiness(reactor)
         self.states = {spec.rank: RankState(spec.rank) for spec in specs}
         self.logs = {spec.rank: RankLog() for spec in specs}
+        self.meters = Meters(len(specs))
+        """What user code on the ranks has reported."""
         self.on_change: list[Callable[[int], None]] = []
         """Called with a rank whose state changed, on the thread that runs the loop."""
         self._reactor = reactor
@@ -98,8 +102,7 @@ class Roster:
         self._how_stopped = "the mesh was taken down"
         self._why_stopped = "this mesh was taken down: bring one up with %mesh up, or spawn one"
         self._posting = threading.Lock()  # the order in `open_calls` is the order on the wire
-        self._vitals = Vitals()
-        self._looking = threading.Lock()  # of `_vitals`: cells in the background look too
+        self.checkup = Checkup()
         self._pids: Mapping[int, int] = {}  # known before a rank is ready; actors may be called by then
         self.crew: Crew = engine.spawn(specs, self, how)
         self._pids = self.crew.pids
@@ -159,17 +162,9 @@ class Roster:
         return [state.rank for state in self.states.values() if state.exit is None]
 
     def look_at_vitals(self, now: float) -> dict[int, Halt]:
-        """The ranks that do not move at `now` (see `vitals`): also what `RankState.name` says until the next look.
-
-        A millisecond for 256 ranks.
-        """
+        """The ranks that do not move at `now` (see `checkup`): also what `RankState.name` says until the next look."""
         pids = {rank: state.pid or self._pids.get(rank, 0) for rank, state in self.states.items()}
-        stats = {rank: stat for rank in self.alive() if pids[rank] and (stat := stat_of(pids[rank])) is not None}
-        with self._looking:
-            halts = self._vitals.step(now, stats)
-        for rank, state in self.states.items():
-            state.halt = halts.get(rank)
-        return halts
+        return self.checkup.step(now, self.states, pids)
 
     # What goes out.
 
@@ -312,6 +307,7 @@ class Roster:
             raise MeshStopped(self._why_stopped)
         for rank in ranks:
             self.states[rank] = RankState(rank)
+            self.meters.forget_loops(rank)
         for made in self.made.values():
             made.failed -= set(ranks)
         self._settled.clear()
@@ -347,7 +343,8 @@ class Roster:
             self.logs = {r: logs[moved[r]] if r in moved else RankLog() for r in ranks}
             self.specs = {spec.rank: spec for spec in specs}
             self._births.reshape(plan)
-            self.axes, self.mesh, self._vitals = dict(plan.new), specs[0].mesh, Vitals()
+            self.meters.renumber(plan.kept, len(specs))
+            self.axes, self.mesh, self.checkup = dict(plan.new), specs[0].mesh, Checkup()
             self.store_rank = plan.kept.get(self.store_rank, 0)
             self.ports = {plan.kept[rank]: ports for rank, ports in self.ports.items() if rank in plan.kept}
             self._dropped = {r: why for r, why in self._dropped.items() if plan.keeps_numbers and r not in ranks}
@@ -413,6 +410,8 @@ class Roster:
             self._changed(rank)
         elif isinstance(message, Answer):
             self._post.deliver(rank, message, frames)
+        elif isinstance(message, Metered):
+            self.meters.take(rank, message)
         elif isinstance(message, Note):
             audience, _ = self._audiences.get(message.seq, (None, ()))
             self._post.deliver_note(rank, message, frames, late=audience)

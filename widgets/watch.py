@@ -68,7 +68,8 @@ class WatchView:
         return (
             f"<svg width='{_WIDTH}' height='{_HEIGHT}' viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' "
             f"style='vertical-align:middle' aria-label='{escape(says, quote=True)}'>"
-            f"<path fill='none' stroke='var(--mb-ok,#0072b2)' stroke-width='1.5' stroke-linejoin='round' stroke-linecap='round' d='{self._line(points)}'/></svg>"
+            "<path fill='none' stroke='var(--mb-ok,#0072b2)' stroke-width='1.5' stroke-linejoin='round' "
+            f"stroke-linecap='round' d='{self._line(points)}'/></svg>"
         )
 
     def _line(self, points: Sequence[float | None]) -> str:

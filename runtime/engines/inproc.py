@@ -221,6 +221,7 @@ class _ThreadRank:
             self._theirs[0].send(Ready(0))
             self.mailbox.run()
             self.outpost.close(PATIENCE)
+        self.place.leave()
         self._theirs[0].close()
 
     def _answer(self) -> None:

@@ -46,6 +46,7 @@ class Outpost(Node):
         self._control = control
         self._pool = pool
         self._streams = streams
+        place.report = lambda message: self._answer_root(message, None)
         self._ways: dict[Address, Outlet] = {}
         self._met: list[Outlet] = []  # all open links; on the loop only
         self._asked: dict[Address, list[tuple[AnyMessage, Encoded | None]]] = {}

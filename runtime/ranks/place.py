@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..wire.messages import Metered
     from .groups import Groups
+    from .meter import Meter
 
 
 @dataclass(slots=True)
@@ -36,6 +38,10 @@ class Place:
     """The way of a debugger into the middle of user code (`Visits`); None on a rank that is a thread."""
     awaited: Any = None
     """Gives the coroutine that the running call awaits, for who asks where this rank is (`stacks.sample`)."""
+    report: Callable[[Metered], object] | None = None
+    """Sends what user code has reported to the controller; None where nobody listens."""
+    meter: Meter | None = None
+    """Collects that, from the first report on."""
     movers: list[Callable[[Move], None]] = field(default_factory=list["Callable[[Move], None]"])
     """Who is to know, in this order, when the mesh was resized."""
     coord: dict[str, int] = field(init=False)
@@ -51,6 +57,12 @@ class Place:
         self.coord = coordinates(self.rank, self.axes)
         for tell in self.movers:
             tell(move)
+
+    def leave(self) -> None:
+        """The rank ends: what was reported last is sent, and nothing after it."""
+        self.report = None
+        if self.meter is not None:
+            self.meter.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +105,14 @@ def enter(place: Place, *, whole_process: bool = True) -> None:
         _thread.set(place)
 
 
+def nearest() -> Place | None:
+    """The place of the rank this code runs on; None elsewhere."""
+    return _thread.get(_process[0] if _process else None)
+
+
 def here() -> Place:
     """The place of the rank this code runs on. Raises `RuntimeError` elsewhere (in the notebook, say)."""
-    place = _thread.get(_process[0] if _process else None)
+    place = nearest()
     if place is None:
         raise RuntimeError("this runs on no rank: put it into a cell that begins with %%on_mesh, or into an endpoint")
     return place

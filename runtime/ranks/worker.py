@@ -63,6 +63,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     data.send(Ready(os.getpid(), _prepare(spec, groups)))
     mailbox.run()
     outpost.close(PATIENCE)
+    place.leave()
     _leave(groups, streams)
     data.close()  # returns when the controller has, or can get, all that was sent
 

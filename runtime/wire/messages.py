@@ -165,6 +165,29 @@ class Note(Message, frozen=True):
     topic: str
 
 
+Point = tuple[float, float, float]
+"""A number that user code has reported: at which step, its value, when (seconds since the epoch)."""
+
+
+class BarState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far one loop of a rank is; `total` is -1 where it is not known."""
+
+    number: int
+    desc: str
+    done: int
+    total: int
+    seconds: float
+    """Since it began."""
+    is_over: bool = False
+
+
+class Metered(Message, frozen=True):
+    """Rank to controller, control: what user code has reported by `log` and `progress` since the last time, unasked."""
+
+    points: dict[str, tuple[Point, ...]]
+    bars: tuple[BarState, ...] = ()
+
+
 class Interrupt(Message, frozen=True):
     """Controller to rank, control: raise KeyboardInterrupt in call `seq` if that is what you are running.
 
@@ -252,6 +275,7 @@ AnyMessage = (
     | Ready
     | Reply
     | Note
+    | Metered
     | Interrupt
     | Ask
     | Sample

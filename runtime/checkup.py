@@ -1,0 +1,35 @@
+"""Looks at the processes of a mesh's ranks from outside: which do not move, and what each costs. No rank is asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from .proc import Stat, stat_of
+from .rank_state import RankState
+from .vitals import Halt, Vitals
+
+
+class Checkup:
+    """What was seen when the ranks were last looked at."""
+
+    def __init__(self) -> None:
+        self.stats: Mapping[int, Stat] = {}
+        """Of each living rank."""
+        self.when = 0.0
+        self._vitals = Vitals()
+        self._lock = threading.Lock()  # cells in the background look too
+
+    def step(self, now: float, states: Mapping[int, RankState], pids: Mapping[int, int]) -> dict[int, Halt]:
+        """Look at `now`; the ranks that do not move, which their states say too until the next look.
+
+        A millisecond for 64 ranks.
+        """
+        alive = [rank for rank, state in states.items() if state.exit is None and pids[rank]]
+        stats = {rank: stat for rank in alive if (stat := stat_of(pids[rank])) is not None}
+        with self._lock:
+            halts = self._vitals.step(now, stats)
+            self.stats, self.when = stats, now
+        for rank, state in states.items():
+            state.halt = halts.get(rank)
+        return halts
