@@ -1,0 +1,141 @@
+"""The base of our live widgets: one place that knows anywidget, and what a comm needs to be of use while a cell runs.
+
+A live widget is never the only form of what it shows. Its bundle carries a static twin (HTML and text), and when it
+retires its display becomes that twin alone: a saved widget shows "model not found" in the next kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anywidget
+
+from .stage import Stage
+
+STATIC = Path(__file__).parent / "static"
+"""Where the scripts and styles of widgets lie."""
+
+EXPIRY = 5.0
+"""Seconds after which a click is not obeyed any more: it was held up, and what it was meant for has changed."""
+
+_VIEW = "application/vnd.jupyter.widget-view+json"
+
+_AnyWidget: Any = anywidget.AnyWidget  # ipywidgets, its base, has no types
+
+
+class LiveWidget(_AnyWidget):
+    """A widget that takes and sends messages on any thread, and has a static twin.
+
+    A widget class sets `_esm` and `_css` to files of `STATIC`, and overrides `twin` and `on_message`. Messages of its
+    script are dicts with a `kind`; those that want an answer carry an `id`, which the answer repeats.
+
+    Example:
+        >>> class Greeter(LiveWidget):
+        ...     def twin(self) -> dict[str, str]:
+        ...         return {"text/plain": "hello"}
+        >>> Greeter()._repr_mimebundle_()[0]["text/plain"]
+        'hello'
+    """
+
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(**traits)  # pyright: ignore[reportUnknownMemberType]
+        self._ending = threading.Lock()  # a thread that samples must not send on a comm that another closes
+        self._is_retired = False
+        harden(self.comm)
+        self.on_msg(self._take)
+
+    def twin(self) -> dict[str, str]:
+        """The same facts as `text/plain` and `text/html`, by mime type."""
+        raise NotImplementedError
+
+    def on_message(self, message: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
+        """The script has said something; on the main thread or on that of a subshell. It must not take long."""
+
+    def tell(self, kind: str, buffers: Sequence[bytes] = (), **content: Any) -> bool:
+        """Send a message to the script; any thread may. False when the widget has retired."""
+        with self._ending:
+            if self._is_retired:
+                return False
+            self.send({"kind": kind, **content}, list(buffers))
+            return True
+
+    def retire(self, stage: Stage | None = None, display_id: str | None = None) -> None:
+        """Close the comm; with a stage, the display of this id shows the static twin alone from now on."""
+        with self._ending:
+            if self._is_retired:
+                return
+            self._is_retired = True
+        if stage is not None:
+            stage.display(self.twin(), display_id=display_id, update=True)
+        self.close()
+        vars(self).pop("_repr_mimebundle_", None)  # ipywidgets takes it from what is closed; the twin can be shown
+
+    def _take(self, _: object, message: Any, buffers: Sequence[memoryview]) -> None:
+        if isinstance(message, dict) and not self._is_retired:
+            self.on_message(message, buffers)  # pyright: ignore[reportUnknownArgumentType] - it comes from a script
+
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        if self._is_retired:
+            return dict(self.twin()), {}
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
+        return {_VIEW: view, **self.twin()}, {}
+
+
+def harden(comm: Any) -> None:
+    """Let messages of the front-end reach a widget while a cell runs, and do no harm there.
+
+    ipykernel 7.4 sends each message to the subshell that last published, whatever the front-end asked for: clicks
+    would wait for the end of a cell that blocks. And it fires the events of an executed cell around each message, which
+    takes open figures away from the cell that draws them (https://github.com/ipython/ipykernel/issues/1564).
+    Where these private names are not there, nothing is changed.
+    """
+    if hasattr(comm, "_reply_subshell_for"):
+        comm._reply_subshell_for = _as_asked
+    if hasattr(comm, "_msg_callback") and hasattr(comm, "handle_msg"):
+        comm.handle_msg = functools.partial(_deliver, comm)
+
+
+def _deliver(comm: Any, message: object) -> None:
+    if comm._msg_callback:
+        comm._msg_callback(message)
+
+
+def _as_asked(data: object, default: object) -> object:
+    """The subshell that the front-end chose."""
+    return default
+
+
+def is_expired(now: float, sent: float, run: int | None, current: int | None) -> str:
+    """Why a click is not to be obeyed, in a few words; empty if it is.
+
+    `sent` is the controller's own time, which the script knows from the messages it gets; `run` what it then showed as
+    running, None where the action is meant for a rank whatever it does.
+
+    Example:
+        >>> is_expired(now=3.0, sent=1.0, run=7, current=7)
+        ''
+        >>> is_expired(now=9.5, sent=1.0, run=7, current=7)
+        'it came 8.5 s late'
+        >>> is_expired(now=3.0, sent=1.0, run=7, current=8)
+        'the cell that it was meant for has ended'
+    """
+    if now - sent > EXPIRY:
+        return f"it came {now - sent:.1f} s late"
+    if run is not None and run != current:
+        return "the cell that it was meant for has ended"
+    return ""
+
+
+def has_widgets(shell: Any) -> bool:
+    """Whether somebody may see a live widget: a terminal has none, and nobody looks on where a notebook is executed.
+
+    `nbclient` and its like ask for no input, which front-ends do; a widget that they save is blank when it is opened.
+    """
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None:
+        return False
+    return bool(kernel.get_parent().get("content", {}).get("allow_stdin", True))
