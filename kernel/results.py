@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from operator import index
@@ -14,9 +14,9 @@ import msgspec
 
 from ..runtime.errors import SupervisionError, actor_error
 from ..runtime.shape import Extent, Point
-from .fold import coords_text, ranks_text
+from .fold import blocks_text, coord_blocks, coords_text, ranks_text
 from .outcome import Failure, Outcome
-from .rows import Row, facts_text, table_text
+from .rows import Row, distances, facts_text, gist_text, number_of, table_text
 
 Pick = int | slice | Sequence[int]
 """What picks from one axis: an index (a negative one counts from the end), a slice, or several indices."""
@@ -71,6 +71,7 @@ class MeshResult:
         lost: Mapping[int, str],
         decode: Callable[[bytes], object],
         render_html: Callable[[MeshResult], str] | None = None,
+        name: str = "",
     ) -> None:
         self.axes = dict(axes)
         self.ranks = tuple(ranks)
@@ -81,6 +82,8 @@ class MeshResult:
         self._lost = lost
         self._decode = decode
         self._render_html = render_html
+        self.name = name
+        """Under which the notebook has it, if it has."""
         self._extent = Extent(axes, axes.values())
         self._is_folded = True
         self._decoded: dict[bytes, Outcome] = {}
@@ -221,10 +224,12 @@ class MeshResult:
         most = max(groups.values(), key=len)
         has_majority = 2 * len(most) > len(self.ranks)
         rows = [self._row(tuple(ranks), has_majority and ranks is not most) for ranks in groups.values()]
-        if self._is_folded:
+        if not self._is_folded:
+            odd = {rank for row in rows if row.is_odd for rank in row.ranks}
+            rows = [self._row((rank,), rank in odd) for rank in self.ranks]
+        if sum(len(row.numbers) for row in rows) < 2:
             return rows
-        odd = {rank for row in rows if row.is_odd for rank in row.ranks}
-        return [self._row((rank,), rank in odd) for rank in self.ranks]
+        return [replace(row, away=d) for row, d in zip(rows, distances([row.numbers for row in rows]), strict=True)]
 
     def text(self) -> str:
         """The rows as plain text, bounded in length."""
@@ -327,16 +332,28 @@ class MeshResult:
     def _row(self, ranks: tuple[int, ...], is_odd: bool) -> Row:
         outcome = self._outcome(ranks[0])
         times = [self._seconds[rank] for rank in ranks if rank in self._seconds]
+        blocks = coord_blocks([self._point(rank) for rank in ranks], self.axes)
+        numbers = self._numbers(ranks)
         return Row(
             ranks=ranks,
-            coords=coords_text([self._point(rank) for rank in ranks], self.axes),
+            coords=blocks_text(blocks, self.axes, len(ranks)),
             value=outcome.value if outcome is not None else None,
             failure=outcome.failure if outcome is not None else None,
             lost=self._lost_text(ranks[0]) if outcome is None else None,
             seconds=(min(times), max(times)) if times else None,
             is_odd=is_odd,
-            note=self._note(ranks, outcome),
+            note=self._note(ranks, outcome) if len(set(numbers)) < 2 else "",
+            blocks=tuple(blocks),
+            numbers=numbers,
         )
+
+    def _numbers(self, ranks: Sequence[int]) -> tuple[float, ...]:
+        known: dict[bytes, float | None] = {}
+        for rank in ranks:
+            if (data := self._outcomes.get(rank)) is not None and data not in known:
+                known[data] = number_of(self._decoded_once(data).value)
+        found = [known.get(self._outcomes.get(rank, b"")) for rank in ranks]
+        return tuple(number for number in found if number is not None)
 
     def _note(self, ranks: Sequence[int], outcome: Outcome | None) -> str:
         value = outcome.value if outcome is not None else None
@@ -353,6 +370,8 @@ def _shown_of(outcome: Outcome) -> Shown:
     if value is None:
         return ("done",)
     facts = (value.type_name, value.text, value.shape, value.dtype, value.device, value.stayed)
+    if value.gist is not None and value.gist.num_seen > 1:
+        facts += (gist_text(value.gist, value),)  # the text of a large array leaves out most of it
     return ("value", *facts, *sorted(value.mime.items()))
 
 

@@ -256,4 +256,5 @@ def result_of(cell: Cell) -> MeshResult:
         progress.lost,
         codec.loads,
         result_html,
+        cell.args.out or LAST_RESULT,
     )

@@ -32,11 +32,27 @@ border:0;border-bottom:1px solid color-mix(in srgb,var(--mb-line) 55%,transparen
 .meshbook tr.mb-odd>:first-child{{box-shadow:inset 3px 0 var(--mb-bar)}}
 .meshbook tr.mb-bad>:first-child{{box-shadow:inset 3px 0 var(--mb-bad)}}
 .meshbook.meshbook tr.mb-odd>:first-child,.meshbook.meshbook tr.mb-bad>:first-child{{padding-left:9px}}
+.mb-result>table>tbody>tr>td:not(.mb-value){{color:var(--mb-dim);white-space:nowrap}}
 .meshbook .mb-dim{{color:var(--mb-dim)}}.meshbook .mb-mark{{color:var(--mb-wait)}}
 .meshbook .mb-bad .mb-mark,.meshbook .mb-bad.mb-mark{{color:var(--mb-bad)}}
 .meshbook .mb-foot{{color:var(--mb-dim);font-size:11.5px}}
 .meshbook .mb-foot code{{font-size:11.5px;border:1px solid var(--mb-line);border-radius:3px;padding:0 5px}}
 .meshbook img,.meshbook svg{{max-width:100%;height:auto;background:none}}
+.meshbook img.mb-heat{{image-rendering:pixelated;display:block;flex:none}}
+.meshbook .mb-side{{display:flex;gap:14px;align-items:start;margin:3px 0}}
+.meshbook .mb-side pre{{white-space:pre;overflow:auto;max-height:128px;font-size:11px;line-height:1.35}}
+.meshbook caption.mb-heard{{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);
+white-space:nowrap}}
+.meshbook .mb-tools{{display:flex;gap:14px;align-items:center;margin:2px 0 4px;font-size:11.5px}}
+.meshbook .mb-tools button,.meshbook .mb-tools input[type=search]{{font:inherit;color:inherit;
+background:transparent;border:1px solid var(--mb-line);border-radius:3px;padding:2px 6px;margin:0}}
+.meshbook .mb-tools label{{display:flex;gap:4px;align-items:center}}
+.meshbook thead th button{{all:unset;cursor:pointer}}
+.meshbook thead th button:hover{{color:var(--mb-fg)}}
+.meshbook .mb-tools :focus-visible,.meshbook thead button:focus-visible,.meshbook summary:focus-visible{{
+outline:2px solid var(--mb-ok);outline-offset:1px}}
+.meshbook th[aria-sort=ascending] button::after{{content:" ↑"}}
+.meshbook th[aria-sort=descending] button::after{{content:" ↓"}}
 .meshbook details{{margin:0}}.meshbook summary{{cursor:pointer;display:list-item}}
 .meshbook .mb-story{{border-left:3px solid var(--mb-bad);padding:1px 0 1px 12px}}
 .meshbook .mb-story p{{margin:0}}.meshbook .mb-story pre{{margin:4px 0}}

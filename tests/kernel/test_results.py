@@ -164,7 +164,7 @@ def test_the_odd_one_out_is_marked_without_colour() -> None:
     r = result({0: seen(0.5), 1: seen(0.5), 2: seen(0.5), 3: seen(0.25)})
     assert repr(r).splitlines() == [
         "  0.5    ranks 0-2 (dp=0,tp=0-1 · dp=1,tp=0)   0.01 s",
-        "≠ 0.25   rank 3 (dp=1,tp=1)   0.01 s",
+        "≠ 0.25   rank 3 (dp=1,tp=1)   Δ -0.25   0.01 s",
     ]
     assert not any(row.is_odd for row in each(1, 2, 1, 2).rows())
 
