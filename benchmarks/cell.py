@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from front_end import Notebook
 from measure import Row, check, medians, seconds_text
-from notebook import Notebook
 
 MOST = {4: 1.0, 8: 1.5}
 """By number of ranks: milliseconds that a cell may take longer than a plain one."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+from front_end import Notebook
 from measure import Row, check
-from notebook import Notebook
 
 RANKS = 8
 MOST = 1.0

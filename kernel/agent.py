@@ -12,11 +12,12 @@ import msgspec
 
 from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.ranks import ledger, waits
-from ..runtime.ranks.groups import Groups
+from ..runtime.ranks.groups import Groups, bury
 from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
 from . import cell
 from .cell import CellShell
+from .cut_off import NO_STORE
 from .failure import is_users
 from .guest import Lines
 from .kept import Kept
@@ -239,7 +240,11 @@ class KernelActor(Actor):
         groups = self._place.groups
         if groups is not None and groups.is_up:
             ranks = members or tuple(range(self._place.world_size))
-            self._given["group"] = self._cells.namespace["group"] = self._group_of(groups, ranks, has_store)
+            group = self._group_of(groups, ranks, has_store)
+            former = [names.pop("group", None) for names in (self._given, self._cells.namespace)]
+            self._given["group"] = self._cells.namespace["group"] = group
+            if former[0] is not group and not groups.has(former[0]):
+                bury(former)
 
     def _group_of(self, groups: Groups, ranks: tuple[int, ...], has_store: bool) -> Any:
         if not has_store and not groups.has_slice(ranks):
@@ -247,7 +252,7 @@ class KernelActor(Actor):
         try:
             return groups.slice_group(ranks)
         except RuntimeError as error:  # of torch: the rank that serves the store has just gone
-            return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, does not answer: {error}")
+            return _NoGroup(f"rank {groups.plan.store_rank}, {NO_STORE}: {error}")
 
     def _show(self, display: Display) -> None:
         self._shown += 1

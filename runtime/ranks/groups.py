@@ -168,6 +168,10 @@ class Groups:
         """Is the group of these ranks there already, so that nobody is asked for it?"""
         return len(ranks) == self.plan.world_size or ranks in self._slices
 
+    def has(self, group: object) -> bool:
+        """Is this one of the present groups of the mesh, its slices and axes?"""
+        return group is self._known_world or any(group is each for each in self._slices.values())
+
     @property
     def device_mesh(self) -> DeviceMesh:
         """The mesh with its named axes, for DTensor, FSDP and tensor parallelism.
@@ -245,7 +249,7 @@ class Groups:
         if self._bent.dist.is_initialized():
             self._bent.destroy()
         held, self._ours, self._store = [self._ours, self._store], None, None
-        finishes(held.clear, BURIAL_SECONDS)  # where a wait could not be broken off, a destructor waits with it
+        bury(held)
         self._bent.undo()
         self._bent = None
 
@@ -369,6 +373,15 @@ class Groups:
         prefix = f"user/{place}/{self._num_user_inits[place]}"
         arguments |= {"init_method": None, "world_size": size, "rank": rank}
         arguments["store"] = self._bent.dist.PrefixStore(prefix, self._store)
+
+
+def bury(held: list[Any]) -> None:
+    """Let go of groups and stores in a thread; `held` must have the last references.
+
+    Where a wait could not be broken off, a destructor waits with it; that of a gloo group has been seen to wait for its
+    own thread for ever after peers had died (torch 2.13, `gloo::transport::tcp::Loop::shutdown`).
+    """
+    finishes(held.clear, BURIAL_SECONDS)
 
 
 def _open_store(dist: Any, plan: GroupPlan) -> Any:

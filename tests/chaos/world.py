@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from meshbook.kernel.cut_off import NO_STORE
 from meshbook.kernel.drive import Drive, drive, drive_in_background
 from meshbook.kernel.halts import HaltWatch
 from meshbook.kernel.mesh import Mesh
@@ -226,7 +227,7 @@ class World:
     def _check_deaths(self, done: Driven, victims: Ranks, how: str) -> None:
         def is_right(rank: int, end: str) -> bool:
             is_gone = end.startswith("lost: ") and how in end and f"rank {rank}" in end
-            return is_gone if rank in victims else _was_stopped(end, _STOPPED | _STORE_LOST)
+            return is_gone if rank in victims else NO_STORE in end or _was_stopped(end, _STOPPED | _STORE_LOST)
 
         self._check_ends(done, is_right)
         self._wait_dead(victims)

@@ -30,6 +30,13 @@ def test_a_collective_whose_peer_has_gone(message: str, file: str) -> None:
     assert is_cut_off(failure(message, f"{LIB}/{file}"))
 
 
+def test_a_group_that_could_not_be_made_as_the_rank_of_its_store_had_gone() -> None:
+    said = (
+        "Process group <no process group of this slice: rank 0, which serves their store, does not answer: Broken pipe>"
+    )
+    assert is_cut_off(failure(f"{said} is not initialized", f"{LIB}/distributed/distributed_c10d.py", "ValueError"))
+
+
 def test_what_is_the_ranks_own() -> None:
     assert not is_cut_off(failure(PAIR, "/home/u/client.py"))
     assert not is_cut_off(failure(PAIR, f"{LIB}/nn/modules/module.py"))

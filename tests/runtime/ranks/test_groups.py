@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ranks.groups import GroupPlan
+from meshbook.runtime.ranks.groups import GroupPlan, bury
 from meshbook.runtime.ranks.imports import when_imported
 from meshbook.runtime.ranks.seed import prepare_torch
 
@@ -199,3 +200,18 @@ def test_when_imported_waits_for_an_import_that_succeeds(tmp_path: Any, monkeypa
     __import__(name)
     assert len(calls) == 2
     del sys.modules[name]
+
+
+def test_a_destructor_that_waits_for_ever_is_waited_for_in_a_thread() -> None:
+    end = threading.Event()
+
+    class Stuck:
+        def __del__(self) -> None:
+            end.wait()
+
+    held: list[Any] = [Stuck()]
+    bury(held)
+    assert not held
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "mesh-groups"]
+    end.set()
+    thread.join()
