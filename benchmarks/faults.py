@@ -119,6 +119,8 @@ def wait_until_busy(mesh: Mesh, run: Run) -> None:
 class Ears:
     """A stage that listens for one text."""
 
+    can_update = False
+
     def __init__(self, text: str) -> None:
         self._text = text
         self.heard = threading.Event()

@@ -23,6 +23,8 @@ class Executed(NamedTuple):
     seconds: float
     text: str
     shown: list[str]
+    came: float = 0.0
+    """The time of day when the first text came; 0 if none did."""
 
 
 class Notebook:
@@ -55,7 +57,7 @@ class Notebook:
         """Run a cell to its end. Raises `Broken` with the traceback if it failed."""
         started = time.perf_counter()
         request = self._client.execute(code)
-        text, shown, failure = "", list[str](), ""
+        text, shown, failure, came = "", list[str](), "", 0.0
         while True:
             message = self._client.get_iopub_msg(timeout=_TIMEOUT)
             if message["parent_header"].get("msg_id") != request:
@@ -64,7 +66,7 @@ class Notebook:
             if kind == "status" and content["execution_state"] == "idle":
                 break
             if kind == "stream":
-                text += content["text"]
+                text, came = text + content["text"], came or time.time()
             elif kind in ("display_data", "execute_result"):
                 shown.append(content["data"].get("text/plain", ""))
             elif kind == "error":
@@ -72,7 +74,7 @@ class Notebook:
         self._client.get_shell_msg(timeout=_TIMEOUT)
         if failure:
             raise Broken(failure)
-        return Executed(time.perf_counter() - started, text, shown)
+        return Executed(time.perf_counter() - started, text, shown, came)
 
     def evaluate(self, code: str) -> Any:
         """The value that `code`, which prints JSON, comes to."""

@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
-from measure import Row, check
+from measure import Row, check, seconds_text
+from notebook import Notebook
 
 from meshbook.kernel.drive import Drive, drive
 from meshbook.kernel.mesh import Mesh
@@ -22,6 +23,11 @@ LEAST = 500_000
 
 BOUND = 64 * 1024
 """Characters that one cell may put into a notebook."""
+
+FIRST_LINE = 100.0
+"""Milliseconds from the print on a rank to the message that a front end shows."""
+
+SPEAK = "%%on_mesh\nimport time\n{before}\nprint(time.time(), flush=True)\ntime.sleep(0.3)"
 
 PRINT = "for i in range({lines}):\n    print(f'rank {{rank}} step {{i}} loss 0.123456 gradient norm 1.2345 of 20000')"
 LINE = "rank {rank} step {step} loss 0.123456 gradient norm 1.2345 of 20000"
@@ -50,6 +56,26 @@ def measure(is_quick: bool) -> Iterator[Row]:
         "x 64 Ki",
         1.0,
     )
+    yield first_line(3 if is_quick else 15)
+
+
+def first_line(repeats: int) -> Row:
+    """From the print on a rank to the front end, while the cell runs."""
+    delays: dict[str, list[float]] = {"one after the other": [], "all at once": []}
+    with Notebook() as notebook:
+        notebook.execute(f"%load_ext meshbook\n%mesh up -n {RANKS} --pg none --device cpu")
+        notebook.execute("%%on_mesh\nimport time\nprint('warm')")
+        for _ in range(repeats):
+            for name, before in zip(delays, ("time.sleep(0.02 * rank)", "pass"), strict=True):
+                done = notebook.execute(SPEAK.format(before=before))
+                said = [float(line.partition(" │ ")[2]) for line in done.text.splitlines()]
+                check(len(said) > 0, f"the ranks said {done}")
+                delays[name].append(done.came - min(said))
+    worst = max(max(times) for times in delays.values())
+    told = ", ".join(f"{name}: {seconds_text(median(times))}" for name, times in delays.items())
+    slower = max(median(times) for times in delays.values())
+    name = "first line of a printing rank"
+    return Row(name, f"worst {worst * 1e3:.0f} ms", told, slower * 1e3, "ms", FIRST_LINE)
 
 
 def logged(mesh: Mesh, lines: int) -> float:
@@ -97,6 +123,8 @@ class CountingStage:
 
     def __init__(self) -> None:
         self.size = 0
+
+    can_update = False
 
     def write(self, text: str, stream: str = "stdout") -> None:
         self.size += len(text)

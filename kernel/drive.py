@@ -31,6 +31,9 @@ TICK = 0.05
 _SPRINT = 0.004
 """Seconds that an awaited cell blocks at first: most answer in that time, and a turn of the kernel's loop is dear."""
 
+_BREATH = 0.01
+"""Seconds that an awaited cell lets go by between hearing that a rank says something and looking: more may follow."""
+
 _TOLD_AFTER = 0.2
 """Seconds after the first failure at which it is told although other ranks still work."""
 
@@ -261,13 +264,16 @@ async def drive_async(drive: Drive) -> None:
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
         drive.run.on_trouble = lambda: loop.call_soon_threadsafe(news.set)
+        drive.run.on_said = lambda: loop.call_soon_threadsafe(loop.call_later, _BREATH, news.set)
+        if drive.run.has_more:  # it came during the sprint
+            news.set()
         drive.run.finished.add_done_callback(lambda _: loop.call_soon_threadsafe(news.set))
         while True:
             seconds = steps.send(await _pause(news, seconds))
     except StopIteration:
         return
     finally:
-        drive.run.on_trouble = None  # the loop may be closed when a rank that was given up ends
+        drive.run.on_trouble = drive.run.on_said = None  # the loop may be closed when a rank that was given up ends
 
 
 async def _pause(news: asyncio.Event, seconds: float) -> int:

@@ -25,8 +25,6 @@ class FoldedLine(NamedTuple):
     stream: Stream
     text: str
     """Without its newline."""
-    partial: bool = False
-    """The line is not finished yet; the next one from these ranks replaces it (a progress bar, a prompt)."""
 
 
 class FoldedGap(NamedTuple):
@@ -167,8 +165,8 @@ class LineFolder:
 
     `feed` it text as it comes and `poll` it often; at the end of the run `finish` it. Each rank's own order
     is kept. A line waits `window` seconds at most for the ranks that have not said it yet, and not at all
-    once all have. At most `budget` characters are told: two thirds of them as they come, the last third at
-    the end, after a gap.
+    once all have. At most `budget` bytes are told: two thirds of them as they come, the last third at the end, after a
+    gap. A line counts `margin` bytes more than its text, for what is written around it.
 
     Example:
         >>> folder = LineFolder([0, 1])
@@ -180,9 +178,10 @@ class LineFolder:
         [((1,), 'loss is nan')]
     """
 
-    def __init__(self, ranks: Sequence[int], window: float = 0.05, budget: int = 48_000) -> None:
+    def __init__(self, ranks: Sequence[int], window: float = 0.05, budget: int = 48_000, margin: int = 0) -> None:
         self._voices = {rank: _Voice(rank) for rank in sorted(ranks)}
         self._window = window
+        self._margin = margin
         self._room = budget - budget // 3
         self._tail_budget = max(budget // 3, 1)
 
@@ -205,11 +204,25 @@ class LineFolder:
         if voice.size > self._room:
             voice.spill(self._room, self._tail_budget)
 
-    def poll(self, now: float, partials: bool = False) -> list[FoldedLine]:
-        """The lines that are due; with `partials` also unfinished lines that are older than the window."""
-        due = now - self._window
-        lines = self._admit(_merge(list(self._voices.values()), due))
-        return lines + self._partials(due) if partials else lines
+    def poll(self, now: float) -> list[FoldedLine]:
+        """The lines that are due."""
+        return self._admit(_merge(list(self._voices.values()), now - self._window))
+
+    def unfinished(self, now: float, patience: float = 0.3) -> dict[tuple[int, Stream], str]:
+        """The last state of each rank's unfinished line: the one that it wrote to last, if all before it was told.
+
+        Of those that are not rewritten in place (a progress bar is), only what is older than `patience` seconds: most
+        end soon. Blank is a bar that was erased.
+        """
+        states: dict[tuple[int, Stream], str] = {}
+        for voice in self._voices.values():
+            stream = voice.cutter.last
+            line = voice.cutter.open[stream]
+            text = line.text()
+            is_due = line.is_rewritten or (text and line.since <= now - patience)
+            if is_due and not voice.lines and voice.tail is None:
+                states[voice.rank, stream] = text
+        return states
 
     def add(self, ranks: Iterable[int]) -> None:
         """Fold what these ranks say too."""
@@ -230,8 +243,11 @@ class LineFolder:
     def _admit(self, lines: list[FoldedLine]) -> list[FoldedLine]:
         """Charge lines to the budget; from the first that does not fit on, all goes over it."""
         count = 0
-        while count < len(lines) and len(lines[count].text) < self._room:
-            self._room -= len(lines[count].text) + 1
+        for line in lines:
+            cost = _size(line.text) + 1 + self._margin
+            if cost > self._room:
+                break
+            self._room -= cost
             count += 1
         if count == len(lines):
             return lines
@@ -245,25 +261,11 @@ class LineFolder:
                 tail.prepend(MARK[line.stream] + line.text)
         return lines[:count]
 
-    def _partials(self, due: float) -> list[FoldedLine]:
-        """Unfinished lines, one a rank at most: the one that it wrote to last."""
-        groups: dict[tuple[Stream, str], list[int]] = {}
-        for voice in self._voices.values():
-            stream = voice.cutter.last
-            unfinished = voice.cutter.open[stream]
-            if voice.lines or voice.tail or unfinished.since > due:
-                continue
-            text = unfinished.text()
-            if text != unfinished.shown:
-                unfinished.shown = text
-                groups.setdefault((stream, text), []).append(voice.rank)
-        return [FoldedLine(tuple(ranks), *key, partial=True) for key, ranks in groups.items()]
-
     def _ending(self, now: float) -> list[FoldedLine | FoldedGap]:
         tails = {voice.rank: voice.tail for voice in self._voices.values() if voice.tail}
         lines = {rank: tail.lines() for rank, tail in tails.items()}
         shown = [_Voice(rank) for rank in tails]
-        for voice, last in zip(shown, _last_lines(lines, self._tail_budget), strict=True):
+        for voice, last in zip(shown, _last_lines(lines, self._tail_budget, self._margin), strict=True):
             voice.say(last, now)
         num_lines = sum(tail.num_lines for tail in tails.values()) - sum(len(voice.lines) for voice in shown)
         num_bytes = sum(tail.num_bytes for tail in tails.values()) - sum(voice.size for voice in shown)
@@ -271,27 +273,31 @@ class LineFolder:
         return [*gap, *_merge(shown, now)]
 
 
-def _fitting(lines: Sequence[str], room: int) -> int:
-    """How many lines, from the first on, fit into `room` characters."""
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _fitting(lines: Sequence[str], room: int, margin: int = 0) -> int:
+    """How many lines, from the first on, fit into `room` bytes."""
     for count, line in enumerate(lines):
-        room -= len(line)
+        room -= _size(line) + margin
         if room < 0:
             return count
     return len(lines)
 
 
-def _last_lines(lines: Mapping[int, list[str]], budget: int) -> list[list[str]]:
+def _last_lines(lines: Mapping[int, list[str]], budget: int, margin: int) -> list[list[str]]:
     """The last lines of each rank: an equal share for each different text, which ranks that say it share."""
     groups: dict[tuple[str, ...], int] = {}
     for said in filter(None, lines.values()):
         groups.setdefault(tuple(said), len(groups))
     share = max(budget // max(len(groups), 1), min(_LEAST_TAIL, budget))
     num_shown = budget // max(share, 1)
-    return [_last(said, share) if said and groups[tuple(said)] < num_shown else [] for said in lines.values()]
+    return [_last(said, share, margin) if said and groups[tuple(said)] < num_shown else [] for said in lines.values()]
 
 
-def _last(lines: list[str], share: int) -> list[str]:
-    count = _fitting(lines[::-1], share)
+def _last(lines: list[str], share: int, margin: int) -> list[str]:
+    count = _fitting(lines[::-1], share, margin)
     if count or share < 4:
         return lines[len(lines) - count :]
     return [f"{lines[-1][0]}… {lines[-1][1:][-(share - 3) :]}"]

@@ -29,11 +29,11 @@ def _shorten(line: str, length: int) -> str:
 class OpenLine:
     """The line of a stream whose newline has not come; it may grow for ever, its memory does not."""
 
-    __slots__ = ("_has_returned", "_held", "_length", "_pieces", "shown", "since")
+    __slots__ = ("_has_returned", "_held", "_length", "_pieces", "is_rewritten", "since")
 
     def __init__(self) -> None:
         self.since = 0.0
-        self.shown = ""  # the state that was told as a partial line
+        self.is_rewritten = False  # by a carriage return: a progress bar
         self._has_returned = False
         self._clear()
 
@@ -51,6 +51,7 @@ class OpenLine:
 
     def _add_visible(self, body: str) -> None:
         if self._has_returned or "\r" in body:
+            self.is_rewritten = True
             self._clear()
             body = body.rpartition("\r")[2]
         self._has_returned = False
@@ -76,7 +77,7 @@ class OpenLine:
     def take(self) -> str:
         text = self.text()
         self._clear()
-        self._has_returned, self.shown = False, ""
+        self._has_returned = self.is_rewritten = False
         return text
 
 

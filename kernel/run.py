@@ -62,6 +62,8 @@ class Run:
         """Called, on the thread that runs the loop, when a rank says something after whoever took the rest has left."""
         self.on_trouble: Callable[[], object] | None = None
         """Called there too, when a rank fails or dies: for a loop that cannot wait for `news`."""
+        self.on_said: Callable[[], object] | None = None
+        """Called there too, when a rank says something and all before it was taken."""
         self._promise: Promise[Run] = Promise(roster.reactor)
         self._said: deque[Said] = deque()
         self._sequences: defaultdict[int, Sequence] = defaultdict(Sequence)  # most runs say nothing
@@ -159,8 +161,11 @@ class Run:
 
     def _say(self, rank: int, items: list[Text | Display]) -> None:
         if items:
+            is_first = not self._said
             self._said.extend((rank, item) for item in items)
             self.news.set()
+            if is_first and self.on_said is not None:
+                self.on_said()
             if self.on_late is not None:
                 self.on_late()
 

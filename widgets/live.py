@@ -16,6 +16,7 @@ from ..kernel.outcome import Display, Outcome
 from ..kernel.run import Progress, Said
 from ..kernel.summary import readable
 from ..runtime.wire.tape import Text
+from .bars import Bars
 from .stage import Stage, StreamName
 
 WINDOW = 0.05
@@ -25,7 +26,10 @@ EVERYTHING = math.inf
 """A time by which nothing waits any more. (`now + WINDOW - now` is, by rounding, often less than `WINDOW`.)"""
 
 BUDGET = 48_000
-"""Characters of printed text that one cell puts into the notebook."""
+"""Bytes of printed lines that one cell puts into the notebook."""
+
+_MARGIN = 15
+"""Bytes that a notebook's file needs for a line beside its text and the ranks: the rule, quotes, indentation."""
 
 
 _MOST_DEATHS = 4
@@ -60,12 +64,19 @@ class Live:
         self._width = max(3, len(ranks_text(ranks)))
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
         self._last_lines = LastLines(tail) if tail is not None else None
-        self._late = LineFolder(ranks, window=0.0, budget=BUDGET)  # keeps a line until its rank has finished it
+        self._late = LineFolder(
+            ranks, 0.0, BUDGET, self._width + _MARGIN
+        )  # keeps a line until its rank has finished it
 
     @cached_property
     def _folder(self) -> LineFolder:
         """Made when something is printed: most cells print nothing."""
-        return LineFolder(self._ranks, WINDOW, self._budget)
+        return LineFolder(self._ranks, WINDOW, self._budget, self._width + _MARGIN)
+
+    @cached_property
+    def _bars(self) -> Bars | None:
+        """Progress bars, drawn while they run; None where only their last states can be told."""
+        return Bars(self._stage, self._width) if self._stage.can_update else None
 
     def _due(self, now: float) -> Sequence[FoldedLine | FoldedGap]:
         return self._folder.poll(now) if "_folder" in vars(self) else ()
@@ -82,6 +93,7 @@ class Live:
         if not self._is_quiet:
             self._tell(self._due(now))
             self._tell_displays(now)
+            self._draw_bars(now)
 
     def finish(self, now: float) -> None:
         """Tell all that is left."""
@@ -92,20 +104,26 @@ class Live:
                 self._folder.feed(rank, text.stream, text.text, now)
         if "_folder" in vars(self):
             self._tell(self._folder.finish(now))
+            if self._bars is not None:
+                self._bars.finish()
+
+    def _draw_bars(self, now: float) -> None:
+        if "_folder" in vars(self) and self._bars is not None and self._bars.is_due(now):
+            self._bars.draw(self._folder.unfinished(now), now)
 
     def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
         """Say that ranks failed while others still work."""
         ranks = ranks_text(sorted(progress.failed))
         words = f"{_first_words(progress)}{_still_working(owing)}"
-        self._stage.write(f"{ranks:>{self._width}} ✗ {words}\n", "stderr")
+        self._write(f"{ranks:>{self._width}} ✗ {words}\n", "stderr")
 
     def note(self, ranks: Sequence[int], mark: str, line: str) -> None:
         """A line about ranks that they did not say themselves."""
-        self._stage.write(f"{ranks_text(ranks):>{self._width}} {mark} {line}\n", "stderr")
+        self._write(f"{ranks_text(ranks):>{self._width}} {mark} {line}\n", "stderr")
 
     def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None:
         """Say how ranks ended while others still work: a line each with its facts, then its last words."""
-        self._stage.write("".join(_death_lines(lost, _still_working(owing), self._width)), "stderr")
+        self._write("".join(_death_lines(lost, _still_working(owing), self._width)), "stderr")
 
     def late(self, said: Iterable[Said], now: float) -> None:
         """Tell what came after the end: whole lines, at once."""
@@ -125,8 +143,15 @@ class Live:
             self._folder.feed(rank, text.stream, text.text, now)
 
     def _tell(self, lines: Sequence[FoldedLine | FoldedGap]) -> None:
+        if lines and self._bars is not None:
+            lines = self._bars.settle(lines)
         for stream, text in blocks(lines, self._width):
-            self._stage.write(text, stream)
+            self._write(text, stream)
+
+    def _write(self, text: str, stream: StreamName = "stdout") -> None:
+        if "_bars" in vars(self) and self._bars is not None:
+            self._bars.step_aside()
+        self._stage.write(text, stream)
 
     def _take_display(self, rank: int, display: Display, now: float) -> None:
         self._tell(self._due(EVERYTHING))  # what a rank said before stands before
@@ -161,7 +186,9 @@ class Live:
             for rank in waiting.ranks:
                 self._display_ids[rank, display.display_id] = display_id
         if len(self._ranks) > 1:
-            self._stage.write(f"{ranks_text(sorted(waiting.ranks)):>{self._width}} │\n")
+            self._write(f"{ranks_text(sorted(waiting.ranks)):>{self._width}} │\n")
+        elif "_bars" in vars(self) and self._bars is not None:
+            self._bars.step_aside()
         self._stage.display(display.mime, display.metadata, display_id)
 
     def _update(self, rank: int, display: Display) -> None:

@@ -13,6 +13,11 @@ StreamName = Literal["stdout", "stderr"]
 class Stage(Protocol):
     """The output area of one cell."""
 
+    @property
+    def can_update(self) -> bool:
+        """Does an update replace a display? In a terminal it would stand below it."""
+        ...
+
     def write(self, text: str, stream: StreamName = "stdout") -> None:
         """Add text."""
         ...
@@ -53,6 +58,10 @@ class NotebookStage:
 
     def leave(self) -> None:
         self._is_over = True
+
+    @property
+    def can_update(self) -> bool:
+        return self._kernel is not None
 
     @property
     def _is_live(self) -> bool:

@@ -59,6 +59,8 @@ class Violation(Exception):
 class SilentStage:
     """An output area that keeps what it is given."""
 
+    can_update = True
+
     def __init__(self) -> None:
         self.text = ""
 

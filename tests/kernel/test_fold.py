@@ -138,17 +138,16 @@ def test_the_same_text_on_two_streams_is_two_lines() -> None:
     ]
 
 
-def test_a_progress_bar_is_one_line_and_at_most_one_partial_a_poll() -> None:
+def test_a_progress_bar_is_one_line() -> None:
     folder = LineFolder([0, 1])
     for percent in range(0, 100, 10):
         for rank in (0, 1):
             folder.feed(rank, "stderr", f"\r{percent}%", percent / 1000)
     assert folder.poll(0.1) == []
-    assert folder.poll(0.1, partials=True) == [FoldedLine((0, 1), "stderr", "90%", partial=True)]
-    assert folder.poll(0.2, partials=True) == []
+    assert folder.unfinished(0.1) == {(0, "stderr"): "90%", (1, "stderr"): "90%"}
     folder.feed(1, "stderr", "\r100%", 0.2)
-    assert folder.poll(0.2, partials=True) == [FoldedLine((1,), "stderr", "100%", partial=True)]
     folder.feed(0, "stderr", "\r100%\n", 0.2)
+    assert folder.unfinished(0.2) == {(1, "stderr"): "100%"}
     assert text_of(folder.finish(0.2)) == [("0-1", "100%")]
 
 
@@ -160,12 +159,14 @@ def test_windows_line_ends_are_line_ends() -> None:
     assert text_of(run([(0, "stdout", "a\r"), (0, "stdout", "\nb\r\n")], [0])) == [("0", "a"), ("0", "b")]
 
 
-def test_a_prompt_is_a_partial_line_once_it_is_older_than_the_window() -> None:
+def test_a_line_is_called_unfinished_when_it_is_old_and_all_before_it_was_told() -> None:
     folder = LineFolder([0, 1])
-    folder.feed(1, "stdout", "name? ", 0.0)
-    assert folder.poll(0.04, partials=True) == []
-    assert folder.poll(0.06, partials=True) == [FoldedLine((1,), "stdout", "name? ", partial=True)]
-    assert folder.finish(0.1) == [FoldedLine((1,), "stdout", "name? ")]
+    folder.feed(1, "stdout", "before\nname? ", 0.0)
+    assert folder.unfinished(0.31) == {}
+    folder.poll(0.06)
+    assert folder.unfinished(0.29) == {}
+    assert folder.unfinished(0.31) == {(1, "stdout"): "name? "}
+    assert folder.finish(0.4) == [FoldedLine((1,), "stdout", "name? ")]
 
 
 def test_a_flood_is_told_as_first_lines_a_gap_and_last_lines_folded() -> None:

@@ -13,6 +13,9 @@ Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by n
 PROMPT = 5.0  # seconds; about 0.2 on an idle machine
 
 
+SOON = "import threading; threading.Timer(0.2, print, ['in']).start()"  # when the rank waits
+
+
 @pytest.mark.parametrize(
     ("source", "place"),
     [

@@ -91,3 +91,28 @@ def test_what_is_saved_can_be_shown_without_a_kernel(run_all: Run, until: Callab
     assert figures[0].data["image/png"].strip() in page.replace("\n", "")
     assert all(str(pid) in page for pid in pids)
     assert all("widget" not in mime for cell in notebook.cells for out in cell.outputs for mime in out.get("data", {}))
+
+
+def test_what_is_saved_of_progress_bars_is_their_last_state(run_all: Run) -> None:
+    notebook = run_all(
+        "%load_ext meshbook\n%mesh up -n 2 --pg none",
+        "%%on_mesh\nimport sys, time\nfor i in range(41):\n"
+        "    print(f'\\r{i}/40', end='', file=sys.stderr)\n    time.sleep(0.01)\n"
+        "print(file=sys.stderr)\nprint('done')",
+    )
+    [bars, done] = notebook.cells[1].outputs
+    assert bars.data == {"text/plain": "0-1 │ 40/40"}
+    assert done.text == "0-1 │ done\n"
+
+
+def test_a_flood_of_lines_leaves_a_small_notebook_that_says_where_the_rest_is(run_all: Run) -> None:
+    flood = "%%on_mesh\nfor i in range(10_000):\n    print(f'rank {rank} says line {i}')"
+    notebook = run_all("%load_ext meshbook\n%mesh up -n 8 --pg none --device cpu", flood)
+    assert len(nbformat.writes(notebook)) <= 64 << 10
+    said = texts(notebook.cells[1])
+    assert "  0 │ rank 0 says line 0\n" in said
+    assert all(f"rank {rank} says line 9999\n" in said for rank in range(8))
+    [gap] = [line for line in said.splitlines() if "more lines" in line]
+    assert gap.endswith("`%mesh logs` has all")
+    told = said.count("\n") - 1
+    assert int(gap.split()[2].replace(",", "")) == 80_000 - told

@@ -16,6 +16,8 @@ from meshbook.widgets.stage import StreamName
 class Paper:
     """A stage that writes down what happens on it."""
 
+    can_update = True
+
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
         self.ids: list[str | None] = []
@@ -75,9 +77,9 @@ def test_stderr_is_told_apart(paper: Paper) -> None:
 def test_an_unfinished_line_is_told_at_the_end(paper: Paper) -> None:
     live = Live(paper, [0])
     live.update([(0, out("no end"))], 0.0)
-    live.update([], 9.0)
+    live.update([], 0.2)
     assert paper.events == []
-    live.finish(9.0)
+    live.finish(0.2)
     assert paper.events == [("stdout", "  0 │ no end\n")]
 
 

@@ -12,6 +12,8 @@ from meshbook.widgets.stage import StreamName
 class Paper:
     """A stage that takes text only."""
 
+    can_update = True
+
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
 

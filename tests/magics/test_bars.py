@@ -1,0 +1,52 @@
+"""Progress bars of ranks in a real kernel: as tqdm writes them, with carriage returns and no line end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+TQDM = """import sys, time
+def bar(steps, seconds):
+    for step in range(steps + 1):
+        filled = '█' * (10 * step // steps)
+        sys.stderr.write(f'\\r{100 * step // steps:3}%|{filled:10}| {step}/{steps} of rank {rank}')
+        sys.stderr.flush()
+        time.sleep(seconds)
+    sys.stderr.write('\\n')
+"""
+
+
+def test_a_bar_of_each_rank_is_one_line_that_is_updated(kernel: Kernel) -> None:
+    kernel.ok(f"%%on_mesh\n{TQDM}")
+    outputs = kernel.ok("%%on_mesh\nbar(1000, 0.001)\nprint('done')")
+    [block] = [m["content"] for m in outputs.messages if m["msg_type"] == "display_data"]
+    assert {update["transient"]["display_id"] for update in outputs.updates} == {block["transient"]["display_id"]}
+    lines = outputs.updates[-1]["data"]["text/plain"].splitlines()
+    assert lines == [f"  {rank} │ 100%|██████████| 1000/1000 of rank {rank}" for rank in range(4)]
+    assert outputs.stdout == "0-3 │ done\n"
+    assert outputs.stderr == ""
+    assert len(outputs.updates) <= 3 + 5 * outputs.seconds
+    log = kernel.value("m.log(0)")
+    assert "1000/1000 of rank 0" in log
+
+
+def test_a_bar_is_seen_while_its_cell_runs(kernel: Kernel) -> None:
+    kernel.ok(f"%%on_mesh\n{TQDM}")
+    cell = kernel.start(
+        "%%on_mesh 0\nbar(10, 0)\nprint('\\r50%', end='', file=sys.stderr, flush=True)\n"
+        "while not os.path.exists('seen'):\n    time.sleep(0.01)"
+    )
+    cell.until("50%")
+    (kernel.folder / "seen").touch()
+    assert cell.end().status == "ok"
+    (kernel.folder / "seen").unlink()
+
+
+def test_equal_bars_are_one_line(kernel: Kernel) -> None:
+    outputs = kernel.ok("%%on_mesh\nprint('\\r50%', end='', flush=True)\ntime.sleep(0.5)\nprint('\\r100%')")
+    assert outputs.updates[-1]["data"]["text/plain"] == "0-3 │ 100%"

@@ -1,0 +1,177 @@
+"""Progress bars: what a cell's output shows of lines that are rewritten in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshbook.runtime.wire.tape import Text
+from meshbook.widgets.bars import MOST_ROWS, PERIOD
+from meshbook.widgets.live import WINDOW, Live
+from meshbook.widgets.stage import StreamName
+
+
+class Page:
+    """A stage that, like a page, shows each display where it first stood, in its last state."""
+
+    def __init__(self, can_update: bool = True) -> None:
+        self.can_update = can_update
+        self.places: list[str] = []
+        self.texts: dict[str, str] = {}
+        self.num_messages = 0
+
+    def write(self, text: str, stream: StreamName = "stdout") -> None:
+        self._put(f"stream {len(self.places)}", text)
+
+    def display(
+        self,
+        data: Mapping[str, object],
+        metadata: Mapping[str, object] | None = None,
+        display_id: str | None = None,
+        update: bool = False,
+    ) -> None:
+        assert isinstance(display_id, str)
+        assert update == (display_id in self.texts)
+        self._put(display_id, f"[{data['text/plain']}]\n")
+
+    def _put(self, place: str, text: str) -> None:
+        self.num_messages += 1
+        if place not in self.texts:
+            self.places.append(place)
+        self.texts[place] = text
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts[place] for place in self.places)
+
+    def clear(self, wait: bool = False) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+def err(text: str) -> Text:
+    return Text(1, "stderr", text)
+
+
+def out(text: str) -> Text:
+    return Text(1, "stdout", text)
+
+
+def test_a_bar_is_one_line_that_is_rewritten_and_stays_in_its_last_state() -> None:
+    page = Page()
+    live = Live(page, range(2))
+    live.update([(0, err("\r10%")), (1, err("\r20%"))], 0.0)
+    assert page.text == "[  0 │ 10%\n  1 │ 20%]\n"
+    live.update([(0, err("\r100%")), (1, err("\r100%"))], PERIOD)
+    assert page.text == "[0-1 │ 100%]\n"
+    live.update([(0, err("\n")), (1, err("\n")), (0, out("done\n"))], 2 * PERIOD)
+    live.finish(3 * PERIOD)
+    assert page.text == "[0-1 │ 100%]\n  0 │ done\n"
+
+
+def test_many_changes_are_few_messages() -> None:
+    page = Page()
+    live = Live(page, range(4))
+    for step in range(1_000):
+        live.update([(rank, err(f"\rrank {rank}: {step}/1000")) for rank in range(4)], step / 1_000)
+    live.finish(1.0)
+    assert page.num_messages <= 2 + 1 / PERIOD
+    assert page.text == "[" + "\n".join(f"  {rank} │ rank {rank}: 999/1000" for rank in range(4)) + "]\n"
+
+
+def test_bars_after_other_output_stand_below_it() -> None:
+    page = Page()
+    live = Live(page, range(2))
+    for epoch in range(2):
+        live.update([(0, err(f"\repoch {epoch}: 50%"))], epoch)
+        live.update([(0, err(f"\repoch {epoch}: 100%\n")), (0, out(f"loss {epoch}\n"))], epoch + 0.3)
+        live.update([], epoch + 0.3 + WINDOW)
+    live.finish(9.0)
+    assert page.text == "[  0 │ epoch 0: 100%]\n  0 │ loss 0\n[  0 │ epoch 1: 100%]\n  0 │ loss 1\n"
+
+
+def test_bars_one_after_the_other_are_lines_of_one_block() -> None:
+    page = Page()
+    live = Live(page, range(2))
+    for epoch in range(2):
+        live.update([(rank, err(f"\repoch {epoch}: 50%")) for rank in range(2)], epoch)
+        live.update([(1, err(f"\repoch {epoch}: 100%\n"))], epoch + 0.3)
+        live.update([(0, err(f"\repoch {epoch}: 100%\n"))], epoch + 0.31)
+    live.finish(9.0)
+    assert page.text == "[0-1 │ epoch 0: 100%\n0-1 │ epoch 1: 100%]\n"
+
+
+def test_a_bar_that_erases_itself_is_gone_and_the_next_line_is_ordinary() -> None:
+    page = Page()
+    live = Live(page, range(2))
+    live.update([(0, err("\r50%")), (1, out("other\n"))], 0.0)
+    live.update([], WINDOW)
+    live.update([(0, err("\r   \r"))], 1.0)
+    live.update([(0, err("all done\n"))], 2.0)
+    live.finish(3.0)
+    assert page.text == "[]\n  1 │ other\n  0 │ all done\n"
+
+
+def test_a_line_that_grows_is_shown_before_its_end() -> None:
+    page = Page()
+    live = Live(page, [0])
+    for second in range(3):
+        live.update([(0, out("."))], float(second))
+    assert page.text == "[  0 │ ...]\n"
+    live.update([(0, out(" ready\n"))], 4.0)
+    live.finish(4.0)
+    assert page.text == "[  0 │ ... ready]\n"
+
+
+def test_where_displays_cannot_be_updated_the_last_state_is_told() -> None:
+    page = Page(can_update=False)
+    live = Live(page, range(2))
+    live.update([(rank, err("\r50%")) for rank in range(2)], 0.0)
+    assert page.text == ""
+    live.update([(rank, err("\r100%\n")) for rank in range(2)], 1.0)
+    live.finish(1.0)
+    assert page.text == "0-1 │ 100%\n"
+
+
+def test_of_a_bar_that_goes_over_the_budget_no_old_state_stays() -> None:
+    page = Page()
+    live = Live(page, [0], budget=300)
+    live.update([(0, err("\r50%"))], 0.0)
+    live.update([(0, err("\r100%\n")), *((0, out(f"line {i}\n")) for i in range(1_000))], 1.0)
+    live.finish(2.0)
+    assert "50%" not in page.text
+    assert "`%mesh logs` has all" in page.text
+
+
+def test_of_very_many_bars_the_last_are_shown() -> None:
+    page = Page()
+    live = Live(page, range(100))
+    live.update([(rank, err(f"\rrank {rank}")) for rank in range(100)], 0.0)
+    assert page.text.count("\n") == MOST_ROWS + 1
+    assert "60 more lines" in page.text
+    assert page.text.endswith("rank 99]\n")
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["\r", "\n", "a", "b", " "])), max_size=40), st.data())
+def test_each_rank_has_the_lines_it_would_have_in_a_terminal(feeds: list[tuple[int, str]], data: Any) -> None:
+    live_page, plain = Page(), Page(can_update=False)
+    both = [Live(live_page, range(3)), Live(plain, range(3))]
+    now = 0.0
+    for rank, text in feeds:
+        now += data.draw(st.sampled_from([0.0, 0.01, 0.5]))
+        for live in both:
+            live.update([(rank, err(text))], now)
+    for live in both:
+        live.finish(now + 9)
+    for rank in range(3):
+        assert sorted(lines_of(live_page, rank)) == sorted(lines_of(plain, rank))
+
+
+def lines_of(page: Page, rank: int) -> list[str]:
+    """What a rank said, but for blank lines: one that ends a bar that was erased says nothing."""
+    names = {"0-1": (0, 1), "0-2": (0, 1, 2), "1-2": (1, 2), "0,2": (0, 2), "0": (0,), "1": (1,), "2": (2,)}
+    lines = [line.strip("[]").partition(" │ ") for line in page.text.splitlines()]
+    return [text for who, _, text in lines if text.strip() and rank in names[who.strip()]]
