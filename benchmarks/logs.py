@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from measure import Row, check, seconds_text
-from notebook import Notebook
+from front_end import Notebook
 
 from meshbook.kernel.drive import Drive, drive
 from meshbook.kernel.mesh import Mesh

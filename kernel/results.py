@@ -135,10 +135,10 @@ class MeshResult:
     def __len__(self) -> int:
         return len(self.ranks)
 
-    def table(self) -> Self:
+    def by_rank(self) -> Self:
         """The same result, shown with a row for every rank."""
         result = self._of(self.ranks)
-        result._is_folded = False
+        result._is_folded, result.name = False, self.name
         return result
 
     @property
@@ -213,7 +213,7 @@ class MeshResult:
         return {"value": value, "seconds": seconds, "error": None}
 
     def rows(self) -> list[Row]:
-        """The lowest rank first: a row for all ranks that came to the same, or after `table` a row a rank."""
+        """The lowest rank first: a row for all ranks that came to the same, or after `by_rank` a row a rank."""
         return self._rows
 
     @cached_property

@@ -21,8 +21,10 @@ from ..kernel.slice_check import groupless
 from ..kernel.verdict import check, interrupted_text, note_failed
 from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.wire import codec
+from ..widgets.arrivals import Arrivals
 from ..widgets.difference import DiffView
 from ..widgets.live import BUDGET, Live
+from ..widgets.pages import Pages
 from ..widgets.stage import NotebookStage
 from ..widgets.table import result_html
 from .book import Book
@@ -50,6 +52,7 @@ class Cell:
     run: Run
     drive: Drive
     stage: NotebookStage
+    arrivals: Arrivals
 
 
 class MeshFuture:
@@ -105,6 +108,7 @@ class OnMesh:
         selection = self._book.select(args.sel, mesh)
         cell = self._send(OnMeshArgs(args.sel, args.expr, show="diff"), mesh, selection, args.expr)
         drive(cell.drive)
+        cell.arrivals.settle(None)
         note_failed(cell.drive, result_of(cell))
         _raise_if_stopped(cell)
         checked(cell)
@@ -152,8 +156,11 @@ class OnMesh:
         budget = _UNBOUNDED if args.full else BUDGET
         live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
-        driven = Drive(mesh, run, live, patience, watches=watches_of(mesh, run, live.note))
-        return Cell(args, mesh, selection, run, driven, stage)
+        arrivals = Arrivals(stage, run)
+        watches = watches_of(mesh, run, live.note)
+        if stage.is_in_cell and not (args.bg or args.no_stream):
+            watches = (*watches, arrivals)
+        return Cell(args, mesh, selection, run, Drive(mesh, run, live, patience, watches=watches), stage, arrivals)
 
     def _run_here(self, source: str) -> None:
         """`--local`: before the ranks, so that a mistake shows while nothing has run on them."""
@@ -186,8 +193,8 @@ class OnMesh:
         self._keep(cell.args, result)
         is_line = cell.args.expr is not None
         shown = _shaped(cell, result)
-        if cell.args.show != "none" and not is_line and result.has_values:
-            cell.stage.display(shown._repr_mimebundle_())  # pyright: ignore[reportPrivateUsage] - what IPython calls
+        is_shown = cell.args.show != "none" and not is_line and result.has_values
+        cell.arrivals.settle(shown._repr_mimebundle_() if is_shown else None)  # pyright: ignore[reportPrivateUsage] - what IPython calls
         cell.stage.leave()
         _raise_if_stopped(cell)
         checked(cell, result)
@@ -215,14 +222,16 @@ def _warn_of_groupless(mesh: Mesh, selection: Selection, source: str, first_line
         print(f"warning: {found.warning(len(selection.ranks), mesh.num_ranks)}", file=sys.stderr)
 
 
-def _shaped(cell: Cell, result: MeshResult) -> MeshResult | DiffView:
+def _shaped(cell: Cell, result: MeshResult) -> MeshResult | DiffView | Pages:
     """A result as `--show` asks for it."""
     show = cell.args.show
     if show == "diff" and result.ok and result.has_values and cell.drive.patience.reason != "user":
         return view_of(cell.mesh, cell.run, Tolerance())
     if show == "first":
         return result.sel(rank=result.ranks[0])
-    return result.table() if show == "table" else result
+    if show == "tabs":
+        return Pages(result)
+    return result.by_rank() if show == "table" else result
 
 
 def _raise_if_stopped(cell: Cell) -> None:

@@ -54,6 +54,11 @@ outline:2px solid var(--mb-ok);outline-offset:1px}}
 .meshbook th[aria-sort=ascending] button::after{{content:" ↑"}}
 .meshbook th[aria-sort=descending] button::after{{content:" ↓"}}
 .meshbook details{{margin:0}}.meshbook summary{{cursor:pointer;display:list-item}}
+.meshbook .mb-page>summary{{padding:2px 9px}}.meshbook .mb-page>div{{padding:2px 0 8px 24px}}
+.meshbook .mb-page.mb-odd>summary{{background:color-mix(in srgb,var(--mb-bar) 13%,transparent);
+box-shadow:inset 3px 0 var(--mb-bar)}}
+.meshbook .mb-page.mb-bad>summary{{background:color-mix(in srgb,var(--mb-bad) 11%,transparent);
+box-shadow:inset 3px 0 var(--mb-bad)}}
 .meshbook .mb-story{{border-left:3px solid var(--mb-bad);padding:1px 0 1px 12px}}
 .meshbook .mb-story p{{margin:0}}.meshbook .mb-story pre{{margin:4px 0}}
 .meshbook .mb-head{{color:var(--mb-bad);font-weight:600}}

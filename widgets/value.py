@@ -38,6 +38,11 @@ class Values:
         note = f' <span class="mb-dim">{escape(row.note)}</span>' if row.note else ""
         return (self._details(row) or self._text(row)) + note
 
+    def page(self, row: Row) -> str:
+        """The same with nothing folded away."""
+        error = f"<pre>{plain(row.text, self._room)}</pre>" if row.failure is not None else ""
+        return error + (self._inside(row) or self._text(row))
+
     def _details(self, row: Row) -> str | None:
         inside = self._inside(row)
         if inside is None:
