@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
-from measure import Row, check, seconds_text
 from front_end import Notebook
+from measure import Row, check, seconds_text
 
 from meshbook.kernel.drive import Drive, drive
 from meshbook.kernel.mesh import Mesh

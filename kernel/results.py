@@ -72,6 +72,7 @@ class MeshResult:
         decode: Callable[[bytes], object],
         render_html: Callable[[MeshResult], str] | None = None,
         name: str = "",
+        explore: Callable[[MeshResult], object] | None = None,
     ) -> None:
         self.axes = dict(axes)
         self.ranks = tuple(ranks)
@@ -82,6 +83,7 @@ class MeshResult:
         self._lost = lost
         self._decode = decode
         self._render_html = render_html
+        self._explore = explore
         self.name = name
         """Under which the notebook has it, if it has."""
         self._extent = Extent(axes, axes.values())
@@ -134,6 +136,10 @@ class MeshResult:
 
     def __len__(self) -> int:
         return len(self.ranks)
+
+    def table(self) -> object:
+        """The interactive table of this result where a notebook shows it; elsewhere a row for every rank."""
+        return self.by_rank() if self._explore is None else self._explore(self)
 
     def by_rank(self) -> Self:
         """The same result, shown with a row for every rank."""
@@ -250,6 +256,7 @@ class MeshResult:
             self.axes, ranks, self._outcomes, self._seconds, self._lost, self._decode, self._render_html
         )
         result._decoded, result._unpickled, result._keys = self._decoded, self._unpickled, self._keys
+        result._explore = self._explore
         return result
 
     def _point(self, rank: int) -> Point:

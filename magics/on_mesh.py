@@ -266,4 +266,15 @@ def result_of(cell: Cell) -> MeshResult:
         codec.loads,
         result_html,
         cell.args.out or LAST_RESULT,
+        _explored,
     )
+
+
+def _explored(result: MeshResult) -> object:
+    """A result as a live widget where somebody may see one, else a row a rank. (The import takes 0.2 s.)"""
+    from IPython.core.getipython import get_ipython
+
+    from ..widgets.base import has_widgets
+    from ..widgets.explorer import ResultTable
+
+    return ResultTable(result) if has_widgets(get_ipython()) else result.by_rank()

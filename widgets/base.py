@@ -72,7 +72,7 @@ class LiveWidget(_AnyWidget):
         if stage is not None:
             stage.display(self.twin(), display_id=display_id, update=True)
         self.close()
-        vars(self).pop("_repr_mimebundle_", None)  # ipywidgets takes it from what is closed; the twin can be shown
+        self.__dict__.pop("_repr_mimebundle_", None)  # ipywidgets takes it from what is closed; the twin can be shown
 
     def _take(self, _: object, message: Any, buffers: Sequence[memoryview]) -> None:
         if isinstance(message, dict) and not self._is_retired:

@@ -32,7 +32,7 @@ class _Column:
 
     title: str
     cell: Callable[[Row], str]
-    key: Callable[[Row], float | None] = lambda row: None
+    key: Callable[[Row], float | None] | None = None
     is_value: bool = False
 
 
@@ -82,7 +82,8 @@ def _line(row: Row) -> str:
 
 def _columns(rows: Sequence[Row], axes: Sequence[str]) -> Iterable[_Column]:
     columns = [_axis(axes, number) for number in range(len(axes))] if len(axes) > 1 else []
-    columns.append(_Column("value", Values(rows).html, _number, is_value=True))
+    are_numbers = any(row.numbers for row in rows)
+    columns.append(_Column("value", Values(rows).html, _number if are_numbers else None, is_value=True))
     if any(row.away for row in rows):
         columns.append(_Column("Δ to median", _away, _number))
     if any(row.facts for row in rows):
@@ -133,10 +134,15 @@ def _row(row: Row, columns: Iterable[_Column], has_tools: bool) -> str:
 
 def _cell(row: Row, column: _Column, has_tools: bool) -> str:
     html = column.cell(row)
-    number = column.key(row) if has_tools else None
-    key = f' data-v="{number:.9g}"' if number is not None and f"{number:.9g}" != html else ""
+    key = _key(column.key(row), html) if has_tools and column.key is not None else ""
     kind = ' class="mb-value"' if column.is_value else ""
     return f"<td{kind}{key}>{html}</td>"
+
+
+def _key(number: float | None, html: str) -> str:
+    """What a cell is sorted by, where that is not its text: nan and what is missing stand last."""
+    text = "" if number is None else f"{number:.9g}"
+    return "" if text == html else f' data-v="{text}"'
 
 
 def _foot(result: MeshResult, rows: Sequence[Row]) -> str:

@@ -92,7 +92,7 @@ def _is_rich(row: Row) -> bool:
 
 
 def rich_html(value: Value | None) -> str | None:
-    """The richest form of a value that a page can show without help."""
+    """The richest form of a value that a page can show without help; of Markdown and LaTeX the source."""
     mimes = value.mime if value is not None else {}
     mime = next((mime for mime in _RICH if mime in mimes), None)
     return _RICH[mime](mimes[mime]) if mime is not None else None
@@ -116,4 +116,6 @@ _RICH: Final[dict[str, Callable[[str], str]]] = {
     "text/html": lambda source: f"<div>{source}</div>",
     "image/svg+xml": _svg,
     **{mime: _image(mime) for mime in _IMAGES},
+    "text/markdown": lambda source: f"<pre>{escape(source)}</pre>",
+    "text/latex": lambda source: f"<pre>{escape(source)}</pre>",
 }
