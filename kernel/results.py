@@ -233,8 +233,8 @@ class MeshResult:
         if not self._is_folded:
             odd = {rank for row in rows if row.is_odd for rank in row.ranks}
             rows = [self._row((rank,), rank in odd) for rank in self.ranks]
-        if sum(len(row.numbers) for row in rows) < 2:
-            return rows
+        if len({number for row in rows for number in row.numbers}) < 2:
+            return rows  # there is nothing to be apart from
         return [replace(row, away=d) for row, d in zip(rows, distances([row.numbers for row in rows]), strict=True)]
 
     def text(self) -> str:
@@ -355,11 +355,9 @@ class MeshResult:
         )
 
     def _numbers(self, ranks: Sequence[int]) -> tuple[float, ...]:
-        known: dict[bytes, float | None] = {}
-        for rank in ranks:
-            if (data := self._outcomes.get(rank)) is not None and data not in known:
-                known[data] = number_of(self._decoded_once(data).value)
-        found = [known.get(self._outcomes.get(rank, b"")) for rank in ranks]
+        outcomes = [self._outcomes.get(rank) for rank in ranks]
+        known = {data: number_of(self._decoded_once(data).value) for data in set(outcomes) if data is not None}
+        found = (known[data] for data in outcomes if data is not None)
         return tuple(number for number in found if number is not None)
 
     def _note(self, ranks: Sequence[int], outcome: Outcome | None) -> str:

@@ -18,7 +18,7 @@ from ..kernel.story import without_escapes
 from .base import STATIC, LiveWidget
 from .heat import NAN_COLOUR, cividis
 from .stage import NotebookStage
-from .style import CSS
+from .style import RESULT_CSS
 from .value import Values, has_details
 
 _WIDE = 160
@@ -32,7 +32,7 @@ class ResultTable(LiveWidget):
     """
 
     _esm = STATIC / "table.js"
-    _css = CSS + (STATIC / "table.css").read_text("utf-8")
+    _css = RESULT_CSS + (STATIC / "table.css").read_text("utf-8")
 
     def __init__(self, result: MeshResult) -> None:
         self.result = result

@@ -11,7 +11,7 @@ from html import escape
 from ..kernel.results import MeshResult
 from ..kernel.rows import Row, clipped
 from ..kernel.story import without_escapes
-from .style import STYLE
+from .style import RESULT_STYLE
 from .value import Values
 
 _MAX_PAGES = 256
@@ -37,7 +37,7 @@ class Pages:
         more = "".join(f'<div class="mb-foot">{line}</div>' for line in _more(self.result.rows()))
         label = f"result of {len(self.result):,} ranks, {len(rows):,} pages"
         region = f'<div class="meshbook mb-pages" role="region" aria-label="{label}">'
-        return f"{STYLE}{region}{''.join(pages)}{more}</div>"
+        return f"{RESULT_STYLE}{region}{''.join(pages)}{more}</div>"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}

@@ -16,7 +16,7 @@ from typing import Final
 from ..kernel.fold import ranks_text
 from ..kernel.results import MeshResult
 from ..kernel.rows import Row, clipped
-from .style import STYLE
+from .style import LINE_STYLE, RESULT_STYLE
 from .value import Values, has_details, plain
 
 MAX_ROWS: Final = 2_000
@@ -44,10 +44,11 @@ def result_html(result: MeshResult) -> str:
     rows = result.rows()
     about = f"result of {_count(len(result), 'rank')}"
     if len(rows) == 1 and not rows[0].is_failed and "\n" not in rows[0].text and not has_details(rows[0]):
-        return _framed(about, _line(rows[0]))
+        return LINE_STYLE + _region(about, _line(rows[0]))
     about = f"{about}, {_count(len(rows), 'row')}"
     table = table_html(rows[:MAX_ROWS], tuple(result.axes), about)
-    return _framed(about, table + _foot(result, rows), len(rows) >= _TOOLS_FROM)
+    script = f"<script>{_tools()}</script>" if len(rows) >= _TOOLS_FROM else ""
+    return RESULT_STYLE + _region(about, table + _foot(result, rows)) + script
 
 
 def table_html(rows: Sequence[Row], axes: Sequence[str], caption: str) -> str:
@@ -62,9 +63,8 @@ def table_html(rows: Sequence[Row], axes: Sequence[str], caption: str) -> str:
     return f"<table>{heard}<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
 
 
-def _framed(label: str, body: str, has_tools: bool = False) -> str:
-    script = f"<script>{_tools()}</script>" if has_tools else ""
-    return f'{STYLE}<div class="meshbook mb-result" role="region" aria-label="{escape(label)}">{body}</div>{script}'
+def _region(label: str, body: str) -> str:
+    return f'<div class="meshbook mb-result" role="region" aria-label="{escape(label)}">{body}</div>'
 
 
 @cache
