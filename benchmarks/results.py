@@ -86,7 +86,7 @@ def measure(is_quick: bool) -> Iterator[Row]:
     times = medians(repeats, works)
     for name, outcomes in (("numbers", numbers), ("64 x 64 matrices", matrices)):
         seconds, size = times[name.split()[-1]], len(bundle(outcomes)["text/html"])
-        yield Row(f"{RANKS:,} {name} as text and HTML", seconds_text(seconds), "", seconds * 1e3, "ms", SHOWN * 1e3)
+        yield Row(f"{RANKS:,} {name} as a bundle", seconds_text(seconds), "", seconds * 1e3, "ms", SHOWN * 1e3)
         yield Row("  their size", f"{size:,} chars", "", size / SIZE, "MiB", 1.0)
     size = len(message_of(numbers)[0])
     yield Row("  message of r.table()", f"{size:,} chars", "", times["message"] * 1e3, "ms")

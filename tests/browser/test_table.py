@@ -164,3 +164,22 @@ def test_a_notebook_that_is_not_trusted_is_readable(open_notebook: Any) -> None:
     assert first_cells(table) == [str(rank) for rank in range(8)]
     assert nb.output(1).get_by_role("searchbox").count() == 0
     nb.picture("lab_untrusted", nb.output(1))
+
+
+def test_what_is_printed_under_the_table_stands_above_the_result(open_notebook: Any) -> None:
+    speaking = (
+        "%%on_mesh\nimport os, time\nprint('before', flush=True)\n"
+        "while not os.path.exists('speak'):\n    time.sleep(0.01)\nprint('after', rank)\nrank"
+    )
+    nb = open_notebook([UP, speaking])
+    assert nb.run(0) == "done"
+    nb.start(1)
+    nb.wait_text(1, "0 of 8 ranks done")
+    (nb.file.parent / "speak").touch()
+    assert nb.wait_done() == "done"
+    (nb.file.parent / "speak").unlink()
+    nb.wait_text(1, "Δ to median")
+    nb.picture("lab_result_below_output", nb.output(1))
+    outputs = nb.outputs(1)
+    tables = [output["data"]["text/html"] for output in outputs if "data" in output]
+    assert [bool(table) for table in tables] == [False, True] and outputs[-1]["data"]["text/html"] == tables[-1]

@@ -191,7 +191,7 @@ const makeTable = (root, columns, { choose, sort }) => {
   };
 };
 
-// The grid: a cell a rank, coloured by value, state or time; failures are crossed and odd ones dotted.
+// The grid: a cell a rank, coloured by value, state or time; failures are crossed, odd ones dotted, nan a small square.
 const makeMap = (root, { axes, palette, nan }, rows, choose) => {
   const { columns, lines } = gridOf(axes);
   const size = Math.max(6, Math.min(18, Math.floor(560 / columns), Math.floor(260 / lines)));
@@ -228,12 +228,13 @@ const makeMap = (root, { axes, palette, nan }, rows, choose) => {
       pen.fillRect(x + 0.5, y + 0.5, size - 1.5, size - 1.5);
       const isNan = by !== "state" && row.number !== null && Number.isNaN(row.number);
       pen.strokeStyle = pen.fillStyle = "#fff";
-      if (row.state !== "ok" || isNan) {
+      if (row.state !== "ok") {
         pen.beginPath();
         pen.moveTo(x + 2.5, y + 2.5); pen.lineTo(x + size - 3.5, y + size - 3.5);
         pen.moveTo(x + size - 3.5, y + 2.5); pen.lineTo(x + 2.5, y + size - 3.5);
         pen.stroke();
-      } else if (row.is_odd) pen.fillRect(x + size / 2 - 1.5, y + size / 2 - 1.5, 3, 3);
+      } else if (isNan) pen.strokeRect(x + size / 2 - 2.5, y + size / 2 - 2.5, 4, 4);
+      else if (row.is_odd) pen.fillRect(x + size / 2 - 1.5, y + size / 2 - 1.5, 3, 3);
       if (row.rank === chosen) {
         pen.globalAlpha = 1;
         pen.lineWidth = 2;
@@ -253,8 +254,9 @@ const makeMap = (root, { axes, palette, nan }, rows, choose) => {
       line.append(range[0].toPrecision(4) * 1);
       make(line, "span", { class: "mb-ramp", role: "img", "aria-label": "from dark to bright" }).style.background = `linear-gradient(90deg,${palette.join()})`;
       line.append(range[1].toPrecision(4) * 1);
+      if (by === "value" && rows.some((row) => Number.isNaN(row.number))) line.append("   □ nan");
     } else {
-      const odd = rows.filter((row) => row.is_odd).length, bad = rows.filter((row) => row.state !== "ok").length;
+      const odd = rows.filter((row) => row.is_odd && row.state === "ok").length, bad = rows.filter((row) => row.state !== "ok").length;
       line.append([odd && `· ${odd} differ`, bad && `✗ ${bad} failed`].filter(Boolean).join("   ") || "all ended well");
     }
   };
