@@ -15,12 +15,15 @@ from ..runtime.ranks import ledger, waits
 from ..runtime.ranks.groups import Groups, bury
 from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
-from . import cell
+from . import cell, comms
 from .cell import CellShell
+from .comms import CommMessage
 from .cut_off import NO_STORE
 from .failure import is_users
 from .guest import Lines
+from .inspection import inspect_name
 from .kept import Kept
+from .lookup import Unreadable, number_at
 from .names import held_in
 from .outcome import Display
 from .source import lines_text
@@ -113,6 +116,8 @@ class KernelActor(Actor):
         self._names = _names_of(place)
         names = {"mesh": RankMesh(place), "device": place.device, **self._names}
         self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT, opened=place.opened)
+        if self._cells.owns_process:
+            comms.install(lambda message: place.note("comm", message))
         self._given = dict(self._cells.namespace)  # what was there before the first cell
         place.awaited = lambda: self._cells.awaited
         place.movers.append(lambda move: self._rename())
@@ -172,6 +177,11 @@ class KernelActor(Actor):
         return outcome.failure is None, _encode(outcome)
 
     @endpoint
+    def heed(self, message: CommMessage) -> None:
+        """What the browser says to a widget of this rank: its callbacks run now."""
+        self._cells.attend(lambda: comms.heed(message))
+
+    @endpoint
     def compare(self, cell: int, step: str, *args: object) -> object:
         """A step of comparing the value that this cell has kept: a method of `Kept`; `drop` ends it.
 
@@ -214,6 +224,19 @@ class KernelActor(Actor):
     def complete(self, text: str, cursor: int) -> tuple[int, list[str]]:
         """Where the word at the cursor begins and what could stand there."""
         return self._cells.complete(text, cursor)
+
+    @control_endpoint
+    def inspect(self, name: str) -> str:
+        """What a dotted name stands for, in lines; empty if that is not known without running code."""
+        return inspect_name(name, self._cells.namespace)
+
+    @control_endpoint
+    def sample(self, path: str) -> float | str:
+        """The number behind a name, or in words why there is none."""
+        try:
+            return number_at(path, self._cells.namespace)
+        except Unreadable as reason:
+            return str(reason)
 
     @control_endpoint
     def where(self) -> str:

@@ -32,6 +32,7 @@ _INLINE_FIGURES = "module://matplotlib_inline.backend_inline"
 
 _OFTEN_USED = (
     "asyncio.subprocess",
+    "comm",
     "nest_asyncio",
     "IPython.display",
     "IPython.core.magics.basic",
@@ -123,6 +124,7 @@ class CellShell:
         given = names if owned else {"display": self._shell.show, **names}
         self._shell.live_in(ModuleType("__main__"), given, as_main=owned is not None)
         self._guests = Guests(self.namespace)
+        self.owns_process = owned is not None
         if owned:
             owned.builtin_trap.__enter__()  # for good: no need to swap builtins at each cell
             sys.displayhook = owned.displayhook
@@ -174,6 +176,11 @@ class CellShell:
             return Outcome(failure=failure_of(stop, file, self._shell))
         finally:
             self._run = 0
+
+    def attend(self, work: Callable[[], object]) -> None:
+        """Run a callback of the user's, outside of any cell; what it raises comes out."""
+        with self._opened(), _streams_kept():
+            work()
 
     def complete(self, text: str, cursor: int) -> tuple[int, list[str]]:
         """Where the word at the cursor begins, and what could stand there. Any thread may ask at any time."""

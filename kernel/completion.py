@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 MOST = 200
 
 _DOTTED = re.compile(r"(?<![\w.\])\"'])([^\W\d]\w*(?:\.[^\W\d]\w*)*)\.(\w*)\Z")
-_NOTHING = object()
+NOTHING = object()
+"""Where there is no object, or none that can be had without running code."""
 
 
 def complete(text: str, cursor: int, others: IPCompleter, names: dict[str, Any]) -> tuple[int, list[str]]:
@@ -28,8 +29,8 @@ def complete(text: str, cursor: int, others: IPCompleter, names: dict[str, Any])
         return cursor, []
     dotted = _DOTTED.search(text, 0, cursor)
     if dotted:
-        owner = _looked_up(dotted[1].split("."), names)
-        if owner is not _NOTHING:
+        owner = looked_up(dotted[1].split("."), names)
+        if owner is not NOTHING:
             return dotted.start(2), _beginning_with(dotted[2], _attributes(owner))
     return _by_ipython(text, cursor, others)
 
@@ -39,23 +40,23 @@ def _is_import(text: str, cursor: int) -> bool:
     return line.startswith(("import ", "from "))
 
 
-def _looked_up(path: list[str], names: dict[str, Any]) -> Any:
+def looked_up(path: Sequence[str], names: Mapping[str, Any]) -> Any:
     """The object of a dotted name, if reading it runs no code."""
-    found: Any = names.get(path[0], _NOTHING)
+    found: Any = names.get(path[0], NOTHING)
     for name in path[1:]:
-        if found is _NOTHING:
+        if found is NOTHING:
             break
         found = _of_module(found, name) if isinstance(found, ModuleType) else _static(found, name)
     return found
 
 
 def _of_module(module: ModuleType, name: str) -> Any:
-    return vars(module).get(name, _NOTHING)
+    return vars(module).get(name, NOTHING)
 
 
 def _static(owner: Any, name: str) -> Any:
-    found = inspect.getattr_static(owner, name, _NOTHING)
-    return _NOTHING if hasattr(cast("object", type(found)), "__get__") else found
+    found = inspect.getattr_static(owner, name, NOTHING)
+    return NOTHING if hasattr(cast("object", type(found)), "__get__") else found
 
 
 def _attributes(owner: Any) -> Iterable[str]:

@@ -25,8 +25,11 @@ from ..runtime.shape import Shape
 from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from .agent import KernelActor
+from .comms import CommMessage
 from .diff import compare
 from .difference import Comparison
+from .event import MOST as MOST_EVENTS
+from .event import Event
 from .execute import execute
 from .guest import cells_in, pack
 from .journal import Choice, Journal, Replay
@@ -84,7 +87,7 @@ class Mesh(Questions):
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
         self._numbers = itertools.count(1)
         self._cells = itertools.count(1)
-        self._journal = Journal()
+        self.journal = Journal()
         self._heard: deque[Run] = deque()  # the oldest first
         self.cells: dict[int, str] = {}
         """The name of the cell of each call that ran one: what stands in the logs under its number."""
@@ -232,7 +235,7 @@ class Mesh(Questions):
 
     def _note(self, run: Run, source: str, first_line: int) -> None:
         """Keep the cell for ranks that come later, and whether it did well."""
-        entry = self._journal.note(run.name, source, first_line, run.ranks)
+        entry = self.journal.note(run.name, source, first_line, run.ranks)
         entry.is_running = True
 
         def end(_: object) -> None:
@@ -288,6 +291,14 @@ class Mesh(Questions):
         payload = arguments((key,))
         self.roster.call(self.roster.alive(), self._actor, "forget", None, payload, None, True)
 
+    def tell_widget(self, rank: int, message: CommMessage, run: Run) -> None:
+        """Pass on what the browser says to a widget that `run` has made, and hear what its callbacks print."""
+        if not self.is_down:
+            payload = arguments(message)
+            run.events.append(self.roster.call([rank], self._actor, "heed", None, payload, Event(run), True, run))
+            if len(run.events) > MOST_EVENTS:
+                self.roster.forget_audience(run.events.popleft())
+
     def compare(self, run: Run, tolerance: Tolerance = Tolerance(), max_bytes: int = MEASURED) -> Comparison:  # noqa: B008
         """Which ranks differ in the value of a run that was told to `keep` it, and in what; the value is dropped then.
 
@@ -325,7 +336,7 @@ class Mesh(Questions):
         self._check_up()
         chosen = tuple(self.roster.alive() if ranks is None else ranks)
         self.give(names, chosen)
-        self._journal.note_push(names, chosen)
+        self.journal.note_push(names, chosen)
 
     def give(self, names: Mapping[str, object], ranks: Sequence[int]) -> None:
         """`push` without keeping the values for ranks that come later."""
@@ -363,8 +374,8 @@ class Mesh(Questions):
         for rank in healed.ranks:
             self._known.pop(rank, None)
         self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
-        pushed = [] if replay == "none" else self._journal.pushed()
-        return restore(self, healed, self._journal.plan(replay), pushed, timeout)
+        pushed = [] if replay == "none" else self.journal.pushed()
+        return restore(self, healed, self.journal.plan(replay), pushed, timeout)
 
     def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
         """End these ranks at once (SIGKILL), with what they started; whether they were gone in time."""
@@ -388,8 +399,8 @@ class Mesh(Questions):
             finally:
                 self._take_shape(sizes)
         healed = Healed(resized.ranks, resized.failed, (), resized.seconds)
-        pushed = [] if replay == "none" else self._journal.pushed()
-        done = restore(self, healed, self._journal.plan(replay), pushed, timeout)
+        pushed = [] if replay == "none" else self.journal.pushed()
+        done = restore(self, healed, self.journal.plan(replay), pushed, timeout)
         return ResizedMesh(resized, done, time.monotonic() - started)
 
     def _take_shape(self, sizes: Mapping[str, int]) -> None:
@@ -401,7 +412,7 @@ class Mesh(Questions):
         self.procs = ProcMesh(self.roster, Shape.row_major(plan.new))
         self._known = {plan.kept[rank]: keys for rank, keys in self._known.items() if rank in plan.kept}
         self.last_failed = plan.renumbered(self.last_failed)
-        self._journal.reshape(plan)
+        self.journal.reshape(plan)
 
     def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
         """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""

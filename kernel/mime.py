@@ -26,6 +26,19 @@ def plain(metadata: Mapping[str, object]) -> dict[str, object]:
     return cast("dict[str, object]", json.loads(json.dumps(metadata, default=str))) if metadata else {}
 
 
+def unpacked(bundle: Mapping[str, str]) -> dict[str, object]:
+    """The bundle as a front-end wants it: forms that are JSON as objects again.
+
+    >>> unpacked({"text/plain": "x", "application/vnd.jupyter.widget-view+json": '{"model_id": "7"}'})
+    {'text/plain': 'x', 'application/vnd.jupyter.widget-view+json': {'model_id': '7'}}
+    """
+    return {mime: json.loads(form) if _is_json(mime) else form for mime, form in bundle.items()}
+
+
+def _is_json(mime: str) -> bool:
+    return mime == "application/json" or (mime.startswith("application/") and mime.endswith("+json"))
+
+
 def _text(form: object) -> str:
     if isinstance(form, str):
         return form

@@ -53,6 +53,17 @@ class Questions:
         answer = self._ask([rank], "complete", timeout, text, cursor)
         return answer.get(rank, (cursor, []))
 
+    def inspect(self, name: str, rank: int = 0, timeout: float = 0.15) -> str:
+        """What a dotted name stands for on `rank`: signature, documentation, type. Empty if not known in time."""
+        return self._ask([rank], "inspect", timeout, name).get(rank, "")
+
+    def sample(self, path: str, ranks: Sequence[int], timeout: float = 0.5) -> dict[int, float | str]:
+        """The number behind a name, attribute or item on each of these ranks, or in words why there is none.
+
+        From those that answer in time. Nothing of the user's runs for it.
+        """
+        return self._ask(ranks, "sample", timeout, path)
+
     def where(self, ranks: Sequence[int], timeout: float = 0.5) -> dict[int, str]:
         """The cell line each of these ranks is at, from those that tell in time."""
         return self._ask(ranks, "where", timeout)

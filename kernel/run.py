@@ -17,13 +17,14 @@ from ..runtime.wire import codec
 from ..runtime.wire.lane import Frames
 from ..runtime.wire.messages import Answer, Note, Reply
 from ..runtime.wire.tape import Event, Text
+from .comms import CommMessage
 from .outcome import Display
 from .sequence import Sequence
 from .sightings import Sightings
 from .source import lines_text
 
-Said = tuple[int, Text | Display]
-"""A rank, and what it printed or showed."""
+Said = tuple[int, Text | Display | CommMessage]
+"""A rank, and what it printed or showed, or what a widget of it says to its other half."""
 
 
 @dataclass(slots=True)
@@ -68,6 +69,8 @@ class Run:
         self._said: deque[Said] = deque()
         self._sequences: defaultdict[int, Sequence] = defaultdict(Sequence)  # most runs say nothing
         self._sieves: defaultdict[int, Sieve] = defaultdict(Sieve)
+        self.events: deque[int] = deque()
+        """The calls that brought events to widgets of this run, the oldest first."""
         self.sightings = Sightings(self.started, len(self.ranks))
         self._owing = set(self.ranks)
 
@@ -138,9 +141,11 @@ class Run:
             self.on_trouble()
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None:
-        assert note.topic == "display", note.topic
-        display = codec.decode(frames[0], frames[1:])
-        self._say(rank, self._sequences[rank].on_display(display))
+        said = codec.decode(frames[0], frames[1:])
+        if note.topic == "comm":
+            self._say(rank, [said])  # not held for a place in the text: a widget is to be known before it is shown
+        else:
+            self._say(rank, self._sequences[rank].on_display(said))
 
     def on_output(self, rank: int, event: Event) -> None:
         if isinstance(event, Text) and event.stream == "stderr":
@@ -159,7 +164,7 @@ class Run:
         seen = self.sightings.last(rank)
         return f", {seen}" if seen else ""
 
-    def _say(self, rank: int, items: list[Text | Display]) -> None:
+    def _say(self, rank: int, items: Seq[Text | Display | CommMessage]) -> None:
         if items:
             is_first = not self._said
             self._said.extend((rank, item) for item in items)

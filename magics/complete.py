@@ -67,6 +67,25 @@ def complete(text: str, cursor: int, world: World) -> Completions | None:
     return None
 
 
+def body_line(text: str, cursor: int) -> str | None:
+    """What follows `%%on_mesh` or `%on_mesh` where the cursor is in the Python of such a cell or line; else None.
+
+    Example:
+        >>> body_line("%%on_mesh dp=0\\nmodel", 20)
+        'dp=0'
+    """
+    if cell := _CELL.match(text):
+        first, newline, _ = text[cell.end() :].partition("\n")
+        return first.strip() if newline and cursor > cell.end() + len(first) else None
+    start = text.rfind("\n", 0, cursor) + 1
+    line = text[start:].partition("\n")[0]
+    found = _LINE.match(line)
+    if found is None or found["magic"] != "on_mesh":
+        return None
+    expr = _EXPR.search(line, found.end() - 1)
+    return line[found.end() : expr.start()].strip() if expr and cursor - start >= expr.end() else None
+
+
 def _mesh(rest: str, cursor: int, world: World) -> Completions:
     name, space, behind = rest.lstrip().partition(" ")
     if not space:

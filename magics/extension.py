@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import inspect as inspection
 import re
 import threading
 from collections.abc import Sequence
@@ -15,15 +15,18 @@ from IPython.core.completer import (
     context_matcher,  # pyright: ignore[reportUnknownVariableType]
 )
 from IPython.core.magic import no_var_expand
+from IPython.utils.tokenutil import token_at_cursor
 
 from ..kernel.mesh import Mesh
 from ..runtime import session as sessions
 from .book import Book
-from .complete import World, complete
-from .grammar import ON_MESH
+from .complete import World, body_line, complete
+from .grammar import ON_MESH, parse_on_mesh
 from .hearings import Hearings
 from .mesh import MeshMagic
 from .on_mesh import OnMesh
+from .options import GrammarError, HelpRequested
+from .selector import SelectorError
 
 RUNNER = "__meshbook_run__"
 """The name in the notebook under which a transformed cell finds the awaitable form of `%%on_mesh`."""
@@ -62,6 +65,7 @@ class Extension:
         shell.input_transformers_cleanup.remove(self.transform)
         shell.Completer.custom_matchers.remove(self._matcher)
         self.hearings.unload()
+        self.mesh.watches.stop()
         for kind, name in (("line", "mesh"), ("line", "on_mesh"), ("cell", "on_mesh")):
             shell.magics_manager.magics[kind].pop(name, None)
         shell.user_ns.pop(RUNNER, None)
@@ -121,6 +125,19 @@ class Extension:
 
         return match
 
+    def selected(self, line: str) -> tuple[Mesh, int] | None:
+        """The mesh that a line of `%%on_mesh` means, and the first living rank that it selects."""
+        try:
+            args = parse_on_mesh(line)
+            mesh = self.book.meshes.get(args.mesh or self.book.current or "")
+            if mesh is None or mesh.is_down:
+                return None
+            alive = mesh.roster.alive()
+            ranks = [rank for rank in self.book.select(args.selector, mesh).ranks if rank in alive]
+        except (GrammarError, SelectorError, HelpRequested):
+            return None
+        return (mesh, ranks[0]) if ranks else None
+
     def _world(self) -> World:
         mesh = self.book.meshes.get(self.book.current or "")
         if mesh is None or mesh.is_down:
@@ -144,7 +161,7 @@ def _offset(text: str, line: int, column: int) -> int:
 
 def _is_inside_cell_magic() -> bool:
     """Whether a cell magic such as `%%time` transforms its body now: it compiles without top-level await."""
-    frame = inspect.currentframe()
+    frame = inspection.currentframe()
     while frame is not None:
         if frame.f_code.co_name == "run_cell_magic":
             return True
@@ -154,6 +171,24 @@ def _is_inside_cell_magic() -> bool:
 
 def _warm() -> None:
     sessions.session().engine("local").warm()
+
+
+def inspect(shell: Any, code: str, cursor: int) -> str:
+    """What the name at the cursor of a `%%on_mesh` cell stands for, on the first rank that the cell selects.
+
+    Empty where the cursor is in no such cell, the name is not known there, or no rank answers at once.
+    """
+    extension = _loaded.get(id(shell))
+    line = body_line(code, cursor)
+    if extension is None or line is None:
+        return ""
+    found = extension.selected(line)
+    name = token_at_cursor(code, cursor)
+    if found is None or not name:
+        return ""
+    mesh, rank = found
+    told = mesh.inspect(name, rank)
+    return f"{told}\nRank: {rank}" if told else ""
 
 
 _loaded: dict[int, Extension] = {}

@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NoReturn
 
-from .inquiries import Diff, Ledger, Logs, MeshOption, Stacks, Who
+from .inquiries import Diff, Ledger, Logs, MeshOption, Stacks, Watch, Who, watch_words
 from .manage import (
     Actors,
     Down,
+    Export,
     Interrupt,
     Ls,
     Pull,
@@ -27,6 +28,7 @@ from .manage import (
     Unstick,
     Up,
     Use,
+    file_words,
     name_words,
     names_words,
     resize_words,
@@ -59,6 +61,7 @@ __all__ = [
     "Actors",
     "Diff",
     "Down",
+    "Export",
     "GrammarError",
     "HelpRequested",
     "Interrupt",
@@ -78,6 +81,7 @@ __all__ = [
     "Unstick",
     "Up",
     "Use",
+    "Watch",
     "Who",
     "mesh_help",
     "parse_mesh",
@@ -149,8 +153,10 @@ MeshArgs = (
     | Logs
     | Who
     | Diff
+    | Watch
     | Push
     | Pull
+    | Export
     | Reap
 )
 
@@ -187,7 +193,9 @@ COMMANDS = {
         Command("%mesh logs", Logs, "%mesh logs dp=1 -n 50 --grep loss", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh who", Who, "%mesh who dp=0", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh diff", Diff, "%mesh diff model --rtol 1e-5", "EXPR", offers="remote"),
+        Command("%mesh watch", Watch, "%mesh watch loss dp=0 --every 1", "EXPR [SELECTOR]", watch_words, "remote"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", names_words),
+        Command("%mesh export", Export, "%mesh export train.py --cells 3-9", "FILE", file_words),
         Command("%mesh reap", Reap, "%mesh reap"),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", names_words, "remote"),
     )
@@ -217,6 +225,8 @@ def parse_mesh(line: str) -> MeshCommand:
     hint = f"`%mesh {typed}` is spelled `%mesh {command.name}`" if typed in ALIASES else ""
     if command.args is Diff:
         return MeshCommand(command.name, _read_diff(line, command))
+    if command.args is Watch:  # quotes in `stats["loss"]` are part of it
+        tokens = [token.raw for token in tokens_of(line)]
     return MeshCommand(command.name, command.read(tokens[1:]), hint)
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from .options import Option, at_least_0, count, count_or_all, name, num_bytes, regex
+from .options import GrammarError, Option, Values, at_least_0, count, count_or_all, name, num_bytes, regex, seconds
 
 MeshOption = Annotated[str | None, Option("-m --mesh", "a mesh other than the current", "MESH", name, "mesh")]
 Json = Annotated[bool, Option("--json", "as JSON")]
@@ -52,6 +52,24 @@ class Who:
     selector: str = ""
     mesh: MeshOption = None
     json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Draw a number of every rank over time while cells run: a name, attribute or item; nothing is called for it."""
+
+    expr: str
+    selector: str = ""
+    every: Annotated[float, Option("--every", "look every S seconds", "S", seconds)] = 0.5
+    stop: Annotated[bool, Option("--stop", "end it; without EXPR all that are watched")] = False
+    mesh: MeshOption = None
+
+
+def watch_words(words: list[str], values: Values) -> Values:
+    """What to watch, then perhaps a selector."""
+    if not words and "stop" not in values:
+        raise GrammarError("write the name to watch, such as loss or history[-1]")
+    return {"expr": "".join(words[:1]), "selector": " ".join(words[1:])}
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,18 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True)
+class Export:
+    """Write the cells that ran on a mesh as a script that `torchrun` runs; slices become `if` blocks."""
+
+    file: str
+    only: Annotated[
+        Choice, Option("--cells", "only these, by the numbers in front of them, such as 3-9", "CELLS", cells)
+    ] = "all"
+    force: Annotated[bool, Option("--force", "write over a file that is not of our own making")] = False
+    mesh: MeshOption = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reap:
     """End what notebooks that are gone left behind on this machine, by pid and start time."""
 
@@ -208,6 +220,13 @@ def resize_words(words: list[str], values: Values) -> Values:
     if not axes:
         raise GrammarError("write axes with their new sizes, such as dp=8")
     return {"axes": axes}
+
+
+def file_words(words: list[str], values: Values) -> Values:
+    """The name of a file."""
+    if len(words) != 1:
+        raise GrammarError("write the name of one file, such as train.py")
+    return {"file": words[0]}
 
 
 def names_words(words: list[str], values: Values) -> Values:

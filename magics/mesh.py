@@ -26,10 +26,12 @@ from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
 from . import faults, grammar, resize
 from .book import Book
+from .export import export
 from .logs import show_logs
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
 from .selector import Selection, SelectorError
+from .watch import Watches
 
 _ALONE = re.compile(r"^%?mesh\b[^\n]*\s*\Z", re.MULTILINE)
 """A cell that ends in a line of `%mesh` whose value nobody takes."""
@@ -42,6 +44,7 @@ class MeshMagic:
         self._shell = shell
         self._book = book
         self._on_mesh = on_mesh
+        self.watches = Watches(shell, book)
         self._commands: dict[type, Callable[[Any], object]] = {
             grammar.Up: self._up,
             grammar.Ls: self._ls,
@@ -58,8 +61,10 @@ class MeshMagic:
             grammar.Logs: lambda args: show_logs(book, args, NotebookStage(shell)),
             grammar.Who: self._who,
             grammar.Diff: self._diff,
+            grammar.Watch: self.watches.do,
             grammar.Push: self._push,
             grammar.Pull: self._pull,
+            grammar.Export: lambda args: export(book, args),
             grammar.Reap: lambda _: leftovers.reap(),
         }
 

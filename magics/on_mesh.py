@@ -6,10 +6,12 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from IPython.core.error import UsageError
 
+from ..kernel.comms import CommMessage
 from ..kernel.drive import Drive, Interrupted, drive, drive_async, drive_in_background
 from ..kernel.hangs import watches_of
 from ..kernel.measure import Tolerance
@@ -22,6 +24,7 @@ from ..kernel.verdict import check, interrupted_text, note_failed
 from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.wire import codec
 from ..widgets.arrivals import Arrivals
+from ..widgets.comms import Comms
 from ..widgets.difference import DiffView
 from ..widgets.live import BUDGET, Live
 from ..widgets.pages import Pages
@@ -91,6 +94,7 @@ class OnMesh:
     def __init__(self, shell: Any, book: Book) -> None:
         self._shell = shell
         self._book = book
+        self._comms = Comms()
 
     def run(self, line: str, body: str) -> object:
         """The plain cell magic, and `%on_mesh SELECTOR -- EXPR`: waits by blocking."""
@@ -154,7 +158,12 @@ class OnMesh:
             raise UsageError(str(error)) from None
         stage = NotebookStage(self._shell)
         budget = _UNBOUNDED if args.full else BUDGET
-        live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail)
+
+        def on_comm(rank: int, message: CommMessage) -> None:
+            answer = partial(mesh.tell_widget, rank, run=run)
+            self._comms.take(mesh.roster, rank, message, stage, answer)
+
+        live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail, on_comm=on_comm)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
         arrivals = Arrivals(stage, run)
         watches = watches_of(mesh, run, live.note)

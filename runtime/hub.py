@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .wire.lane import Frames
 from .wire.messages import AnyMessage
+from .wire.post import Hearer
 from .wire.tape import Event
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from .roster import Roster
 
 
-class Audience(Protocol):
-    """Who wants to see what ranks print."""
+class Audience(Hearer, Protocol):
+    """Who wants to see what ranks print, and what they say after their answers."""
 
     def on_output(self, rank: int, event: Event) -> None: ...
 

@@ -414,7 +414,8 @@ class Roster:
         elif isinstance(message, Answer):
             self._post.deliver(rank, message, frames)
         elif isinstance(message, Note):
-            self._post.deliver_note(rank, message, frames)
+            audience, _ = self._audiences.get(message.seq, (None, ()))
+            self._post.deliver_note(rank, message, frames, late=audience)
         elif isinstance(message, Ready):
             self._on_ready(rank, message)
         else:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
 
+from ..kernel.comms import CommMessage
 from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
+from ..kernel.mime import unpacked
 from ..kernel.outcome import Display, Outcome
 from ..kernel.run import Progress, Said
 from ..kernel.summary import readable
@@ -55,10 +57,12 @@ class Live:
         budget: int = BUDGET,
         is_quiet: bool = False,
         tail: int | None = None,
+        on_comm: Callable[[int, CommMessage], object] | None = None,
     ) -> None:
         self._stage = stage
         self._ranks = tuple(ranks)
         self._budget = budget
+        self._on_comm = on_comm
         self._waiting: dict[bytes, _Waiting] = {}
         self._display_ids: dict[tuple[int, str], str] = {}
         self._width = max(3, len(ranks_text(ranks)))
@@ -84,7 +88,9 @@ class Live:
     def update(self, said: Iterable[Said], now: float) -> None:
         """Take what came, tell what is due."""
         for rank, item in said:
-            if isinstance(item, Display):
+            if isinstance(item, CommMessage):
+                self._take_comm(rank, item)
+            elif isinstance(item, Display):
                 self._take_display(rank, item, now)
             else:
                 if any(rank in waiting.ranks for waiting in self._waiting.values()):
@@ -128,7 +134,9 @@ class Live:
     def late(self, said: Iterable[Said], now: float) -> None:
         """Tell what came after the end: whole lines, at once."""
         for rank, item in said:
-            if isinstance(item, Display):
+            if isinstance(item, CommMessage):
+                self._take_comm(rank, item)
+            elif isinstance(item, Display):
                 self._tell(self._late.poll(now))
                 self._take_display(rank, item, now)
             else:
@@ -152,6 +160,10 @@ class Live:
         if "_bars" in vars(self) and self._bars is not None:
             self._bars.step_aside()
         self._stage.write(text, stream)
+
+    def _take_comm(self, rank: int, message: CommMessage) -> None:
+        if self._on_comm is not None:
+            self._on_comm(rank, message)
 
     def _take_display(self, rank: int, display: Display, now: float) -> None:
         self._tell(self._due(EVERYTHING))  # what a rank said before stands before
@@ -189,13 +201,13 @@ class Live:
             self._write(f"{ranks_text(sorted(waiting.ranks)):>{self._width}} │\n")
         elif "_bars" in vars(self) and self._bars is not None:
             self._bars.step_aside()
-        self._stage.display(display.mime, display.metadata, display_id)
+        self._stage.display(unpacked(display.mime), display.metadata, display_id)
 
     def _update(self, rank: int, display: Display) -> None:
         self._tell_displays(EVERYTHING)
         display_id = self._display_ids.get((rank, display.display_id or ""))
         if display_id is not None:
-            self._stage.display(display.mime, display.metadata, display_id, update=True)
+            self._stage.display(unpacked(display.mime), display.metadata, display_id, update=True)
 
     def _clear(self, display: Display) -> None:
         # With several ranks in one output area, one of them cannot wipe what the others said.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 StreamName = Literal["stdout", "stderr"]
@@ -118,6 +118,20 @@ class NotebookStage:
         else:
             self._send("clear_output", {"wait": wait})
 
-    def _send(self, kind: str, content: Mapping[str, object]) -> None:
+    def publish(
+        self, kind: str, content: Mapping[str, object], metadata: Mapping[str, object], buffers: Sequence[bytes]
+    ) -> None:
+        """Send a message of another kind to the front-end, where there is one."""
+        if self._kernel is not None:
+            self._send(kind, content, metadata, buffers)
+
+    def _send(
+        self,
+        kind: str,
+        content: Mapping[str, object],
+        metadata: Mapping[str, object] | None = None,
+        buffers: Sequence[bytes] = (),
+    ) -> None:
         kernel: Any = self._kernel
-        kernel.session.send(kernel.iopub_socket, kind, dict(content), parent=self._parent, ident=kernel._topic(kind))
+        rest = {"metadata": dict(metadata or {}), "buffers": list(buffers), "ident": kernel._topic(kind)}
+        kernel.session.send(kernel.iopub_socket, kind, dict(content), parent=self._parent, **rest)

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from ..actor import Actor
@@ -81,8 +82,9 @@ class Mailbox:
         return sample(self._main, self._place.awaited() if self._place.awaited is not None else None)
 
     def note(self, topic: str, value: object) -> None:
-        """Tell the caller of the running call something before its answer."""
-        with self._interrupts.shield():
+        """Tell the caller of the running call, or of the last one, something unasked; from any thread."""
+        is_main = threading.get_ident() == self._main  # interrupts hit no other
+        with self._interrupts.shield() if is_main else nullcontext():
             self._data.send(Note(self._calling, topic), codec.encode(value))
 
     def _serve(self, message: Call | Spawn | StopActor, frames: Frames) -> None:

@@ -22,12 +22,16 @@ def next_number() -> int:
     return next(_numbers)
 
 
-class Caller(Protocol):
+class Hearer(Protocol):
+    """Who takes what an actor says unasked."""
+
+    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
+
+
+class Caller(Hearer, Protocol):
     """Who waits for the answers to one call. Called on the thread that runs the loop, once for each rank."""
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None: ...
-
-    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
 
     def on_lost(self, rank: int, why: str) -> None:
         """The rank ended before it answered."""
@@ -67,12 +71,14 @@ class Post:
         if caller is not None:
             caller.on_reply(rank, reply, frames)
 
-    def deliver_note(self, rank: int, note: Note, frames: Frames) -> None:
-        """Hand over something that is said before the answer."""
+    def deliver_note(self, rank: int, note: Note, frames: Frames, late: Hearer | None = None) -> None:
+        """Hand over something that is said before the answer; after it `late` hears it, if there is one."""
         with self._lock:
             entry = self._open.get(note.seq)
         if entry is not None:
             entry[0].on_note(rank, note, frames)
+        elif late is not None:
+            late.on_note(rank, note, frames)
 
     def lose(self, rank: int, why: str) -> None:
         """The rank has ended: all that it owed is lost, and those who wait are told."""

@@ -134,14 +134,17 @@ def _is_idle(message: Message) -> bool:
 class Kernel:
     """An ipykernel in a process of its own, with an empty profile in a folder of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: Path | None = None) -> None:
+        """With a `prefix`, the kernel `meshbook` that is installed there; else a plain one that runs this Python."""
         self.folder = Path(tempfile.mkdtemp(prefix="mb-"))  # short: it is part of the sockets' names
         self._by_cell: dict[str, list[Message]] = {}
         self._subshell = ""
         self._replies: dict[str, Message] = {}
-        specs = KernelSpecManager(kernel_dirs=[])  # leaves ipykernel's own, which runs this Python
+        dirs = [] if prefix is None else [str(prefix / "share" / "jupyter" / "kernels")]
+        specs = KernelSpecManager(kernel_dirs=dirs)  # without any, ipykernel's own is left
         address = {"transport": "ipc", "ip": str(self.folder / "kernel")}
-        self._manager = KernelManager(kernel_spec_manager=specs, **address)
+        name = {} if prefix is None else {"kernel_name": "meshbook"}
+        self._manager = KernelManager(kernel_spec_manager=specs, **address, **name)
         self._manager.start_kernel(cwd=str(self.folder), env=os.environ | {"IPYTHONDIR": str(self.folder / "profile")})
         self._connect()
 
@@ -217,6 +220,15 @@ class Kernel:
         content = self._client.complete(text, len(text), reply=True, timeout=_WAIT)["content"]
         return [text[: content["cursor_start"]] + match for match in content["matches"]]
 
+    def inspected(self, text: str) -> str:
+        """What shift-tab shows at the end of a text; empty if nothing."""
+        content = self._client.inspect(text, len(text), reply=True, timeout=_WAIT)["content"]
+        return _plain(content["data"]["text/plain"]) if content["found"] else ""
+
+    def say(self, comm_id: str, data: dict[str, Any]) -> None:
+        """What the browser's half of a widget says."""
+        self._client.shell_channel.send(self._client.session.msg("comm_msg", {"comm_id": comm_id, "data": data}))
+
     def interrupt(self) -> None:
         """What the stop button does."""
         self._manager.interrupt_kernel()
@@ -247,6 +259,11 @@ class Kernel:
     def messages_of(self, number: str) -> list[Message]:
         return self._by_cell[number]
 
+    @property
+    def messages(self) -> list[Message]:
+        """What has come so far, cell by cell."""
+        return [message for messages in self._by_cell.values() for message in messages]
+
     def listen_until(self, is_there: Callable[[], bool], timeout: float, what: str) -> None:
         """Take messages of all cells until a condition holds."""
         deadline = time.monotonic() + timeout
@@ -274,12 +291,12 @@ def loop_of_the_client() -> Generator[None]:
 
 
 @pytest.fixture
-def new_kernel() -> Generator[Callable[[], Kernel]]:
+def new_kernel() -> Generator[Callable[..., Kernel]]:
     """Makes kernels for one test."""
     kernels: list[Kernel] = []
 
-    def create() -> Kernel:
-        kernels.append(Kernel())
+    def create(prefix: Path | None = None) -> Kernel:
+        kernels.append(Kernel(prefix))
         return kernels[-1]
 
     yield create

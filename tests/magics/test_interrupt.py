@@ -12,8 +12,16 @@ Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by n
 
 PROMPT = 5.0  # seconds; about 0.2 on an idle machine
 
-
-SOON = "import threading; threading.Timer(0.2, print, ['in']).start()"  # when the rank waits
+WAITING = """
+import threading
+from meshbook.runtime.ranks import waits
+def tell_when_waiting():
+    while waits.current is None:
+        time.sleep(0.01)
+    print('in')
+if rank == 0:
+    threading.Thread(target=tell_when_waiting).start()
+    dist.barrier(group=group)"""
 
 
 @pytest.mark.parametrize(
@@ -22,7 +30,7 @@ SOON = "import threading; threading.Timer(0.2, print, ['in']).start()"  # when t
         ("%%on_mesh\nprint('in')\ntime.sleep(60)", "line 3"),
         ("%%on_mesh\nprint('in')\nwhile True:\n    pass", "line "),
         ("%%on_mesh\nimport asyncio\nprint('in')\nawait asyncio.sleep(60)", "line 4"),
-        ("%%on_mesh dp=0\nprint('in')\nif rank == 0:\n    dist.barrier(group=group)", "line 4, waiting in barrier"),
+        (f"%%on_mesh dp=0{WAITING}", "line 10, waiting in barrier"),
         ("local = 1\n%on_mesh -- (print('in'), time.sleep(60))", "line 2"),
         ("%%time\n%%on_mesh\nprint('in')\ntime.sleep(60)", "line 4"),
         ("%%on_mesh\nprint('in')\ntry:\n    time.sleep(60)\nfinally:\n    print('tidy')", "line 4"),

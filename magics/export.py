@@ -1,0 +1,42 @@
+"""`%mesh export`: the cells that ran on a mesh, written as a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from IPython.core.error import UsageError
+
+from ..kernel.export import MARK, Setting, script
+from ..kernel.mesh import Mesh
+from .book import Book
+from .manage import Export
+
+
+def export(book: Book, args: Export) -> Path:
+    """Write the script; where it is. Raises `UsageError` where it may not be written, or there is nothing to write."""
+    mesh = book.get(args.mesh)
+    path = Path(args.file).expanduser()
+    _check(path, args)
+    numbers = None if isinstance(args.only, str) else args.only
+    entries = [entry for entry in mesh.journal.entries if numbers is None or entry.number in numbers]
+    if not entries:
+        raise UsageError("no cell to export: none of these ran on the mesh with %%on_mesh")
+    try:
+        path.write_text(script(_setting(mesh), entries, mesh.journal.pushed(), name=path.name))
+    except OSError as error:
+        raise UsageError(f"{path} was not written: {error.strerror}") from None
+    size = mesh.num_ranks
+    print(f"{len(entries)} cells written to {path}: run them with `torchrun --nproc-per-node {size} {path}`")
+    return path
+
+
+def _check(path: Path, args: Export) -> None:
+    if path.suffix != ".py":
+        raise UsageError(f"'{args.file}' is no Python file: write a name that ends in .py")
+    if path.exists() and not args.force and not path.read_text(errors="replace").startswith(MARK):
+        raise UsageError(f"{path} is there, and `%mesh export` did not write it: --force writes over it")
+
+
+def _setting(mesh: Mesh) -> Setting:
+    spec = next(iter(mesh.roster.specs.values()))
+    return Setting(mesh.axes, spec.device.partition(":")[0], mesh.roster.backend)

@@ -1,0 +1,129 @@
+"""A notebook as a script: what is written for which cells, and that it is Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshbook.kernel.export import MARK, Setting, script
+from meshbook.kernel.journal import Entry, Journal
+from meshbook.kernel.plain_source import indented, plain_source
+
+TWO_BY_TWO = Setting({"dp": 2, "tp": 2}, "cpu", "gloo")
+ALL = (0, 1, 2, 3)
+
+
+def written(*cells: tuple[str, tuple[int, ...]], setting: Setting = TWO_BY_TWO, **options: Any) -> str:
+    entries = [Entry(f"cell {number}", source, 1, ranks) for number, (source, ranks) in enumerate(cells, 1)]
+    text = script(setting, entries, **options)
+    compile(text, "script.py", "exec")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("ranks", "condition"),
+    [
+        ((0, 1), 'if coord["dp"] == 0:'),
+        ((1, 3), 'if coord["tp"] == 1:'),
+        ((3,), 'if coord["dp"] == 1 and coord["tp"] == 1:'),
+        ((0, 3), "if rank in (0, 3):"),
+    ],
+)
+def test_a_slice_is_an_if_over_coordinates_with_its_group(ranks: tuple[int, ...], condition: str) -> None:
+    text = written(("x = 1", ALL), ("dist.barrier(group=group)", ranks))
+    assert f"    {ranks}: dist.new_group({list(ranks)})," in text
+    assert (
+        f"# cell 2\n{condition}\n    group = _groups[{ranks}]\n    _show(dist.barrier(group=group), by={ranks[0]})"
+        in text
+    )
+    assert "# cell 1\ngroup = dist.group.WORLD\nx = 1" in text
+
+
+def test_a_slice_of_a_long_axis_names_its_indices() -> None:
+    text = written(("1;", (1, 2)), setting=Setting({"dp": 4}, "cpu", "none"))
+    assert 'if coord["dp"] in (1, 2):' in text
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x + 1", "_show(x + 1, by=0)"),
+        ("x, y  # both", "_show((x, y), by=0)  # both"),
+        ("'é' * (2 +\n 3)", "_show('é' * (2 +\n 3), by=0)"),
+        ("x = 1; x", "x = 1; _show(x, by=0)"),
+        ("x;", "x;"),
+        ("print(1)", "_show(print(1), by=0)"),
+        ("if x:\n    !ls {x}\n    y = 1", "if x:\n    pass  # !ls {x}\n    y = 1"),
+        ("%matplotlib inline\nx = 1", "pass  # %matplotlib inline\nx = 1"),
+        ("files = !ls\nx = 1", "pass  # files = !ls\nx = 1"),
+        ("x = (5\n  % 3)", "x = (5\n  % 3)"),
+        ("text = '''\n!not a command\n'''", "text = '''\n!not a command\n'''"),
+        ("%%time\nx = 1", "x = 1"),
+        ("%%bash\nls", "# %%bash\n# ls"),
+        ("len?", "pass  # len?"),
+        ("def broken(", "# def broken("),
+        ("from __future__ import annotations\nx: Odd = 1", "x: Odd = 1"),
+        (
+            "import asyncio\ny = await work()\ny",
+            "async def cell():\n    global asyncio, y\n    import asyncio\n    y = await work()\n    _show(y, by=0)\n\n"
+            "_loop.run_until_complete(cell())",
+        ),
+    ],
+)
+def test_a_cell_is_plain_python(source: str, expected: str) -> None:
+    assert plain_source(source, "cell").text == expected
+
+
+def test_what_was_left_out_is_warned_of() -> None:
+    text = written(("x = 1\n!ls", ALL), ("%%bash\nls", ALL))
+    assert "# cell 1\n# WARNING cell 1: line 2 is notebook syntax and was left out\n" in text
+    assert "# WARNING cell 2: left out: %%bash is notebook syntax" in text
+
+
+def test_text_in_strings_stays_where_it_is() -> None:
+    source = 'def f():\n    return """a\n  b\n"""\nx = f"""{1}\nc"""'
+    names: dict[str, Any] = {}
+    exec(f"if True:\n{indented(source)}", names)
+    assert (names["f"](), names["x"]) == ("a\n  b\n", "1\nc")
+
+
+def test_cells_that_failed_and_those_not_asked_for_are_left_out() -> None:
+    entries = [Entry(f"cell {number}", f"x{number} = 1", 1, ALL) for number in (1, 2, 3)]
+    entries[1].failed.add(0)
+    text = script(TWO_BY_TWO, entries, cells={2, 3})
+    assert "x1" not in text
+    assert "# cell 2 is left out: it failed in the notebook" in text
+    assert "x3 = 1" in text
+
+
+def test_futures_stand_at_the_top() -> None:
+    text = written(("from __future__ import annotations\nx: Odd = 1", ALL))
+    assert text.index("from __future__ import annotations") < text.index("import asyncio")
+
+
+def test_what_was_pushed_is_written_or_asked_for() -> None:
+    journal = Journal()
+    journal.note_push({"lr": 0.1, "names": ["a", ("b", 2)]}, ALL)
+    journal.note_push({"only": 5}, (2, 3))
+    text = written(("lr", ALL), pushed=journal.pushed())
+    assert "lr = 0.1\nnames = ['a', ('b', 2)]\nif coord[\"dp\"] == 1:\n    only = 5" in text
+    assert "NotImplementedError" not in text
+    journal.note_push({"data": object(), "far": float("inf")}, ALL)
+    text = written(("lr", ALL), pushed=journal.pushed())
+    assert 'raise NotImplementedError("make data, far here: pushed from the notebook with `%mesh push`")' in text
+
+
+@pytest.mark.slow
+def test_without_groups_it_runs_as_it_is(tmp_path: Path) -> None:
+    setting = Setting({"dp": 1}, "cpu", "none")
+    cells = ("import asyncio\nx = await asyncio.sleep(0, 7)", "x + rank", "mesh.coord, mesh.sizes, device")
+    text = written(*((cell, (0,)) for cell in cells), setting=setting)
+    assert text.startswith(MARK)
+    (tmp_path / "script.py").write_text(text)
+    env = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("7\n({'dp': 0}, {'dp': 1}, 'cpu')\n", "")

@@ -1,0 +1,64 @@
+"""`%mesh export`: a training in a notebook, and the same numbers from its script under `torchrun`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+CELLS = [
+    "%%on_mesh\nimport torch, torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP",
+    "%%on_mesh\ntorch.manual_seed(rank)\nx = torch.randn(16, 4)\ny = x.sum(1, keepdim=True) * scale\n"
+    "torch.manual_seed(7)\nmodel = DDP(torch.nn.Linear(4, 1))\nopt = torch.optim.SGD(model.parameters(), lr=0.05)",
+    "%%on_mesh\nlosses = []\nfor step in range(5):\n    opt.zero_grad()\n"
+    "    loss = torch.nn.functional.mse_loss(model(x), y)\n    loss.backward()\n    opt.step()\n"
+    "    losses.append(round(loss.item(), 5))\nlosses",
+    "%%on_mesh dp=1\nonly = torch.ones(1) * rank\ndist.all_reduce(only, group=group)\nonly.item()",
+    "%%on_mesh\n!echo not in a script\nround(sum(p.sum().item() for p in model.parameters()), 5)",
+]
+
+
+def test_a_training_gives_the_same_numbers_as_a_script(kernel: Kernel) -> None:
+    kernel.ok("%mesh up train dp=2 --device cpu")
+    kernel.ok("scale = 3\n%mesh push scale")
+    for cell in CELLS:
+        kernel.ok(cell)
+    kernel.ok("r = %on_mesh -- (losses, round(sum(p.sum().item() for p in model.parameters()), 5))")
+    losses, total = kernel.value("r.values()")[0]
+    told = kernel.ok("path = %mesh export train.py").stdout
+    assert "written to train.py: run them with `torchrun --nproc-per-node 2 train.py`" in told
+    kernel.ok("%mesh down train")
+    text = (kernel.folder / "train.py").read_text()
+    assert "scale = 3" in text
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    done = subprocess.run(
+        [*launch, "train.py"], cwd=kernel.folder, capture_output=True, text=True, timeout=50, env=_clean_environment()
+    )
+    assert done.returncode == 0, done.stderr
+    # Rank 1 prints the value of its slice beside those of rank 0.
+    assert sorted(done.stdout.splitlines()) == sorted([str(losses), "1.0", str(total), str((losses, total))])
+
+
+def _clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not re.match("MASTER_|RANK|WORLD_SIZE|LOCAL_", name)}
+
+
+def test_a_file_of_the_users_is_not_written_over(kernel: Kernel) -> None:
+    mine = kernel.folder / "mine.py"
+    mine.write_text("print('mine')\n")
+    kernel.ok("%%on_mesh --label setup\nx = 1")
+    refused = kernel.cell("%mesh export mine.py")
+    assert refused.error == "UsageError: mine.py is there, and `%mesh export` did not write it: --force writes over it"
+    assert mine.read_text() == "print('mine')\n"
+    kernel.ok("%mesh export mine.py --force;\n%mesh export mine.py")
+    assert "# setup\n" in mine.read_text()
+    assert kernel.cell("%mesh export notes.txt").error.startswith("UsageError: 'notes.txt' is no Python file")
+    assert kernel.cell("%mesh export x.py --cells 9999").error.startswith("UsageError: no cell to export")

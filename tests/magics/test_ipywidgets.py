@@ -1,0 +1,147 @@
+"""ipywidgets that are made on ranks, as a front-end meets them: comms it is told of, and what it says on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+def models_of(outputs: Any) -> dict[str, dict[str, Any]]:
+    """The state of each model that was opened, by its comm."""
+    opened = [message["content"] for message in outputs.messages if message["msg_type"] == "comm_open"]
+    return {content["comm_id"]: content["data"]["state"] for content in opened}
+
+
+def updates_of(messages: Any, comm_id: str) -> dict[str, Any]:
+    """What a model was told to be, in the end."""
+    state: dict[str, Any] = {}
+    for message in messages:
+        content = message["content"]
+        if (
+            message["msg_type"] == "comm_msg"
+            and content["comm_id"] == comm_id
+            and content["data"]["method"] == "update"
+        ):
+            state |= content["data"]["state"]
+    return state
+
+
+def closed_in(messages: Any) -> set[str]:
+    """The comms that were closed."""
+    return {message["content"]["comm_id"] for message in messages if message["msg_type"] == "comm_close"}
+
+
+def model_id(models: dict[str, dict[str, Any]], name: str) -> str:
+    [found] = [comm_id for comm_id, state in models.items() if state["_model_name"] == name]
+    return found
+
+
+SLIDER = """%%on_mesh dp=0
+from IPython.display import display
+import ipywidgets
+slider = ipywidgets.IntSlider(value=3 + rank)
+slider.observe(lambda change: print('moved to', change.new), 'value')
+display(slider)"""
+
+
+def test_a_widget_of_each_rank_is_shown_and_its_events_come_to_its_rank(kernel: Kernel) -> None:
+    cell = kernel.start(SLIDER)
+    outputs = cell.end()
+    models = models_of(outputs)
+    sliders = {state["value"]: comm_id for comm_id, state in models.items() if "value" in state}
+    shown = {bundle[VIEW]["model_id"]: bundle["text/plain"] for bundle in outputs.shown}
+    assert shown == {sliders[3]: "IntSlider(value=3)", sliders[4]: "IntSlider(value=4)"}
+    assert "  0 │" in outputs.stdout and "  1 │" in outputs.stdout
+    kernel.say(sliders[4], {"method": "update", "state": {"value": 50}, "buffer_paths": []})
+    cell.until("  1 │ moved to 50")
+    values = kernel.ok("r = %on_mesh dp=0 -- slider.value")
+    assert values.error == ""
+    assert kernel.value("r.values()") == [3, 50]
+
+
+def test_a_widget_is_updated_from_another_cell_and_from_a_thread(kernel: Kernel) -> None:
+    made = kernel.ok("%%on_mesh 0\nimport ipywidgets, threading\nbar = ipywidgets.IntProgress()\ndisplay(bar)")
+    comm_id = model_id(models_of(made), "IntProgressModel")
+    kernel.ok("%%on_mesh 0\nbar.value = 70")
+    assert updates_of(kernel.messages, comm_id) == {"value": 70}
+    cell = kernel.start(
+        "%%on_mesh 0\ngo = threading.Event()\ndef late():\n    go.wait()\n    bar.value = 90\n"
+        "thread = threading.Thread(target=late)\nthread.start()"
+    )
+    cell.end()
+    kernel.ok("%%on_mesh 0\ngo.set()\nthread.join()")
+    kernel.listen_until(lambda: updates_of(kernel.messages, comm_id).get("value") == 90, 10, "a late update")
+
+
+def test_events_wait_until_the_cell_of_their_rank_has_ended(kernel: Kernel) -> None:
+    cell = kernel.start(SLIDER)
+    models = models_of(cell.end())
+    comm_id = next(comm_id for comm_id, state in models.items() if state.get("value") == 3)
+    busy = kernel.start(
+        "%%on_mesh 0 -b\nprint('in')\nwhile not os.path.exists('free'):\n    time.sleep(0.01)\nprint('out')"
+    )
+    busy.until("in")
+    kernel.say(comm_id, {"method": "update", "state": {"value": 9}, "buffer_paths": []})
+    (kernel.folder / "free").touch()
+    cell.until("moved to 9")
+    assert "out" in busy.text
+    (kernel.folder / "free").unlink()
+
+
+def test_interact_works(kernel: Kernel) -> None:
+    outputs = kernel.ok(
+        "%%on_mesh 2\nfrom ipywidgets import interact\n@interact(x=(0, 9))\ndef f(x=4):\n    print('x is', x)"
+    )
+    models = models_of(outputs)
+    area, slider = model_id(models, "OutputModel"), model_id(models, "IntSliderModel")
+    assert updates_of(outputs.messages, area)["outputs"][0]["text"] == "x is 4\n"
+    assert "x is" not in outputs.stdout
+    kernel.say(slider, {"method": "update", "state": {"value": 7}, "buffer_paths": []})
+
+    def has_come() -> bool:
+        shown = updates_of(kernel.messages, area)["outputs"]
+        return [output["text"] for output in shown] == ["x is 7\n"]
+
+    kernel.listen_until(has_come, 10, "the new output")
+
+
+def test_what_a_callback_raises_is_told(kernel: Kernel) -> None:
+    cell = kernel.start("%%on_mesh 1\nbutton = ipywidgets.Button()\nbutton.on_click(lambda _: 1 / 0)\ndisplay(button)")
+    comm_id = model_id(models_of(cell.end()), "ButtonModel")
+    kernel.say(comm_id, {"method": "custom", "content": {"event": "click"}})
+    cell.until("ZeroDivisionError")
+
+
+def test_comms_end_with_their_mesh(kernel: Kernel) -> None:
+    kernel.ok("%mesh up widgets -n 2 --pg none --device cpu")
+    outputs = kernel.ok("%%on_mesh\nimport ipywidgets\nlabel = ipywidgets.Label('hi')")
+    kernel.ok("%mesh down widgets")
+    kernel.listen_until(lambda: models_of(outputs).keys() <= closed_in(kernel.messages), 10, "the end of the comms")
+    assert len(models_of(outputs)) >= 2
+
+
+def test_a_saved_notebook_has_the_text_and_the_state(tmp_path: Any, until: Callable[..., None]) -> None:
+    cells = [
+        "%load_ext meshbook\n%mesh up -n 2 --pg none --device cpu",
+        "%%on_mesh 0\nimport ipywidgets\nfrom IPython.display import display\ndisplay(ipywidgets.IntSlider(value=8))",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    manager = AsyncKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
+    NotebookClient(notebook, km=manager, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute(
+        cleanup_kc=True
+    )
+    [shown] = [output for output in notebook.cells[1].outputs if VIEW in output.get("data", {})]
+    assert shown.data["text/plain"] == "IntSlider(value=8)"
+    states = notebook.metadata.widgets["application/vnd.jupyter.widget-state+json"]["state"]
+    assert states[shown.data[VIEW]["model_id"]]["state"]["value"] == 8

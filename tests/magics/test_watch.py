@@ -1,0 +1,68 @@
+"""`%mesh watch` in a real kernel: drawn while cells run, in the cell that asked for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+
+def states_of(cell: Any) -> list[str]:
+    kinds = ("display_data", "update_display_data")
+    return [message["content"]["data"]["text/plain"] for message in cell.messages if message["msg_type"] in kinds]
+
+
+def test_a_number_is_drawn_while_a_cell_blocks(kernel: Kernel) -> None:
+    kernel.ok("%%on_mesh\nwatched = None\n")
+    cell = kernel.start("%mesh watch watched --every 0.1")
+    assert cell.end().error == ""
+    busy = kernel.start(
+        "%%on_mesh\nstep = 0\nwhile not os.path.exists('enough'):\n    step += 1\n    watched = step + 1e6 * rank"
+    )
+    kernel.listen_until(lambda: any("█" in state for state in states_of(cell)), 20, "a sparkline")
+    (kernel.folder / "enough").touch()
+    busy.end()
+    (kernel.folder / "enough").unlink()
+    rows = states_of(cell)[-1].splitlines()
+    assert rows[0].startswith("watch watched   ")
+    assert [row.split("│")[0].strip() for row in rows[1:]] == ["0", "1", "2", "3"]
+    assert kernel.ok("%mesh watch --stop").text == ""
+    kernel.listen_until(lambda: "ended" in states_of(cell)[-1], 10, "its end")
+    assert [m for m in cell.messages if m["msg_type"] == "update_display_data"][-1]["content"]["data"]["text/html"]
+
+
+def test_it_ends_with_the_mesh(kernel: Kernel) -> None:
+    kernel.ok("%mesh up watched -n 2 --pg none --device cpu")
+    kernel.ok("%%on_mesh\ny = 1.5 + rank")
+    cell = kernel.start("%mesh watch y 1")
+    cell.end()
+    kernel.listen_until(lambda: "▅  2.5" in states_of(cell)[-1], 10, "a number")
+    kernel.ok("%mesh down watched")
+    kernel.listen_until(lambda: "ended" in states_of(cell)[-1], 10, "its end")
+    assert "meshbook-watch" not in kernel.value("[t.name for t in __import__('threading').enumerate()]")
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("loss.item()", "'loss.item()' is not a name, an attribute or an item"),
+        ("", "write the name to watch"),
+        ("--stop z", "'z' is not watched"),
+    ],
+)
+def test_mistakes_are_told(kernel: Kernel, line: str, part: str) -> None:
+    refused = kernel.cell(f"%mesh watch {line}")
+    assert refused.error.startswith("UsageError: ")
+    assert part in refused.error
+
+
+def test_items_are_named_as_in_python(kernel: Kernel) -> None:
+    kernel.ok("%%on_mesh\nstats = {'a b': [1, 7.25]}")
+    cell = kernel.start("%mesh watch stats['a b'][-1] dp=0")
+    cell.end()
+    kernel.listen_until(lambda: "0-1 │ ▅  7.25" in states_of(cell)[-1], 10, "the number")
+    kernel.ok("%mesh watch --stop")

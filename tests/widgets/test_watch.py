@@ -1,0 +1,46 @@
+"""What `%mesh watch` draws."""
+
+from __future__ import annotations
+
+import math
+from xml.etree import ElementTree
+
+from meshbook.kernel.series import Series
+from meshbook.widgets.watch import MOST_ROWS, WatchView
+
+
+def series_of(*values: float) -> Series:
+    series = Series()
+    for time, value in enumerate(values):
+        series.add(time, value)
+    return series
+
+
+def test_equal_ranks_are_one_row_in_one_scale() -> None:
+    view = WatchView("loss", {0: series_of(0, 4), 1: series_of(0, 4), 2: series_of(2)}, {}, is_over=False)
+    assert repr(view).splitlines() == ["watch loss   0 to 4", "0-1 │ ▁█  4", "  2 │ ▅  2"]
+
+
+def test_why_a_rank_has_none_is_said() -> None:
+    view = WatchView("loss", {0: series_of(1), 1: Series(), 2: Series()}, {1: "not defined"}, is_over=True)
+    assert repr(view).splitlines() == [
+        "watch loss   1 to 1   ended",
+        "  0 │ ▅  1",
+        "  1 │ (not defined)",
+        "  2 │ (nothing yet)",
+    ]
+
+
+def test_the_drawing_is_sound_and_says_what_it_shows() -> None:
+    view = WatchView("d['<a>']", {0: series_of(1, math.nan, 3), 1: series_of(math.nan)}, {}, is_over=False)
+    html = view.bundle()["text/html"]
+    page = ElementTree.fromstring(f"<p>{html.replace('colspan=2', '')}</p>")
+    [svg] = page.iter("svg")
+    assert svg.get("aria-label") == "d['<a>'] on 0: 1 first, 3 last"
+    assert [path.get("d") for path in page.iter("path")] == ["M2.0 21.0M238.0 3.0"]
+
+
+def test_of_very_many_ranks_the_first_are_drawn() -> None:
+    view = WatchView("x", {rank: series_of(rank) for rank in range(100)}, {}, is_over=False)
+    assert repr(view).splitlines()[-1] == "  … ┆ 60 more"
+    assert view.bundle()["text/html"].count("<svg") == MOST_ROWS
