@@ -21,6 +21,7 @@ import faults
 import idle
 import logs
 import payload
+import results
 import spawn
 import stacks
 from measure import Row, heading
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "call": call.measure,
     "payload": payload.measure,
     "logs": logs.measure,
+    "results": results.measure,
     "idle": idle.measure,
     "stacks": stacks.measure,
     "faults": faults.measure,

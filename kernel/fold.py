@@ -7,7 +7,7 @@ in few characters, `group_equal` groups ranks whose bytes are equal. All of it i
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from .lines import MARK, STREAM, Cutter, Stream, Tail
@@ -44,7 +44,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in _runs(sorted(set(ranks))))
 
 
-def coords_text(points: Sequence[Mapping[str, int]], axes: Iterable[str], limit: int = 60) -> str:
+def coords_text(points: Sequence[Mapping[str, int]], axes: Collection[str], limit: int = 60) -> str:
     """The coordinates of a group of ranks: one block where they fill one, else the few blocks they fill.
 
     >>> coords_text([{"dp": 0, "tp": 3}, {"dp": 1, "tp": 3}], ["dp", "tp"])
@@ -54,15 +54,34 @@ def coords_text(points: Sequence[Mapping[str, int]], axes: Iterable[str], limit:
 
     Longer than `limit` characters, it is cut and ends in the number of points.
     """
+    return blocks_text(coord_blocks(points, axes), axes, len(points), limit)
+
+
+def blocks_text(blocks: Iterable[Sequence[str]], axes: Iterable[str], num_points: int, limit: int = 60) -> str:
+    """The same, of the blocks that these points fill.
+
+    >>> blocks_text([("0-1", "3")], ["dp", "tp"], 2)
+    'dp=0-1,tp=3'
+    """
     names = list(axes)
-    blocks = _blocks({tuple(point[name] for name in names) for point in points})
-    texts = [",".join(f"{n}={_index_text(v)}" for n, v in zip(names, block, strict=True)) for block in blocks]
+    texts = [",".join(f"{n}={text}" for n, text in zip(names, block, strict=True)) for block in blocks]
     text = " · ".join(texts)
     if len(text) <= limit or len(texts) == 1:
         return text
     while len(texts) > 1 and len(" · ".join(texts)) > limit - 15:
         texts.pop()
-    return f"{' · '.join(texts)} … ({len(points):,} points)"
+    return f"{' · '.join(texts)} … ({num_points:,} points)"
+
+
+def coord_blocks(points: Sequence[Mapping[str, int]], axes: Iterable[str]) -> list[tuple[str, ...]]:
+    """The blocks that a group of ranks fills, each as its indices along the axes.
+
+    >>> coord_blocks([{"dp": 0, "tp": 0}, {"dp": 0, "tp": 1}, {"dp": 1, "tp": 0}], ["dp", "tp"])
+    [('0', '0-1'), ('1', '0')]
+    """
+    names = list(axes)
+    blocks = _blocks({tuple(point[name] for name in names) for point in points})
+    return [tuple(map(_index_text, block)) for block in blocks]
 
 
 def group_equal(items: Mapping[int, bytes]) -> list[tuple[bytes, tuple[int, ...]]]:

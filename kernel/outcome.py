@@ -32,6 +32,29 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     """The exception itself where it survives a round trip of pickle."""
 
 
+class Heat(msgspec.Struct, frozen=True, array_like=True):
+    """A matrix as a small picture, row by row: a byte a cell, 0 for nan, then 1 (`low`) to 64 (`high`)."""
+
+    rows: int
+    columns: int
+    low: float
+    high: float
+    cells: bytes
+
+
+class Gist(msgspec.Struct, frozen=True, array_like=True):
+    """What the numbers of an array are like; of a very large one, a sample of them. nan is counted, and left out."""
+
+    least: float
+    most: float
+    mean: float
+    norm: float
+    """The square root of the sum of the squares."""
+    num_nans: int
+    num_seen: int
+    heat: Heat | None = None
+
+
 class Value(msgspec.Struct, frozen=True, array_like=True):
     """The last expression of a cell: what to show of it, and the value itself where it is small enough to travel."""
 
@@ -48,6 +71,8 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
     pickled: bytes | None = None
     stayed: str | None = None
     """Why the value stayed on its rank ("210 MB, over the limit of 1 MB", "cannot be pickled: ..."), if it did."""
+    gist: Gist | None = None
+    """Of arrays and tensors of numbers."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):

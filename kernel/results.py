@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from operator import index
@@ -14,9 +14,9 @@ import msgspec
 
 from ..runtime.errors import SupervisionError, actor_error
 from ..runtime.shape import Extent, Point
-from .fold import coords_text, ranks_text
+from .fold import blocks_text, coord_blocks, coords_text, ranks_text
 from .outcome import Failure, Outcome
-from .rows import Row, facts_text, table_text
+from .rows import Row, distances, facts_text, gist_text, number_of, table_text
 
 Pick = int | slice | Sequence[int]
 """What picks from one axis: an index (a negative one counts from the end), a slice, or several indices."""
@@ -71,6 +71,8 @@ class MeshResult:
         lost: Mapping[int, str],
         decode: Callable[[bytes], object],
         render_html: Callable[[MeshResult], str] | None = None,
+        name: str = "",
+        explore: Callable[[MeshResult], object] | None = None,
     ) -> None:
         self.axes = dict(axes)
         self.ranks = tuple(ranks)
@@ -81,6 +83,9 @@ class MeshResult:
         self._lost = lost
         self._decode = decode
         self._render_html = render_html
+        self._explore = explore
+        self.name = name
+        """Under which the notebook has it, if it has."""
         self._extent = Extent(axes, axes.values())
         self._is_folded = True
         self._decoded: dict[bytes, Outcome] = {}
@@ -132,10 +137,14 @@ class MeshResult:
     def __len__(self) -> int:
         return len(self.ranks)
 
-    def table(self) -> Self:
+    def table(self) -> object:
+        """The interactive table of this result where a notebook shows it; elsewhere a row for every rank."""
+        return self.by_rank() if self._explore is None else self._explore(self)
+
+    def by_rank(self) -> Self:
         """The same result, shown with a row for every rank."""
         result = self._of(self.ranks)
-        result._is_folded = False
+        result._is_folded, result.name = False, self.name
         return result
 
     @property
@@ -210,7 +219,7 @@ class MeshResult:
         return {"value": value, "seconds": seconds, "error": None}
 
     def rows(self) -> list[Row]:
-        """The lowest rank first: a row for all ranks that came to the same, or after `table` a row a rank."""
+        """The lowest rank first: a row for all ranks that came to the same, or after `by_rank` a row a rank."""
         return self._rows
 
     @cached_property
@@ -221,10 +230,12 @@ class MeshResult:
         most = max(groups.values(), key=len)
         has_majority = 2 * len(most) > len(self.ranks)
         rows = [self._row(tuple(ranks), has_majority and ranks is not most) for ranks in groups.values()]
-        if self._is_folded:
-            return rows
-        odd = {rank for row in rows if row.is_odd for rank in row.ranks}
-        return [self._row((rank,), rank in odd) for rank in self.ranks]
+        if not self._is_folded:
+            odd = {rank for row in rows if row.is_odd for rank in row.ranks}
+            rows = [self._row((rank,), rank in odd) for rank in self.ranks]
+        if len({number for row in rows for number in row.numbers}) < 2:
+            return rows  # there is nothing to be apart from
+        return [replace(row, away=d) for row, d in zip(rows, distances([row.numbers for row in rows]), strict=True)]
 
     def text(self) -> str:
         """The rows as plain text, bounded in length."""
@@ -245,6 +256,7 @@ class MeshResult:
             self.axes, ranks, self._outcomes, self._seconds, self._lost, self._decode, self._render_html
         )
         result._decoded, result._unpickled, result._keys = self._decoded, self._unpickled, self._keys
+        result._explore = self._explore
         return result
 
     def _point(self, rank: int) -> Point:
@@ -327,16 +339,26 @@ class MeshResult:
     def _row(self, ranks: tuple[int, ...], is_odd: bool) -> Row:
         outcome = self._outcome(ranks[0])
         times = [self._seconds[rank] for rank in ranks if rank in self._seconds]
+        blocks = coord_blocks([self._point(rank) for rank in ranks], self.axes)
+        numbers = self._numbers(ranks)
         return Row(
             ranks=ranks,
-            coords=coords_text([self._point(rank) for rank in ranks], self.axes),
+            coords=blocks_text(blocks, self.axes, len(ranks)),
             value=outcome.value if outcome is not None else None,
             failure=outcome.failure if outcome is not None else None,
             lost=self._lost_text(ranks[0]) if outcome is None else None,
             seconds=(min(times), max(times)) if times else None,
             is_odd=is_odd,
-            note=self._note(ranks, outcome),
+            note=self._note(ranks, outcome) if len(set(numbers)) < 2 else "",
+            blocks=tuple(blocks),
+            numbers=numbers,
         )
+
+    def _numbers(self, ranks: Sequence[int]) -> tuple[float, ...]:
+        outcomes = [self._outcomes.get(rank) for rank in ranks]
+        known = {data: number_of(self._decoded_once(data).value) for data in set(outcomes) if data is not None}
+        found = (known[data] for data in outcomes if data is not None)
+        return tuple(number for number in found if number is not None)
 
     def _note(self, ranks: Sequence[int], outcome: Outcome | None) -> str:
         value = outcome.value if outcome is not None else None
@@ -353,6 +375,8 @@ def _shown_of(outcome: Outcome) -> Shown:
     if value is None:
         return ("done",)
     facts = (value.type_name, value.text, value.shape, value.dtype, value.device, value.stayed)
+    if value.gist is not None and value.gist.num_seen > 1:
+        facts += (gist_text(value.gist, value),)  # the text of a large array leaves out most of it
     return ("value", *facts, *sorted(value.mime.items()))
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from .fold import ranks_text
-from .outcome import Failure, Value
+from .outcome import Failure, Gist, Value
 
 _MAX_ROWS = 40
 _BUDGET = 20_000
 _WIDE = 60
+_READ_AT_A_GLANCE = 8
+"""Of so many numbers the text says it all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,12 @@ class Row:
     """More than half of the ranks agree, and these are not among them."""
     note: str = ""
     """What the eye would miss: that numbers differ in digits that are not shown."""
+    blocks: tuple[tuple[str, ...], ...] = ()
+    """The same as `coords`: the indices along each axis, block by block."""
+    numbers: tuple[float, ...] = ()
+    """The number of each rank, where values are single numbers."""
+    away: str = ""
+    """How far its number is from the median of all: `+0.012`, `nan`."""
 
     @property
     def is_failed(self) -> bool:
@@ -53,6 +63,24 @@ class Row:
         """Type and size of an array: `float32 [2, 3] cuda:0`."""
         value = self.value
         return facts_text(value.dtype, value.shape, value.device) if value is not None else ""
+
+    @property
+    def state(self) -> str:
+        """`ok`, `failed` (its cell raised) or `lost` (it died, or did not answer)."""
+        return "lost" if self.lost is not None else "failed" if self.failure is not None else "ok"
+
+    @property
+    def gist(self) -> str:
+        """What its numbers are like, where there are more than one sees at a glance."""
+        gist = self.value.gist if self.value is not None else None
+        if self.value is None or gist is None or gist.num_seen == 1:
+            return ""
+        return gist_text(gist, self.value) if gist.num_seen > _READ_AT_A_GLANCE or gist.num_nans else ""
+
+    @property
+    def spread(self) -> str:
+        """How far numbers that look the same are from the median; empty if they are the same."""
+        return f"Δ {self.away}" if self.away.startswith("≤") else ""
 
     @property
     def who(self) -> str:
@@ -81,7 +109,8 @@ def table_text(rows: Sequence[Row]) -> str:
 
 def _row_text(row: Row, text: str, wide: int, indent: str, has_coords: bool) -> str:
     who = f"{row.who} ({row.coords})" if has_coords else row.who
-    about = "   ".join(filter(None, [who, row.facts, row.time, row.note]))
+    away = f"Δ {row.away}" if row.is_odd and row.away else row.spread
+    about = "   ".join(filter(None, [who, away, row.facts, row.gist, row.time, row.note]))
     marker = row.marker.ljust(len(indent))
     if "\n" not in text:
         return f"{marker}{text:<{wide}}   {about}"
@@ -121,6 +150,65 @@ def facts_text(dtype: str | None, shape: tuple[int, ...] | None, device: str | N
         "" if device == "cpu" else device or "",
     ]
     return " ".join(filter(None, parts))
+
+
+def number_of(value: Value | None) -> float | None:
+    """The value as one number, if it is one.
+
+    Example:
+        >>> number_of(Value("float", "0.25")), number_of(Value("str", "'0.25'")), number_of(Value("bool", "True"))
+        (0.25, None, None)
+    """
+    if value is None:
+        return None
+    if value.gist is not None and value.gist.num_seen == 1:
+        return value.gist.mean
+    if value.type_name not in ("int", "float"):
+        return None
+    try:
+        return float(value.text)
+    except ValueError:  # printed in the user's own way
+        return None
+
+
+def distances(groups: Sequence[Sequence[float]]) -> list[str]:
+    """How far the numbers of each group are from the median of all; a group without numbers gets no text.
+
+    Example:
+        >>> distances([[0.5, 0.5], [0.75], [float("nan")], []])
+        ['0', '+0.25', 'nan', '']
+        >>> distances([[1.0, 1.0, 1.0, 1.0001], [2.0]])
+        ['≤ 0.0001', '+1']
+    """
+    finite = [number for group in groups for number in group if math.isfinite(number)]
+    middle = median(finite) if finite else 0.0
+    return [_distance(group, middle) for group in groups]
+
+
+def _distance(numbers: Sequence[float], middle: float) -> str:
+    if not numbers:
+        return ""
+    if not math.isfinite(sum(numbers)):
+        return f"{next(number for number in numbers if not math.isfinite(number)):g}"
+    most = max((number - middle for number in numbers), key=abs)
+    if len(set(numbers)) > 1:
+        return f"≤ {abs(most):.1g}"
+    return f"{most:+.2g}" if most else "0"
+
+
+def gist_text(gist: Gist, value: Value) -> str:
+    """What numbers are like, in a line.
+
+    Example:
+        >>> gist_text(Gist(-1.0, 2.0, 0.123456, 9.5, 3, 100), Value("Tensor", "...", shape=(20, 5)))
+        'min -1  max 2  mean 0.1235  norm 9.5  3 nan'
+    """
+    bounds = {"min": gist.least, "max": gist.most, "mean": gist.mean, "norm": gist.norm}
+    parts = [f"{name} {number:.4g}" for name, number in bounds.items()]
+    parts += [f"{gist.num_nans:,} nan"] if gist.num_nans else []
+    if gist.num_seen < math.prod(value.shape or ()):
+        parts.append(f"(of {gist.num_seen:,} of its numbers)")
+    return "  ".join(parts)
 
 
 def seconds_text(least: float, most: float) -> str:

@@ -187,7 +187,6 @@ def _chapters(where: _Where, failures: Mapping[int, Failure]) -> list[Chapter]:
 def _chapter(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure]) -> Chapter:
     first = failures[ranks[0]]
     messages = list(dict.fromkeys(without_escapes(failures[rank].message.strip()) for rank in ranks))
-    users = [frame for frame in first.frames if frame.is_user]
     last = first.frames[-1] if first.frames else None
     return Chapter(
         where=where.text(ranks),
@@ -195,12 +194,14 @@ def _chapter(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure
         type_name=first.type_name,
         messages=tuple(message[:_MAX_MESSAGE] for message in messages[:_MAX_MESSAGES]),
         num_messages=len(messages),
-        frames=_shortened(users),
+        frames=shortened_frames(first),
         library=None if last is None or last.is_user else last,
     )
 
 
-def _shortened(frames: Sequence[Frame]) -> tuple[Frame | int, ...]:
+def shortened_frames(failure: Failure) -> tuple[Frame | int, ...]:
+    """The user's own frames from the outside in; a number stands for that many left out."""
+    frames = [frame for frame in failure.frames if frame.is_user]
     if len(frames) <= _MAX_FRAMES:
         return tuple(frames)
     half = _MAX_FRAMES // 2

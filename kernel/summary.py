@@ -9,6 +9,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, cast
 
 from ..runtime.wire import codec
+from .gist import gist_of
 from .mime import portable
 from .outcome import Value
 from .size import bytes_of_data, is_array, is_tensor, pickles_to_at_least
@@ -60,6 +61,7 @@ def describe(
         nbytes=facts.nbytes,
         pickled=pickled,
         stayed=stayed,
+        gist=None if type(value) in _ATOMS else gist_of(value),
     )
 
 

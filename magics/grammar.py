@@ -94,7 +94,7 @@ __all__ = [
 ]
 
 OnError = Literal["stop", "wait", "debug"]
-Show = Literal["auto", "table", "first", "diff", "none"]
+Show = Literal["auto", "table", "tabs", "first", "diff", "none"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,11 @@ from ..kernel.slice_check import groupless
 from ..kernel.verdict import check, interrupted_text, note_failed
 from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.wire import codec
+from ..widgets.arrivals import Arrivals
 from ..widgets.comms import Comms
 from ..widgets.difference import DiffView
 from ..widgets.live import BUDGET, Live
+from ..widgets.pages import Pages
 from ..widgets.stage import NotebookStage
 from ..widgets.table import result_html
 from .book import Book
@@ -53,6 +55,7 @@ class Cell:
     run: Run
     drive: Drive
     stage: NotebookStage
+    arrivals: Arrivals
 
 
 class MeshFuture:
@@ -109,6 +112,7 @@ class OnMesh:
         selection = self._book.select(args.sel, mesh)
         cell = self._send(OnMeshArgs(args.sel, args.expr, show="diff"), mesh, selection, args.expr)
         drive(cell.drive)
+        cell.arrivals.settle(None)
         note_failed(cell.drive, result_of(cell))
         _raise_if_stopped(cell)
         checked(cell)
@@ -161,8 +165,11 @@ class OnMesh:
 
         live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail, on_comm=on_comm)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
-        driven = Drive(mesh, run, live, patience, watches=watches_of(mesh, run, live.note))
-        return Cell(args, mesh, selection, run, driven, stage)
+        arrivals = Arrivals(stage, run)
+        watches = watches_of(mesh, run, live.note)
+        if stage.is_in_cell and not (args.bg or args.no_stream):
+            watches = (*watches, arrivals)
+        return Cell(args, mesh, selection, run, Drive(mesh, run, live, patience, watches=watches), stage, arrivals)
 
     def _run_here(self, source: str) -> None:
         """`--local`: before the ranks, so that a mistake shows while nothing has run on them."""
@@ -195,8 +202,8 @@ class OnMesh:
         self._keep(cell.args, result)
         is_line = cell.args.expr is not None
         shown = _shaped(cell, result)
-        if cell.args.show != "none" and not is_line and result.has_values:
-            cell.stage.display(shown._repr_mimebundle_())  # pyright: ignore[reportPrivateUsage] - what IPython calls
+        is_shown = cell.args.show != "none" and not is_line and result.has_values
+        cell.arrivals.settle(shown._repr_mimebundle_() if is_shown else None)  # pyright: ignore[reportPrivateUsage] - what IPython calls
         cell.stage.leave()
         _raise_if_stopped(cell)
         checked(cell, result)
@@ -224,14 +231,16 @@ def _warn_of_groupless(mesh: Mesh, selection: Selection, source: str, first_line
         print(f"warning: {found.warning(len(selection.ranks), mesh.num_ranks)}", file=sys.stderr)
 
 
-def _shaped(cell: Cell, result: MeshResult) -> MeshResult | DiffView:
+def _shaped(cell: Cell, result: MeshResult) -> MeshResult | DiffView | Pages:
     """A result as `--show` asks for it."""
     show = cell.args.show
     if show == "diff" and result.ok and result.has_values and cell.drive.patience.reason != "user":
         return view_of(cell.mesh, cell.run, Tolerance())
     if show == "first":
         return result.sel(rank=result.ranks[0])
-    return result.table() if show == "table" else result
+    if show == "tabs":
+        return Pages(result)
+    return result.by_rank() if show == "table" else result
 
 
 def _raise_if_stopped(cell: Cell) -> None:
@@ -265,4 +274,16 @@ def result_of(cell: Cell) -> MeshResult:
         progress.lost,
         codec.loads,
         result_html,
+        cell.args.out or LAST_RESULT,
+        _explored,
     )
+
+
+def _explored(result: MeshResult) -> object:
+    """A result as a live widget where somebody may see one, else a row a rank. (The import takes 0.2 s.)"""
+    from IPython.core.getipython import get_ipython
+
+    from ..widgets.base import has_widgets
+    from ..widgets.explorer import ResultTable
+
+    return ResultTable(result) if has_widgets(get_ipython()) else result.by_rank()

@@ -41,6 +41,13 @@ class Stage(Protocol):
         ...
 
 
+class CountedStage(Stage, Protocol):
+    """A stage that counts: who remembers the number knows later whether more came."""
+
+    num_put: int
+    """How often something was added, not counting updates."""
+
+
 class NotebookStage:
     """The output area of the running cell of an IPython shell, in a notebook or a terminal.
 
@@ -55,6 +62,7 @@ class NotebookStage:
         self._parent = self._kernel.get_parent() if self._kernel is not None else None
         self._thread = threading.get_ident()
         self._is_over = False
+        self.num_put = 0
 
     def leave(self) -> None:
         self._is_over = True
@@ -64,10 +72,19 @@ class NotebookStage:
         return self._kernel is not None
 
     @property
+    def is_in_cell(self) -> bool:
+        """Does the request name a cell of a notebook? JupyterLab, Notebook 7 and VS Code do; who executes a notebook
+        without a reader, or is a console, has no cell to name.
+        """
+        metadata: dict[str, object] = self._parent.get("metadata") or {} if self._parent is not None else {}
+        return bool(metadata.get("cellId"))
+
+    @property
     def _is_live(self) -> bool:
         return not self._is_over and threading.get_ident() == self._thread
 
     def write(self, text: str, stream: StreamName = "stdout") -> None:
+        self.num_put += 1
         target = sys.stdout if stream == "stdout" else sys.stderr
         # What `%%capture` or `redirect_stdout` put there takes text of every thread; a front-end's stream files it by
         # the thread that writes.
@@ -86,6 +103,7 @@ class NotebookStage:
         display_id: str | None = None,
         update: bool = False,
     ) -> None:
+        self.num_put += not update
         transient = {"display_id": display_id} if display_id else {}
         if self._is_live or self._kernel is None:
             publisher = self._shell.display_pub

@@ -35,13 +35,14 @@ def _chapter(chapter: Chapter) -> str:
     lines += [f"also: {_text(message)}" for message in others]
     if hidden := chapter.num_messages - len(chapter.messages):
         lines.append(f'<span class="mb-dim">and {hidden:,} other messages</span>')
-    return f"<p>{'<br>'.join(lines)}</p>{_source(chapter)}"
+    return f"<p>{'<br>'.join(lines)}</p>{frames_html(chapter.frames, chapter.library)}"
 
 
-def _source(chapter: Chapter) -> str:
-    lines = [line for frame in chapter.frames for line in _frame(frame)]
-    if chapter.library is not None:
-        lines.append(f'<span class="mb-dim">   raised in {escape(place_text(chapter.library))}</span>')
+def frames_html(frames: Iterable[Frame | int], library: Frame | None = None) -> str:
+    """Lines of the user's own that an error went through, and where it was raised if that is none of them."""
+    lines = [line for frame in frames for line in _frame(frame)]
+    if library is not None:
+        lines.append(f'<span class="mb-dim">   raised in {escape(place_text(library))}</span>')
     return f"<pre>{_joined(lines)}</pre>" if lines else ""
 
 

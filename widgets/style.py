@@ -1,6 +1,6 @@
 """The one style of what meshbook draws: the frontend's own theme, Okabe-Ito accents, quiet type.
 
-All of it is scoped to `.meshbook`, doubled where JupyterLab's rules for tables are as specific. A frontend
+All of it is scoped to `.meshbook`, doubled or more where JupyterLab's rules are as specific. A frontend
 that strips the style (GitHub, an untrusted notebook) leaves plain tables and `<details>`, which read as well.
 """
 
@@ -11,15 +11,19 @@ from typing import Final
 _LIGHT: Final = "--mb-ok:#0072b2;--mb-wait:#b37400;--mb-bar:#e69f00;--mb-bad:#c04f00;"
 _DARK: Final = "--mb-ok:#56b4e9;--mb-wait:#f0b429;--mb-bar:#f0b429;--mb-bad:#ff8552;"
 
-_CSS: Final = f"""
+_LINE: Final = f"""
 .meshbook{{{_LIGHT}
 --mb-fg:var(--jp-ui-font-color1,CanvasText);--mb-dim:var(--jp-ui-font-color2,GrayText);
 --mb-line:var(--jp-border-color2,color-mix(in srgb,CanvasText 20%,transparent));
 --mb-mono:var(--jp-code-font-family,ui-monospace,Menlo,monospace);
 color:var(--mb-fg);font:13px/1.5 var(--jp-ui-font-family,system-ui,sans-serif);overflow-x:auto}}
 body[data-jp-theme-light=false] .meshbook,.vscode-dark .meshbook{{{_DARK}}}
-.meshbook code,.meshbook pre,.meshbook summary{{font:12.5px/1.5 var(--mb-mono);color:inherit;
+.meshbook.meshbook.meshbook code,.meshbook.meshbook pre,.meshbook summary{{font:12.5px/1.5 var(--mb-mono);color:inherit;
 background:none;border:0;margin:0;padding:0;white-space:pre-wrap}}
+.meshbook .mb-dim{{color:var(--mb-dim)}}
+"""
+
+_BASE: Final = f"""{_LINE.strip()}
 .meshbook.meshbook table{{border-collapse:collapse;margin:2px 0;border:0;table-layout:auto;font-size:12.5px}}
 .meshbook.meshbook tbody tr{{background:none}}
 .meshbook.meshbook thead th{{font-weight:600;font-size:11px;color:var(--mb-dim);background:none;
@@ -32,18 +36,49 @@ border:0;border-bottom:1px solid color-mix(in srgb,var(--mb-line) 55%,transparen
 .meshbook tr.mb-odd>:first-child{{box-shadow:inset 3px 0 var(--mb-bar)}}
 .meshbook tr.mb-bad>:first-child{{box-shadow:inset 3px 0 var(--mb-bad)}}
 .meshbook.meshbook tr.mb-odd>:first-child,.meshbook.meshbook tr.mb-bad>:first-child{{padding-left:9px}}
-.meshbook .mb-dim{{color:var(--mb-dim)}}.meshbook .mb-mark{{color:var(--mb-wait)}}
+.meshbook .mb-mark{{color:var(--mb-wait)}}
 .meshbook .mb-bad .mb-mark,.meshbook .mb-bad.mb-mark{{color:var(--mb-bad)}}
 .meshbook .mb-foot{{color:var(--mb-dim);font-size:11.5px}}
-.meshbook .mb-foot code{{font-size:11.5px;border:1px solid var(--mb-line);border-radius:3px;padding:0 5px}}
+.meshbook.meshbook.meshbook .mb-foot code{{font-size:11.5px;
+border:1px solid var(--mb-line);border-radius:3px;padding:0 5px}}
 .meshbook img,.meshbook svg{{max-width:100%;height:auto;background:none}}
 .meshbook details{{margin:0}}.meshbook summary{{cursor:pointer;display:list-item}}
 .meshbook .mb-story{{border-left:3px solid var(--mb-bad);padding:1px 0 1px 12px}}
-.meshbook .mb-story p{{margin:0}}.meshbook .mb-story pre{{margin:4px 0}}
+.meshbook .mb-story p{{margin:0}}.meshbook.meshbook .mb-story pre{{margin:4px 0}}
 .meshbook .mb-head{{color:var(--mb-bad);font-weight:600}}
 .meshbook .mb-hot{{display:inline-block;width:100%;
 background:color-mix(in srgb,var(--mb-bad) 15%,transparent)}}
 """
 
-STYLE: Final = f"<style>{_CSS.strip()}</style>"
+RESULT_CSS: Final = f"""{_BASE.strip()}
+.mb-result>table>tbody>tr>td:not(.mb-value){{color:var(--mb-dim);white-space:nowrap}}
+.meshbook img.mb-heat{{image-rendering:pixelated;display:block;flex:none}}
+.meshbook .mb-side{{display:flex;gap:14px;align-items:start;margin:3px 0}}
+.meshbook.meshbook .mb-side pre{{white-space:pre;overflow:auto;max-height:128px;font-size:11px;line-height:1.35}}
+.meshbook caption.mb-heard{{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);
+white-space:nowrap}}
+.meshbook .mb-tools{{display:flex;gap:14px;align-items:center;margin:2px 0 4px;font-size:11.5px}}
+.meshbook .mb-tools button,.meshbook .mb-tools input[type=search]{{font:inherit;color:inherit;
+background:transparent;border:1px solid var(--mb-line);border-radius:3px;padding:2px 6px;margin:0}}
+.meshbook .mb-tools label{{display:flex;gap:4px;align-items:center}}
+.meshbook thead th button{{all:unset;cursor:pointer}}
+.meshbook thead th button:hover{{color:var(--mb-fg)}}
+.meshbook .mb-tools :focus-visible,.meshbook thead button:focus-visible,.meshbook summary:focus-visible{{
+outline:2px solid var(--mb-ok);outline-offset:1px}}
+.meshbook th[aria-sort=ascending] button::after{{content:" ↑"}}
+.meshbook th[aria-sort=descending] button::after{{content:" ↓"}}
+.meshbook .mb-page>summary{{padding:2px 9px}}.meshbook .mb-page>div{{padding:2px 0 8px 24px}}
+.meshbook .mb-page.mb-odd>summary{{background:color-mix(in srgb,var(--mb-bar) 13%,transparent);
+box-shadow:inset 3px 0 var(--mb-bar)}}
+.meshbook .mb-page.mb-bad>summary{{background:color-mix(in srgb,var(--mb-bad) 11%,transparent);
+box-shadow:inset 3px 0 var(--mb-bad)}}
+"""
+"""The rules for results: tables with their tools, pictures and pages."""
+
+LINE_STYLE: Final = f"<style>{_LINE.strip()}</style>"
+"""For an output that is one line."""
+
+RESULT_STYLE: Final = f"<style>{RESULT_CSS.strip()}</style>"
+
+STYLE: Final = f"<style>{_BASE.strip()}</style>"
 """One `<style>` element; every output carries its own, so that each stands alone in the saved notebook."""

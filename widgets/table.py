@@ -1,25 +1,39 @@
-"""A result as HTML that needs no kernel, no script and no style to be read: one line, or a table of rows."""
+"""A result as HTML that needs no kernel, no script and no style to be read: one line, or a table of rows.
+
+Where scripts run, a short one adds what needs it: rows are sorted, filtered and copied.
+"""
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from html import escape
+from pathlib import Path
 from typing import Final
 
 from ..kernel.fold import ranks_text
 from ..kernel.results import MeshResult
 from ..kernel.rows import Row, clipped
-from ..kernel.story import without_escapes
-from .style import STYLE
+from .style import LINE_STYLE, RESULT_STYLE
+from .value import Values, has_details, plain
 
 MAX_ROWS: Final = 2_000
-_TEXT_BUDGET: Final = 120_000
-"""Characters of text that all rows have together; a notebook with large outputs opens slowly."""
-_RICH_BUDGET: Final = 4_000_000
-_MAX_OPEN: Final = 3
-"""So many rich values are shown at once; with more, one opens those that one wants."""
-_IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_TOOLS_FROM: Final = 5
+"""Rows from which a table is worth its tools; a smaller one is taken in at a glance."""
+_MAX_BLOCKS: Final = 3
+_ONE_LINE: Final = 120_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One column: its title, the HTML of its cells, and what they are sorted by where that is not their text."""
+
+    title: str
+    cell: Callable[[Row], str]
+    key: Callable[[Row], float | None] | None = None
+    is_value: bool = False
 
 
 def result_html(result: MeshResult) -> str:
@@ -29,118 +43,122 @@ def result_html(result: MeshResult) -> str:
     """
     rows = result.rows()
     about = f"result of {_count(len(result), 'rank')}"
-    if len(rows) == 1 and not rows[0].is_failed and "\n" not in rows[0].text and not _has_rich(rows[0]):
-        return _framed(about, _line(rows[0]))
-    body = _table(rows[:MAX_ROWS], has_coords=len(result.axes) > 1)
-    return _framed(f"{about}, {_count(len(rows), 'row')}", body + _foot(rows, len(result)))
+    if len(rows) == 1 and not rows[0].is_failed and "\n" not in rows[0].text and not has_details(rows[0]):
+        return LINE_STYLE + _region(about, _line(rows[0]))
+    about = f"{about}, {_count(len(rows), 'row')}"
+    table = table_html(rows[:MAX_ROWS], tuple(result.axes), about)
+    script = f"<script>{_tools()}</script>" if len(rows) >= _TOOLS_FROM else ""
+    return RESULT_STYLE + _region(about, table + _foot(result, rows)) + script
 
 
-def _framed(label: str, body: str) -> str:
-    return f'{STYLE}<div class="meshbook" role="region" aria-label="{escape(label)}">{body}</div>'
+def table_html(rows: Sequence[Row], axes: Sequence[str], caption: str) -> str:
+    """A table of rows; its caption is for those who hear it."""
+    columns = _columns(rows, axes)
+    has_tools = len(rows) >= _TOOLS_FROM
+    first = "rank" if len(axes) > 1 else " ".join(dict.fromkeys(["rank", *axes]))
+    head = f'<th scope="col" data-axis="{escape(first)}">ranks</th>'
+    head += "".join(_head(column.title, column.title in axes) for column in columns)
+    body = "\n".join(_row(row, columns, has_tools) for row in rows)
+    heard = f'<caption class="mb-heard">{escape(caption)}</caption>'
+    return f"<table>{heard}<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+def _region(label: str, body: str) -> str:
+    return f'<div class="meshbook mb-result" role="region" aria-label="{escape(label)}">{body}</div>'
+
+
+@cache
+def _tools() -> str:
+    """The script without its comments and indents: each table carries it."""
+    source = (Path(__file__).parent / "static" / "tools.js").read_text("utf-8")
+    return "(()=>{" + re.sub(r"(?m)^\s*(//.*)?\n?", "", source) + "enhance(document)})()"
 
 
 def _line(row: Row) -> str:
-    about = " · ".join(filter(None, [row.who, row.facts, row.time]))
-    value = f"<code>{_plain(row.text, _TEXT_BUDGET)}</code> &nbsp; " if row.text else ""
+    about = " · ".join(filter(None, [row.who, row.spread, row.facts, row.time, row.note]))
+    value = f"<code>{plain(row.text, _ONE_LINE)}</code> &nbsp; " if row.text else ""
     return f'{value}<span class="mb-dim">{escape(about)}</span>'
 
 
-def _table(rows: Sequence[Row], has_coords: bool) -> str:
-    columns = ["ranks", *(["place"] if has_coords else []), "value"]
-    has_facts, has_time = any(row.facts for row in rows), any(row.time for row in rows)
-    columns += ["type"] * has_facts + ["time"] * has_time
-    head = "".join(f'<th scope="col">{column}</th>' for column in columns)
-    show = _Values(rows)
-    lines: list[str] = []
-    for row in rows:
-        cells = [f'<td class="mb-dim">{escape(row.coords)}</td>'] if has_coords else []
-        cells.append(f"<td>{show.html(row)}</td>")
-        cells += [f'<td class="mb-dim">{escape(row.facts)}</td>'] * has_facts
-        cells += [f'<td class="mb-dim">{escape(row.time)}</td>'] * has_time
-        lines.append(f"<tr{_row_class(row)}>{_row_head(row)}{''.join(cells)}</tr>")
-    body = "\n".join(lines)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+def _columns(rows: Sequence[Row], axes: Sequence[str]) -> Iterable[_Column]:
+    columns = [_axis(axes, number) for number in range(len(axes))] if len(axes) > 1 else []
+    are_numbers = any(row.numbers for row in rows)
+    columns.append(_Column("value", Values(rows).html, _number if are_numbers else None, is_value=True))
+    if any(row.away for row in rows):
+        columns.append(_Column("Δ to median", _away, _number))
+    if any(row.facts for row in rows):
+        columns.append(_Column("type", lambda row: escape(row.facts)))
+    if any(row.time for row in rows):
+        columns.append(_Column("time", lambda row: row.time, lambda row: row.seconds[1] if row.seconds else None))
+    if any(row.is_failed for row in rows):
+        columns.append(_Column("state", lambda row: row.state))
+    return columns
 
 
-def _row_class(row: Row) -> str:
-    return ' class="mb-bad"' if row.is_failed else ' class="mb-odd"' if row.is_odd else ""
+def _axis(axes: Sequence[str], number: int) -> _Column:
+    return _Column(
+        axes[number],
+        lambda row: _indices([block[number] for block in row.blocks]),
+        lambda row: float(row.blocks[0][number].strip("(").partition("-")[0].partition(",")[0]),
+    )
 
 
-def _row_head(row: Row) -> str:
+def _indices(texts: Sequence[str]) -> str:
+    """A line for each block; the lines of all axes stand side by side."""
+    lines = [escape(text) for text in texts[:_MAX_BLOCKS]] + ["…"] * (len(texts) > _MAX_BLOCKS)
+    return "<br>".join(lines)
+
+
+def _number(row: Row) -> float | None:
+    return row.numbers[0] if row.numbers and row.numbers[0] == row.numbers[0] else None
+
+
+def _away(row: Row) -> str:
+    is_marked = row.is_odd or row.away.lstrip("-") in ("nan", "inf")
+    return f'<span class="mb-mark">{row.away}</span>' if is_marked else row.away
+
+
+def _head(title: str, is_axis: bool) -> str:
+    axis = f' data-axis="{escape(title)}"' if is_axis else ""
+    return f'<th scope="col"{axis}>{escape(title)}</th>'
+
+
+def _row(row: Row, columns: Iterable[_Column], has_tools: bool) -> str:
+    kind = ' class="mb-bad"' if row.is_failed else ' class="mb-odd"' if row.is_odd else ""
     what = "failed" if row.is_failed else "differs from the majority"
     mark = f'<span class="mb-mark" title="{what}">{row.marker}</span> ' if row.marker else ""
-    return f'<th scope="row">{mark}{escape(clipped(ranks_text(row.ranks), 60))}</th>'
+    key = f' data-v="{row.ranks[0]}"' if has_tools else ""
+    head = f'<th scope="row"{key}>{mark}{escape(clipped(ranks_text(row.ranks), 60))}</th>'
+    return f"<tr{kind}>{head}{''.join(_cell(row, column, has_tools) for column in columns)}</tr>"
 
 
-def _foot(rows: Sequence[Row], num_ranks: int) -> str:
+def _cell(row: Row, column: _Column, has_tools: bool) -> str:
+    html = column.cell(row)
+    key = _key(column.key(row), html) if has_tools and column.key is not None else ""
+    kind = ' class="mb-value"' if column.is_value else ""
+    return f"<td{kind}{key}>{html}</td>"
+
+
+def _key(number: float | None, html: str) -> str:
+    """What a cell is sorted by, where that is not its text: nan and what is missing stand last."""
+    text = "" if number is None else f"{number:.9g}"
+    return "" if text == html else f' data-v="{text}"'
+
+
+def _foot(result: MeshResult, rows: Sequence[Row]) -> str:
     parts: list[str] = []
     usual = [row for row in rows if not row.is_odd and not row.is_failed]
     if len(usual) == 1 and len(rows) > 1:
-        parts.append(f"{len(usual[0].ranks):,} of {num_ranks:,} equal")
+        parts.append(f"{len(usual[0].ranks):,} of {len(result):,} equal")
     if num_failed := sum(len(row.ranks) for row in rows if row.is_failed):
         parts.append(f"{num_failed:,} failed")
     if len(rows) > MAX_ROWS:
         parts.append(f"{len(rows) - MAX_ROWS:,} more rows are in the result")
+    if result.name:
+        alone = [row for row in rows if row.is_odd and len(row.ranks) == 1]
+        parts += [f"<code>{result.name}[{alone[0].ranks[0]}]</code>"] if alone else []
+        parts += [f"<code>{result.name}.table()</code>"] if len(result) > 1 else []
     return f'<div class="mb-foot">{" · ".join(parts)}</div>' if parts else ""
-
-
-class _Values:
-    """Draws the values of one table, which share a budget: of many rows each has little room."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._room = max(80, _TEXT_BUDGET // max(len(rows), 1))
-        self._rich_left = _RICH_BUDGET
-        self._are_open = sum(map(_has_rich, rows)) <= _MAX_OPEN
-
-    def html(self, row: Row) -> str:
-        note = f' <span class="mb-dim">{escape(row.note)}</span>' if row.note else ""
-        return (self._rich(row) or self._text(row)) + note
-
-    def _rich(self, row: Row) -> str | None:
-        rich = _rich_html(row)
-        if rich is None or len(rich) > self._rich_left:
-            return None
-        self._rich_left -= len(rich)
-        first = without_escapes(row.text).strip().partition("\n")[0]
-        is_open = " open" if self._are_open else ""
-        return f"<details{is_open}><summary>{_plain(first, 80)}</summary>{rich}</details>"
-
-    def _text(self, row: Row) -> str:
-        text = _plain(row.text, self._room)
-        if not text:
-            return '<span class="mb-dim">done</span>'
-        return f"<pre>{text}</pre>" if "\n" in text else f"<code>{text}</code>"
-
-
-def _has_rich(row: Row) -> bool:
-    return row.value is not None and any(mime in _RICH for mime in row.value.mime)
-
-
-def _rich_html(row: Row) -> str | None:
-    """The richest form of a value that a page can show without help."""
-    mimes = row.value.mime if row.value is not None else {}
-    mime = next((mime for mime in _RICH if mime in mimes), None)
-    return _RICH[mime](mimes[mime]) if mime is not None else None
-
-
-def _image(mime: str) -> Callable[[str], str]:
-    return lambda data: f'<img alt="" src="data:{mime};base64,{escape("".join(data.split()))}">'
-
-
-def _svg(source: str) -> str:
-    # As an image, not as markup: scripts inside it stay dead and its ids cannot collide with another rank's.
-    return _image("image/svg+xml")(b64encode(source.encode("utf-8", "replace")).decode())
-
-
-_RICH: Final[dict[str, Callable[[str], str]]] = {
-    "text/html": lambda source: f"<div>{source}</div>",
-    "image/svg+xml": _svg,
-    **{mime: _image(mime) for mime in _IMAGES},
-}
-
-
-def _plain(text: str, limit: int) -> str:
-    return escape(clipped(without_escapes(text), limit))
 
 
 def _count(number: int, noun: str) -> str:

@@ -164,7 +164,7 @@ def test_the_odd_one_out_is_marked_without_colour() -> None:
     r = result({0: seen(0.5), 1: seen(0.5), 2: seen(0.5), 3: seen(0.25)})
     assert repr(r).splitlines() == [
         "  0.5    ranks 0-2 (dp=0,tp=0-1 · dp=1,tp=0)   0.01 s",
-        "≠ 0.25   rank 3 (dp=1,tp=1)   0.01 s",
+        "≠ 0.25   rank 3 (dp=1,tp=1)   Δ -0.25   0.01 s",
     ]
     assert not any(row.is_odd for row in each(1, 2, 1, 2).rows())
 
@@ -174,10 +174,10 @@ def test_numbers_that_look_equal_and_are_not_are_noted() -> None:
     assert repr(r).endswith("differ in what is not shown") and len(r.rows()) == 1
 
 
-def test_table_has_a_row_for_every_rank() -> None:
+def test_by_rank_has_a_row_for_every_rank() -> None:
     r = each(1, 1, 1, 2)
     assert [row.ranks for row in r.rows()] == [(0, 1, 2), (3,)]
-    assert [(row.ranks, row.is_odd) for row in r.table().rows()] == [((r,), r == 3) for r in range(4)]
+    assert [(row.ranks, row.is_odd) for row in r.by_rank().rows()] == [((r,), r == 3) for r in range(4)]
 
 
 def test_of_very_many_rows_the_failed_and_odd_ones_are_kept() -> None:

@@ -180,6 +180,15 @@ class Kernel:
         self._by_cell[number] = []
         return Cell(self, number)
 
+    def start_in_cell(self, source: str) -> Cell:
+        """Send a cell as a notebook does, which names the cell."""
+        content = {"code": source, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": True}
+        message = self._client.session.msg("execute_request", content, metadata={"cellId": "c0ffee"})
+        self._client.shell_channel.send(message)
+        number = message["header"]["msg_id"]
+        self._by_cell[number] = []
+        return Cell(self, number)
+
     def start_aside(self, source: str) -> Cell:
         """Send a cell to a subshell, as a front-end does for a console beside a notebook: it runs beside others."""
         if not self._subshell:

@@ -8,10 +8,12 @@ from html.parser import HTMLParser
 
 import msgspec
 import pytest
+import torch
 
-from meshbook.kernel.outcome import Failure, Frame, Outcome, Value
+from meshbook.kernel.outcome import Failure, Frame, Gist, Outcome, Value
 from meshbook.kernel.results import MeshResult
 from meshbook.kernel.story import tell
+from meshbook.kernel.summary import describe
 from meshbook.widgets.story import story_html
 from meshbook.widgets.table import result_html
 
@@ -41,7 +43,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
+        if not {"style", "script"} & set(self.open):
             self.words.append(data)
 
     def has(self, tag: str, **attrs: str) -> bool:
@@ -71,7 +73,8 @@ def test_the_odd_row_and_the_failed_row_are_marked_by_more_than_colour() -> None
     page = Page(result_html(result(outcomes, {7: "died: SIGKILL"})))
     assert page.has("tr", **{"class": "mb-odd"}) and page.has("tr", **{"class": "mb-bad"})
     assert page.has("span", title="differs from the majority") and page.has("span", title="failed")
-    assert "≠ 5 dp=1,tp=1 2" in page.text and "✗ 6 dp=1,tp=2 ValueError: boom" in page.text
+    assert "≠ 5 1 1 2 0.01 s ok" in page.text and "✗ 6 1 2 ValueError: boom 0.01 s failed" in page.text
+    assert "✗ 7 1 3 died: SIGKILL lost" in page.text
     assert page.text.endswith("5 of 8 equal · 2 failed")
 
 
@@ -81,9 +84,74 @@ def test_a_screen_reader_finds_a_named_region_and_headed_rows_and_columns() -> N
     assert page.has("th", scope="col") and page.has("th", scope="row")
 
 
-def test_there_is_no_script_and_no_control_that_needs_one() -> None:
-    html = result_html(result({0: value("1"), 1: value("2")}))
-    assert not re.search(r"<script|<input|<button|onclick", html)
+def test_a_small_table_has_no_script_and_a_large_one_no_control_that_would_need_it() -> None:
+    assert "<script" not in result_html(result({0: value("1"), 1: value("2")}))
+    html, script = result_html(result({rank: value(str(rank)) for rank in range(8)})).split("<script>")
+    assert "copy as TSV" in script and "\n  " not in script
+    assert not re.search(r"<input|<button|onclick|<select", html)
+
+
+def test_a_column_an_axis_and_a_line_a_block() -> None:
+    html = result_html(result({rank: value("1" if rank < 7 else "2") for rank in range(8)}))
+    assert "<td>0<br>1</td><td>0-3<br>0-2</td>" in html
+    assert 'data-axis="tp">tp</th>' in html
+    assert "data-axis" in result_html(result({rank: value(str(rank)) for rank in range(3)}, tp=1))
+
+
+def test_numbers_have_their_distance_to_the_median() -> None:
+    numbers = {rank: Outcome(Value("float", text, pickled=b"")) for rank, text in enumerate(["0.5", "0.5", "0.75"])}
+    page = Page(result_html(result(numbers)))
+    assert "Δ to median" in page.text and "0.5 0 0.01 s" in page.text
+    assert "≠ 2 0 2 0.75 +0.25 0.01 s" in page.text
+    assert "Δ to median" not in Page(result_html(result({0: value("a"), 1: value("b")}))).text
+
+
+def test_numbers_that_look_alike_say_how_far_apart_they_are() -> None:
+    alike = {
+        rank: value("tensor(0.5)", dtype="float32", shape=(), gist=Gist(n, n, n, n, 0, 1))
+        for rank, n in enumerate([0.5, 0.5, 0.5001])
+    }
+    assert "tensor(0.5) ranks 0-2 · Δ ≤ 0.0001" in Page(result_html(result(alike))).text
+
+
+def test_a_failure_unfolds_to_the_users_own_lines() -> None:
+    frames = (Frame("cell 5", 1, "<module>", "check(l)", True), Frame("/lib/x.py", 2, "check", "raise", False))
+    failed = Outcome(failure=Failure("ValueError", "loss is nan", frames, "the whole traceback"))
+    page = Page(result_html(result({0: value("1"), 1: failed})))
+    assert page.has("details") and "ValueError: loss is nan cell 5, line 1 → 1 check(l)" in page.text
+    bare = Outcome(failure=Failure("SyntaxError", "invalid", (), "the whole traceback"))
+    assert "SyntaxError: invalid the whole traceback" in Page(result_html(result({0: value("1"), 1: bare}))).text
+
+
+def test_a_tensor_is_its_numbers_at_a_glance_and_unfolds_to_text_and_picture() -> None:
+    outcomes = {rank: Outcome(describe(torch.arange(64.0).reshape(8, 8) + rank)) for rank in range(2)}
+    page = Page(result_html(result(outcomes)))
+    summaries = [attrs for tag, attrs in page.tags if tag == "summary"]
+    assert len(summaries) == 2 and "min 0 max 63 mean 31.5 norm 292.1 tensor([[" in page.text
+    assert page.has("img", **{"class": "mb-heat", "alt": "heat map: 1 is dark, 64 is bright"})
+
+
+def test_arrays_whose_text_is_equal_and_whose_numbers_are_not_are_apart() -> None:
+    one, other = torch.zeros(100, 100), torch.zeros(100, 100)
+    other[50, 50] = float("nan")
+    r = result({0: Outcome(describe(one)), 1: Outcome(describe(one)), 2: Outcome(describe(other))})
+    assert [row.ranks for row in r.rows()] == [(0, 1), (2,)]
+    assert "1 nan" in repr(r) and "1 nan in orange" in result_html(r)
+
+
+def test_the_foot_names_what_to_type_next() -> None:
+    encoded = {r: msgspec.msgpack.encode(value("1" if r < 3 else "2")) for r in range(4)}
+    html = result_html(MeshResult({"dp": 4}, range(4), encoded, {}, {}, bytes, result_html, "loss"))
+    assert Page(html).text.endswith("3 of 4 equal · loss[3] · loss.table()")
+
+
+def test_matrices_of_a_thousand_ranks_stay_under_a_megabyte() -> None:
+    seen = describe(torch.rand(64, 64, generator=torch.Generator().manual_seed(1)))
+    outcomes = {
+        rank: Outcome(msgspec.structs.replace(seen, text=seen.text + str(rank), pickled=None)) for rank in range(1024)
+    }
+    html = result_html(result(outcomes, tp=32))
+    assert len(html) < 1_000_000 and html.count("mb-heat") > 400
 
 
 @pytest.mark.parametrize("text", ["<script>x</script>", "a & b", 'say "<b>"', "\x1b[31m<i>red\x1b[0m"])
