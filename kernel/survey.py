@@ -114,6 +114,7 @@ class MeshWatch:
         roster, failed = self.mesh.roster, dict.fromkeys(self.mesh.last_failed, 0)
         for run in self.mesh.running():
             failed.update(dict.fromkeys(run.progress.failed, run.call))
+        held = {stop.rank: stop.place for stop in list(self.mesh.desk.stops.waiting.values())}
         for facts in self.facts:
             state = roster.states.get(facts.rank)
             if state is None:
@@ -125,6 +126,8 @@ class MeshWatch:
                 facts.cell = self.mesh.cells.get(facts.run, "")
                 facts.place, facts.waiting, facts.waiting_since = self._places.of(facts.rank, facts.run)
                 name = "waiting" if facts.waiting else name
+                if facts.rank in held:
+                    name, facts.place = "debug", held[facts.rank] or facts.place
             else:
                 facts.run, facts.waiting = 0, ""
                 if name == "idle" and facts.rank in failed:

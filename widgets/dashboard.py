@@ -30,6 +30,9 @@ KEY_FRAME = 40
 CURVES_EVERY = 1.0
 """Seconds between two drawings of the curves."""
 
+STILL_EVERY = 2.0
+"""Seconds after which a view hears that there is nothing new: it says so when it hears nothing at all."""
+
 MOST_LINES = 8
 """Selected ranks whose curves are drawn one by one."""
 
@@ -76,6 +79,7 @@ class Dashboard(LiveWidget):
         self._drawn = (0.0, -1, "", ())
         self._said: tuple[object, ...] = ()
         self._panel: object = None
+        self._told = 0.0
         self._wants_key = threading.Event()
         self._displays: deque[tuple[Stage, str]] = deque(maxlen=_MOST_DISPLAYS)
         self._end: dict[str, str] = {}
@@ -171,7 +175,11 @@ class Dashboard(LiveWidget):
         head = (said, names, runs)
         is_news = new != self.frame or head != self._said
         if is_news or is_key:
+            self._told = now
             self._send_frame(new if changes is None else changes, changes is None, said, counts(facts), names, runs)
+        elif now - self._told >= STILL_EVERY:
+            self._told = now
+            self.tell("still")
         self.frame, self._said = new, head
         self._count += 1
         return any([self._draw_curves(names, now, is_key), self._fill_panel(facts, now, is_key), is_news])

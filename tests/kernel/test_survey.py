@@ -106,6 +106,15 @@ def test_a_failed_rank_is_so_until_it_does_well(mesh: Mesh, watch: MeshWatch) ->
     assert states(watch) == ["idle", "failed", "idle"]
 
 
+def test_a_rank_in_the_debugger_is_so_and_stands_at_its_line(mesh: Mesh, watch: MeshWatch) -> None:
+    run = mesh.run("x = 1\nbreakpoint()\nx = 2", [0])
+    until(watch, lambda: states(watch) == ["debug", "idle", "idle"])
+    assert "cell 1 line" in watch.facts[0].place
+    assert str(sentence(watch.facts, time.monotonic())).startswith("rank 0 is in the debugger")
+    mesh.desk.leave()
+    run.finished.get(10)
+
+
 def test_what_ranks_report_is_among_the_facts(mesh: Mesh, watch: MeshWatch) -> None:
     watch.metric = "loss"
     ran(mesh, "import meshbook\nfor i in meshbook.progress(range(4), desc='step'): meshbook.log(loss=rank + i)")

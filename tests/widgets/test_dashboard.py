@@ -113,9 +113,14 @@ def test_the_first_frame_is_whole_and_later_ones_are_changes(dashboard: Dashboar
 
 
 def test_what_has_not_changed_is_not_sent(dashboard: Dashboard, source: Source, ears: Ears) -> None:
+    for facts in source.facts:
+        facts.state = "idle"  # of busy ranks it is told for how long
     dashboard.on_look(source.facts, 1.0)
     assert not dashboard.on_look(source.facts, 1.2)
     assert len(ears.heard) == 1
+    assert not dashboard.on_look(source.facts, 3.1)
+    assert not dashboard.on_look(source.facts, 3.2)
+    assert [content["kind"] for content, _ in ears.heard] == ["frame", "still"]
 
 
 def test_a_view_that_comes_later_gets_a_whole_frame(dashboard: Dashboard, source: Source, ears: Ears) -> None:

@@ -20,7 +20,7 @@ const BUTTONS = [["interrupt", "interrupt"], ["unstick", "un-stick"], ["stacks",
 
 // What one widget knows, whichever views it has: it hears messages before the first of them is there.
 function makeStore() {
-  return { ranks: [], head: null, arrived: 0, curves: null, panel: null, selected: [], focus: 0, over: "", draws: new Set() };
+  return { ranks: [], head: null, arrived: 0, curves: null, panel: null, heard: 0, selected: [], focus: 0, over: "", draws: new Set() };
 }
 
 function initialize(store, { model }) {
@@ -31,6 +31,7 @@ function initialize(store, { model }) {
 }
 
 function take(store, message, buffers, states) {
+  store.heard = performance.now();
   if (message.kind === "frame") {
     const view = bytes(buffers[0]);
     if (message.m === "full") store.ranks = decode(view, states);
@@ -233,8 +234,8 @@ function paintPanel({ store, find, model }) {
 
 function freshness({ store, find }) {
   if (!store.head) return;
-  const seconds = Math.round((performance.now() - store.arrived) / 1000);
-  setText(find(".mbd-live"), store.over || (seconds < 3 ? "live" : `as of ${seconds} s ago, nothing new since`));
+  const seconds = Math.round((performance.now() - store.heard) / 1000);
+  setText(find(".mbd-live"), store.over || (seconds < 6 ? "live" : `the kernel has said nothing for ${seconds} s`));
 }
 
 function select(view, ranks) {
