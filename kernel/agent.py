@@ -207,7 +207,7 @@ class KernelActor(Actor):
     @control_endpoint
     def debug(self, step: str, *args: Any) -> Any:
         """What the notebook asks of the debugger: a method of `Debugger` that the control thread may call."""
-        if step not in ("answer", "leave", "attach", "inspect", "completions"):
+        if step not in ("answer", "leave", "attach", "inspect", "completions", "arm", "hits"):
             raise LookupError(f"the debugger has no step {step!r}")
         return getattr(self._debugger, step)(*args)
 

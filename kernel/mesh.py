@@ -27,6 +27,7 @@ from ..runtime.values import ValueMesh
 from .agent import KernelActor
 from .comms import CommMessage
 from .debug.desk import Desk
+from .debug.points import Points
 from .diff import compare
 from .difference import Comparison
 from .event import MOST as MOST_EVENTS
@@ -86,6 +87,8 @@ class Mesh(Questions):
         """Which of its ranks are stopped in the debugger."""
         self._kernel: Any = procs.spawn("kernel", KernelActor, self.desk.port)
         self.desk.serve(self)
+        self.points = Points(self)
+        """Breakpoints that were set from the notebook."""
         self._actor = actor_number(self._kernel)
         self._keys: dict[str, int] = {}  # sources that ranks were sent, by text, the least recently used first
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
@@ -377,6 +380,7 @@ class Mesh(Questions):
         healed = heal_roster(self.roster, ranks, timeout)
         for rank in healed.ranks:
             self._known.pop(rank, None)
+        self.points.renew(healed.ranks)
         self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
         pushed = [] if replay == "none" else self.journal.pushed()
         return restore(self, healed, self.journal.plan(replay), pushed, timeout)
@@ -402,6 +406,7 @@ class Mesh(Questions):
                 resized = resize_roster(self.roster, sizes, timeout)
             finally:
                 self._take_shape(sizes)
+        self.points.renew(resized.ranks)
         healed = Healed(resized.ranks, resized.failed, (), resized.seconds)
         pushed = [] if replay == "none" else self.journal.pushed()
         done = restore(self, healed, self.journal.plan(replay), pushed, timeout)
@@ -417,6 +422,7 @@ class Mesh(Questions):
         self._known = {plan.kept[rank]: keys for rank, keys in self._known.items() if rank in plan.kept}
         self.last_failed = plan.renumbered(self.last_failed)
         self.journal.reshape(plan)
+        self.points.reshape(plan)
 
     def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
         """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NoReturn
 
+from .breaks import Break, read_break
 from .inquiries import Debug, Diff, Ledger, Logs, MeshOption, Stacks, Watch, Who, watch_words
 from .manage import (
     Actors,
@@ -59,6 +60,7 @@ __all__ = [
     "COMMANDS",
     "ON_MESH",
     "Actors",
+    "Break",
     "Debug",
     "Diff",
     "Down",
@@ -155,6 +157,7 @@ MeshArgs = (
     | Unstick
     | Stacks
     | Debug
+    | Break
     | Ledger
     | Logs
     | Who
@@ -196,6 +199,7 @@ COMMANDS = {
         Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh debug", Debug, "%mesh debug dp=1,tp=0", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh break", Break, "%mesh break 5:3 dp=1 if loss != loss", "[WHERE [SELECTOR] [if COND]]"),
         Command("%mesh ledger", Ledger, "%mesh ledger dp=0 -n 20", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh logs", Logs, "%mesh logs dp=1 -n 50 --grep loss", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh who", Who, "%mesh who dp=0", "[SELECTOR]", selector_words, "selector"),
@@ -232,6 +236,8 @@ def parse_mesh(line: str) -> MeshCommand:
     hint = f"`%mesh {typed}` is spelled `%mesh {command.name}`" if typed in ALIASES else ""
     if command.args is Diff:
         return MeshCommand(command.name, _read_diff(line, command))
+    if command.args is Break:
+        return MeshCommand(command.name, read_break(line, command))
     if command.args is Watch:  # quotes in `stats["loss"]` are part of it
         tokens = [token.raw for token in tokens_of(line)]
     return MeshCommand(command.name, command.read(tokens[1:]), hint)

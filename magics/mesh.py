@@ -26,6 +26,7 @@ from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
 from . import faults, grammar, resize
 from .book import Book
+from .breaks import set_break
 from .debug import debug
 from .export import export
 from .logs import show_logs
@@ -59,6 +60,7 @@ class MeshMagic:
             grammar.Unstick: self._unstick,
             grammar.Stacks: self._stacks,
             grammar.Debug: lambda args: debug(book, args),
+            grammar.Break: lambda args: set_break(book, args),
             grammar.Ledger: self._ledger,
             grammar.Logs: lambda args: show_logs(book, args, NotebookStage(shell)),
             grammar.Who: self._who,

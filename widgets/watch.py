@@ -67,7 +67,8 @@ class WatchView:
         says = f"{self._path} on {row.who}: {_figure(row.points[0])} first, {_figure(row.points[-1])} last"
         return (
             f"<svg width='{_WIDTH}' height='{_HEIGHT}' viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' "
-            f"style='vertical-align:middle' aria-label='{escape(says, quote=True)}'><path fill='none' stroke='var(--mb-ok,#0072b2)' "
+            f"style='vertical-align:middle' aria-label='{escape(says, quote=True)}'>"
+            "<path fill='none' stroke='var(--mb-ok,#0072b2)' "
             f"stroke-width='1.5' stroke-linejoin='round' stroke-linecap='round' d='{self._line(points)}'/></svg>"
         )
 

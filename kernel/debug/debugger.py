@@ -16,11 +16,15 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ...runtime.ranks.place import Place
 from ...runtime.ranks.stacks import is_ours
+from .breakpoints import Breakpoint
 from .dialog import Dialog
 from .events import CANNOT_ASK, LEAVE, Event, Kind
 from .places import Stack, place_of, suspended, users_frame
+from .watcher import Watcher
 
 if TYPE_CHECKING:
     from .rank_pdb import RankPdb
@@ -35,6 +39,9 @@ _PASSED_IN_CHILD = (
     "passed over: breakpoint at {place} in a forked child (pid {pid}) of rank {rank}, with no way to the notebook; "
     "a DataLoader with num_workers=0 loads in the rank itself"
 )
+
+
+_breakpoints_of = msgspec.msgpack.Decoder(list[Breakpoint]).decode
 
 
 class Debugger:
@@ -53,6 +60,7 @@ class Debugger:
         self._pdbs: dict[int, RankPdb] = {}  # by thread
         self._is_passing = False  # the user has left: no more stops until the next run
         self._former_hook = sys.breakpointhook
+        self._watcher = Watcher(self.stop)
 
     def install(self) -> None:
         """In a rank that is a process: the debugger's words are ours from now on."""
@@ -64,10 +72,11 @@ class Debugger:
     def begin(self) -> None:
         """A cell or a call begins on the main thread."""
         self._is_passing = False
+        self._watcher.take_up()
 
     def end(self) -> None:
         """It has ended: nothing is traced any more, no frame of it is kept."""
-        if self._pdbs.pop(self._main, None) is not None:
+        if self._pdbs.pop(self._main, None) is not None or self._watcher.is_armed:
             sys.settrace(None)
         self._dialogs.pop(self._main, None)
 
@@ -123,11 +132,15 @@ class Debugger:
         stopped = self._pdbs.get(thread)
         if stopped is None:
             stopped = self._pdbs[thread] = self._make_pdb(self._dialog("live"))
+            if thread == self._main:
+                stopped.resume = self._watcher.resume
         if header:
             stopped.message(header)
         with self._open(stopped.dialog):
             stopped.stop_at(frame, self._awaiting())
         self._after(stopped)
+        if thread == self._main and not stopped.is_tracing:
+            self._watcher.take_up(frame)
 
     def _awaiting(self) -> Stack:
         """Where the coroutines of the cell are, which its thread is not in now."""
@@ -192,6 +205,15 @@ class Debugger:
         for dialog in asking:
             dialog.put(0, LEAVE)
         return len(asking)
+
+    def arm(self, breakpoints: bytes) -> None:
+        """Stop at these from now on, and at no others that were armed from outside: encoded `Breakpoint`s."""
+        self._watcher.arm(_breakpoints_of(breakpoints))
+        self._place.visits.request(self._watcher.take_up)
+
+    def hits(self) -> dict[int, int]:
+        """How often breakpoints that were armed from outside were hit, by number."""
+        return self._watcher.hits()
 
     def attach(self, until: float) -> str:
         """Stop the main thread where it is.

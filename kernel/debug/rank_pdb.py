@@ -40,6 +40,8 @@ class RankPdb(Pdb):
         super().__init__(stdin=dialog, stdout=dialog, nosigint=True, readrc=False)
         self.prompt = PROMPT
         self.dialog = dialog
+        self.resume: Callable[[FrameType], Any] = lambda frame: None
+        """Called when nothing is traced any more: who else traces takes over. Gives the frame's trace function."""
         self._was_interrupted = False
         self._awaiting: Stack = []
 
@@ -61,6 +63,10 @@ class RankPdb(Pdb):
         self.set_step()
         self.interaction(frame, None)
         sys.settrace(self.trace_dispatch if self.is_tracing else None)
+
+    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
+        local = super().trace_dispatch(frame, event, arg)
+        return local if self.is_tracing else self.resume(frame)
 
     def look_at(self, error: BaseException) -> None:
         """The frames of an exception, after its end."""

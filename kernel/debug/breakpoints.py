@@ -1,0 +1,79 @@
+"""Breakpoints that are set from the notebook: where, on which ranks, under which condition. Plain data."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from types import CodeType
+
+import msgspec
+
+from ..source import name_of
+
+_LINE = re.compile(r"(?P<where>.+):(?P<line>\d+)")
+_CELL = re.compile(r"(?:cell[ :]?)?(?P<number>\d+)")
+
+
+class Breakpoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A line of a file or cell, or the first line of a function. `number` names it in the notebook.
+
+    `file` is the end of a path (`train.py`, `src/train.py`); `cell` is its name (`cell 5`, or the label it ran under).
+    """
+
+    number: int
+    file: str = ""
+    cell: str = ""
+    function: str = ""
+    line: int = 0
+    condition: str = ""
+    is_on: bool = True
+
+    @property
+    def text(self) -> str:
+        """Where it is, and when it stops: `cell 5 line 3 if loss != loss`."""
+        where = self.function or f"{self.cell or self.file} line {self.line}"
+        return f"{where} if {self.condition}" if self.condition else where
+
+    def lines_in(self, code: CodeType) -> frozenset[int]:
+        """The lines of this code object at which it stops: none, or one."""
+        if self.function:
+            is_it = self.function in (code.co_name, code.co_qualname) or _is_tail(self.function, code)
+            body = [line for _, _, line in code.co_lines() if line is not None and line > code.co_firstlineno]
+            return frozenset([min(body, default=code.co_firstlineno)]) if is_it else frozenset()
+        if self.line not in {line for _, _, line in code.co_lines()}:
+            return frozenset()
+        is_it = name_of(code.co_filename) == self.cell if self.cell else _is_file(self.file, code.co_filename)
+        return frozenset([self.line]) if is_it else frozenset()
+
+
+def target_of(text: str) -> dict[str, str | int]:
+    """Where a breakpoint is to be, as the user writes it: the fields of `Breakpoint`.
+
+    Raises `ValueError` for what is neither FILE:LINE, CELL:LINE nor FUNC.
+
+    Example:
+        >>> target_of("5:3"), target_of("train.py:12"), target_of("Model.forward")
+        ({'cell': 'cell 5', 'line': 3}, {'file': 'train.py', 'line': 12}, {'function': 'Model.forward'})
+    """
+    found = _LINE.fullmatch(text)
+    if found is None:
+        if all(part.isidentifier() for part in text.split(".")) and not text.endswith(".py"):
+            return {"function": text}
+        raise ValueError(f"{text!r} is no place: write FILE:LINE, CELL:LINE (such as 5:3) or the name of a function")
+    line = int(found["line"])
+    cell = _CELL.fullmatch(found["where"])
+    if cell is not None:
+        return {"cell": f"cell {cell['number']}", "line": line}
+    if found["where"].endswith(".py"):
+        return {"file": found["where"], "line": line}
+    return {"cell": found["where"], "line": line}
+
+
+def _is_file(wanted: str, file: str) -> bool:
+    end = PurePath(wanted).parts
+    return PurePath(file).parts[-len(end) :] == end
+
+
+def _is_tail(function: str, code: CodeType) -> bool:
+    """`Model.forward` of a class that was made in a function."""
+    return code.co_qualname.endswith(f".{function}")

@@ -1,0 +1,92 @@
+"""The breakpoints of a mesh that were set from its notebook: which ranks have which, also ranks that come later."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .breakpoints import Breakpoint
+
+if TYPE_CHECKING:
+    from ...runtime.reshape import Reshape
+    from ..mesh import Mesh
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(slots=True)
+class Point:
+    """A breakpoint with its ranks; None: all of them, also those that a resize brings."""
+
+    what: Breakpoint
+    ranks: tuple[int, ...] | None
+
+    def is_on(self, rank: int) -> bool:
+        return self.ranks is None or rank in self.ranks
+
+
+class Points:
+    """The breakpoints of one mesh. Each change is sent at once, to busy ranks too."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._points: dict[int, Point] = {}
+        self._last = 0
+
+    def add(self, ranks: Sequence[int] | None, **where: Any) -> Breakpoint:
+        """Set one on these ranks (None: all); `where` are the fields of `Breakpoint`."""
+        self._last += 1
+        made = Breakpoint(self._last, **where)
+        self._points[made.number] = Point(made, None if ranks is None else tuple(ranks))
+        self.send()
+        return made
+
+    def switch(self, numbers: Collection[int], on: bool) -> None:
+        """Turn some on or off. Raises `KeyError` for a number that there is not."""
+        for number in numbers:
+            point = self._points[number]
+            point.what = msgspec.structs.replace(point.what, is_on=on)
+        self.send()
+
+    def remove(self, numbers: Collection[int]) -> None:
+        """Forget some. Raises `KeyError` for a number that there is not."""
+        for number in numbers:
+            del self._points[number]
+        self.send()
+
+    def send(self, ranks: Collection[int] | None = None) -> None:
+        """Tell ranks (default: all that live) which are theirs."""
+        alive = self._mesh.roster.alive()
+        by_rank = {
+            rank: _encode([point.what for point in self._points.values() if point.is_on(rank)])
+            for rank in alive
+            if ranks is None or rank in ranks
+        }
+        for data in set(by_rank.values()):
+            self._mesh.tell_debugger([rank for rank, own in by_rank.items() if own == data], "arm", data)
+
+    def renew(self, ranks: Collection[int]) -> None:
+        """These ranks are new processes."""
+        if self._points:
+            self.send(ranks)
+
+    def reshape(self, plan: Reshape) -> None:
+        """The mesh was resized."""
+        for point in self._points.values():
+            if point.ranks is not None:
+                point.ranks = tuple(plan.renumbered(point.ranks))
+
+    def list(self) -> list[tuple[Point, dict[int, int]]]:
+        """All there are, with how often each rank has stopped at them."""
+        told = self._mesh.tell_debugger(self._mesh.roster.alive(), "hits") if self._points else {}
+        return [
+            (point, {rank: hits[number] for rank, hits in told.items() if number in hits})
+            for number, point in self._points.items()
+        ]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(self._points)

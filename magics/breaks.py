@@ -1,0 +1,116 @@
+"""`%mesh break`: breakpoints that are set from the notebook, also in ranks at work, without a change to the code."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..kernel.debug.breakpoints import target_of
+from ..kernel.debug.points import Points
+from ..kernel.fold import ranks_text
+from ..kernel.mesh import Mesh
+from .book import Book
+from .inquiries import MeshOption
+from .options import Command, GrammarError, Option, count, tokens_of
+
+_IF = re.compile(r"(?:^|\s)if\s+(.+)$")
+
+COST = (
+    "on Python 3.11 all calls of Python functions are slower while a breakpoint is armed (2 to 10 times), "
+    "and only the main thread stops; from 3.12 on other lines cost nothing"
+)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Numbers of breakpoints, `1,3`; nothing for `all`."""
+    return () if text == "all" else tuple(count(part) for part in text.split(","))
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Set a breakpoint: FILE:LINE, CELL:LINE (such as 5:3) or FUNC, on all ranks or some; without words, list them."""
+
+    where: str = ""
+    selector: str = ""
+    condition: str = ""
+    mesh: MeshOption = None
+    clear: Annotated[tuple[int, ...] | None, Option("--clear", "forget these, or all", "N[,N]", numbers)] = None
+    off: Annotated[tuple[int, ...] | None, Option("--off", "pass these over, or all", "N[,N]", numbers)] = None
+    on: Annotated[tuple[int, ...] | None, Option("--on", "stop at these again, or at all", "N[,N]", numbers)] = None
+
+
+def read_break(line: str, command: Command) -> Break:
+    """The condition stands as it was typed, behind `if`.
+
+    >>> read_break("break 5:3 dp=1 if loss != loss", Command("%mesh break", Break, ""))
+    Break(where='5:3', selector='dp=1', condition='loss != loss', mesh=None, clear=None, off=None, on=None)
+    """
+    condition = _IF.search(line)
+    head = line[: condition.start()] if condition else line
+    words = [token.text for token in tokens_of(head)][1:]
+    if words[:1] == ["cell"] and len(words) > 1:
+        words[:2] = [f"cell {words[1]}"]
+    where, selector = "", list[str]()
+    if words and not words[0].startswith("-"):
+        where, *words = words
+        while words and not words[0].startswith("--") and words[0] != "-m":
+            selector.append(words.pop(0))
+    if condition and not where:
+        raise GrammarError("%mesh break: write the place in front of the condition, such as 5:3 if x > 1")
+    return command.read(words, where=where, selector=" ".join(selector), condition=condition[1] if condition else "")
+
+
+def set_break(book: Book, args: Break) -> None:
+    """Set, change or list breakpoints, and say what is there now."""
+    mesh = book.get(args.mesh)
+    if args.where:
+        _add(mesh, book, args)
+        return
+    changes: list[tuple[tuple[int, ...] | None, Callable[[Collection[int]], object]]] = [
+        (args.clear, mesh.points.remove),
+        (args.off, lambda chosen: mesh.points.switch(chosen, on=False)),
+        (args.on, lambda chosen: mesh.points.switch(chosen, on=True)),
+    ]
+    for chosen, change in changes:
+        if chosen is not None:
+            change(_existing(mesh.points, chosen))
+    print(points_text(mesh.points))
+
+
+def _add(mesh: Mesh, book: Book, args: Break) -> None:
+    if args.condition:
+        try:
+            compile(args.condition, "<condition>", "eval")
+        except SyntaxError as error:
+            raise GrammarError(f"%mesh break: the condition {args.condition!r} is no expression: {error.msg}") from None
+    try:
+        where = target_of(args.where)
+    except ValueError as error:
+        raise GrammarError(f"%mesh break: {error}") from None
+    ranks = book.select(args.selector, mesh).ranks if args.selector else None
+    made = mesh.points.add(ranks, **where, condition=args.condition)
+    on = "all ranks" if ranks is None else f"ranks {ranks_text(ranks)}"
+    print(f"breakpoint {made.number}: {made.text}, on {on}")
+    if sys.version_info < (3, 12) and len(mesh.points.numbers) == 1:
+        print(COST)
+
+
+def _existing(points: Points, chosen: tuple[int, ...]) -> tuple[int, ...]:
+    if missing := set(chosen) - set(points.numbers):
+        known = ", ".join(map(str, points.numbers)) or "none"
+        raise GrammarError(f"%mesh break: there is no breakpoint {min(missing)} (there are {known})")
+    return chosen or points.numbers
+
+
+def points_text(points: Points) -> str:
+    """The breakpoints, a line each."""
+    lines: list[str] = []
+    for point, hits in points.list():
+        on = "all ranks" if point.ranks is None else f"ranks {ranks_text(point.ranks)}"
+        times = sum(hits.values())
+        told = f", hit {times:,} time{'s' * (times != 1)} on ranks {ranks_text(sorted(hits))}" if hits else ""
+        lines.append(f"{point.what.number}  {'' if point.what.is_on else 'off  '}{point.what.text}, on {on}{told}")
+    return "\n".join(lines) or "no breakpoints: `%mesh break 5:3` sets one in line 3 of cell 5"

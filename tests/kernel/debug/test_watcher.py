@@ -1,0 +1,164 @@
+"""Breakpoints that are armed from outside: hit at their line only, under their condition, and gone when disarmed."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from meshbook.kernel.debug.breakpoints import Breakpoint, target_of
+from meshbook.kernel.debug.watcher import Watcher
+
+CELL = "<cell 5, run 9>"
+SOURCE = """\
+def work(n):
+    total = 0
+    for i in range(n):
+        total += i
+    return total
+
+def other(n):
+    return n + 1
+
+async def later(n):
+    return other(n)
+"""
+
+
+@pytest.fixture
+def names() -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(compile(SOURCE, CELL, "exec"), names)
+    return names
+
+
+Hits = list[tuple[int, dict[str, Any], str]]
+
+
+@pytest.fixture
+def watched() -> Iterator[tuple[Watcher, Hits]]:
+    hits: Hits = []
+
+    def stop(frame: FrameType, why: str) -> None:
+        hits.append((frame.f_lineno, dict(frame.f_locals), why))
+
+    former = sys.gettrace()
+    watcher = Watcher(stop)
+    try:
+        yield watcher, hits
+    finally:
+        watcher.arm([])
+        sys.settrace(former)
+
+
+def run(watcher: Watcher, function: Callable[[], Any]) -> Any:
+    watcher.take_up()
+    try:
+        return function()
+    finally:
+        if sys.version_info < (3, 12):
+            sys.settrace(None)
+
+
+def test_a_line_of_a_cell(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
+    watcher, hits = watched
+    watcher.arm([Breakpoint(1, cell="cell 5", line=4)])
+    assert run(watcher, lambda: names["work"](3)) == 3
+    assert [(line, local["i"]) for line, local, _ in hits] == [(4, 0), (4, 1), (4, 2)]
+    assert watcher.hits() == {1: 3} and hits[0][2] == "breakpoint 1: cell 5 line 4"
+
+
+def test_a_condition(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
+    watcher, hits = watched
+    watcher.arm([Breakpoint(1, cell="cell 5", line=4, condition="i == 70")])
+    run(watcher, lambda: names["work"](100))
+    assert [local["i"] for _, local, _ in hits] == [70]
+
+
+def test_a_condition_that_fails_stops_and_says_why(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
+    watcher, hits = watched
+    watcher.arm([Breakpoint(2, cell="cell 5", line=5, condition="nothing > 1")])
+    run(watcher, lambda: names["work"](1))
+    assert hits[0][2] == "breakpoint 2: its condition fails: NameError: name 'nothing' is not defined"
+
+
+def test_a_function_by_its_name(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
+    watcher, hits = watched
+    watcher.arm([Breakpoint(1, function="other")])
+    run(watcher, lambda: names["work"](3))
+    assert not hits
+    run(watcher, lambda: names["other"](3))
+    assert [line for line, _, _ in hits] == [8]
+
+
+def test_a_coroutine(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
+    watcher, hits = watched
+    watcher.arm([Breakpoint(1, cell="cell 5", line=11)])
+
+    def drive() -> None:
+        with pytest.raises(StopIteration):
+            names["later"](1).send(None)
+
+    run(watcher, drive)
+    assert [line for line, _, _ in hits] == [11]
+
+
+def test_what_is_off_or_disarmed_does_not_stop(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
+    watcher, hits = watched
+    watcher.arm([Breakpoint(1, cell="cell 5", line=4, is_on=False), Breakpoint(2, cell="cell 6", line=4)])
+    run(watcher, lambda: names["work"](3))
+    watcher.arm([Breakpoint(1, cell="cell 5", line=4)])
+    watcher.arm([])
+    run(watcher, lambda: names["work"](3))
+    assert not hits and not watcher.is_armed
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="on 3.11 only the main thread is traced")
+def test_in_a_thread_that_runs_already(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
+    watcher, hits = watched
+    names["go"] = go = threading.Event()
+    exec(compile("def wait():\n    while not go.wait(0.01):\n        seen = 1\n", "<cell 7, run 1>", "exec"), names)
+    thread = threading.Thread(target=names["wait"])
+    thread.start()
+    watcher.arm([Breakpoint(1, cell="cell 7", line=3)])
+    while not hits:
+        thread.join(0.001)
+    go.set()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("5:3", {"cell": "cell 5", "line": 3}),
+        ("cell 5:3", {"cell": "cell 5", "line": 3}),
+        ("train.py:12", {"file": "train.py", "line": 12}),
+        ("src/train.py:12", {"file": "src/train.py", "line": 12}),
+        ("warm-up:2", {"cell": "warm-up", "line": 2}),
+        ("forward", {"function": "forward"}),
+        ("Model.forward", {"function": "Model.forward"}),
+    ],
+)
+def test_places(text: str, fields: dict[str, Any]) -> None:
+    assert target_of(text) == fields
+
+
+@pytest.mark.parametrize("text", ["5:", ":3", "a b", "train.py", "5", "x:y"])
+def test_no_places(text: str) -> None:
+    with pytest.raises(ValueError, match="is no place: write FILE:LINE"):
+        target_of(text)
+
+
+def test_files_match_by_the_end_of_their_path() -> None:
+    def code_in(file: str) -> Any:
+        return compile("x = 1\ny = 2\n", file, "exec")
+
+    point = Breakpoint(1, file="src/train.py", line=2)
+    assert point.lines_in(code_in("/home/u/src/train.py")) == {2}
+    assert not point.lines_in(code_in("/home/u/other/train.py"))
+    assert not point.lines_in(code_in("train.py"))
+    assert not Breakpoint(1, file="train.py", line=9).lines_in(code_in("/home/u/train.py"))

@@ -1,0 +1,105 @@
+"""Breakpoints that are set from the notebook: in code that runs already, on some ranks, on ranks that come later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from meshbook.magics.breaks import read_break
+from meshbook.magics.grammar import COMMANDS
+from meshbook.magics.options import GrammarError
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+LOOP = """%%on_mesh
+def step(i):
+    j = i * 2
+    return j
+print("go", flush=True)
+for i in range(10**9):
+    step(i)
+    time.sleep(0.001)"""
+
+
+@pytest.fixture
+def clean(kernel: Any) -> Iterator[Any]:
+    yield kernel
+    kernel.ok("%mesh break --clear all")
+
+
+def test_armed_in_a_rank_that_runs(clean: Any) -> None:
+    cell = clean.start(LOOP)
+    cell.until("0-3 │ go")
+    said = clean.start_aside("%mesh break step 2 if i > 5").end().text
+    assert "breakpoint " in said and "step if i > 5, on ranks 2" in said
+    assert cell.talk("p i > 5", "p rank") == ["rank 2 ipdb> "] * 2
+    cell.asked()
+    assert "hit 1 time on ranks 2" in clean.start_aside("%mesh break").end().text
+    clean.interrupt()
+    done = cell.end()
+    assert ": step if i > 5" in done.stdout and "\nTrue\n" in done.stdout
+
+
+def test_a_line_of_a_cell_before_it_runs_on_all_ranks_until_it_is_cleared(clean: Any) -> None:
+    clean.ok("%mesh break sum-up:3")
+    body = "%%on_mesh --label sum-up\nx = 1\nx = x + rank\nx"
+    cell = clean.start(body)
+    cell.asked()
+    cell.type("%rank 3")
+    cell.talk("%all p x", "%all c")
+    done = cell.end()
+    assert "0-3 │ 1\n" in done.stdout and done.status == "ok"
+    clean.ok("%mesh break --off all")
+    assert clean.cell(body).status == "ok"
+    assert "off  sum-up line 3" in clean.ok("%mesh break").text
+    clean.ok("%mesh break --on all")
+    cell = clean.start(body)
+    cell.talk("q")
+    cell.end()
+    assert "no breakpoints" in clean.ok("%mesh break --clear all").text
+    assert clean.cell(body).status == "ok"
+
+
+def test_it_goes_on_stopping_after_a_step(clean: Any) -> None:
+    clean.ok("%mesh break again:4 0")
+    cell = clean.start("%%on_mesh 0 --label again\nfor i in range(3):\n    a = i\n    b = a\nb")
+    cell.talk("p i", "n", "n", "c", "p i", "c", "p i", "c")
+    done = cell.end()
+    assert "\n0\n" in done.stdout and "\n1\n" in done.stdout and "\n2\n" in done.stdout
+
+
+def test_a_restarted_rank_has_it_too(clean: Any) -> None:
+    clean.ok("%mesh up later -n 2 --device cpu --pg none")
+    clean.ok("%mesh break again:2 1")
+    clean.ok("%mesh restart 1")
+    cell = clean.start("%%on_mesh --label again\ny = rank\ny")
+    assert cell.talk("q") == ["rank 1 ipdb> "]
+    cell.end()
+    clean.ok("%mesh down later")
+    clean.ok("%mesh use m")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("break 5:", "is no place"),
+        ("break 5:3 if x ===", "is no expression"),
+        ("break --clear 77", "there is no breakpoint 77"),
+        ("break 5:3 zz=1", "zz"),
+    ],
+)
+def test_mistakes_are_one_line(clean: Any, line: str, said: str) -> None:
+    done = clean.cell(f"%mesh {line}")
+    assert done.error.startswith("UsageError: ") and said in done.error
+
+
+def test_the_condition_stands_as_it_was_typed() -> None:
+    command = COMMANDS["break"]
+    args = read_break('break train.py:12 dp=1 if name == "a  b" and x if y else z', command)
+    assert (args.where, args.selector, args.condition) == ("train.py:12", "dp=1", 'name == "a  b" and x if y else z')
+    assert read_break("break cell 5:3", command).where == "cell 5:3"
+    assert read_break("break --off 1,2", command).off == (1, 2)
+    with pytest.raises(GrammarError, match="write the place in front"):
+        read_break("break if x", command)
