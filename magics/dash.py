@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..kernel.fold import named
 from ..kernel.mesh import Mesh
 from ..kernel.patience import Step
 from ..kernel.presses import Presses
@@ -20,7 +21,7 @@ from ..widgets.hands import Deed
 from ..widgets.stage import NotebookStage
 from ..widgets.status import axes_text
 from .book import Book
-from .faults import named, restart_text, unstick_text
+from .faults import restart_text, unstick_text
 from .inquiries import Dash
 from .selector import select
 

@@ -8,10 +8,9 @@ from ..kernel.debug.asking import Asker, asker
 from ..kernel.debug.ladder import Rung, enter
 from ..kernel.debug.post_mortem import post_mortem
 from ..kernel.debug.sitting import serve
-from ..kernel.fold import ranks_text
+from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
 from .book import Book
-from .faults import named
 from .inquiries import Debug
 from .options import GrammarError
 

@@ -17,13 +17,14 @@ def post_mortem(mesh: Mesh, ranks: Sequence[int], user: Asker | None, tell: Tell
 
     Raises `KeyboardInterrupt` for the stop button; the ranks are let go first.
     """
-    gather = mesh.begin_post_mortem(ranks)
-    try:
-        while not gather.is_done:
-            mesh.desk.wait(lambda: mesh.desk.is_wanted or gather.is_done)
-            if mesh.desk.is_wanted:
-                serve(mesh, user, lambda: gather.is_done, tell)
-    finally:
-        if not gather.is_done:
-            mesh.desk.leave(ranks)
+    with mesh.desk.serving():
+        gather = mesh.begin_post_mortem(ranks)
+        try:
+            while not gather.is_done:
+                mesh.desk.wait(lambda: mesh.desk.is_wanted or gather.is_done)
+                if mesh.desk.is_wanted:
+                    serve(mesh, user, lambda: gather.is_done, tell)
+        finally:
+            if not gather.is_done:
+                mesh.desk.leave(ranks)
     return [rank for rank in ranks if gather.answers.get(rank) == ""]
