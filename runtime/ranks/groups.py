@@ -109,6 +109,8 @@ class Groups:
 
     def __init__(self, plan: GroupPlan) -> None:
         self.plan = plan
+        self.trouble = ""
+        """Why the last `rebuild` has made no groups: nobody may be waiting for a rank that makes them late."""
         self._bent: Bent | None = None
         self._store: Any = None
         self._served: Any = None  # the store that the next start takes, because it is served from here already
@@ -234,7 +236,12 @@ class Groups:
         self.close()
         own, self._served = self._doors.pop(plan.master_port, (plan, None))
         self.plan = replace(plan, listen_fd=own.listen_fd)
-        self.start()
+        self.trouble = ""
+        try:
+            self.start()
+        except Exception as error:
+            self.trouble = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise
 
     def close(self) -> None:
         """Destroy all groups and give torch its own functions back; returns in a moment even if peers are
