@@ -37,6 +37,9 @@ from .summary import readable
 
 _encode = msgspec.msgpack.Encoder().encode
 
+_STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits")
+"""Methods of `Debugger` that the control thread may call."""
+
 VALUE_LIMIT = 1 << 20
 """Bytes up to which the value of a cell travels to the notebook by itself; a larger one stays until it is pulled."""
 
@@ -171,7 +174,7 @@ class KernelActor(Actor):
 
         kept = keeper if keep else None
         text = self._sources[key]
-        with self._debugged():
+        with self._debugged(number):
             outcome = self._cells.run(text, run=number, name=name, first_line=first_line, keep=kept, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
 
@@ -183,13 +186,13 @@ class KernelActor(Actor):
             with self._place.shield():
                 self._provide_group((), has_store=True)
 
-        with self._debugged():
+        with self._debugged(run):
             outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
 
     @contextlib.contextmanager
-    def _debugged(self) -> Generator[None]:
-        self._debugger.begin()
+    def _debugged(self, run: int) -> Generator[None]:
+        self._debugger.begin(run)
         try:
             yield
         finally:
@@ -201,14 +204,14 @@ class KernelActor(Actor):
         error = self._cells.last_error
         if error is None or error.__traceback__ is None:
             return ""
-        with self._place.opened(), self._debugged():
+        with self._place.opened(), self._debugged(sys.maxsize):
             self._debugger.post_mortem(error)
         return f"{type(error).__name__}: {error}"
 
     @control_endpoint
     def debug(self, step: str, *args: Any) -> Any:
         """What the notebook asks of the debugger: a method of `Debugger` that the control thread may call."""
-        if step not in ("answer", "leave", "attach", "inspect", "completions", "arm", "hits"):
+        if step not in _STEPS:
             raise LookupError(f"the debugger has no step {step!r}")
         return getattr(self._debugger, step)(*args)
 

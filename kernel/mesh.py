@@ -94,6 +94,8 @@ class Mesh(Questions):
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
         self._numbers = itertools.count(1)
         self._cells = itertools.count(1)
+        self.last_cell = 0
+        """The number of the run that was sent last."""
         self.journal = Journal()
         self._heard: deque[Run] = deque()  # the oldest first
         self.cells: dict[int, str] = {}
@@ -162,7 +164,7 @@ class Mesh(Questions):
         self._check_up()
         self._replace_store()
         chosen = tuple(self.roster.alive() if ranks is None else ranks)
-        cell = next(self._cells)
+        self.last_cell = cell = next(self._cells)
         run = Run(self.roster, chosen, cell, name or f"cell {cell}")
         members = chosen if replay is None else replay.ranks
         members = () if len(members) == self.num_ranks else members
@@ -226,7 +228,8 @@ class Mesh(Questions):
         self._check_up()
         head, buffers = pack(function, args, kwargs)
         lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_in(bytes(head))]
-        run = Run(self.roster, range(self.num_ranks), next(self._cells), getattr(function, "__name__", "a function"))
+        self.last_cell = next(self._cells)
+        run = Run(self.roster, range(self.num_ranks), self.last_cell, getattr(function, "__name__", "a function"))
         payload = arguments(run.cell, head, [pickle.PickleBuffer(each) for each in buffers], lines)
         run.call = self.roster.call(run.ranks, self._actor, "execute", None, payload, run, True, audience=run)
         self._hear(run)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -53,12 +54,15 @@ class Debugger:
     def __init__(self, place: Place, send: Callable[[Event], None]) -> None:
         self._place = place
         self._send = send
-        self._main = threading.get_ident()
+        self._main = threading.current_thread()
         self._pid = os.getpid()
         self._talks = itertools.count(1)
-        self._dialogs: dict[int, Dialog] = {}  # by thread; open ones
-        self._pdbs: dict[int, RankPdb] = {}  # by thread
-        self._is_passing = False  # the user has left: no more stops until the next run
+        # By thread, not by its identity, which another one gets when it has ended.
+        self._dialogs: WeakKeyDictionary[threading.Thread, Dialog] = WeakKeyDictionary()
+        self._pdbs: WeakKeyDictionary[threading.Thread, RankPdb] = WeakKeyDictionary()
+        self._is_passing = False  # the user has left: the main thread stops no more in this run
+        self._left_at = 0
+        self._others_pass = False  # nor do other threads (actors), until the user's next cell
         self._former_hook = sys.breakpointhook
         self._watcher = Watcher(self.stop)
 
@@ -69,9 +73,10 @@ class Debugger:
         builtins.input = self.input
         getpass.getpass = self._getpass
 
-    def begin(self) -> None:
-        """A cell or a call begins on the main thread."""
-        self._is_passing = False
+    def begin(self, run: int) -> None:
+        """A cell or a call begins on the main thread; runs are numbered in the order in which they were sent."""
+        self._is_passing = run <= self._left_at
+        self._others_pass = self._others_pass and self._is_passing
         self._watcher.take_up()
 
     def end(self) -> None:
@@ -102,7 +107,7 @@ class Debugger:
     def _asked(self, kind: Kind, prompt: str) -> str:
         if os.getpid() != self._pid:
             raise EOFError(f"a forked child of rank {self._place.rank} has no way to the notebook")
-        dialog = self._dialogs.get(threading.get_ident())
+        dialog = self._dialogs.get(threading.current_thread())
         if dialog is not None and dialog.is_talking:
             line = dialog.ask(prompt)  # the debugger itself asks, or what is typed into it
         else:
@@ -125,27 +130,28 @@ class Debugger:
                 _PASSED_IN_CHILD.format(place=place_of(frame), rank=self._place.rank, pid=os.getpid()), file=sys.stderr
             )
             return
-        thread = threading.get_ident()
+        thread = threading.current_thread()
         dialog = self._dialogs.get(thread)
-        if self._is_passing or (dialog is not None and dialog.is_talking):
+        is_passing = self._is_passing if thread is self._main else self._others_pass
+        if is_passing or (dialog is not None and dialog.is_talking):
             return  # a breakpoint in what is evaluated at the prompt
         stopped = self._pdbs.get(thread)
         if stopped is None:
             stopped = self._pdbs[thread] = self._make_pdb(self._dialog("live"))
-            if thread == self._main:
+            if thread is self._main:
                 stopped.resume = self._watcher.resume
         if header:
             stopped.message(header)
         with self._open(stopped.dialog):
             stopped.stop_at(frame, self._awaiting())
         self._after(stopped)
-        if thread == self._main and not stopped.is_tracing:
+        if thread is self._main and not stopped.is_tracing:
             self._watcher.take_up(frame)
 
     def _awaiting(self) -> Stack:
         """Where the coroutines of the cell are, which its thread is not in now."""
         awaited = self._place.awaited
-        if awaited is None or threading.get_ident() != self._main:
+        if awaited is None or threading.current_thread() is not self._main:
             return []
         return [entry for entry in suspended(awaited()) if not is_ours(entry[0].f_code.co_filename)]
 
@@ -168,7 +174,7 @@ class Debugger:
 
     @contextmanager
     def _open(self, dialog: Dialog) -> Generator[None]:
-        thread = threading.get_ident()
+        thread = threading.current_thread()
         self._place.streams.flush()  # what it has printed stands before what it asks
         former, self._dialogs[thread] = self._dialogs.get(thread), dialog
         dialog.is_talking = True
@@ -182,10 +188,10 @@ class Debugger:
     def _after(self, stopped: RankPdb) -> None:
         if stopped.dialog.has_left:
             stopped.dialog.has_left = False
-            self._is_passing = True
+            self._is_passing = self._others_pass = True
 
     def _tell(self, event: Event) -> None:
-        with self._place.shield() if threading.get_ident() == self._main else contextlib.nullcontext():
+        with self._place.shield() if threading.current_thread() is self._main else contextlib.nullcontext():
             self._send(event)
 
     # What the notebook says; on the control thread.
@@ -198,13 +204,18 @@ class Debugger:
         dialog.put(turn, line)
         return True
 
-    def leave(self) -> int:
-        """Let all threads go on, and stop no more in this run; how many were stopped."""
-        self._is_passing = True
+    def leave(self, run: int) -> int:
+        """Let all threads go on, and stop no more in this run, which may be about to begin; how many were stopped."""
+        self._left_at = run
+        self._is_passing = self._others_pass = True
         asking = [dialog for dialog in list(self._dialogs.values()) if dialog.is_asking]
         for dialog in asking:
             dialog.put(0, LEAVE)
         return len(asking)
+
+    def heed(self) -> None:
+        """The user has begun another cell: actors stop again."""
+        self._others_pass = False
 
     def arm(self, breakpoints: bytes) -> None:
         """Stop at these from now on, and at no others that were armed from outside: encoded `Breakpoint`s."""
@@ -252,10 +263,10 @@ class Debugger:
         if frame is not None:
             with self._open(dialog):
                 looker.watch(frame)
-        self._dialogs.pop(threading.get_ident(), None)
+        self._dialogs.pop(threading.current_thread(), None)
 
     def _frame(self) -> FrameType | None:
-        return sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
+        return sys._current_frames().get(self._main.ident or 0)  # pyright: ignore[reportPrivateUsage] - documented all the same
 
     def completions(self, talk: int, prefix: str) -> list[str]:
         """What could stand where this begins, at the prompt of a conversation."""

@@ -44,6 +44,7 @@ class Desk:
         self._mesh: Mesh | None = None
         self._announced: set[Key] = set()
         self._num_serving = 0
+        self._has_left = False
         self._lock = threading.Lock()
         self._news = threading.Event()
         self._listen()
@@ -106,19 +107,27 @@ class Desk:
 
     def answer(self, stop: Stop, line: str) -> bool:
         """Send a line to who waits; whether it was still there."""
+        self._has_left = self._has_left or line == LEAVE
         with self._lock:
             self.stops.answered(stop)
         told = self._tell([stop.rank], "answer", stop.talk, stop.turn, line)
         return told.get(stop.rank, False)
 
     def leave(self, ranks: Sequence[int] | None = None) -> None:
-        """Let all go on; none stops again in what it runs now."""
+        """Let all go on; none stops again in what it runs now, nor an actor before the user's next cell."""
+        self._has_left = True
         chosen = self.mesh.roster.alive() if ranks is None else ranks
         with self._lock:
             asking = [stop for stop in self.stops.waiting.values() if stop.rank in chosen]
             for stop in asking:
                 self.stops.answered(stop)
-        self._tell(chosen, "leave")
+        self._tell(chosen, "leave", self.mesh.last_cell)
+
+    def begin_cell(self) -> None:
+        """The user has begun another cell: where stops were passed over, they are heeded again."""
+        if self._has_left and not self.mesh.is_down:
+            self._has_left = False
+            self._tell(self.mesh.roster.alive(), "heed")
 
     def choose(self, rank: int) -> bool:
         """Give a rank the focus; whether it is stopped."""

@@ -43,6 +43,7 @@ class RankPdb(Pdb):
         self.resume: Callable[[FrameType], Any] = lambda frame: None
         """Called when nothing is traced any more: who else traces takes over. Gives the frame's trace function."""
         self._was_interrupted = False
+        self._has_talked = False
         self._awaiting: Stack = []
 
     # Stops.
@@ -81,11 +82,14 @@ class RankPdb(Pdb):
     def interaction(self, frame: FrameType | None, tb_or_exc: TracebackType | BaseException | None) -> None:
         if frame is not None:
             self.dialog.place = place_of(self._awaiting[users_index(self._awaiting)][0] if self._awaiting else frame)
+        self._has_talked = False
         try:
             super().interaction(frame, tb_or_exc)
         finally:
             self._awaiting = []
             self.dialog.went()
+        if not self._has_talked:  # IPython has swallowed an interrupt that came before the first prompt
+            self._let_go()
         if self._was_interrupted:
             self._was_interrupted = False
             sys.settrace(None)
@@ -169,9 +173,13 @@ class RankPdb(Pdb):
         try:
             self.cmdloop()
         except KeyboardInterrupt:
-            self._was_interrupted = True
-            self.clear_all_breaks()
-            self.set_continue()
+            self._let_go()
+        self._has_talked = True
+
+    def _let_go(self) -> None:
+        self._was_interrupted = True
+        self.clear_all_breaks()
+        self.set_continue()
 
     def _say_briefly(self, expression: str) -> None:
         frame: Any = self.curframe

@@ -137,9 +137,13 @@ class Cell:
             self.type(line)
         return prompts
 
+    def idle(self, timeout: float = _WAIT) -> None:
+        """Wait until the kernel is done with it."""
+        self._kernel.listen_until(lambda: any(map(_is_idle, self.messages)), timeout, "the end of the cell")
+
     def end(self, timeout: float = _WAIT) -> Outputs:
         """Wait for its reply, and for all that belongs before it."""
-        self._kernel.listen_until(lambda: any(map(_is_idle, self.messages)), timeout, "the end of the cell")
+        self.idle(timeout)
         return Outputs(self.messages, self._kernel.reply_to(self._number, timeout))
 
 
@@ -248,6 +252,12 @@ class Kernel:
     def interrupt(self) -> None:
         """What the stop button does."""
         self._manager.interrupt_kernel()
+
+    def reconnect(self) -> None:
+        """The front-end goes away, whatever it was asked, and another comes; it does not wait for the kernel."""
+        self._client.stop_channels()
+        self._client = self._manager.blocking_client()
+        self._client.start_channels()
 
     def restart(self) -> None:
         """What the restart button does."""
