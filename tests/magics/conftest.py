@@ -301,6 +301,12 @@ class Kernel:
                 raise AssertionError(f"no {what} after {timeout:g} s; so far: {seen[-2000:]}") from None
             self._by_cell.setdefault(message["parent_header"].get("msg_id", ""), []).append(message)
 
+    def until_stopped(self, *ranks: int) -> None:
+        """Wait until these ranks of mesh `m` are stopped in the debugger, while a cell that asks goes on."""
+        waits = f"m.desk.wait(lambda: set({ranks}) <= set(m.desk.stops.ranks), {_WAIT})"
+        done = self.start_aside(f"assert {waits}, m.desk.stops").end()
+        assert done.status == "ok", done.text
+
     def asked(self, timeout: float) -> str:
         """Wait for a question to the user; the prompt."""
         try:

@@ -46,8 +46,7 @@ def test_a_line_of_a_cell_before_it_runs_on_all_ranks_until_it_is_cleared(clean:
     clean.ok("%mesh break sum-up:3")
     body = "%%on_mesh --label sum-up\nx = 1\nx = x + rank\nx"
     cell = clean.start(body)
-    cell.asked()
-    cell.type("%rank 3")
+    clean.until_stopped(0, 1, 2, 3)
     cell.talk("%all p x", "%all c")
     done = cell.end()
     assert "0-3 │ 1\n" in done.stdout and done.status == "ok"
