@@ -199,14 +199,22 @@ class KernelActor(Actor):
             self._debugger.end()
 
     @endpoint
-    def post_mortem(self) -> str:
-        """Let the user look at the frames of what ended the last cell; what ended it, or nothing if it ended well."""
+    def post_mortem(self) -> tuple[str, str]:
+        """Let the user look at the frames of what ended the last cell; what ended it, or nothing if it ended well.
+
+        Of an error whose frames were not kept, a summary comes second.
+        """
         error = self._cells.last_error
         if error is None or error.__traceback__ is None:
-            return ""
+            return "", self._cells.last_summary
         with self._place.opened(), self._debugged(sys.maxsize):
             self._debugger.post_mortem(error)
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}", ""
+
+    @control_endpoint
+    def held_by_error(self) -> int:
+        """Bytes that are kept only for a look at what ended the last cell."""
+        return self._cells.held_by_error()
 
     @control_endpoint
     def debug(self, step: str, *args: Any) -> Any:

@@ -139,6 +139,11 @@ class Questions:
         """All that a rank has printed (see `RankLog.read` for `run`, `stream`, `last`, `grep`)."""
         return self.roster.logs[rank].read(**choice)
 
+    def held_by_errors(self, ranks: Sequence[int], timeout: float = 0.2) -> dict[int, int]:
+        """Bytes that these ranks keep only for a look at what ended their last cell, from those that hold some."""
+        told = self._ask(ranks, "held_by_error", timeout)
+        return {rank: size for rank, size in told.items() if size}
+
     def begin_post_mortem(self, ranks: Sequence[int]) -> Gather:
         """Let these ranks wait with what ended their last cell, to be looked at (see `debug.post_mortem`)."""
         gather = Gather(self.roster, ranks, f"{self.name}.post_mortem")
