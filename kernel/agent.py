@@ -32,12 +32,12 @@ from .kept import Kept
 from .lookup import Unreadable, number_at
 from .names import held_in
 from .outcome import Display
-from .source import lines_text
+from .source import call_cell, lines_text
 from .summary import readable
 
 _encode = msgspec.msgpack.Encoder().encode
 
-_STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits")
+_STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits", "locals_at")
 """Methods of `Debugger` that the control thread may call."""
 
 VALUE_LIMIT = 1 << 20
@@ -245,6 +245,12 @@ class KernelActor(Actor):
         """Drop sources that the controller will not refer to any more."""
         for key in keys:
             self._sources.pop(key, None)
+
+    @endpoint
+    def know(self, cells: list[Lines]) -> None:
+        """Cells of the notebook itself, whose classes come here by value: file, name and text."""
+        for cell_of_notebook in cells:
+            call_cell(*cell_of_notebook)
 
     @endpoint
     def push(self, names: dict[str, object]) -> None:
