@@ -32,12 +32,12 @@ from .kept import Kept
 from .lookup import Unreadable, number_at
 from .names import held_in
 from .outcome import Display
-from .source import lines_text
+from .source import call_cell, lines_text
 from .summary import readable
 
 _encode = msgspec.msgpack.Encoder().encode
 
-_STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits")
+_STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits", "locals_at")
 """Methods of `Debugger` that the control thread may call."""
 
 VALUE_LIMIT = 1 << 20
@@ -199,14 +199,22 @@ class KernelActor(Actor):
             self._debugger.end()
 
     @endpoint
-    def post_mortem(self) -> str:
-        """Let the user look at the frames of what ended the last cell; what ended it, or nothing if it ended well."""
+    def post_mortem(self) -> tuple[str, str]:
+        """Let the user look at the frames of what ended the last cell; what ended it, or nothing if it ended well.
+
+        Of an error whose frames were not kept, a summary comes second.
+        """
         error = self._cells.last_error
         if error is None or error.__traceback__ is None:
-            return ""
+            return "", self._cells.last_summary
         with self._place.opened(), self._debugged(sys.maxsize):
             self._debugger.post_mortem(error)
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}", ""
+
+    @control_endpoint
+    def held_by_error(self) -> int:
+        """Bytes that are kept only for a look at what ended the last cell."""
+        return self._cells.held_by_error()
 
     @control_endpoint
     def debug(self, step: str, *args: Any) -> Any:
@@ -237,6 +245,12 @@ class KernelActor(Actor):
         """Drop sources that the controller will not refer to any more."""
         for key in keys:
             self._sources.pop(key, None)
+
+    @endpoint
+    def know(self, cells: list[Lines]) -> None:
+        """Cells of the notebook itself, whose classes come here by value: file, name and text."""
+        for cell_of_notebook in cells:
+            call_cell(*cell_of_notebook)
 
     @endpoint
     def push(self, names: dict[str, object]) -> None:

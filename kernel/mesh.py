@@ -35,6 +35,7 @@ from .event import Event
 from .execute import execute
 from .guest import cells_in, pack
 from .journal import Choice, Journal, Replay
+from .lent import Lent
 from .measure import Tolerance
 from .questions import Questions, arguments
 from .restore import HealedMesh, ResizedMesh, restore
@@ -90,6 +91,7 @@ class Mesh(Questions):
         self.points = Points(self)
         """Breakpoints that were set from the notebook."""
         self._actor = actor_number(self._kernel)
+        self._lent = Lent(self)
         self._keys: dict[str, int] = {}  # sources that ranks were sent, by text, the least recently used first
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
         self._numbers = itertools.count(1)
@@ -384,6 +386,7 @@ class Mesh(Questions):
         for rank in healed.ranks:
             self._known.pop(rank, None)
         self.points.renew(healed.ranks)
+        self._lent.renew(healed.ranks)
         self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
         pushed = [] if replay == "none" else self.journal.pushed()
         return restore(self, healed, self.journal.plan(replay), pushed, timeout)
@@ -410,6 +413,7 @@ class Mesh(Questions):
             finally:
                 self._take_shape(sizes)
         self.points.renew(resized.ranks)
+        self._lent.renew(resized.ranks)
         healed = Healed(resized.ranks, resized.failed, (), resized.seconds)
         pushed = [] if replay == "none" else self.journal.pushed()
         done = restore(self, healed, self.journal.plan(replay), pushed, timeout)
@@ -456,6 +460,7 @@ class Mesh(Questions):
     def spawn(self, name: str, cls: type[A], *args: Any, **kwargs: Any) -> A:
         """Make actors of your own on the ranks, beside the one that runs cells."""
         self._check_up()
+        self._lent.lend(cls)
         return self.procs.spawn(name, cls, *args, **kwargs)
 
     def running(self) -> list[Run]:

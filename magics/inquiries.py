@@ -31,6 +31,9 @@ class Stacks:
     selector: str = ""
     mesh: MeshOption = None
     native: Annotated[bool, Option("--native", "frames of C too, where py-spy is installed")] = False
+    locals_of: Annotated[
+        int, Option("--locals", "variables of a frame of yours: 1 the innermost, 2 its caller", "N", count)
+    ] = 0
     json: Json = False
 
 

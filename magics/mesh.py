@@ -180,7 +180,7 @@ class MeshMagic:
     def _stacks(self, args: grammar.Stacks) -> object:
         mesh = self._book.get(args.mesh)
         ranks = self._book.select(args.selector, mesh).ranks if args.selector else None
-        view = StacksView(mesh.stacks(ranks, native=args.native))
+        view = StacksView(mesh.stacks(ranks, native=args.native, locals_of=args.locals_of))
         return json.dumps(view.data()) if args.json else view
 
     def _ledger(self, args: grammar.Ledger) -> object:

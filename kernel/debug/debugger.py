@@ -25,6 +25,7 @@ from .breakpoints import Breakpoint
 from .dialog import Dialog
 from .events import CANNOT_ASK, LEAVE, Event, Kind
 from .places import Stack, place_of, suspended, users_frame
+from .views import locals_text, users_of, users_stack
 from .watcher import Watcher
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ _PASSED_IN_CHILD = (
     "a DataLoader with num_workers=0 loads in the rank itself"
 )
 
+
+_ACTORS = "meshbook-actor-"
+"""How threads are called on which actors are."""
 
 _breakpoints_of = msgspec.msgpack.Decoder(list[Breakpoint]).decode
 
@@ -150,8 +154,11 @@ class Debugger:
 
     def _awaiting(self) -> Stack:
         """Where the coroutines of the cell are, which its thread is not in now."""
+        return self._suspended() if threading.current_thread() is self._main else []
+
+    def _suspended(self) -> Stack:
         awaited = self._place.awaited
-        if awaited is None or threading.current_thread() is not self._main:
+        if awaited is None:
             return []
         return [entry for entry in suspended(awaited()) if not is_ours(entry[0].f_code.co_filename)]
 
@@ -267,6 +274,15 @@ class Debugger:
 
     def _frame(self) -> FrameType | None:
         return sys._current_frames().get(self._main.ident or 0)  # pyright: ignore[reportPrivateUsage] - documented all the same
+
+    def locals_at(self, number: int) -> str:
+        """The variables of a frame of the user's, counted from the innermost (1), while its thread runs on."""
+        threads = {each.ident: each.name for each in threading.enumerate()}
+        stack = users_stack(self._frame()) or users_of(self._suspended())
+        for ident, frame in sys._current_frames().items():  # pyright: ignore[reportPrivateUsage]
+            if not stack and threads.get(ident, "").startswith(_ACTORS):
+                stack = users_stack(frame)
+        return locals_text(stack, number)
 
     def completions(self, talk: int, prefix: str) -> list[str]:
         """What could stand where this begins, at the prompt of a conversation."""

@@ -314,7 +314,8 @@ def test_a_breakpoint_in_an_endpoint_that_a_plain_cell_waits_for(kernel: Any) ->
     cell = kernel.start("doubler.slice(dp=1, tp=0).double.call_one(21).get()")
     cell.talk("p twice", "n", "c")
     done = cell.end()
-    assert "rank 2 (dp=1,tp=0) is stopped at" in done.stdout and "in double, thread" in done.stdout
+    assert "rank 2 (dp=1,tp=0) is stopped at cell " in done.stdout and " line 7 in double, thread" in done.stdout
+    assert "     7         breakpoint()" in done.stdout and "----> 8         return twice" in done.stdout, done.stdout
     assert done.results == ["42"]
 
 

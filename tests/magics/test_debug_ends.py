@@ -209,3 +209,20 @@ def test_leaving_holds_for_the_calls_of_this_cell_and_the_next_cell_stops_again(
         cell = kernel.start(call)
         cell.talk("c", "q")
         assert cell.end().results == ["[50, 50, 50]"]
+
+
+def test_of_a_cell_that_ran_out_of_memory_a_summary_is_kept(kernel: Any) -> None:
+    failed = kernel.cell("%%on_mesh dp=1\ndef grow(size):\n    return bytearray(size)\ngrow(10**15)")
+    assert "MemoryError" in failed.text
+    done = kernel.cell("%mesh debug --pm")
+    assert done.status == "ok" and "memory had run out, so the frames were let go" in done.stdout
+    assert "2-3 │ MemoryError" in done.stdout and "size = 1000000000000000" in done.stdout
+    assert "no error there" not in done.stdout
+
+
+def test_what_frames_hold_for_a_look_is_told(kernel: Any) -> None:
+    failed = kernel.cell("%%on_mesh 3\ndef fill():\n    batch = bytearray(200 << 20)\n    return 1 / 0\nfill()")
+    assert "look inside (rank 3 holds 200 MB for it until the next cell): %mesh debug --pm" in failed.text
+    assert "holds 200 MB for post-mortem" in kernel.ok("%mesh status").text
+    kernel.ok("%%on_mesh\nNone")
+    assert "post-mortem" not in kernel.ok("%mesh status").text
