@@ -28,7 +28,6 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b
 _COLOURS: Final = {
     "bad": "\x1b[1;31m",
     "bold": "\x1b[1m",
-    "hot": "\x1b[31m",
     "wait": "\x1b[33m",
     "dim": "\x1b[2m",
 }
@@ -269,7 +268,7 @@ class _Painter:
         self._ansi = ansi
 
     def lines(self, story: Story) -> list[str]:
-        lines = [self._in("bad", f"✗ {story.headline}")]
+        lines = [f"{self._in('bad', '✗')} {self._in('bold', story.headline)}"]
         for chapter in story.chapters:
             lines += self._chapter(chapter)
         for fate in story.fates:
@@ -298,8 +297,9 @@ class _Painter:
     def _frame(self, frame: Frame | int) -> list[str]:
         if isinstance(frame, int):
             return [self._in("dim", f"     … {frame} more frames")]
-        arrow = self._in("hot", f"   → {frame.line}  {frame.source}".rstrip())
-        return [f"     {place_text(frame)}", arrow]
+        # Only the mark is red: notebooks show errors on a red ground, on which red text is hard to read.
+        source = self._in("bold", f"{frame.line}  {frame.source}".rstrip())
+        return [f"     {place_text(frame)}", f"   {self._in('bad', '→')} {source}"]
 
     def _fate(self, fate: Fate) -> list[str]:
         mark = self._in("bad", "✗") if fate.is_lost else self._in("wait", "◌")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-_LIGHT: Final = "--mb-ok:#0072b2;--mb-wait:#b37400;--mb-bar:#e69f00;--mb-bad:#c04f00;"
+_LIGHT: Final = "--mb-ok:#0072b2;--mb-wait:#8f5d00;--mb-bar:#e69f00;--mb-bad:#c04f00;"
 _DARK: Final = "--mb-ok:#56b4e9;--mb-wait:#f0b429;--mb-bar:#f0b429;--mb-bad:#ff8552;"
 
 _LINE: Final = f"""

@@ -9,6 +9,8 @@ from typing import Any
 import nbformat
 from playwright.sync_api import Locator, Page
 
+from tests.browser.jupyter import Theme
+
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 """Where pictures are kept, to be looked at."""
 
@@ -124,6 +126,14 @@ class NotebookPage:
         """Load the page again; the kernel goes on."""
         self.page.reload()
         self.wait_until_ready()
+
+    def use_theme(self, theme: Theme) -> None:
+        """Give the page of JupyterLab another theme."""
+        self.page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
+        is_light = str(theme == "JupyterLab Light").lower()
+        self.page.locator(f"body[data-jp-theme-light={is_light}][data-jp-theme-name='{theme}']").wait_for(
+            state="attached"
+        )
 
     def picture(self, name: str, of: Locator | None = None) -> Path:
         """A screenshot of the page, or of a part of it, as `build/screenshots/NAME.png`."""
