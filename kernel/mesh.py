@@ -154,11 +154,13 @@ class Mesh(Questions):
         first_line: int = 1,
         replay: Replay | None = None,
         keep: bool = False,
+        is_inquiry: bool = False,
     ) -> Run:
         """Send a cell to these ranks (default: all that live); returns at once.
 
         Tracebacks name it by `name`, and count its lines from `first_line`. With `replay` it is a cell of old, run on
-        ranks that come new. With `keep`, the ranks hold its value for `compare` until the next cell.
+        ranks that come new. With `keep`, the ranks hold its value for `compare` until the next cell. An inquiry is
+        not in the journal: a rank that comes new does not need it, nor does a script.
 
         Raises:
             MeshStopped: the mesh was taken down.
@@ -170,7 +172,7 @@ class Mesh(Questions):
         run = Run(self.roster, chosen, cell, name or f"cell {cell}")
         members = chosen if replay is None else replay.ranks
         members = () if len(members) == self.num_ranks else members
-        if replay is None:
+        if replay is None and not is_inquiry:
             self._note(run, source, first_line)
         self._sources.add(run.name, cell, source, first_line)
         with self._sending:

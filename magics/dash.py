@@ -66,12 +66,13 @@ class Dashboards:
         self._live = [(other, dashboard) for other, dashboard in self._live if not other.is_down]
         found = next((dashboard for other, dashboard in self._live if other is mesh), None)
         if found is None:
-            found = _make(mesh, args)
+            found = _make(mesh, self.shell)
             self._live.append((mesh, found))
         return found
 
 
-def _make(mesh: Mesh, args: Dash) -> Dashboard:
+def _make(mesh: Mesh, shell: Any) -> Dashboard:
+    from ..widgets.base import deafness
     from ..widgets.dashboard import Dashboard
 
     watch = MeshWatch(mesh)
@@ -83,6 +84,7 @@ def _make(mesh: Mesh, args: Dash) -> Dashboard:
         mesh.roster.meters,
         MeshHands(mesh),
         partial(_last_line, mesh),
+        note=deafness(shell),
     )
     mesh.roster.on_change.append(dashboard.pulse.wake)
     dashboard.pulse.start()

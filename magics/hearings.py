@@ -10,7 +10,7 @@ from ..runtime.roster import Roster
 from ..runtime.session import session
 from ..widgets.hearing import Hearing
 from ..widgets.live import Live
-from ..widgets.stage import NotebookStage
+from ..widgets.stage import NotebookStage, request_of
 
 _MOST_CELLS = 256
 """Cells whose actors may still print; what comes for older ones is in the logs only."""
@@ -49,7 +49,7 @@ class Hearings:
         """What names the running cell: its request, in a terminal its number."""
         if self._kernel is None:
             return str(len(self._shell.user_ns.get("In", ())))
-        return self._kernel.get_parent().get("header", {}).get("msg_id", "")
+        return request_of(self._kernel).get("header", {}).get("msg_id", "")
 
     def _on_end(self, *_: object) -> None:
         hearing = self._by_cell.get(self._cell())

@@ -110,7 +110,8 @@ class OnMesh:
         """`%mesh diff`: the expression runs like one of `%on_mesh`, but what comes back is no result to keep."""
         mesh = self._book.get(args.mesh)
         selection = self._book.select(args.sel, mesh)
-        cell = self._send(OnMeshArgs(args.sel, args.expr, show="diff"), mesh, selection, args.expr)
+        asked = OnMeshArgs(args.sel, args.expr, show="diff")
+        cell = self._send(asked, mesh, selection, args.expr, is_inquiry=True)
         drive(cell.drive)
         cell.arrivals.settle(None)
         note_failed(cell.drive, result_of(cell))
@@ -145,7 +146,9 @@ class OnMesh:
             raise UsageError(NOTHING_TO_RUN)
         return self._send(args, mesh, selection, source)
 
-    def _send(self, args: OnMeshArgs, mesh: Mesh, selection: Selection, source: str) -> Cell:
+    def _send(
+        self, args: OnMeshArgs, mesh: Mesh, selection: Selection, source: str, is_inquiry: bool = False
+    ) -> Cell:
         name = args.label or f"cell {self._cell_number()}"
         first_line = self._first_line(source)
         if not args.no_check:
@@ -153,7 +156,10 @@ class OnMesh:
         if args.local:
             self._run_here(source)
         try:
-            run = mesh.run(source, selection.ranks, name=name, first_line=first_line, keep=args.show == "diff")
+            keep = args.show == "diff"
+            run = mesh.run(
+                source, selection.ranks, name=name, first_line=first_line, keep=keep, is_inquiry=is_inquiry
+            )
         except MeshbookError as error:
             raise UsageError(str(error)) from None
         stage = NotebookStage(self._shell)

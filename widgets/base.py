@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import anywidget
 
-from .stage import Stage
+from .stage import Stage, request_of
 
 STATIC = Path(__file__).parent / "static"
 """Where the scripts and styles of widgets lie."""
@@ -105,17 +105,29 @@ def harden(comm: Any) -> None:
     ipykernel 7.4 sends each message to the subshell that last published, whatever the front-end asked for: clicks
     would wait for the end of a cell that blocks. And it fires the events of an executed cell around each message, which
     takes open figures away from the cell that draws them (https://github.com/ipython/ipykernel/issues/1564).
+    ipykernel 7.0 lets no thread but its own speak: they have no request to answer, and it looks one up.
     Where these private names are not there, nothing is changed.
     """
     if hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = _as_asked
     if hasattr(comm, "_msg_callback") and hasattr(comm, "handle_msg"):
         comm.handle_msg = functools.partial(_deliver, comm)
+    if hasattr(comm, "kernel") and hasattr(comm, "publish_msg"):
+        comm.publish_msg = functools.partial(_publish, comm, comm.publish_msg)
 
 
 def _deliver(comm: Any, message: object) -> None:
     if comm._msg_callback:
         comm._msg_callback(message)
+
+
+def _publish(comm: Any, publish: Callable[..., None], *args: Any, **options: Any) -> None:
+    if comm.kernel is not None:
+        try:
+            comm.kernel.get_parent()
+        except LookupError:
+            comm.kernel._shell_parent.set({})  # of this thread
+    publish(*args, **options)
 
 
 def _as_asked(data: object, default: object) -> object:
@@ -144,6 +156,16 @@ def is_expired(now: float, sent: float, run: int | None, current: int | None) ->
     return ""
 
 
+def deafness(shell: Any) -> str:
+    """What to tell of clicks if this kernel hears none while a cell runs; empty where it does."""
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None or getattr(kernel, "_supports_kernel_subshells", False):
+        return ""
+    from ipykernel._version import __version__
+
+    return f"while a cell runs, buttons do nothing: ipykernel {__version__} hears no clicks then, 7 does"
+
+
 def has_widgets(shell: Any) -> bool:
     """Whether somebody may see a live widget: a terminal has none, and nobody looks on where a notebook is executed.
 
@@ -152,4 +174,4 @@ def has_widgets(shell: Any) -> bool:
     kernel = getattr(shell, "kernel", None)
     if kernel is None:
         return False
-    return bool(kernel.get_parent().get("content", {}).get("allow_stdin", True))
+    return bool(request_of(kernel).get("content", {}).get("allow_stdin", True))

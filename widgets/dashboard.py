@@ -52,6 +52,7 @@ class Dashboard(LiveWidget):
     sizes = traitlets.List(traitlets.Int()).tag(sync=True)
     states = traitlets.List(traitlets.Unicode(), list(STATES)).tag(sync=True)
     cols = traitlets.Int(0).tag(sync=True)
+    note = traitlets.Unicode().tag(sync=True)
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Dashboard(LiveWidget):
         *,
         hz: float = HZ,
         cols: int = 0,
+        note: str = "",
     ) -> None:
         self.pulse = Pulse(source, self, hz)
         self.selected: list[int] = []
@@ -84,7 +86,7 @@ class Dashboard(LiveWidget):
         self._displays: deque[tuple[Stage, str]] = deque(maxlen=_MOST_DISPLAYS)
         self._end: dict[str, str] = {}
         self._head: dict[str, Any] = {}
-        super().__init__(title=title, axes=list(axes), sizes=list(axes.values()), cols=cols)
+        super().__init__(title=title, axes=list(axes), sizes=list(axes.values()), cols=cols, note=note)
 
     def show(self, stage: Stage, display_id: str) -> None:
         """Show it here; when the mesh ends, the last state stays in this place."""

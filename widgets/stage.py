@@ -10,6 +10,17 @@ from typing import Any, Literal, Protocol
 StreamName = Literal["stdout", "stderr"]
 
 
+def request_of(kernel: Any) -> dict[str, Any]:
+    """The request that a kernel answers on this thread; empty where there is none to be told.
+
+    ipykernel 7.0 raises `LookupError` on threads that are not its own; later ones name the last request.
+    """
+    try:
+        return kernel.get_parent()
+    except LookupError:
+        return {}
+
+
 class Stage(Protocol):
     """The output area of one cell."""
 
@@ -59,7 +70,7 @@ class NotebookStage:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._kernel = getattr(shell, "kernel", None)
-        self._parent = self._kernel.get_parent() if self._kernel is not None else None
+        self._parent = request_of(self._kernel) if self._kernel is not None else None
         self._thread = threading.get_ident()
         self._is_over = False
         self.num_put = 0

@@ -154,8 +154,11 @@ def _is_idle(message: Message) -> bool:
 class Kernel:
     """An ipykernel in a process of its own, with an empty profile in a folder of its own."""
 
-    def __init__(self, prefix: Path | None = None) -> None:
-        """With a `prefix`, the kernel `meshbook` that is installed there; else a plain one that runs this Python."""
+    def __init__(self, prefix: Path | None = None, before: Path | None = None) -> None:
+        """With a `prefix`, the kernel `meshbook` that is installed there; else a plain one that runs this Python.
+
+        What lies in the folder `before` is imported in place of what is installed: an ipykernel of another version.
+        """
         self.folder = Path(tempfile.mkdtemp(prefix="mb-"))  # short: it is part of the sockets' names
         self._by_cell: dict[str, list[Message]] = {}
         self._subshell = ""
@@ -165,7 +168,11 @@ class Kernel:
         address = {"transport": "ipc", "ip": str(self.folder / "kernel")}
         name = {} if prefix is None else {"kernel_name": "meshbook"}
         self._manager = KernelManager(kernel_spec_manager=specs, **address, **name)
-        self._manager.start_kernel(cwd=str(self.folder), env=os.environ | {"IPYTHONDIR": str(self.folder / "profile")})
+        environment = os.environ | {"IPYTHONDIR": str(self.folder / "profile")}
+        if before is not None:
+            paths = [str(before), *filter(None, [os.environ.get("PYTHONPATH")])]
+            environment["PYTHONPATH"] = os.pathsep.join(paths)
+        self._manager.start_kernel(cwd=str(self.folder), env=environment)
         self._connect()
 
     @property

@@ -38,11 +38,13 @@ while rank == 1 or not globals().get("done"):
 class View:
     """The front-end's half of a dashboard: the comm, on a subshell of its own as JupyterLab has it."""
 
-    def __init__(self, kernel: Kernel, comm: str, subshell: str) -> None:
+    def __init__(self, kernel: Kernel, comm: str, subshell: str | None) -> None:
         self._kernel, self._comm, self._subshell = kernel, comm, subshell
         self._numbers = iter(range(1_000_000))
         self.heard: list[Message] = []
         self.frame = b""
+        opened = [each["content"] for each in kernel.messages if each["msg_type"] == "comm_open"]
+        self.note: str = next(each["data"]["state"].get("note", "") for each in opened if each["comm_id"] == comm)
         self.head: dict[str, Any] = {}
 
     def send(self, kind: str, **content: Any) -> None:
@@ -102,10 +104,16 @@ def show(kernel: Kernel, line: str = "%mesh dash") -> View:
     assert outputs.status == "ok", outputs.text
     bundle = next(data for data in outputs.shown if VIEW in data)
     assert "rank 0" in bundle["text/plain"] and 'role="region"' in bundle["text/html"]
-    client = kernel._client
-    client.control_channel.send(client.session.msg("create_subshell_request"))
-    subshell = client.get_control_msg(timeout=30)["content"]["subshell_id"]
-    view = View(kernel, bundle[VIEW]["model_id"], subshell)
+    return connected(kernel, bundle[VIEW]["model_id"])
+
+
+def connected(kernel: Kernel, comm: str, has_subshells: bool = True) -> View:
+    """The front-end's half, connected; on a subshell where the kernel has some."""
+    client, subshell = kernel._client, None
+    if has_subshells:
+        client.control_channel.send(client.session.msg("create_subshell_request"))
+        subshell = client.get_control_msg(timeout=30)["content"]["subshell_id"]
+    view = View(kernel, comm, subshell)
     view.send("hello")
     view.until(lambda: view.frame)
     return view

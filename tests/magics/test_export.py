@@ -31,13 +31,14 @@ def test_a_training_gives_the_same_numbers_as_a_script(kernel: Kernel) -> None:
     kernel.ok("scale = 3\n%mesh push scale")
     for cell in CELLS:
         kernel.ok(cell)
+    kernel.ok("%mesh diff losses")  # looks, and is no part of the training
     kernel.ok("r = %on_mesh -- (losses, round(sum(p.sum().item() for p in model.parameters()), 5))")
     losses, total = kernel.value("r.values()")[0]
     told = kernel.ok("path = %mesh export train.py").stdout
     assert "written to train.py: run them with `torchrun --nproc-per-node 2 train.py`" in told
     kernel.ok("%mesh down train")
     text = (kernel.folder / "train.py").read_text()
-    assert "scale = 3" in text
+    assert "scale = 3" in text and "_show(losses, by=0)" in text and text.count("losses, by") == 1
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     done = subprocess.run(
         [*launch, "train.py"], cwd=kernel.folder, capture_output=True, text=True, timeout=50, env=_clean_environment()

@@ -14,7 +14,7 @@ const PARTS = `<div class="mbd-said" role="status" aria-live="polite"></div>
 <figure class="mbd-curve" hidden><canvas></canvas><figcaption></figcaption></figure></div>
 <div class="mbd-pick"><code></code><button type="button" class="mbd-copy" hidden>copy</button><span class="mbd-live"></span></div>
 <div class="mbd-spoken" aria-live="polite"></div></div>
-<aside aria-label="selected ranks"><div class="mbd-head"></div><dl></dl><div class="mbd-buttons"></div>
+<aside aria-label="selected ranks"><div class="mbd-head"></div><dl></dl><div class="mbd-buttons"></div><div class="mbd-note"></div>
 <div class="mbd-ack" role="status"></div><pre hidden tabindex="0" aria-label="stacks"></pre></aside></div>`;
 const BUTTONS = [["interrupt", "interrupt"], ["unstick", "un-stick"], ["stacks", "stacks"], ["restart", "restart"], ["debug", "debug"]];
 
@@ -49,6 +49,7 @@ function render(store, { model, el }) {
   const root = document.createElement("div");
   root.className = "mbd";
   root.innerHTML = PARTS;
+  root.querySelector(".mbd-note").textContent = model.get("note");
   el.append(root);
   const find = (query) => root.querySelector(query);
   const view = { model, store, root, find, id, by: "state", pending: new Map(), asked: "", dirty: false, grid: null };
