@@ -14,7 +14,7 @@ from typing import Any
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
-from .engines.spec import Backend, RankSpec, environment
+from .engines.spec import Backend, RankSpec, Seat, environment, seats_here
 from .here import make_root_by, settle, unsettle
 from .mesh import ProcMesh
 from .root import Root
@@ -109,39 +109,51 @@ def specs_for(
     preload: Sequence[str] = (),
     path: Sequence[str] | None = None,
     link: LinkKind = "auto",
+    seats: Sequence[Seat] = (),
 ) -> list[RankSpec]:
-    """The specs of a mesh of ranks on this host, one for each point of `axes` in row-major order.
+    """The specs of a mesh, one for each point of `axes` in row-major order.
 
-    `device` is `cpu` or `cuda`: on cuda rank `i` gets `cuda:i`. `link` is the kind of links to them (`wire.wiring`).
+    `seats` says where its ranks live; by default on this host. `device` is `cpu` or `cuda`: on cuda the `i`-th rank of
+    a host gets `cuda:i`. `link` is the kind of links to them on their host (`wire.wiring`).
     """
     number = mesh or secrets.randbits(62)
     world_size = len(Shape.row_major(axes)) if axes else 1
-    base = {**os.environ, **(env or {})}
+    seats = seats or seats_here(world_size)
     return [
         RankSpec(
             rank=rank,
             world_size=world_size,
-            local_rank=rank,
-            local_world_size=world_size,
+            local_rank=seat.local_rank,
+            local_world_size=seat.local_world_size,
             axes=dict(axes),
             mesh=number,
             has_bootstrap=has_bootstrap,
             token="",
-            env=environment(base, rank, world_size, rank, world_size),
+            env=environment(
+                {**({} if seat.host else os.environ), **(env or {})},
+                rank,
+                world_size,
+                seat.local_rank,
+                seat.local_world_size,
+            ),
             cwd=cwd or os.getcwd(),
             path=tuple(sys.path if path is None else path),
-            device=f"cuda:{rank}" if device == "cuda" else device,
+            device=f"cuda:{seat.local_rank}" if device == "cuda" else device,
             backend=backend,
             preload=tuple(preload),
             link=link,
+            host=seat.host,
+            host_addr=seat.addr,
+            master_addr=seats[0].addr,
         )
-        for rank in range(world_size)
+        for rank, seat in enumerate(seats)
     ]
 
 
 def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto", **options: Any) -> ProcMesh:
-    """A process mesh of these axes on this host."""
-    roster = session().spawn(specs_for(axes, **options), engine, how)
+    """A process mesh of these axes, where the engine has room for it. Raises what `Engine.seats` does."""
+    seats = session().engine(engine).seats(axes)
+    roster = session().spawn(specs_for(axes, seats=seats, **options), engine, how)
     return ProcMesh(roster, Shape.row_major(axes))
 
 
