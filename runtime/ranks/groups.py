@@ -282,6 +282,8 @@ class Groups:
             self.slice_group(self.plan.peers(name))
 
     def _begin_late(self) -> None:
+        if self._bent is not None:
+            return  # it was to begin before already, and the plan has changed since
         try:
             self._begin()
         except ConnectionError as error:
