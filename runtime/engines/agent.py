@@ -99,7 +99,8 @@ class Agent:
         self._lifeline, self._lifeline_in = os.pipe()
         let_go_in_child(self)
         port = specs[0].master_port
-        self._port = held or (None if port else held_port())
+        is_late = specs[0].generation > 0  # in place of ranks that were lost with their agent: told later where to meet
+        self._port = held or (None if port or is_late else held_port())
         if self._port is not None:
             port = self._port.getsockname()[1]
         for spec in specs:
@@ -335,11 +336,11 @@ class Agent:
         for peer in peers:
             peer.control.post(parts)
 
-    def introduce(self, rank: int, mesh: int, other: int, end: socket.socket) -> None:
-        """Give this rank its end of a link to rank `other` of `mesh`."""
+    def introduce(self, rank: int, mesh: int, other: int, end: socket.socket, *, is_far: bool = False) -> None:
+        """Give this rank its end of a link to rank `other` of `mesh`, which may be on another host."""
         with end:
             for peer in self._living([rank]):
-                peer.control.send(Peer(mesh, other), fds=[end.fileno()])
+                peer.control.send(Peer(mesh, other, is_far), fds=[end.fileno()])
 
     def stats(self, ranks: Sequence[int]) -> Mapping[int, Stat]:
         pids = {peer.rank: peer.pid for peer in self._living(ranks) if peer.pid}

@@ -147,6 +147,10 @@ class Engine(Protocol):
         """
         ...
 
+    def num_gpus(self) -> int:
+        """GPUs that ranks could use on each host: the fewest, where hosts differ."""
+        ...
+
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         """Start ranks; each reports `Ready` to the listener, or ends. `how` is `auto`, `fork` or `exec`."""
         ...

@@ -55,6 +55,9 @@ class InprocEngine:
     def seats(self, axes: Mapping[str, int]) -> Sequence[Seat]:
         return seats_here(math.prod(axes.values()))
 
+    def num_gpus(self) -> int:
+        return 0
+
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         return _Threads(self._reactor, specs, listener)
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from .. import leftovers
+from ..devices import num_gpus
 from ..errors import SpawnError
 from ..registry import registry
 from ..wire.reactor import Reactor
@@ -64,6 +65,9 @@ class LocalEngine:
 
     def seats(self, axes: Mapping[str, int]) -> Sequence[Seat]:
         return seats_here(math.prod(axes.values()))
+
+    def num_gpus(self) -> int:
+        return num_gpus()
 
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         return self.agent(specs, listener, how)
