@@ -17,7 +17,6 @@ from ..runtime.errors import MeshbookError, MeshStopped
 from ..runtime.gather import Gather
 from ..runtime.heal import Healed, heal_roster
 from ..runtime.mesh import ProcMesh, actor_number
-from ..runtime.proc import stat_of
 from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
 from ..runtime.reshape import Reshape
 from ..runtime.resize import resize_roster
@@ -199,7 +198,7 @@ class Mesh(Questions):
         """
         if self.roster.store_rank in chosen:
             return True
-        stat = stat_of(self.roster.states[self.roster.store_rank].pid)
+        stat = self.roster.crew.stats([self.roster.store_rank]).get(self.roster.store_rank)
         return stat is None or stat.state not in "Tt"
 
     def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ValueMesh[Any]:

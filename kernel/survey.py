@@ -77,8 +77,7 @@ class MeshWatch:
         """Look at everything that is due at `now`."""
         roster = self.mesh.roster
         if len(self.facts) != len(roster.states):
-            host = os.uname().nodename
-            self.facts = [RankFacts(rank, since=now, host=host) for rank in range(len(roster.states))]
+            self.facts = [RankFacts(rank, since=now, host=roster.host_of(rank)) for rank in range(len(roster.states))]
             self._reports = -1
         if not self.is_over:
             self._check_up(now)

@@ -82,4 +82,5 @@ class Book:
         return f"m{number}"
 
     def _hosts(self, mesh: Mesh) -> Sequence[str]:
-        return ["localhost"] * mesh.num_ranks
+        specs = mesh.roster.specs
+        return [specs[rank].host or "localhost" for rank in range(mesh.num_ranks)]

@@ -15,7 +15,8 @@ from IPython.core.error import UsageError
 from ..kernel.fold import ranks_text
 from ..kernel.mesh import PULL_LIMIT, Mesh
 from ..runtime import leftovers
-from ..runtime.devices import choose_device, num_gpus
+from ..runtime.devices import choose_device
+from ..runtime.engines.seating import wanted_hosts
 from ..runtime.errors import MeshbookError
 from ..runtime.session import session
 from ..runtime.wire.codec import EncodeError
@@ -93,12 +94,15 @@ class MeshMagic:
         name = args.name or self._book.free_name()
         self._check_free(name)
         axes = dict(args.axes)
-        num_ranks = _product(axes)
         try:
-            device = choose_device(args.device, num_ranks, num_gpus())
+            engine = _engine(args, axes)
         except ValueError as mistake:
             raise UsageError(str(mistake)) from None
-        mesh = self._start(name, axes, args, device)
+        try:
+            mesh = self._start(name, axes, args, engine, _device(name, args, engine))
+        except BaseException:
+            session().release(session().engine(engine))
+            raise
         self._book.add(mesh)
         return self._returned(mesh)
 
@@ -109,13 +113,13 @@ class MeshMagic:
                 f"mesh {name!r} is up: `%mesh down {name}` ends it, `%mesh up OTHER ...` starts one beside it"
             )
 
-    def _start(self, name: str, axes: Mapping[str, int], args: grammar.Up, device: str) -> Mesh:
+    def _start(self, name: str, axes: Mapping[str, int], args: grammar.Up, engine: str, device: str) -> Mesh:
         started = time.perf_counter()
         try:
             mesh = Mesh.up(
                 name,
                 axes,
-                engine=args.engine,
+                engine=engine,
                 how=args.spawn,
                 ready_timeout=args.ready_timeout,
                 device=device,
@@ -128,7 +132,7 @@ class MeshMagic:
                 spares=args.spares,
             )
         except (MeshbookError, OSError) as error:
-            raise UsageError(f"mesh {name!r} did not come up: {error}") from None
+            raise _not_up(name, error) from None
         mesh.options = args
         NotebookStage(self._shell).display(banner(mesh, device, args.pg, time.perf_counter() - started))
         return mesh
@@ -162,7 +166,9 @@ class MeshMagic:
     def _down(self, args: grammar.Down) -> None:
         names = list(self._book.meshes) if args.all else [self._book.get(args.name).name]
         for name in names:
-            ends = self._book.remove(name).down(args.grace)
+            mesh = self._book.remove(name)
+            ends = mesh.down(args.grace)
+            session().release(mesh.roster.engine)
             print(f"mesh {name!r} is down: {_ends_text(ends)}")
 
     def _restart(self, args: grammar.Restart) -> Mesh | None:
@@ -259,8 +265,27 @@ def _ends_text(ends: Mapping[int, str]) -> str:
     return "; ".join(f"rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)} {end}" for end, ranks in by_end.items())
 
 
-def _product(axes: Mapping[str, int]) -> int:
-    size = 1
-    for count in axes.values():
-        size *= count
-    return size
+def _engine(args: grammar.Up, axes: Mapping[str, int]) -> str:
+    """The name of the engine; that of several hosts is made for them. Raises `ValueError` where nothing says which."""
+    if args.engine != "hosts":
+        return args.engine
+    hosts = args.hosts or wanted_hosts(axes)
+    if hosts is None:
+        raise ValueError("how many hosts? Say --hosts N or --hosts A,B, or begin the axes with hosts=N")
+    return session().use_hosts(hosts, args.launch)
+
+
+def _device(name: str, args: grammar.Up, engine: str) -> str:
+    """What the ranks compute on, now that it is known where they will live."""
+    place = session().engine(engine)
+    try:
+        most = max(seat.local_world_size for seat in place.seats(args.axes))
+        return choose_device(args.device, most, place.num_gpus())
+    except ValueError as mistake:
+        raise UsageError(str(mistake)) from None
+    except MeshbookError as error:
+        raise _not_up(name, error) from None
+
+
+def _not_up(name: str, error: Exception) -> UsageError:
+    return UsageError(f"mesh {name!r} did not come up: {error}")

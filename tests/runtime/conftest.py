@@ -13,7 +13,9 @@ import pytest
 
 from meshbook.runtime import root, session, this_host
 from meshbook.runtime.engines.base import Engine
+from meshbook.runtime.engines.hosts import HostsEngine
 from meshbook.runtime.engines.inproc import InprocEngine
+from meshbook.runtime.engines.launch import CommandLauncher
 from meshbook.runtime.engines.local import LocalEngine
 from meshbook.runtime.mesh import ProcMesh
 from meshbook.runtime.session import specs_for
@@ -61,7 +63,8 @@ class Bench:
         """A mesh that may not be ready yet."""
         axes = axes or {"rank": 2}
         path = [*sys.path, str(ROOT)]
-        specs = specs_for(axes, **{"backend": "none", "path": path, **options})
+        seats = self.engine.seats(axes)
+        specs = specs_for(axes, **{"backend": "none", "path": path, "seats": seats, **options})
         mesh = ProcMesh(self.root.roster(specs, how=how), Shape.row_major(axes))
         self._meshes.append(mesh)
         return mesh
@@ -112,12 +115,28 @@ def local(reactor: Reactor, local_engine: LocalEngine) -> Generator[Bench]:
     bench.close()
 
 
-@pytest.fixture(params=["inproc", pytest.param("local", marks=pytest.mark.real)])
-def bench(request: pytest.FixtureRequest, reactor: Reactor, local_engine: LocalEngine) -> Generator[Bench]:
-    """The same test on both engines: what the fake does is what processes do."""
-    bench = Bench(reactor, local_engine if request.param == "local" else InprocEngine(reactor))
+@pytest.fixture(scope="module")
+def hosts_engine(reactor: Reactor) -> Generator[HostsEngine]:
+    """Two hosts, which are processes on this machine."""
+    engine = HostsEngine(reactor, CommandLauncher(reactor, "", ["alpha", "beta"]), 2, PRELOAD)
+    engine.warm()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def hosts(reactor: Reactor, hosts_engine: HostsEngine, leaks: Any) -> Generator[Bench]:
+    hosts_engine.seats({"rank": 2})  # the agents and their zygotes stay for all tests of a file
+    leaks.allow_what_stands()
+    bench = Bench(reactor, hosts_engine)
     yield bench
     bench.close()
+
+
+@pytest.fixture(params=["inproc", *(pytest.param(name, marks=pytest.mark.real) for name in ("local", "hosts"))])
+def bench(request: pytest.FixtureRequest, local_engine: LocalEngine) -> Bench:
+    """The same test on all engines: what the fake does is what processes do, here and on other hosts."""
+    return request.getfixturevalue(request.param)
 
 
 class Stage:
