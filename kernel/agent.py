@@ -37,7 +37,7 @@ from .summary import readable
 
 _encode = msgspec.msgpack.Encoder().encode
 
-_STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits", "locals_at")
+_STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits", "locals_at", "view")
 """Methods of `Debugger` that the control thread may call."""
 
 VALUE_LIMIT = 1 << 20

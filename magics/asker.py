@@ -10,6 +10,8 @@ from typing import Any
 class NotebookAsker:
     """Asks in the input box of the front-end that has sent the running cell, or at the terminal."""
 
+    is_beside = False
+
     def __init__(self, shell: Any) -> None:
         self._kernel: Any = getattr(shell, "kernel", None)
         # Each request says whether its front-end can ask (nbclient and papermill have nobody). What the kernel itself

@@ -56,6 +56,7 @@ class Debug:
     selector: str = ""
     mesh: MeshOption = None
     pm: Annotated[bool, Option("--pm", "the frames that the last cell's error left; default: all that failed")] = False
+    console: Annotated[bool, Option("--console", "in a console beside the cells: source, frames, variables")] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from . import faults, grammar, resize
 from .book import Book
 from .breaks import set_break
 from .dash import Dashboards
-from .debug import debug
+from .debug import Consoles, debug
 from .export import export
 from .logs import show_logs
 from .on_mesh import OnMesh
@@ -50,6 +50,7 @@ class MeshMagic:
         self._on_mesh = on_mesh
         self.watches = Watches(shell, book)
         self.dashboards = Dashboards(shell, book)
+        self.consoles = Consoles(shell)
         self._commands: dict[type, Callable[[Any], object]] = {
             grammar.Up: self._up,
             grammar.Ls: self._ls,
@@ -63,7 +64,7 @@ class MeshMagic:
             grammar.Unstick: self._unstick,
             grammar.Dash: self.dashboards.show,
             grammar.Stacks: self._stacks,
-            grammar.Debug: lambda args: debug(book, args),
+            grammar.Debug: lambda args: debug(book, self.consoles, args),
             grammar.Break: lambda args: set_break(book, args),
             grammar.Ledger: self._ledger,
             grammar.Logs: lambda args: show_logs(book, args, NotebookStage(shell)),

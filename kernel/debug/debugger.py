@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
@@ -25,7 +25,7 @@ from .breakpoints import Breakpoint
 from .dialog import Dialog
 from .events import CANNOT_ASK, LEAVE, Event, Kind
 from .places import Stack, place_of, suspended, users_frame
-from .views import locals_text, users_of, users_stack
+from .views import locals_text, users_of, users_stack, view_of
 from .watcher import Watcher
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ _PASSED_IN_CHILD = (
 _ACTORS = "meshbook-actor-"
 """How threads are called on which actors are."""
 
+_encode = msgspec.msgpack.Encoder().encode
 _breakpoints_of = msgspec.msgpack.Decoder(list[Breakpoint]).decode
 
 
@@ -64,6 +65,7 @@ class Debugger:
         # By thread, not by its identity, which another one gets when it has ended.
         self._dialogs: WeakKeyDictionary[threading.Thread, Dialog] = WeakKeyDictionary()
         self._pdbs: WeakKeyDictionary[threading.Thread, RankPdb] = WeakKeyDictionary()
+        self._by_talk: WeakValueDictionary[int, RankPdb] = WeakValueDictionary()
         self._is_passing = False  # the user has left: the main thread stops no more in this run
         self._left_at = 0
         self._others_pass = False  # nor do other threads (actors), until the user's next cell
@@ -171,7 +173,8 @@ class Debugger:
     def _make_pdb(self, dialog: Dialog) -> RankPdb:
         from .rank_pdb import RankPdb  # 20 ms, paid by who uses it
 
-        return RankPdb(dialog)
+        made = self._by_talk[dialog.talk] = RankPdb(dialog)
+        return made
 
     def _dialog(self, kind: Kind) -> Dialog:
         dialog = Dialog(next(self._talks), kind, self._tell, lambda: self._place.rank)
@@ -266,6 +269,7 @@ class Debugger:
         dialog.thread = ""  # it is the main one that is shown
         looker = Inspector(dialog)
         looker.look = self._frame
+        self._by_talk[dialog.talk] = looker
         frame = self._frame()
         if frame is not None:
             with self._open(dialog):
@@ -286,5 +290,10 @@ class Debugger:
 
     def completions(self, talk: int, prefix: str) -> list[str]:
         """What could stand where this begins, at the prompt of a conversation."""
-        found = next((each for each in list(self._pdbs.values()) if each.dialog.talk == talk), None)
+        found = self._by_talk.get(talk)
         return found.completions(prefix) if found is not None else []
+
+    def view(self, talk: int) -> bytes:
+        """Where the thread of a conversation is: an encoded `View`; empty where it only asks for input."""
+        found = self._by_talk.get(talk)
+        return _encode(view_of(found.stack, found.curindex)) if found is not None and found.stack else b""

@@ -141,6 +141,18 @@ class RankPdb(Pdb):
         found = {name for name in names if name.startswith(prefix) and (prefix or not name.startswith("_"))}
         return sorted(found | set(self.completenames(prefix) if prefix else ()))[:_MOST_COMPLETIONS]
 
+    def do_frame(self, arg: str) -> None:
+        """frame N
+        Go to a frame; 0 is the outermost that is shown.
+        """
+        if not arg.isdigit():
+            self.default(f"frame {arg}".rstrip())  # a name of the user's
+        elif int(arg) >= len(self.stack):
+            self.error(f"there are the frames 0 to {len(self.stack) - 1}")
+        else:
+            self._select_frame(int(arg))  # of pdb; `u` and `d` call it too
+            self.lastcmd = ""  # an empty line repeats no move
+
     def do_quit(self, arg: str) -> bool:
         """q(uit)
         Leave the debugger: every rank goes on, and this cell stops no more.
