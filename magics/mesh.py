@@ -96,8 +96,8 @@ class MeshMagic:
         self._check_free(name)
         axes = dict(args.axes)
         try:
-            engine = _engine(args, axes)
-        except ValueError as mistake:
+            engine = _engine(args, axes, self._shell.user_ns)
+        except (ValueError, MeshbookError) as mistake:
             raise UsageError(str(mistake)) from None
         try:
             mesh = self._start(name, axes, args, engine, _device(name, args, engine))
@@ -266,14 +266,23 @@ def _ends_text(ends: Mapping[int, str]) -> str:
     return "; ".join(f"rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)} {end}" for end, ranks in by_end.items())
 
 
-def _engine(args: grammar.Up, axes: Mapping[str, int]) -> str:
-    """The name of the engine; that of several hosts is made for them. Raises `ValueError` where nothing says which."""
-    if args.engine != "hosts":
+def _engine(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any]) -> str:
+    """The name of the engine; one of several hosts is made for them. `names` are those of the notebook.
+
+    Raises `ValueError` where nothing says which hosts, and `SpawnError` where Monarch is missing.
+    """
+    if args.engine == "local":
         return args.engine
+    if args.job:
+        if args.job not in names:
+            raise ValueError(f"there is no variable {args.job!r}: let it be a HostMesh of Monarch")
+        return session().use_monarch(names[args.job])
     hosts = args.hosts or wanted_hosts(axes)
     if hosts is None:
         raise ValueError("how many hosts? Say --hosts N or --hosts A,B, or begin the axes with hosts=N")
-    return session().use_hosts(hosts, args.launch)
+    if args.engine == "hosts":
+        return session().use_hosts(hosts, args.launch)
+    return session().use_monarch(hosts if isinstance(hosts, int) else len(hosts))
 
 
 def _device(name: str, args: grammar.Up, engine: str) -> str:

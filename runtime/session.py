@@ -74,6 +74,22 @@ class Session:
             self._engines[name] = HostsEngine(self.reactor, launcher, len(names), ZYGOTE_MODULES, addr)
         return name
 
+    def use_monarch(self, hosts: Any) -> str:
+        """The name of the engine whose agents Monarch places: on a `HostMesh` of it, or on so many processes here.
+
+        Raises `SpawnError` where Monarch is not installed.
+        """
+        name = f"{_HOSTS}of Monarch: {hosts if isinstance(hosts, int) else id(hosts)}"
+        if name not in self._engines:
+            from .engines.hosts import HostsEngine, address_towards
+            from .engines.monarch import MonarchLauncher, num_hosts, process_hosts
+
+            addr = "127.0.0.1" if isinstance(hosts, int) else address_towards([])
+            mesh, end = process_hosts(hosts) if isinstance(hosts, int) else (hosts, lambda: None)
+            launcher = MonarchLauncher(self.reactor, mesh, end)
+            self._engines[name] = HostsEngine(self.reactor, launcher, num_hosts(mesh), ZYGOTE_MODULES, addr)
+        return name
+
     def release(self, engine: Engine) -> None:
         """Give hosts back that no mesh is on any more: their agents end. Other engines stay warm."""
         name = next((name for name, each in self._engines.items() if each is engine), "")

@@ -58,7 +58,9 @@ class HostsEngine:
         self._preload = tuple(preload)
         self._addr = addr
         self._timeout = timeout
+        self._names = dict(enumerate(launcher.names))
         self._hub: ZmqHub | None = None
+        self._said: set[int] = set()  # hosts that have said what they are called
         self._numbers = itertools.count(1)
         self._tunnels: dict[int, tuple[RemoteHost, RemoteHost]] = {}
         self._starting = threading.Lock()  # meshes may be brought up on several threads
@@ -88,13 +90,13 @@ class HostsEngine:
             link, theirs = hub.open()
             assert theirs.address is not None
             addresses.append(theirs.address)
-            name = self._launcher.names[index] if self._launcher.names else f"host{index}"
+            name = self._names.setdefault(index, f"host{index}")
             host = RemoteHost(self._reactor, index, name, link, self._greet, self._pass_on, self._on_lost)
             self.hosts[index : index + 1] = [awaited.setdefault(index, host)]
         hub.seal()
 
         def on_end(indices: Sequence[int], why: str) -> None:
-            for host in [awaited[index] for index in indices]:
+            for host in [awaited[index] for index in indices if index in awaited]:
                 if host.hello is None:
                     host.lose(why)
                 else:  # a launcher that has put its agent into the background is no death of it
@@ -168,9 +170,11 @@ class HostsEngine:
     # On the thread that runs the loop.
 
     def _greet(self, host: RemoteHost, hello: Hello) -> str:
-        if not self._launcher.names:
-            taken = {other.name for other in self.hosts if other is not host}
+        if not self._launcher.names and host.index not in self._said:
+            self._said.add(host.index)  # what a host is called it stays, also when it is started again
+            taken = [self._names[index] for index in self._said if index != host.index]
             host.name = hello.host if hello.host not in taken else f"{hello.host}-{host.index}"
+            self._names[host.index] = host.name
         return mismatch(hello, own_version())
 
     def _pass_on(self, host: RemoteHost, tunnel: int, frames: Frames) -> None:
@@ -182,7 +186,8 @@ class HostsEngine:
                 del self._tunnels[tunnel]
 
     def _on_lost(self, host: RemoteHost) -> None:
-        self._launcher.forget(host.index)
+        if not self._is_closed.is_set():
+            self._launcher.forget(host.index)
         for tunnel in [number for number, ends in self._tunnels.items() if host in ends]:
             self._pass_on(host, tunnel, [])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 from collections.abc import Callable, Generator
@@ -15,6 +16,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.real]
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 Until = Callable[..., None]
 
+HAS_MONARCH = importlib.util.find_spec("monarch") is not None
+
 UP = "%mesh up far hosts=2 gpus=2 --engine hosts --device cpu"
 
 
@@ -26,9 +29,13 @@ def far(kernel: Kernel) -> Generator[Kernel]:
     kernel.ok("%mesh down far --grace 0.2")
 
 
+def is_agent(process: psutil.Process) -> bool:
+    return "remote_agent" in " ".join(process.cmdline())
+
+
 def agents(kernel: Kernel) -> list[int]:
     """The agents of the two hosts, in order."""
-    found = [each for each in psutil.Process(kernel.pid).children() if "remote_agent" in " ".join(each.cmdline())]
+    found = [each for each in psutil.Process(kernel.pid).children() if is_agent(each)]
     return [each.pid for each in sorted(found, key=lambda each: each.create_time())]
 
 
@@ -69,11 +76,41 @@ def test_a_lost_host_is_told_in_the_cell_and_comes_back(far: Kernel) -> None:
     )
 
 
+@pytest.mark.skipif(HAS_MONARCH, reason="torchmonarch is here")
+def test_without_monarch_it_says_how_to_get_it(kernel: Kernel) -> None:
+    error = kernel.cell("%mesh up x hosts=2 --engine monarch").error
+    assert "Monarch is not installed: pip install 'meshbook[monarch]', on Linux, or use --engine hosts" in error
+
+
+@pytest.mark.skipif(not HAS_MONARCH, reason="torchmonarch is missing")
+def test_monarch_places_the_agents(new_kernel: Callable[[], Kernel]) -> None:
+    kernel = new_kernel()
+    kernel.ok("%load_ext meshbook")
+    ended = kernel.ok("%mesh up far hosts=2 gpus=2 --engine monarch --device cpu")
+    assert "Warning" not in ended.stderr
+    run = "%%on_mesh\nimport torch, torch.distributed as dist\ny = torch.ones(1)\ndist.all_reduce(y)\ny.item()"
+    ended = kernel.ok(run)
+    assert "ranks 0-3" in ended.text and "4.0" in ended.text
+    placed = [each for each in psutil.Process(kernel.pid).children(recursive=True) if is_agent(each)]
+    assert len(placed) == 2
+    cell = kernel.start("%%on_mesh --grace 0.5\nprint('in', flush=True)\nimport time\ntime.sleep(60)")
+    cell.until("in")
+    placed[1].kill()
+    assert "was lost: its agent" in cell.end().stderr
+    kernel.ok("%mesh restart @dead")
+    assert "ranks 0-3" in kernel.ok(run).text
+    kernel.ok("%mesh down far --grace 0.2")
+    assert not [each for each in psutil.Process(kernel.pid).children(recursive=True) if is_agent(each)]
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
         ("%mesh up x dp=2 --engine hosts", "how many hosts? Say --hosts N or --hosts A,B"),
-        ("%mesh up x dp=2 --hosts 2", "--launch and --hosts go with --engine hosts"),
+        ("%mesh up x dp=2 --hosts a,b", "--launch and --hosts go with --engine hosts"),
+        ("%mesh up x dp=2 --hosts 2", "--hosts goes with --engine hosts, or monarch"),
+        ("%mesh up x dp=2 --job j", "--job goes with --engine monarch"),
+        ("%mesh up x dp=2 --engine monarch --job nothing", "there is no variable 'nothing'"),
         ("%mesh up x dp=2 --engine hosts --hosts a,a", "'a,a' is not a number of hosts nor their names"),
         (
             "%mesh up x hosts=2 --engine hosts --launch 'ssh {host}'",

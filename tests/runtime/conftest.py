@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -17,6 +18,7 @@ from meshbook.runtime.engines.hosts import HostsEngine
 from meshbook.runtime.engines.inproc import InprocEngine
 from meshbook.runtime.engines.launch import CommandLauncher
 from meshbook.runtime.engines.local import LocalEngine
+from meshbook.runtime.engines.monarch import MonarchLauncher, process_hosts
 from meshbook.runtime.mesh import ProcMesh
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.shape import Shape
@@ -133,7 +135,37 @@ def hosts(reactor: Reactor, hosts_engine: HostsEngine, leaks: Any) -> Generator[
     bench.close()
 
 
-@pytest.fixture(params=["inproc", *(pytest.param(name, marks=pytest.mark.real) for name in ("local", "hosts"))])
+@pytest.fixture(scope="module")
+def monarch_engine(reactor: Reactor) -> Generator[HostsEngine]:
+    """Two hosts of Monarch, which are processes on this machine."""
+    launcher = MonarchLauncher(reactor, *process_hosts(2))
+    engine = HostsEngine(reactor, launcher, 2, PRELOAD)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def monarch(reactor: Reactor, monarch_engine: HostsEngine, leaks: Any) -> Generator[Bench]:
+    monarch_engine.seats({"rank": 2})
+    leaks.allow_what_stands()
+    bench = Bench(reactor, monarch_engine)
+    yield bench
+    bench.close()
+
+
+HAS_MONARCH = importlib.util.find_spec("monarch") is not None
+
+ENGINES = [
+    "inproc",
+    pytest.param("local", marks=pytest.mark.real),
+    pytest.param("hosts", marks=pytest.mark.real),
+    pytest.param(
+        "monarch", marks=[pytest.mark.real, pytest.mark.skipif(not HAS_MONARCH, reason="torchmonarch is missing")]
+    ),
+]
+
+
+@pytest.fixture(params=ENGINES)
 def bench(request: pytest.FixtureRequest, local_engine: LocalEngine) -> Bench:
     """The same test on all engines: what the fake does is what processes do, here and on other hosts."""
     return request.getfixturevalue(request.param)
