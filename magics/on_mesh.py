@@ -146,9 +146,7 @@ class OnMesh:
             raise UsageError(NOTHING_TO_RUN)
         return self._send(args, mesh, selection, source)
 
-    def _send(
-        self, args: OnMeshArgs, mesh: Mesh, selection: Selection, source: str, is_inquiry: bool = False
-    ) -> Cell:
+    def _send(self, args: OnMeshArgs, mesh: Mesh, selection: Selection, source: str, is_inquiry: bool = False) -> Cell:
         name = args.label or f"cell {self._cell_number()}"
         first_line = self._first_line(source)
         if not args.no_check:
@@ -157,9 +155,7 @@ class OnMesh:
             self._run_here(source)
         try:
             keep = args.show == "diff"
-            run = mesh.run(
-                source, selection.ranks, name=name, first_line=first_line, keep=keep, is_inquiry=is_inquiry
-            )
+            run = mesh.run(source, selection.ranks, name=name, first_line=first_line, keep=keep, is_inquiry=is_inquiry)
         except MeshbookError as error:
             raise UsageError(str(error)) from None
         stage = NotebookStage(self._shell)
