@@ -15,17 +15,11 @@ from ..kernel.rows import seconds_text
 from ..kernel.summary import readable
 from ..runtime.ranks.place import coordinates
 from ..runtime.spares import spares_text
+from .dashboard_twin import COLOURS
 from .style import STYLE
 
 _GLYPHS = {"idle": "●", "busy": "▶", "failed": "✗", "stuck": "‖", "debug": "◆", "dead": "✝", "starting": "◌"}
-_COLOURS = {
-    "idle": "var(--mb-ok)",
-    "busy": "var(--mb-bar)",
-    "failed": "var(--mb-bad)",
-    "stuck": "var(--mb-bad)",
-    "debug": "var(--mb-bar)",
-    "dead": "var(--mb-dim)",
-}
+_COLOURS = COLOURS | {"stuck": COLOURS["stopped"]}
 _MOST_CELLS = 1024
 
 
