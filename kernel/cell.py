@@ -24,7 +24,7 @@ from .mime import plain, portable
 from .outcome import Display, Outcome, Value
 from .shell import QuietShell
 from .source import Program, file_of, is_async, program_of
-from .summary import describe
+from .summary import describe, is_widget
 
 if TYPE_CHECKING:
     from IPython.core.formatters import DisplayFormatter
@@ -252,6 +252,9 @@ class CellShell:
                 self._bind_last(value)
                 if keep is not None:
                     keep(value)
+                if is_widget(value):  # it lives here, and is shown as `display` does
+                    self._shell.show(value)
+                    return Outcome()
                 return Outcome() if value is None else Outcome(value=self._described(value))
         except BaseException as error:  # noqa: BLE001 - whatever a cell raises is its outcome
             self.last_error = error

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Literal
 
+from .screen import UP, Screen
+
 Stream = Literal["stdout", "stderr"]
 
 LINE_CAP: Final = 65_536
@@ -87,12 +89,14 @@ class Cutter:
     __slots__ = ("last", "open")
 
     def __init__(self) -> None:
-        self.open: dict[Stream, OpenLine] = {"stdout": OpenLine(), "stderr": OpenLine()}
+        self.open: dict[Stream, OpenLine | Screen] = {"stdout": OpenLine(), "stderr": OpenLine()}
         self.last: Stream = "stdout"
 
     def cut(self, stream: Stream, text: str, now: float = 0.0) -> list[str]:
         unfinished, mark = self.open[stream], MARK[stream]
         self.last = stream
+        if UP in text or isinstance(unfinished, Screen):
+            return [mark + line for line in self._cut_screen(stream, unfinished, text, now)]
         first, newline, rest = text.partition("\n")
         unfinished.add(first, now)
         if not newline:
@@ -108,6 +112,15 @@ class Cutter:
         unfinished.add(last, now)
         return done
 
+    def _cut_screen(self, stream: Stream, unfinished: OpenLine | Screen, text: str, now: float) -> list[str]:
+        screen = unfinished if isinstance(unfinished, Screen) else Screen(unfinished.take(), now)
+        self.open[stream] = screen
+        lines = screen.write(text)
+        if screen.is_over:
+            self.open[stream] = line = OpenLine()
+            line.add(screen.take(), now)
+        return lines
+
     @property
     def has_rest(self) -> bool:
         """Is there an unfinished line?"""
@@ -116,7 +129,7 @@ class Cutter:
     def rest(self) -> list[str]:
         """The unfinished lines as if they had ended, but for blank ones (an erased progress bar)."""
         texts = [(MARK[stream], unfinished.take()) for stream, unfinished in self.open.items()]
-        return [mark + text for mark, text in texts if text.strip()]
+        return [mark + line for mark, text in texts for line in text.split("\n") if line.strip()]
 
 
 class Tail:

@@ -65,6 +65,12 @@ def describe(
     )
 
 
+def is_widget(value: object) -> bool:
+    """Whether this is an ipywidget: what it shows is not in a bundle, but comes over its comm."""
+    ipywidgets = sys.modules.get("ipywidgets")
+    return ipywidgets is not None and isinstance(value, ipywidgets.Widget)
+
+
 def readable(size: int) -> str:
     """A number of bytes for people.
 

@@ -25,6 +25,7 @@ from ..widgets.inventory import InventoryView
 from ..widgets.stacks import StacksView
 from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
+from ..widgets.strip import Strip
 from . import faults, grammar, resize
 from .book import Book
 from .breaks import set_break
@@ -135,7 +136,8 @@ class MeshMagic:
         except (MeshbookError, OSError) as error:
             raise _not_up(name, error) from None
         mesh.options = args
-        NotebookStage(self._shell).display(banner(mesh, device, args.pg, time.perf_counter() - started))
+        seconds = time.perf_counter() - started
+        Strip(mesh, NotebookStage(self._shell), lambda: banner(mesh, device, args.pg, seconds)).show()
         return mesh
 
     def _returned(self, mesh: Mesh) -> Mesh | None:

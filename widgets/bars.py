@@ -55,7 +55,10 @@ class _Block:
         groups: dict[tuple[int, str], set[int]] = {}
         for row in sorted(self.rows, key=lambda row: (row.turn, row.key)):
             groups.setdefault((row.turn, row.text), set()).add(row.key[0])
-        lines = [f"{ranks_text(ranks):>{width}} │ {text}" for (_, text), ranks in groups.items()]
+        below = f"\n{'':>{width}} │ "  # of bars in bars
+        lines = [
+            f"{ranks_text(ranks):>{width}} │ {text.replace(chr(10), below)}" for (_, text), ranks in groups.items()
+        ]
         num_more = len(lines) - MOST_ROWS
         above = [f"{'…':>{width}} ┆ {num_more:,} more lines: `%mesh logs` has all"] if num_more > 0 else []
         return "\n".join(above + lines[-MOST_ROWS:])

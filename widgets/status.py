@@ -15,17 +15,11 @@ from ..kernel.rows import seconds_text
 from ..kernel.summary import readable
 from ..runtime.ranks.place import coordinates
 from ..runtime.spares import spares_text
+from .dashboard_twin import COLOURS
 from .style import STYLE
 
 _GLYPHS = {"idle": "●", "busy": "▶", "failed": "✗", "stuck": "‖", "debug": "◆", "dead": "✝", "starting": "◌"}
-_COLOURS = {
-    "idle": "var(--mb-ok)",
-    "busy": "var(--mb-bar)",
-    "failed": "var(--mb-bad)",
-    "stuck": "var(--mb-bad)",
-    "debug": "var(--mb-bar)",
-    "dead": "var(--mb-dim)",
-}
+_COLOURS = COLOURS | {"stuck": COLOURS["stopped"]}
 _MOST_CELLS = 1024
 
 
@@ -34,11 +28,28 @@ def banner(mesh: Mesh, device: str, backend: str, seconds: float) -> dict[str, s
     count = f"{mesh.num_ranks} rank{'s' if mesh.num_ranks > 1 else ''}"
     words = [f"{axes_text(mesh)}", f"{count} on {device}", *group_words(device, backend)]
     words += [f"{mesh.roster.num_spares} spare{'s' * (mesh.roster.num_spares > 1)}"] if mesh.roster.num_spares else []
-    words.append(f"ready in {seconds_text(seconds, seconds)}")
+    words.append(_news(mesh) or f"ready in {seconds_text(seconds, seconds)}")
     text = f"mesh {mesh.name}   {' · '.join(words)}"
     line = f'{grid(mesh)}<b>{escape(mesh.name)}</b> &nbsp;<span class="mb-dim">{escape(" · ".join(words))}</span>'
     style = "display:flex;align-items:center;gap:10px"
     return {"text/plain": text, "text/html": f'{STYLE}<div class="meshbook" style="{style}">{line}</div>'}
+
+
+def _news(mesh: Mesh) -> str:
+    """What there is to say of the ranks' states; empty while all are idle."""
+    if mesh.is_down:
+        return "down"
+    states = mesh.states()
+    if set(states.values()) == {"idle"}:
+        return ""
+    by_state = {state: [rank for rank in states if states[rank] == state] for state in dict.fromkeys(states.values())}
+    calm = [f"{len(by_state[state])} {state}" for state in ("busy", "idle") if state in by_state]
+    bad = [f"{_named(ranks)} {state}" for state, ranks in by_state.items() if state not in ("busy", "idle")]
+    return ", ".join(bad + calm)
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}"
 
 
 def group_words(device: str, backend: str) -> list[str]:

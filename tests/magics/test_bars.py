@@ -57,3 +57,29 @@ def test_a_bar_is_seen_while_its_cell_runs(kernel: Kernel) -> None:
 def test_equal_bars_are_one_line(kernel: Kernel) -> None:
     outputs = kernel.ok("%%on_mesh\nprint('\\r50%', end='', flush=True)\ntime.sleep(0.5)\nprint('\\r100%')")
     assert outputs.updates[-1]["data"]["text/plain"] == "0-3 │ 100%"
+
+
+BARS_IN_BARS = """import sys, time
+def say(text):
+    sys.stderr.write(text)
+    sys.stderr.flush()
+for i in range(3):
+    say(f"\\router {i}/3")
+    for j in range(20):
+        say("\\n")
+        say(f"\\rinner {j}/20")
+        say("\\x1b[A")
+        time.sleep(0.01)
+    say("\\n\\r           \\r\\x1b[A")
+say("\\router 3/3\\n")
+"""
+
+
+def test_bars_in_bars_are_lines_of_one_block(kernel: Kernel) -> None:
+    outputs = kernel.ok(f"%%on_mesh\n{BARS_IN_BARS}")
+    states = states_of(outputs)
+    assert any("outer" in state and "inner" in state for state in states), states
+    assert all(state.count("inner") <= 4 for state in states)
+    assert outputs.updates[-1]["data"]["text/plain"] == "0-3 │ outer 3/3"
+    # Where the first newline came alone, one line was told before anybody could know.
+    assert (outputs.stdout + outputs.stderr).count("\n") <= 1, outputs.text

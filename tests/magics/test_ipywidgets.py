@@ -148,3 +148,11 @@ def test_a_saved_notebook_has_the_text_and_the_state(tmp_path: Any, until: Calla
     assert shown.data["text/plain"] == "IntSlider(value=8)"
     states = notebook.metadata.widgets["application/vnd.jupyter.widget-state+json"]["state"]
     assert states[shown.data[VIEW]["model_id"]]["state"]["value"] == 8
+
+
+def test_a_widget_that_ends_a_cell_is_shown_as_one(kernel: Kernel) -> None:
+    outputs = kernel.ok("%%on_mesh dp=1 -o shown\nimport ipywidgets\nipywidgets.IntProgress(value=rank)")
+    models = models_of(outputs)
+    progress = {state["value"]: comm_id for comm_id, state in models.items() if "value" in state}
+    assert [bundle[VIEW]["model_id"] for bundle in outputs.shown] == [progress[2], progress[3]]
+    assert kernel.ok("%on_mesh dp=1 -- _.value").text.startswith("2   rank 2")
