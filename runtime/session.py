@@ -55,7 +55,7 @@ class Session:
         return self._engines[name]
 
     def use_hosts(self, hosts: Sequence[str] | int, launch: str = "") -> str:
-        """The name of the engine of these hosts, by name or number, whose agents `launch` starts (see `hosts.md`).
+        """The name of the engine of these hosts, by name or number, whose agents `launch` starts (docs/hosts.md).
 
         Asked for the same hosts again it is the same engine, with its agents.
 

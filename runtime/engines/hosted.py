@@ -14,6 +14,7 @@ from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.messages import AnyMessage, Disband, Enlist, Gone, Heard, Hold, Kill, Look, Packet, Relay, Said, decoder
 from ..wire.messages import encoder as message_encoder
+from ..wire.reactor import Reactor
 from .base import Exit, Listener
 from .outside import DUMP_TIMEOUT, SPY_TIMEOUT, Glimpse
 from .remote_host import Pending, RemoteHost
@@ -29,6 +30,7 @@ class HostedCrew:
 
     def __init__(
         self,
+        reactor: Reactor,
         number: int,
         find: Callable[[str], RemoteHost],
         specs: Sequence[RankSpec],
@@ -37,11 +39,13 @@ class HostedCrew:
     ) -> None:
         self.pids: dict[int, int] = {}
         self.number = number
+        self._reactor = reactor
         self._find = find
         self._listener = listener
         self._how = how
         self._hosts: dict[int, RemoteHost] = {}  # of each living rank
         self._used: set[RemoteHost] = set()
+        self._due: set[int] = set()  # ranks whose end has not been told
         self._is_closed = False
         first = find(specs[0].host)
         port = first.ask(lambda seq: Hold(seq, number)).wait().port
@@ -52,17 +56,28 @@ class HostedCrew:
             raise
 
     def _enlist(self, specs: Sequence[RankSpec]) -> None:
+        self._due.update(spec.rank for spec in specs)
         hosts = {name: self._find(name) for name in dict.fromkeys(spec.host for spec in specs)}
-        waiting: list[Pending] = []
+        waiting: list[tuple[Pending, list[RankSpec]]] = []
         for name, host in hosts.items():
             host.branches[self.number] = self
             self._used.add(host)
             own = [spec for spec in specs if spec.host == name]
             self._hosts.update({spec.rank: host for spec in own})
             births = tuple(encode_spec(spec) for spec in own)
-            waiting.append(host.ask(lambda seq, births=births: Enlist(seq, self.number, births, self._how)))
-        for pending in waiting:
+            waiting.append((host.ask(lambda seq, births=births: Enlist(seq, self.number, births, self._how)), own))
+        troubles = [trouble for pending, own in waiting if (trouble := self._why_not(pending, own))]
+        if troubles:
+            raise SpawnError(troubles[0])
+
+    def _why_not(self, pending: Pending, specs: Sequence[RankSpec]) -> str:
+        try:
             pending.wait()
+        except SpawnError as error:
+            for spec in specs:
+                self._hosts.pop(spec.rank, None)
+            return str(error)
+        return ""
 
     def host_of(self, rank: int) -> RemoteHost | None:
         """The host that a living rank is on."""
@@ -91,7 +106,14 @@ class HostedCrew:
     def respawn(self, specs: Sequence[RankSpec]) -> None:
         """Also on hosts that were lost, where they can be started again one by one."""
         # A port of an agent that is new: where groups meet comes later, as for those that take an old one's place.
-        self._enlist([replace(spec, master_port=0) for spec in specs])
+        try:
+            self._enlist([replace(spec, master_port=0) for spec in specs])
+        except SpawnError as error:
+            exit = Exit(why=f"ended: {error}")
+            missing = [spec.rank for spec in specs if spec.rank not in self._hosts]
+            self._reactor.schedule(lambda: [self._end(rank, exit) for rank in missing])
+            self.kill([spec.rank for spec in specs])
+            raise
 
     def renumber(self, kept: Mapping[int, int]) -> None:
         """Only as everything stays: `check_room` has refused any other."""
@@ -163,4 +185,6 @@ class HostedCrew:
 
     def _end(self, rank: int, exit: Exit) -> None:
         self._hosts.pop(rank, None)
-        self._listener.on_exit(rank, exit)
+        if rank in self._due:
+            self._due.remove(rank)
+            self._listener.on_exit(rank, exit)

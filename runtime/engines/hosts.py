@@ -128,9 +128,13 @@ class HostsEngine:
         return min((host.hello.num_gpus for host in self.hosts if host.hello is not None), default=0)
 
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
-        return HostedCrew(next(self._numbers), self._find, specs, listener, how)
+        return HostedCrew(self._reactor, next(self._numbers), self._find, specs, listener, how)
 
     def _find(self, name: str) -> RemoteHost:
+        """The host of this name; it is started again where it was lost, and others are left as they are."""
+        living = [host for host in self.hosts if host.name == name and not host.trouble]
+        if living:
+            return living[0]
         self._wait_here()
         return next(host for host in self.hosts if host.name == name)
 

@@ -179,17 +179,26 @@ def test_process_groups_are_made_anew_over_a_host_that_came_back(own: Bench, unt
     assert workers.do.call(source).get(50).values() == [4.0] * 4
 
 
-def test_one_launcher_for_all_hosts(make: Callable[..., Bench], tmp_path: Path):
+def test_one_launcher_for_all_hosts(make: Callable[..., Bench], until: Until, tmp_path: Path):
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\nfor i in 0 1; do SLURM_PROCID=$i "$@" & done; wait\n')
     srun.chmod(0o700)
     bench = make(["", ""], str(srun))
     workers = bench.workers({"dp": 4})
-    names = [f"{os.uname().nodename}", f"{os.uname().nodename}"]
-    found = [roster_of(workers).host_of(rank) for rank in (0, 3)]
-    assert sorted(name.removesuffix("-0").removesuffix("-1") for name in found) == names
-    assert len(set(found)) == 2
+    roster, node = roster_of(workers), os.uname().nodename
+    here, there = roster.host_of(0), roster.host_of(3)
+    assert here != there
+    assert node in (here, there)
+    assert {name.removesuffix("-0").removesuffix("-1") for name in (here, there)} == {node}
     assert workers.rank.call().get(10).values() == [0, 1, 2, 3]
+    os.kill(agent_of(bench, there), signal.SIGKILL)
+    roster.kill([1])
+    until(lambda: roster.dead() == [1, 2, 3])
+    assert heal_roster(roster, [1]).ranks == (1,)
+    with pytest.raises(SpawnError, match=rf"host {there} was lost: its agent.*; its launcher cannot start one host"):
+        heal_roster(roster)
+    until(lambda: roster.dead() == [2, 3])
+    assert workers.slice(dp=1).rank.call_one().get(10) == 1
 
 
 @pytest.mark.parametrize(
