@@ -37,7 +37,7 @@ from .summary import readable
 
 _encode = msgspec.msgpack.Encoder().encode
 
-_STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits", "locals_at", "view")
+_STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits", "locals_at", "view", "listen")
 """Methods of `Debugger` that the control thread may call."""
 
 VALUE_LIMIT = 1 << 20
@@ -130,6 +130,7 @@ class KernelActor(Actor):
         self._given = dict(self._cells.namespace)  # what was there before the first cell
         place.awaited = lambda: self._cells.awaited
         self._debugger = Debugger(place, lambda event: port.send(encode_event(event)))
+        self._cells.on_file = self._debugger.dap.know
         if place.visits is not None:
             self._debugger.install()
         place.movers.append(lambda move: self._rename())

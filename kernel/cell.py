@@ -117,6 +117,8 @@ class CellShell:
         self._files: dict[tuple[str, str, int], str] = {}  # of cells that may run again, by text, name and first line
         self._programs: dict[str, tuple[int, Program]] = {}  # by file, with the `__future__` flags it was compiled with
         self._last: object = None
+        self.on_file: Callable[[str, str, int], object] = lambda file, source, first_line: None
+        """Called before a cell runs, with its file name, text and first line."""
         self._awaited: Coroutine[Any, Any, Any] | None = None
         self.last_error: BaseException | None = None
         """What ended the last cell, with its frames, for a debugger; the next cell drops it."""
@@ -157,6 +159,7 @@ class CellShell:
         # A cell that runs again unchanged keeps its file name: its lines are the same.
         key = (source, name, first_line)
         file = self._files.get(key) or file_of(name, run)
+        self.on_file(file, source, first_line)
         return self._told(run, file, lambda: self._outcome(source, file, key, prepare, keep))
 
     def call(

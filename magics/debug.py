@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..kernel.debug.asking import Asker, asker
+from ..kernel.debug.dap import HOST
+from ..kernel.debug.editors import folder_of, listen, snippet
 from ..kernel.debug.ladder import Rung, enter
 from ..kernel.debug.post_mortem import post_mortem
 from ..kernel.debug.sitting import serve
@@ -20,6 +23,9 @@ from .options import GrammarError
 
 if TYPE_CHECKING:
     from ..widgets.console import ConsoleView
+
+
+COST = "on Python 3.11 code on these ranks is slower from now on (2 to 18 times), until they are restarted"
 
 
 @dataclass(slots=True)
@@ -54,6 +60,9 @@ def debug(book: Book, consoles: Consoles, args: Debug) -> None:
     """Talk with ranks, and say what cannot be done."""
     mesh = book.get(args.mesh)
     user = asker()
+    if args.dap:
+        _let_editors_in(mesh, book.select(args.selector, mesh).ranks if args.selector else mesh.roster.alive())
+        return
     if args.console:
         consoles.show(mesh)
     if args.pm:
@@ -87,6 +96,16 @@ def _attach(mesh: Mesh, ranks: Sequence[int]) -> None:
             print(mesh.stacks(found))
         elif rung is not Rung.LIVE:
             print(f"{named(found)}: {rung.value}")
+
+
+def _let_editors_in(mesh: Mesh, ranks: Sequence[int]) -> None:
+    listening = listen(mesh, ranks)
+    for rank, port in listening.items():
+        print(f"rank {rank}: {f'{HOST}:{port}' if isinstance(port, int) else port}")
+    if ports := {rank: port for rank, port in listening.items() if isinstance(port, int)}:
+        print(f"cells are files in {folder_of(mesh)}; for VS Code's launch.json:\n{snippet(mesh.name, ports)}")
+        if sys.version_info < (3, 12):
+            print(COST)
 
 
 def _post_mortem(mesh: Mesh, ranks: Sequence[int], user: Asker | None) -> None:

@@ -56,6 +56,7 @@ class Debug:
     selector: str = ""
     mesh: MeshOption = None
     pm: Annotated[bool, Option("--pm", "the frames that the last cell's error left; default: all that failed")] = False
+    dap: Annotated[bool, Option("--dap", "let an editor attach: where each rank listens, for VS Code")] = False
     console: Annotated[bool, Option("--console", "in a console beside the cells: source, frames, variables")] = False
 
 

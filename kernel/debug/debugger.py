@@ -22,6 +22,7 @@ import msgspec
 from ...runtime.ranks.place import Place
 from ...runtime.ranks.stacks import is_ours
 from .breakpoints import Breakpoint
+from .dap import Dap
 from .dialog import Dialog
 from .events import CANNOT_ASK, LEAVE, Event, Kind
 from .places import Stack, place_of, suspended, users_frame
@@ -71,6 +72,7 @@ class Debugger:
         self._others_pass = False  # nor do other threads (actors), until the user's next cell
         self._former_hook = sys.breakpointhook
         self._watcher = Watcher(self.stop)
+        self.dap = Dap()
 
     def install(self) -> None:
         """In a rank that is a process: the debugger's words are ours from now on."""
@@ -84,6 +86,7 @@ class Debugger:
         self._is_passing = run <= self._left_at
         self._others_pass = self._others_pass and self._is_passing
         self._watcher.take_up()
+        self.dap.begin()
 
     def end(self) -> None:
         """It has ended: nothing is traced any more, no frame of it is kept."""
@@ -97,6 +100,9 @@ class Debugger:
         wanted = os.environ.get("PYTHONBREAKPOINT")
         if wanted:  # "0", or a debugger of the user's own
             self._former_hook(*args, **options)
+            return
+        if self.dap.has_client:
+            self.dap.stop(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
             return
         self.stop(sys._getframe(1))  # pyright: ignore[reportPrivateUsage] - documented all the same
 
@@ -292,6 +298,16 @@ class Debugger:
         """What could stand where this begins, at the prompt of a conversation."""
         found = self._by_talk.get(talk)
         return found.completions(prefix) if found is not None else []
+
+    def listen(self, folder: str) -> int | str:
+        """Let an editor attach (see `Dap`): the port on loopback, or in words why not."""
+        try:
+            return self.dap.listen(folder)
+        except ImportError as missing:
+            return f"debugpy is needed there, and is not installed: {missing}"
+        finally:
+            if sys.breakpointhook not in (self._on_breakpoint, self._former_hook):
+                sys.breakpointhook = self._on_breakpoint  # debugpy's stops nowhere while no editor is attached
 
     def view(self, talk: int) -> bytes:
         """Where the thread of a conversation is: an encoded `View`; empty where it only asks for input."""
