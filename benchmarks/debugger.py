@@ -42,6 +42,7 @@ class Typist:
     """Types lines, and notes when it was asked."""
 
     can_ask = True
+    is_beside = False
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = list(lines)
