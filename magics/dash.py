@@ -66,12 +66,16 @@ class Dashboards:
         self._live = [(other, dashboard) for other, dashboard in self._live if not other.is_down]
         found = next((dashboard for other, dashboard in self._live if other is mesh), None)
         if found is None:
-            found = _make(mesh, self.shell)
+            found = dashboard_of(mesh, self.shell)
             self._live.append((mesh, found))
         return found
 
 
-def _make(mesh: Mesh, shell: Any) -> Dashboard:
+def dashboard_of(mesh: Mesh, shell: Any = None) -> Dashboard:
+    """A live dashboard as a widget, for notebooks without `%mesh`: `marimo.ui.anywidget(dashboard_of(mesh))`.
+
+    Without an IPython shell, nothing is said of clicks that the kernel may not hear.
+    """
     from ..widgets.base import deafness
     from ..widgets.dashboard import Dashboard
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -55,26 +56,32 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
+def _made_of(cells: list[str]) -> nbformat.NotebookNode:
+    return nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+    )
+
+
 @pytest.fixture
 def open_notebook(
     request: pytest.FixtureRequest, browser: Any, servers: Callable[[FrontEnd], Server], leaks: Any
 ) -> Generator[Opened]:
-    """`open_notebook(cells)`: a new notebook with these cells, in JupyterLab or (`front_end="notebook"`) Notebook 7."""
+    """`open_notebook(cells)`: a new notebook with these cells, in JupyterLab or (`front_end="notebook"`) Notebook 7.
+
+    In place of the cells, the file of a notebook: a copy of it is opened.
+    """
     from tests.browser.page import NotebookPage  # needs playwright
 
     opened: list[NotebookPage] = []
     context = browser.new_context(viewport={"width": 1200, "height": 1000})
 
-    def open_(cells: list[str], front_end: FrontEnd = "lab", theme: Theme = "JupyterLab Light") -> NotebookPage:
+    def open_(cells: list[str] | Path, front_end: FrontEnd = "lab", theme: Theme = "JupyterLab Light") -> NotebookPage:
         server = servers(front_end)
         leaks.allow_what_stands()
         server.use_theme(theme)
         name = re.sub(r"\W+", "_", f"{request.node.name}_{len(opened)}").strip("_") + ".ipynb"
-        notebook = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
-            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-        )
-        nbformat.write(notebook, server.folder / name)
+        nbformat.write(_made_of(cells) if isinstance(cells, list) else nbformat.read(cells, 4), server.folder / name)
         page = NotebookPage(context.new_page(), server.folder / name)
         page.watch_errors()
         opened.append(page)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.jupyter import FrontEnd
+from tests.browser.jupyter import FrontEnd, Theme
 
 UP = "%load_ext meshbook\nm = %mesh up dp=2 tp=2 --device cpu"
 
@@ -16,6 +17,30 @@ print("first", flush=True)
 while True:
     time.sleep(0.01)
 """
+
+
+QUICKSTART = Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
+
+
+@pytest.mark.parametrize(("front_end", "theme"), [("lab", "JupyterLab Dark"), ("notebook", "JupyterLab Light")])
+def test_all_cells_of_the_quickstart(open_notebook: Any, front_end: FrontEnd, theme: Theme) -> None:
+    nb = open_notebook(QUICKSTART, front_end=front_end, theme=theme)
+    assert nb.run_all(120) == "done"
+    figures = 0
+    for _ in range(2):  # as it ran, and after the page was loaded again: what is in the file is all there
+        page = nb.page.locator(".jp-Cell-outputArea")
+        page.get_by_text("is down: ranks 0-3 exited").wait_for()
+        assert page.get_by_text("of the held-out digits are recognised").count() == 1
+        assert page.get_by_text("run again on it alone").count() == 1
+        assert page.locator(".meshbook").count() >= 6
+        assert not page.get_by_text("model not found").count()
+        assert page.locator("img").count() >= max(figures, 1)
+        figures = page.locator("img").count()
+        nb.page.locator(".jp-Cell", has_text="ValueError(f").last.scroll_into_view_if_needed()
+        nb.picture(f"quickstart_{front_end}")
+        nb.save()
+        nb.reload()
+    assert not nb.errors
 
 
 @pytest.mark.parametrize("front_end", ["lab", "notebook"])
