@@ -18,7 +18,7 @@ from meshbook.magics.selector import parse_selector
 from meshbook.widgets.base import STATIC, script
 
 NODE = shutil.which("node")
-TEST = Path(__file__).with_name("cells.test.mjs")
+TEST = Path(__file__).with_name("cells.vectors.mjs")
 AXES = {"dp": 2, "pp": 3, "tp": 4}
 PICKS = [
     [0],
