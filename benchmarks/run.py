@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import call
 import cell
 import dashboard
+import debugger
 import faults
 import idle
 import logs
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "idle": idle.measure,
     "stacks": stacks.measure,
     "faults": faults.measure,
+    "debugger": debugger.measure,
     "dashboard": dashboard.measure,
 }
 

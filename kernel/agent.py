@@ -32,10 +32,13 @@ from .kept import Kept
 from .lookup import Unreadable, number_at
 from .names import held_in
 from .outcome import Display
-from .source import lines_text
+from .source import call_cell, lines_text
 from .summary import readable
 
 _encode = msgspec.msgpack.Encoder().encode
+
+_STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits", "locals_at", "view", "listen")
+"""Methods of `Debugger` that the control thread may call."""
 
 VALUE_LIMIT = 1 << 20
 """Bytes up to which the value of a cell travels to the notebook by itself; a larger one stays until it is pulled."""
@@ -127,6 +130,7 @@ class KernelActor(Actor):
         self._given = dict(self._cells.namespace)  # what was there before the first cell
         place.awaited = lambda: self._cells.awaited
         self._debugger = Debugger(place, lambda event: port.send(encode_event(event)))
+        self._cells.on_file = self._debugger.dap.know
         if place.visits is not None:
             self._debugger.install()
         place.movers.append(lambda move: self._rename())
@@ -171,7 +175,7 @@ class KernelActor(Actor):
 
         kept = keeper if keep else None
         text = self._sources[key]
-        with self._debugged():
+        with self._debugged(number):
             outcome = self._cells.run(text, run=number, name=name, first_line=first_line, keep=kept, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
 
@@ -183,32 +187,40 @@ class KernelActor(Actor):
             with self._place.shield():
                 self._provide_group((), has_store=True)
 
-        with self._debugged():
+        with self._debugged(run):
             outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
         return outcome.failure is None, _encode(outcome)
 
     @contextlib.contextmanager
-    def _debugged(self) -> Generator[None]:
-        self._debugger.begin()
+    def _debugged(self, run: int) -> Generator[None]:
+        self._debugger.begin(run)
         try:
             yield
         finally:
             self._debugger.end()
 
     @endpoint
-    def post_mortem(self) -> str:
-        """Let the user look at the frames of what ended the last cell; what ended it, or nothing if it ended well."""
+    def post_mortem(self) -> tuple[str, str]:
+        """Let the user look at the frames of what ended the last cell; what ended it, or nothing if it ended well.
+
+        Of an error whose frames were not kept, a summary comes second.
+        """
         error = self._cells.last_error
         if error is None or error.__traceback__ is None:
-            return ""
-        with self._place.opened(), self._debugged():
+            return "", self._cells.last_summary
+        with self._place.opened(), self._debugged(sys.maxsize):
             self._debugger.post_mortem(error)
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}", ""
+
+    @control_endpoint
+    def held_by_error(self) -> int:
+        """Bytes that are kept only for a look at what ended the last cell."""
+        return self._cells.held_by_error()
 
     @control_endpoint
     def debug(self, step: str, *args: Any) -> Any:
         """What the notebook asks of the debugger: a method of `Debugger` that the control thread may call."""
-        if step not in ("answer", "leave", "attach", "inspect", "completions", "arm", "hits"):
+        if step not in _STEPS:
             raise LookupError(f"the debugger has no step {step!r}")
         return getattr(self._debugger, step)(*args)
 
@@ -234,6 +246,12 @@ class KernelActor(Actor):
         """Drop sources that the controller will not refer to any more."""
         for key in keys:
             self._sources.pop(key, None)
+
+    @endpoint
+    def know(self, cells: list[Lines]) -> None:
+        """Cells of the notebook itself, whose classes come here by value: file, name and text."""
+        for cell_of_notebook in cells:
+            call_cell(*cell_of_notebook)
 
     @endpoint
     def push(self, names: dict[str, object]) -> None:
@@ -311,15 +329,17 @@ class KernelActor(Actor):
 
     def _provide_group(self, members: tuple[int, ...], has_store: bool) -> None:
         groups = self._place.groups
-        if groups is not None and groups.is_up:
-            ranks = members or tuple(range(self._place.world_size))
-            group = self._group_of(groups, ranks, has_store)
-            former = [names.pop("group", None) for names in (self._given, self._cells.namespace)]
-            self._given["group"] = self._cells.namespace["group"] = group
-            if former[0] is not group and not groups.has(former[0]):
-                bury(former)
+        if groups is None or not (groups.is_up or groups.trouble):
+            return
+        group = self._group_of(groups, members or tuple(range(self._place.world_size)), has_store)
+        former = [names.pop("group", None) for names in (self._given, self._cells.namespace)]
+        self._given["group"] = self._cells.namespace["group"] = group
+        if former[0] is not group and not groups.has(former[0]):
+            bury(former)
 
     def _group_of(self, groups: Groups, ranks: tuple[int, ...], has_store: bool) -> Any:
+        if not groups.is_up:
+            return _NoGroup(f"new ones could not be made here: {groups.trouble}; `%mesh unstick` tries again")
         if not has_store and not groups.has_slice(ranks):
             return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, is stopped")
         try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..runtime.wire import codec
 from .completion import complete
+from .debug.remains import is_out_of_memory, let_go, num_bytes, summary_of
 from .failure import entry_of, failure_of
 from .guest import Guests, Lines
 from .loop import CellLoop
@@ -116,9 +117,13 @@ class CellShell:
         self._files: dict[tuple[str, str, int], str] = {}  # of cells that may run again, by text, name and first line
         self._programs: dict[str, tuple[int, Program]] = {}  # by file, with the `__future__` flags it was compiled with
         self._last: object = None
+        self.on_file: Callable[[str, str, int], object] = lambda file, source, first_line: None
+        """Called before a cell runs, with its file name, text and first line."""
         self._awaited: Coroutine[Any, Any, Any] | None = None
         self.last_error: BaseException | None = None
         """What ended the last cell, with its frames, for a debugger; the next cell drops it."""
+        self.last_summary = ""
+        """A text in its place, where memory had run out and nothing of it was kept."""
         self._shell.publish, self._shell.clear = self._publish, self._clear
         self._shell.loop_runner = self._loop.run
         given = names if owned else {"display": self._shell.show, **names}
@@ -154,6 +159,7 @@ class CellShell:
         # A cell that runs again unchanged keeps its file name: its lines are the same.
         key = (source, name, first_line)
         file = self._files.get(key) or file_of(name, run)
+        self.on_file(file, source, first_line)
         return self._told(run, file, lambda: self._outcome(source, file, key, prepare, keep))
 
     def call(
@@ -169,13 +175,27 @@ class CellShell:
         return self._told(run, "", lambda: self._visited(head, buffers, lines, prepare))
 
     def _told(self, run: int, file: str, outcome: Callable[[], Outcome]) -> Outcome:
-        self._run, self._numbers, self.last_error = run, count(1), None
+        self._run, self._numbers, self.last_error, self.last_summary = run, count(1), None, ""
         try:
             return outcome()
         except KeyboardInterrupt as stop:  # it hit a line of ours: before the cell's first or after its last
             return Outcome(failure=failure_of(stop, file, self._shell))
         finally:
             self._run = 0
+            if self.last_error is not None and is_out_of_memory(self.last_error):
+                with self._opened():
+                    self._keep_summary(self.last_error)
+
+    def _keep_summary(self, error: BaseException) -> None:
+        """Keep of an error what it says, and free what its frames hold."""
+        self.last_summary = f"{type(error).__name__}: {error}\n{summary_of(error)}"
+        self.last_error = None
+        let_go(error)
+
+    def held_by_error(self) -> int:
+        """Bytes that are kept only for a look at what ended the last cell. Any thread may ask."""
+        error = self.last_error
+        return num_bytes(error, self.namespace.copy()) if error is not None else 0
 
     def attend(self, work: Callable[[], object]) -> None:
         """Run a callback of the user's, outside of any cell; what it raises comes out."""

@@ -133,6 +133,9 @@ class Drive:
 
     def _talk(self) -> int:
         """Let the user talk with ranks that are stopped; how often stop was pressed meanwhile."""
+        if self.mesh.desk.has_console:
+            self.patience.pause(TICK)
+            return 0
         started = time.monotonic()
         try:
             if self.is_background:

@@ -44,6 +44,16 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in _runs(sorted(set(ranks))))
 
 
+def named(ranks: Sequence[int]) -> str:
+    """Ranks with the word in front.
+
+    Example:
+        >>> named([3]), named([0, 1, 2, 7])
+        ('rank 3', 'ranks 0-2,7')
+    """
+    return f"rank{'s' * (len(ranks) != 1)} {ranks_text(ranks)}"
+
+
 def coords_text(points: Sequence[Mapping[str, int]], axes: Collection[str], limit: int = 60) -> str:
     """The coordinates of a group of ranks: one block where they fill one, else the few blocks they fill.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 from ..runtime.roster import Roster
@@ -46,7 +45,7 @@ class HaltWatch:
             named.append(f"{len(ranks) - _MOST_NAMED} more")
         pids = " ".join(str(self._roster.states[rank].pid) for rank in ranks)
         selector = str(ranks[0]) if len(ranks) == 1 else "@stuck"
-        return f"{', '.join(named)} on host {os.uname().nodename}: {halt}: {halt.advice(pids, selector)}"
+        return f"{', '.join(named)} on host {self._roster.host_of(ranks[0])}: {halt}: {halt.advice(pids, selector)}"
 
     def _tell_moving(self, ranks: Sequence[int], now: float) -> None:
         halts = [self._told.pop(rank) for rank in ranks]

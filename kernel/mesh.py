@@ -17,7 +17,6 @@ from ..runtime.errors import MeshbookError, MeshStopped
 from ..runtime.gather import Gather
 from ..runtime.heal import Healed, heal_roster
 from ..runtime.mesh import ProcMesh, actor_number
-from ..runtime.proc import stat_of
 from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
 from ..runtime.reshape import Reshape
 from ..runtime.resize import resize_roster
@@ -35,6 +34,7 @@ from .event import Event
 from .execute import execute
 from .guest import cells_in, pack
 from .journal import Choice, Journal, Replay
+from .lent import Lent
 from .measure import Tolerance
 from .questions import Questions, arguments
 from .restore import HealedMesh, ResizedMesh, restore
@@ -90,10 +90,13 @@ class Mesh(Questions):
         self.points = Points(self)
         """Breakpoints that were set from the notebook."""
         self._actor = actor_number(self._kernel)
+        self._lent = Lent(self)
         self._keys: dict[str, int] = {}  # sources that ranks were sent, by text, the least recently used first
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
         self._numbers = itertools.count(1)
         self._cells = itertools.count(1)
+        self.last_cell = 0
+        """The number of the run that was sent last."""
         self.journal = Journal()
         self._heard: deque[Run] = deque()  # the oldest first
         self.cells: dict[int, str] = {}
@@ -164,7 +167,7 @@ class Mesh(Questions):
         self._check_up()
         self._replace_store()
         chosen = tuple(self.roster.alive() if ranks is None else ranks)
-        cell = next(self._cells)
+        self.last_cell = cell = next(self._cells)
         run = Run(self.roster, chosen, cell, name or f"cell {cell}")
         members = chosen if replay is None else replay.ranks
         members = () if len(members) == self.num_ranks else members
@@ -195,7 +198,7 @@ class Mesh(Questions):
         """
         if self.roster.store_rank in chosen:
             return True
-        stat = stat_of(self.roster.states[self.roster.store_rank].pid)
+        stat = self.roster.crew.stats([self.roster.store_rank]).get(self.roster.store_rank)
         return stat is None or stat.state not in "Tt"
 
     def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ValueMesh[Any]:
@@ -228,7 +231,8 @@ class Mesh(Questions):
         self._check_up()
         head, buffers = pack(function, args, kwargs)
         lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_in(bytes(head))]
-        run = Run(self.roster, range(self.num_ranks), next(self._cells), getattr(function, "__name__", "a function"))
+        self.last_cell = next(self._cells)
+        run = Run(self.roster, range(self.num_ranks), self.last_cell, getattr(function, "__name__", "a function"))
         payload = arguments(run.cell, head, [pickle.PickleBuffer(each) for each in buffers], lines)
         run.call = self.roster.call(run.ranks, self._actor, "execute", None, payload, run, True, audience=run)
         self._hear(run)
@@ -383,6 +387,7 @@ class Mesh(Questions):
         for rank in healed.ranks:
             self._known.pop(rank, None)
         self.points.renew(healed.ranks)
+        self._lent.renew(healed.ranks)
         self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
         pushed = [] if replay == "none" else self.journal.pushed()
         return restore(self, healed, self.journal.plan(replay), pushed, timeout)
@@ -409,6 +414,7 @@ class Mesh(Questions):
             finally:
                 self._take_shape(sizes)
         self.points.renew(resized.ranks)
+        self._lent.renew(resized.ranks)
         healed = Healed(resized.ranks, resized.failed, (), resized.seconds)
         pushed = [] if replay == "none" else self.journal.pushed()
         done = restore(self, healed, self.journal.plan(replay), pushed, timeout)
@@ -455,6 +461,7 @@ class Mesh(Questions):
     def spawn(self, name: str, cls: type[A], *args: Any, **kwargs: Any) -> A:
         """Make actors of your own on the ranks, beside the one that runs cells."""
         self._check_up()
+        self._lent.lend(cls)
         return self.procs.spawn(name, cls, *args, **kwargs)
 
     def running(self) -> list[Run]:

@@ -58,10 +58,11 @@ def held_in(names: Mapping[str, object], given: Mapping[str, object]) -> list[He
         for name, value in dict(names).items()  # a copy: the main thread may add names meanwhile
         if not name.startswith("_") and given.get(name, nothing) is not value
     ]
-    return [_held(name, names[name]) for name in sorted(users)[:MOST] if name in names]
+    return [held_of(name, names[name]) for name in sorted(users)[:MOST] if name in names]
 
 
-def _held(name: str, value: object) -> Held:
+def held_of(name: str, value: object) -> Held:
+    """What stands behind a name."""
     kind = type(value)
     bases: tuple[type, ...] = _mro.__get__(kind)
     type_name: str = _qualname.__get__(kind)

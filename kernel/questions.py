@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -74,13 +74,19 @@ class Questions:
         """The cell line each of these ranks is at, from those that tell in time."""
         return self._ask(ranks, "where", timeout)
 
-    def stacks(self, ranks: Sequence[int] | None = None, *, native: bool = False) -> StackReport:
+    def stacks(self, ranks: Sequence[int] | None = None, *, native: bool = False, locals_of: int = 0) -> StackReport:
         """Where these ranks are (default: all), merged: equal stacks are one; also of ranks that hang.
 
-        With `native`, frames of C are told too, where py-spy is installed. Returns within about half a second (with
+        With `native`, frames of C are told too, where py-spy is installed; with `locals_of` the variables of a frame of
+        the user's, 1 for the innermost, 2 for its caller. Returns within about half a second (with
         py-spy, about 4) however the ranks do; print what it gives.
         """
-        return look(self.roster, ranks, native=native, states=self.states(), source_of=self._sources.line)
+        report = look(self.roster, ranks, native=native, states=self.states(), source_of=self._sources.line)
+        if locals_of:
+            busy = [stack.rank for stack in report.stacks if stack.frames and not stack.how]
+            told = self.tell_debugger(busy, "locals_at", locals_of)
+            report.locals = {rank: text for rank, text in sorted(told.items()) if text}
+        return report
 
     def ledger(
         self,
@@ -139,6 +145,11 @@ class Questions:
         """All that a rank has printed (see `RankLog.read` for `run`, `stream`, `last`, `grep`)."""
         return self.roster.logs[rank].read(**choice)
 
+    def held_by_errors(self, ranks: Sequence[int], timeout: float = 0.2) -> dict[int, int]:
+        """Bytes that these ranks keep only for a look at what ended their last cell, from those that hold some."""
+        told = self._ask(ranks, "held_by_error", timeout)
+        return {rank: size for rank, size in told.items() if size}
+
     def begin_post_mortem(self, ranks: Sequence[int]) -> Gather:
         """Let these ranks wait with what ended their last cell, to be looked at (see `debug.post_mortem`)."""
         gather = Gather(self.roster, ranks, f"{self.name}.post_mortem")
@@ -148,6 +159,10 @@ class Questions:
     def tell_debugger(self, ranks: Sequence[int], step: str, *args: Any, timeout: float = 0.5) -> dict[int, Any]:
         """Ask the debuggers of these ranks for a step (`KernelActor.debug`); what those gave that answer in time."""
         return self._ask(ranks, "debug", timeout, step, *args)
+
+    def send_ahead(self, ranks: Collection[int], endpoint: str, *args: Any) -> None:
+        """Call an endpoint of the kernel actors that is done before all that is sent from now on; wait for nothing."""
+        self.roster.call(list(ranks), self._actor, endpoint, None, arguments(*args), None, True)
 
     def _ask(self, ranks: Sequence[int], endpoint: str, timeout: float, *args: Any) -> dict[int, Any]:
         gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..runtime.ranks.place import coordinates
+from .debug.converse import gutter
 from .fold import coords_text, ranks_text
 from .outcome import Frame
 from .stacks import Branch, RankStack, Stack, endings, folded_frames, folded_threads, merge, place_of, without_place
@@ -30,6 +31,8 @@ class StackReport:
         self.threads = folded_threads(stacks)
         self.note = note
         """What was asked for and could not be done, in one line."""
+        self.locals: dict[int, str] = {}
+        """The variables of a frame by rank, if they were asked for."""
         self._axes = dict(axes)
         sizes = " × ".join(f"{axis}={size}" for axis, size in axes.items())
         self.title = f"mesh {name}   {sizes}   {_counts(stack.state for stack in stacks)}"
@@ -47,6 +50,7 @@ class StackReport:
                 "how": stack.how,
                 "trouble": stack.trouble,
                 "thread": stack.thread,
+                "locals": self.locals.get(stack.rank, ""),
                 "others": [{"name": name, "frames": _frames_data(frames)} for name, frames in stack.others],
             }
             for stack in self.stacks
@@ -67,6 +71,7 @@ class StackReport:
         lines += [f"also {self.thread_text(*each)}" for each in self.threads[:_MOST_THREADS]]
         if hidden := len(self.threads) - _MOST_THREADS:
             lines += [f"also {hidden} other threads"] if hidden > 0 else []
+        lines += gutter(self.locals).splitlines()
         return "\n".join([*lines, *([self.note] if self.note else [])])
 
     def thread_text(self, ranks: Sequence[int], name: str, frames: Stack) -> str:

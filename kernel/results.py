@@ -16,7 +16,7 @@ from ..runtime.errors import SupervisionError, actor_error
 from ..runtime.shape import Extent, Point
 from .fold import blocks_text, coord_blocks, coords_text, ranks_text
 from .outcome import Failure, Outcome
-from .rows import Row, distances, facts_text, gist_text, number_of, table_text
+from .rows import Row, distances, facts_text, gist_text, number_of, strayed, table_text
 
 Pick = int | slice | Sequence[int]
 """What picks from one axis: an index (a negative one counts from the end), a slice, or several indices."""
@@ -233,6 +233,7 @@ class MeshResult:
         if not self._is_folded:
             odd = {rank for row in rows if row.is_odd for rank in row.ranks}
             rows = [self._row((rank,), rank in odd) for rank in self.ranks]
+        rows = [replace(row, is_odd=True) if lost else row for row, lost in zip(rows, strayed(rows), strict=True)]
         if len({number for row in rows for number in row.numbers}) < 2:
             return rows  # there is nothing to be apart from
         return [replace(row, away=d) for row, d in zip(rows, distances([row.numbers for row in rows]), strict=True)]

@@ -171,6 +171,14 @@ def number_of(value: Value | None) -> float | None:
         return None
 
 
+def strayed(rows: Sequence[Row]) -> list[bool]:
+    """Which rows are odd though no majority is equal: their number is none (nan, infinite), and most are finite."""
+    finite = [bool(row.numbers) and all(map(math.isfinite, row.numbers)) for row in rows]
+    num_finite = sum(len(row.ranks) for row, good in zip(rows, finite, strict=True) if good)
+    is_usual = 2 * num_finite > sum(len(row.ranks) for row in rows)
+    return [is_usual and bool(row.numbers) and not good for row, good in zip(rows, finite, strict=True)]
+
+
 def distances(groups: Sequence[Sequence[float]]) -> list[str]:
     """How far the numbers of each group are from the median of all; a group without numbers gets no text.
 

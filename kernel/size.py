@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
@@ -36,6 +38,18 @@ def pickles_to_at_least(value: object, enough: int) -> int:
         else:
             left.extend(_inside(item))
     return total
+
+
+def walk(values: Iterable[object]) -> Iterator[object]:
+    """These values and what is in them (items, attributes), each once, the outer ones first. Runs no code of theirs."""
+    seen, left = set[int](), deque(values)
+    while left:
+        item = left.popleft()
+        if isinstance(item, int | float) or id(item) in seen:
+            continue
+        seen.add(id(item))
+        yield item
+        left.extend(_inside(item))
 
 
 def bytes_of_data(value: object) -> int | None:

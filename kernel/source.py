@@ -79,6 +79,21 @@ def file_of(name: str, run: int) -> str:
     return f"<{name}, run {run}>"
 
 
+_names_of_files: dict[str, str] = {}
+"""Cells that the notebook itself has run, by the files that it calls them by."""
+
+
+def call_cell(file: str, name: str, text: str) -> None:
+    """Know a cell that the notebook has run and whose classes came here by value: its name and its lines.
+
+    >>> call_cell("/tmp/ipykernel_1/2.py", "cell 9", "x = 1")
+    >>> name_of("/tmp/ipykernel_1/2.py"), linecache.getline("/tmp/ipykernel_1/2.py", 1)
+    ('cell 9', 'x = 1\\n')
+    """
+    _names_of_files[file] = name
+    remember(text, file, 1)
+
+
 def name_of(file: str) -> str | None:
     """The cell's name for the reader, of a file name that `file_of` made; None of any other.
 
@@ -86,7 +101,7 @@ def name_of(file: str) -> str | None:
     ('cell 5', None)
     """
     match = _CELL_FILE.fullmatch(file)
-    return match[1] if match else None
+    return match[1] if match else _names_of_files.get(file)
 
 
 class Sources:
@@ -150,7 +165,9 @@ def remember(source: str, file: str, first_line: int) -> None:
     linecache.cache[file] = (len(source), None, lines, file)  # no mtime: `checkcache` then keeps it
     _remembered.append(file)
     if len(_remembered) > _MOST_REMEMBERED:
-        linecache.cache.pop(_remembered.popleft(), None)
+        oldest = _remembered.popleft()
+        linecache.cache.pop(oldest, None)
+        _names_of_files.pop(oldest, None)
 
 
 def _parsed(source: str, file: str, first_line: int, syntax: Syntax) -> tuple[ast.Module, str]:

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from .fold import coords_text
+from .fold import coords_text, ranks_text
 from .outcome import Failure, Frame
+from .summary import readable
 
+MUCH_MEMORY = 100 << 20
+"""Bytes of which it is told that frames hold them."""
+
+_POST_MORTEM = "%mesh debug --pm"
 _MAX_CHAPTERS = 5
 _MAX_MESSAGES = 3
 _MAX_FATES = 6
@@ -136,6 +141,27 @@ def tell(
     )
 
 
+def with_memory(story: Story, held: Mapping[int, int]) -> Story:
+    """The story with a word of what ranks keep for `--pm`, in bytes, where it is much.
+
+    Example:
+        >>> story = tell({"tp": 2}, range(2), {1: Failure("ValueError", "", (), "")})
+        >>> with_memory(story, {1: 4_400_000_000}).hints[0].purpose
+        'look inside (rank 1 holds 4.1 GB for it until the next cell)'
+    """
+    much = {rank: size for rank, size in held.items() if size >= MUCH_MEMORY}
+    if not much:
+        return story
+    ranks, sizes = ranks_text(sorted(much)), sorted({readable(size) for size in much.values()})
+    who = f"rank {ranks} holds" if len(much) == 1 else f"ranks {ranks} hold"
+    size = sizes[0] if len(sizes) == 1 else f"up to {readable(max(much.values()))}"
+    note = f" ({who} {size} for it until the next cell)"
+    hints = [
+        replace(hint, purpose=hint.purpose + note) if hint.command == _POST_MORTEM else hint for hint in story.hints
+    ]
+    return replace(story, hints=tuple(hints))
+
+
 def place_text(frame: Frame) -> str:
     """Where a frame is: `cell 2, line 9, in check`."""
     file = frame.file if len(frame.file) <= 48 else "…/" + "/".join(frame.file.split("/")[-2:])
@@ -228,7 +254,7 @@ def _hints(failed: Sequence[int], lost: Sequence[int], has_notes: bool) -> list[
     hints: list[Hint] = []
     if failed:
         alone = "run again on it alone" if len(failed) == 1 else "run again on them alone"
-        hints = [Hint("look inside", "%mesh debug --pm"), Hint(alone, "%%on_mesh @failed")]
+        hints = [Hint("look inside", _POST_MORTEM), Hint(alone, "%%on_mesh @failed")]
     if lost:
         logs = Hint("what it said", f"%mesh logs {lost[0]}")
         hints += [Hint("bring back", "%mesh restart @dead"), *([] if failed else [logs])]

@@ -77,8 +77,7 @@ class MeshWatch:
         """Look at everything that is due at `now`."""
         roster = self.mesh.roster
         if len(self.facts) != len(roster.states):
-            host = os.uname().nodename
-            self.facts = [RankFacts(rank, since=now, host=host) for rank in range(len(roster.states))]
+            self.facts = [RankFacts(rank, since=now, host=roster.host_of(rank)) for rank in range(len(roster.states))]
             self._reports = -1
         if not self.is_over:
             self._check_up(now)
@@ -108,7 +107,8 @@ class MeshWatch:
             facts.cpu = (stat.ticks - ticks) / _TICK / (now - when)
         self._ticks[facts.rank] = facts.pid, stat.ticks, now
         spec = self.mesh.roster.specs[facts.rank]
-        facts.gpu = self._gpus.look(spec.device, spec.env) if spec.device.startswith("cuda") else None
+        has_gpu = spec.device.startswith("cuda") and not spec.host  # those of other hosts cannot be seen from here
+        facts.gpu = self._gpus.look(spec.device, spec.env) if has_gpu else None
 
     def _take_states(self) -> None:
         roster, failed = self.mesh.roster, dict.fromkeys(self.mesh.last_failed, 0)

@@ -13,7 +13,7 @@ from .fold import ranks_text
 from .outcome import Failure, Frame
 from .patience import Step
 from .results import MeshResult
-from .story import tell
+from .story import tell, with_memory
 
 
 def check(drive: Drive, result: MeshResult) -> MeshResult:
@@ -35,6 +35,8 @@ def check(drive: Drive, result: MeshResult) -> MeshResult:
     words = {rank: roster.last_words(rank) for rank in lost if rank not in drive.abandoned}
     ranks = sorted({*result.ranks, *lost})
     story = tell(drive.mesh.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended)
+    held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
+    story = with_memory(story, held)
     text = story.text(ansi=True)
     if gone := sorted(progress.gone | progress.missed):
         raise DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result, story=text)

@@ -10,11 +10,14 @@ from typing import Any
 class NotebookAsker:
     """Asks in the input box of the front-end that has sent the running cell, or at the terminal."""
 
+    is_beside = False
+
     def __init__(self, shell: Any) -> None:
         self._kernel: Any = getattr(shell, "kernel", None)
-        # Each request says whether its front-end can ask (nbclient and papermill have nobody). The kernel knows it of
-        # the last request only, and that may be one beside this cell.
-        self._is_allowed = bool(getattr(self._kernel, "_allow_stdin", True))
+        # Each request says whether its front-end can ask (nbclient and papermill have nobody). What the kernel itself
+        # keeps is that of the last request, and that may be one beside this cell.
+        request: dict[str, Any] = self._kernel.get_parent().get("content", {}) if self._kernel is not None else {}
+        self._is_allowed = bool(request.get("allow_stdin", True))
 
     @property
     def can_ask(self) -> bool:

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ..kernel.debug.asking import asker
-from ..kernel.debug.sitting import announce, serve
+from ..kernel.debug.asking import Asker, asker
+from ..kernel.debug.desk import SOON
+from ..kernel.debug.sitting import Tell, announce, serve
 from ..kernel.fold import ranks_text
 from ..kernel.mesh import Mesh
 from ..runtime import meanwhile
@@ -26,10 +27,16 @@ class Attention:
     def load(self) -> None:
         meanwhile.duties.append(self.look)
         self._book.on_add = self._watch
+        self._shell.events.register("pre_run_cell", self._on_cell)
 
     def unload(self) -> None:
         meanwhile.duties.remove(self.look)
         self._book.on_add = None
+        self._shell.events.unregister("pre_run_cell", self._on_cell)
+
+    def _on_cell(self, info: object) -> None:
+        for mesh in list(self._book.meshes.values()):
+            mesh.desk.begin_cell()
 
     def look(self) -> None:
         """Let the user talk with who is stopped, in the cell whose thread waits."""
@@ -48,7 +55,14 @@ class Attention:
             def tell(ranks: Sequence[int], mark: str, line: str) -> None:
                 stage.write(f"{ranks_text(ranks)} {mark} {line}\n", "stderr")
 
-            threading.Thread(target=announce, args=(mesh, asker(), tell), name="meshbook-told", daemon=True).start()
+            args = (mesh, asker(), tell)
+            threading.Thread(target=_announce, args=args, name="meshbook-told", daemon=True).start()
+
+
+def _announce(mesh: Mesh, user: Asker | None, tell: Tell) -> None:
+    # A cell that was sent a moment ago is about to serve it.
+    if not mesh.desk.wait(lambda: mesh.desk.is_served or not mesh.desk.stops.waiting, SOON):
+        announce(mesh, user, tell)
 
 
 def _print(ranks: Sequence[int], mark: str, line: str) -> None:

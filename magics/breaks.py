@@ -10,7 +10,7 @@ from typing import Annotated
 
 from ..kernel.debug.breakpoints import target_of
 from ..kernel.debug.points import Points
-from ..kernel.fold import ranks_text
+from ..kernel.fold import named
 from ..kernel.mesh import Mesh
 from .book import Book
 from .inquiries import MeshOption
@@ -92,7 +92,7 @@ def _add(mesh: Mesh, book: Book, args: Break) -> None:
         raise GrammarError(f"%mesh break: {error}") from None
     ranks = book.select(args.selector, mesh).ranks if args.selector else None
     made = mesh.points.add(ranks, **where, condition=args.condition)
-    on = "all ranks" if ranks is None else f"ranks {ranks_text(ranks)}"
+    on = "all ranks" if ranks is None else named(ranks)
     print(f"breakpoint {made.number}: {made.text}, on {on}")
     if sys.version_info < (3, 12) and len(mesh.points.numbers) == 1:
         print(COST)
@@ -109,8 +109,8 @@ def points_text(points: Points) -> str:
     """The breakpoints, a line each."""
     lines: list[str] = []
     for point, hits in points.list():
-        on = "all ranks" if point.ranks is None else f"ranks {ranks_text(point.ranks)}"
+        on = "all ranks" if point.ranks is None else named(point.ranks)
         times = sum(hits.values())
-        told = f", hit {times:,} time{'s' * (times != 1)} on ranks {ranks_text(sorted(hits))}" if hits else ""
+        told = f", hit {times:,} time{'s' * (times != 1)} on {named(sorted(hits))}" if hits else ""
         lines.append(f"{point.what.number}  {'' if point.what.is_on else 'off  '}{point.what.text}, on {on}{told}")
     return "\n".join(lines) or "no breakpoints: `%mesh break 5:3` sets one in line 3 of cell 5"

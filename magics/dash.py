@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..kernel.debug.ladder import enter
+from ..kernel.fold import named
 from ..kernel.mesh import Mesh
 from ..kernel.patience import Step
 from ..kernel.presses import Presses
@@ -20,7 +22,7 @@ from ..widgets.hands import Deed
 from ..widgets.stage import NotebookStage
 from ..widgets.status import axes_text
 from .book import Book
-from .faults import named, restart_text, unstick_text
+from .faults import restart_text, unstick_text
 from .inquiries import Dash
 from .selector import select
 
@@ -167,7 +169,14 @@ class MeshHands:
         return Deed(f"stacks of {named(ranks)}", detail=repr(self._mesh.stacks(ranks)))
 
     def _debug(self, ranks: Sequence[int], runs: Sequence[int]) -> Deed:
-        return Deed(f"type `%mesh debug {select([ranks[0]], self._mesh.axes).label}` in a cell")
+        """Stop ranks at work, whose prompt is then in the cell that waits for them; of others, how to get at them."""
+        working = list(self._working(ranks, runs))
+        where = select(ranks, self._mesh.axes).label
+        if not working or not self._mesh.desk.is_served:
+            after = " --pm" if set(ranks) & set(self._mesh.last_failed) else ""
+            return Deed(f"type `%mesh debug {where}{after}` in a cell")
+        found = [f"{named(some)} {rung.value}" for rung, some in enter(self._mesh, working).items()]
+        return Deed(f"{'; '.join(found)}; the prompt is in the cell that runs")
 
     def _working(self, ranks: Sequence[int], runs: Sequence[int]) -> dict[int, int]:
         """Those of the ranks that work on one of these calls still, each with its call."""

@@ -2,32 +2,82 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from ..kernel.debug.asking import Asker, asker
+from ..kernel.debug.dap import HOST
+from ..kernel.debug.editors import folder_of, listen, snippet
 from ..kernel.debug.ladder import Rung, enter
 from ..kernel.debug.post_mortem import post_mortem
 from ..kernel.debug.sitting import serve
-from ..kernel.fold import ranks_text
+from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
+from ..widgets.stage import NotebookStage
+from ..widgets.status import axes_text
 from .book import Book
-from .faults import named
 from .inquiries import Debug
 from .options import GrammarError
 
+if TYPE_CHECKING:
+    from ..widgets.console import ConsoleView
 
-def debug(book: Book, args: Debug) -> None:
+
+COST = "on Python 3.11 code on these ranks is slower from now on (2 to 18 times), until they are restarted"
+
+
+@dataclass(slots=True)
+class Consoles:
+    """The debugger's consoles of a notebook: one for each mesh, however often it is shown."""
+
+    shell: Any
+    _live: list[tuple[Mesh, ConsoleView]] = field(default_factory=list[tuple[Mesh, "ConsoleView"]])
+
+    def show(self, mesh: Mesh) -> None:
+        """Show the console of a mesh here. Raises `GrammarError` where nobody can see it."""
+        from ..widgets.base import has_widgets  # with anywidget, which takes 0.2 s
+        from ..widgets.console import ConsoleView
+
+        if not has_widgets(self.shell):
+            raise GrammarError("this front-end shows no widgets: `%mesh debug` asks in a cell")
+        self._live = [each for each in self._live if each[1].is_open]
+        found = next((view for other, view in self._live if other is mesh), None)
+        if found is None:
+            found = ConsoleView(mesh, f"debugger of mesh {mesh.name}   {axes_text(mesh)}")
+            self._live.append((mesh, found))
+        NotebookStage(self.shell).display(found._repr_mimebundle_()[0])  # pyright: ignore[reportPrivateUsage] - what IPython calls
+
+    def close(self) -> None:
+        """End all of them."""
+        for _, view in self._live:
+            view.console.close()
+        self._live.clear()
+
+
+def debug(book: Book, consoles: Consoles, args: Debug) -> None:
     """Talk with ranks, and say what cannot be done."""
     mesh = book.get(args.mesh)
     user = asker()
+    if args.dap:
+        _let_editors_in(mesh, book.select(args.selector, mesh).ranks if args.selector else mesh.roster.alive())
+        return
+    if args.console:
+        consoles.show(mesh)
     if args.pm:
-        _post_mortem(mesh, book.select(args.selector or "@failed", mesh).ranks, _someone(user))
+        is_told = mesh.desk.has_console or args.console
+        _post_mortem(mesh, book.select(args.selector or "@failed", mesh).ranks, user if is_told else _someone(user))
         return
     if args.selector:
         _attach(mesh, book.select(args.selector, mesh).ranks)
-    elif not mesh.desk.is_wanted:
+    elif not mesh.desk.is_wanted and not args.console:
         print("no rank is stopped: `%mesh debug 3` stops rank 3 where it is, `%mesh debug --pm` looks at an error")
-    if mesh.desk.is_served:
+    if args.console:
+        return
+    if mesh.desk.has_console:
+        print("the prompt is in the console of this mesh: its close button brings it back into the cells")
+    elif mesh.desk.is_served:
         print("the prompt is in the cell that runs")
     elif mesh.desk.is_wanted:
         serve(mesh, _someone(user), lambda: all(state.name != "busy" for state in mesh.roster.states.values()), _tell)
@@ -48,7 +98,17 @@ def _attach(mesh: Mesh, ranks: Sequence[int]) -> None:
             print(f"{named(found)}: {rung.value}")
 
 
-def _post_mortem(mesh: Mesh, ranks: Sequence[int], user: Asker) -> None:
+def _let_editors_in(mesh: Mesh, ranks: Sequence[int]) -> None:
+    listening = listen(mesh, ranks)
+    for rank, port in listening.items():
+        print(f"rank {rank}: {f'{HOST}:{port}' if isinstance(port, int) else port}")
+    if ports := {rank: port for rank, port in listening.items() if isinstance(port, int)}:
+        print(f"cells are files in {folder_of(mesh)}; for VS Code's launch.json:\n{snippet(mesh.name, ports)}")
+        if sys.version_info < (3, 12):
+            print(COST)
+
+
+def _post_mortem(mesh: Mesh, ranks: Sequence[int], user: Asker | None) -> None:
     if not ranks:
         raise GrammarError("no rank failed in the last cell: name one")
     if without := post_mortem(mesh, ranks, user, _tell):

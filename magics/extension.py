@@ -84,6 +84,7 @@ class Extension:
         for name in list(self.book.meshes):
             self.book.remove(name).down()
         self.mesh.dashboards.close()
+        self.mesh.consoles.close()
 
     def transform(self, lines: list[str]) -> list[str]:
         """Turn a `%%on_mesh` cell into a top-level `await`; comments above it do not hinder.

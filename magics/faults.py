@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from IPython.core.error import UsageError
 
-from ..kernel.fold import ranks_text
+from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.restore import HealedMesh
 from ..runtime.errors import MeshbookError
@@ -135,11 +135,6 @@ def _late(ranks: Sequence[int]) -> list[str]:
 
 def _are(ranks: Sequence[int]) -> str:
     return f"{named(ranks)} {_plural(ranks, 'is', 'are')}"
-
-
-def named(ranks: Sequence[int]) -> str:
-    """Example: `ranks 0-3`."""
-    return f"{_plural(ranks, 'rank', 'ranks')} {ranks_text(ranks)}"
 
 
 def _plural(many: Sequence[object], one: str, more: str) -> str:

@@ -31,6 +31,9 @@ class Stacks:
     selector: str = ""
     mesh: MeshOption = None
     native: Annotated[bool, Option("--native", "frames of C too, where py-spy is installed")] = False
+    locals_of: Annotated[
+        int, Option("--locals", "variables of a frame of yours: 1 the innermost, 2 its caller", "N", count)
+    ] = 0
     json: Json = False
 
 
@@ -53,6 +56,8 @@ class Debug:
     selector: str = ""
     mesh: MeshOption = None
     pm: Annotated[bool, Option("--pm", "the frames that the last cell's error left; default: all that failed")] = False
+    dap: Annotated[bool, Option("--dap", "let an editor attach: where each rank listens, for VS Code")] = False
+    console: Annotated[bool, Option("--console", "in a console beside the cells: source, frames, variables")] = False
 
 
 @dataclass(frozen=True, slots=True)

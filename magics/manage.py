@@ -16,6 +16,7 @@ from .options import (
     axes_of,
     cells,
     count,
+    host_names,
     module,
     name,
     names,
@@ -27,7 +28,7 @@ from .options import (
 )
 
 Device = Literal["auto", "cpu", "cuda"]
-Engine = Literal["local"]
+Engine = Literal["local", "hosts", "monarch"]
 Spawn = Literal["auto", "fork", "exec"]
 Link = Literal["auto", "pair", "zmq", "zmq-tcp"]
 Group = Literal["auto", "nccl", "gloo", "none"]
@@ -45,7 +46,14 @@ class Up:
     axes: Mapping[str, int]
     num_ranks: Annotated[int | None, Option("-n", "N ranks in a row, the same as rank=N", "N", count)] = None
     device: Annotated[Device, Option("--device", "where the ranks compute")] = "auto"
-    engine: Annotated[Engine, Option("--engine", "who starts the ranks")] = "local"
+    engine: Annotated[Engine, Option("--engine", "who starts the ranks: this machine, or agents on several")] = "local"
+    launch: Annotated[
+        str, Option("--launch", "what starts an agent on a host, as 'ssh {host}', or on all, as srun", "CMD")
+    ] = ""
+    hosts: Annotated[tuple[str, ...] | int | None, Option("--hosts", "the hosts, or how many", "A,B|N", host_names)] = (
+        None
+    )
+    job: Annotated[str, Option("--job", "with monarch: the variable that holds its HostMesh", "NAME")] = ""
     spawn: Annotated[Spawn, Option("--spawn", "how the process of a rank begins")] = "auto"
     link: Annotated[Link, Option("--link", "how the ranks are connected")] = "auto"
     pg: Annotated[Group, Option("--pg", "the process group to set up")] = "auto"
@@ -60,6 +68,14 @@ class Up:
     imports: Annotated[
         tuple[str, ...], Option("--import", "import MOD on the ranks; repeat for more", "MOD", module)
     ] = ()
+
+    def __post_init__(self) -> None:
+        if self.engine != "hosts" and (self.launch or isinstance(self.hosts, tuple)):
+            raise GrammarError("--launch and --hosts go with --engine hosts: write it too")
+        if self.engine == "local" and self.hosts:
+            raise GrammarError("--hosts goes with --engine hosts, or monarch: write it too")
+        if self.engine != "monarch" and self.job:
+            raise GrammarError("--job goes with --engine monarch: write it too")
 
 
 @dataclass(frozen=True, slots=True)

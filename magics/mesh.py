@@ -15,7 +15,8 @@ from IPython.core.error import UsageError
 from ..kernel.fold import ranks_text
 from ..kernel.mesh import PULL_LIMIT, Mesh
 from ..runtime import leftovers
-from ..runtime.devices import choose_device, num_gpus
+from ..runtime.devices import choose_device
+from ..runtime.engines.seating import wanted_hosts
 from ..runtime.errors import MeshbookError
 from ..runtime.session import session
 from ..runtime.wire.codec import EncodeError
@@ -29,7 +30,7 @@ from . import faults, grammar, resize
 from .book import Book
 from .breaks import set_break
 from .dash import Dashboards
-from .debug import debug
+from .debug import Consoles, debug
 from .export import export
 from .logs import show_logs
 from .on_mesh import OnMesh
@@ -50,6 +51,7 @@ class MeshMagic:
         self._on_mesh = on_mesh
         self.watches = Watches(shell, book)
         self.dashboards = Dashboards(shell, book)
+        self.consoles = Consoles(shell)
         self._commands: dict[type, Callable[[Any], object]] = {
             grammar.Up: self._up,
             grammar.Ls: self._ls,
@@ -63,7 +65,7 @@ class MeshMagic:
             grammar.Unstick: self._unstick,
             grammar.Dash: self.dashboards.show,
             grammar.Stacks: self._stacks,
-            grammar.Debug: lambda args: debug(book, args),
+            grammar.Debug: lambda args: debug(book, self.consoles, args),
             grammar.Break: lambda args: set_break(book, args),
             grammar.Ledger: self._ledger,
             grammar.Logs: lambda args: show_logs(book, args, NotebookStage(shell)),
@@ -94,12 +96,15 @@ class MeshMagic:
         name = args.name or self._book.free_name()
         self._check_free(name)
         axes = dict(args.axes)
-        num_ranks = _product(axes)
         try:
-            device = choose_device(args.device, num_ranks, num_gpus())
-        except ValueError as mistake:
+            engine = _engine(args, axes, self._shell.user_ns)
+        except (ValueError, MeshbookError) as mistake:
             raise UsageError(str(mistake)) from None
-        mesh = self._start(name, axes, args, device)
+        try:
+            mesh = self._start(name, axes, args, engine, _device(name, args, engine))
+        except BaseException:
+            session().release(session().engine(engine))
+            raise
         self._book.add(mesh)
         return self._returned(mesh)
 
@@ -110,13 +115,13 @@ class MeshMagic:
                 f"mesh {name!r} is up: `%mesh down {name}` ends it, `%mesh up OTHER ...` starts one beside it"
             )
 
-    def _start(self, name: str, axes: Mapping[str, int], args: grammar.Up, device: str) -> Mesh:
+    def _start(self, name: str, axes: Mapping[str, int], args: grammar.Up, engine: str, device: str) -> Mesh:
         started = time.perf_counter()
         try:
             mesh = Mesh.up(
                 name,
                 axes,
-                engine=args.engine,
+                engine=engine,
                 how=args.spawn,
                 ready_timeout=args.ready_timeout,
                 device=device,
@@ -129,7 +134,7 @@ class MeshMagic:
                 spares=args.spares,
             )
         except (MeshbookError, OSError) as error:
-            raise UsageError(f"mesh {name!r} did not come up: {error}") from None
+            raise _not_up(name, error) from None
         mesh.options = args
         seconds = time.perf_counter() - started
         Strip(mesh, NotebookStage(self._shell), lambda: banner(mesh, device, args.pg, seconds)).show()
@@ -164,7 +169,9 @@ class MeshMagic:
     def _down(self, args: grammar.Down) -> None:
         names = list(self._book.meshes) if args.all else [self._book.get(args.name).name]
         for name in names:
-            ends = self._book.remove(name).down(args.grace)
+            mesh = self._book.remove(name)
+            ends = mesh.down(args.grace)
+            session().release(mesh.roster.engine)
             print(f"mesh {name!r} is down: {_ends_text(ends)}")
 
     def _restart(self, args: grammar.Restart) -> Mesh | None:
@@ -182,7 +189,7 @@ class MeshMagic:
     def _stacks(self, args: grammar.Stacks) -> object:
         mesh = self._book.get(args.mesh)
         ranks = self._book.select(args.selector, mesh).ranks if args.selector else None
-        view = StacksView(mesh.stacks(ranks, native=args.native))
+        view = StacksView(mesh.stacks(ranks, native=args.native, locals_of=args.locals_of))
         return json.dumps(view.data()) if args.json else view
 
     def _ledger(self, args: grammar.Ledger) -> object:
@@ -261,8 +268,36 @@ def _ends_text(ends: Mapping[int, str]) -> str:
     return "; ".join(f"rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)} {end}" for end, ranks in by_end.items())
 
 
-def _product(axes: Mapping[str, int]) -> int:
-    size = 1
-    for count in axes.values():
-        size *= count
-    return size
+def _engine(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any]) -> str:
+    """The name of the engine; one of several hosts is made for them. `names` are those of the notebook.
+
+    Raises `ValueError` where nothing says which hosts, and `SpawnError` where Monarch is missing.
+    """
+    if args.engine == "local":
+        return args.engine
+    if args.job:
+        if args.job not in names:
+            raise ValueError(f"there is no variable {args.job!r}: let it be a HostMesh of Monarch")
+        return session().use_monarch(names[args.job])
+    hosts = args.hosts or wanted_hosts(axes)
+    if hosts is None:
+        raise ValueError("how many hosts? Say --hosts N or --hosts A,B, or begin the axes with hosts=N")
+    if args.engine == "hosts":
+        return session().use_hosts(hosts, args.launch)
+    return session().use_monarch(hosts if isinstance(hosts, int) else len(hosts))
+
+
+def _device(name: str, args: grammar.Up, engine: str) -> str:
+    """What the ranks compute on, now that it is known where they will live."""
+    place = session().engine(engine)
+    try:
+        most = max(seat.local_world_size for seat in place.seats(args.axes))
+        return choose_device(args.device, most, place.num_gpus())
+    except ValueError as mistake:
+        raise UsageError(str(mistake)) from None
+    except MeshbookError as error:
+        raise _not_up(name, error) from None
+
+
+def _not_up(name: str, error: Exception) -> UsageError:
+    return UsageError(f"mesh {name!r} did not come up: {error}")

@@ -276,6 +276,16 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name(part) for part in text.split(",") if part)
 
 
+def host_names(text: str) -> tuple[str, ...] | int:
+    """A number of hosts, or their names with commas between them."""
+    if text.isdigit():
+        return count(text)
+    found = tuple(part for part in text.split(",") if part)
+    if not found or len(set(found)) < len(found):
+        raise GrammarError(f"'{text}' is not a number of hosts nor their names, each once, such as node1,node2")
+    return found
+
+
 def cells(text: str) -> Choice:
     """`auto`, `all`, `none`, or cell numbers as IPython's `%history` takes them: `1-3,5`, both ends included."""
     if text in ("auto", "all", "none"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from .proc import Stat, stat_of
+from .proc import Stat
 from .rank_state import RankState
 from .vitals import Halt, Vitals
 
@@ -20,13 +20,8 @@ class Checkup:
         self._vitals = Vitals()
         self._lock = threading.Lock()  # cells in the background look too
 
-    def step(self, now: float, states: Mapping[int, RankState], pids: Mapping[int, int]) -> dict[int, Halt]:
-        """Look at `now`; the ranks that do not move, which their states say too until the next look.
-
-        A millisecond for 64 ranks.
-        """
-        alive = [rank for rank, state in states.items() if state.exit is None and pids[rank]]
-        stats = {rank: stat for rank in alive if (stat := stat_of(pids[rank])) is not None}
+    def step(self, now: float, states: Mapping[int, RankState], stats: Mapping[int, Stat]) -> dict[int, Halt]:
+        """Take in what living ranks are at `now`; those that do not move, which their states say too until the next."""
         with self._lock:
             halts = self._vitals.step(now, stats)
             self.stats, self.when = stats, now

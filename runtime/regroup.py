@@ -58,7 +58,8 @@ def _regroup(roster: Roster) -> tuple[int, ...]:
     roster.store_rank, port = _meeting_place(roster, sorted(living, key=lambda rank: rank in busy))
     roster.generation += 1
     roster.is_cut = False
-    payload = _arguments(port, roster.store_rank, roster.generation, ports)
+    addr = roster.specs[roster.store_rank].host_addr
+    payload = _arguments(addr, port, roster.store_rank, roster.generation, ports)
     idle = [rank for rank in living if rank not in busy]
     _asked(roster, busy, "announce", roster.generation)
     told = _told(roster, idle, payload)

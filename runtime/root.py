@@ -13,7 +13,7 @@ from typing import Any, cast
 from .actor import Actor
 from .adverbs import Gather, view_of
 from .audiences import Audiences
-from .engines.base import Engine
+from .engines.base import Engine, Party
 from .engines.spec import RankSpec
 from .expected import Expected
 from .fleet import BOOTSTRAP, Fleet
@@ -148,9 +148,8 @@ class Root(Node):
             why = "ranks of different engines cannot talk to each other"
             roster.post_control(rank, Died(wanted.mesh, wanted.rank, why))
         else:
-            one, two = roster.engine.link_ends()
-            roster.introduce(rank, wanted.mesh, wanted.rank, one)
-            other.introduce(wanted.rank, roster.mesh, rank, two)
+            one, two = Party(roster.crew, roster.mesh, rank), Party(other.crew, other.mesh, wanted.rank)
+            roster.engine.introduce(one, two)
 
     def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None:
         """Tell everybody who may know it, and the owners of what lived there."""

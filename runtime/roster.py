@@ -163,8 +163,11 @@ class Roster:
 
     def look_at_vitals(self, now: float) -> dict[int, Halt]:
         """The ranks that do not move at `now` (see `checkup`): also what `RankState.name` says until the next look."""
-        pids = {rank: state.pid or self._pids.get(rank, 0) for rank, state in self.states.items()}
-        return self.checkup.step(now, self.states, pids)
+        return self.checkup.step(now, self.states, self.crew.stats(self.alive()))
+
+    def host_of(self, rank: int) -> str:
+        """The name of the host that a rank lives on."""
+        return self.specs[rank].host or os.uname().nodename
 
     # What goes out.
 
@@ -238,10 +241,6 @@ class Roster:
     def post_control(self, rank: int, message: AnyMessage, payload: Encoded | None = None) -> None:
         """Send a message that is no call of this controller's own."""
         self.crew.post_control([rank], message, payload)
-
-    def introduce(self, rank: int, mesh: int, other: int, end: object) -> None:
-        """Give a rank its end of a link to another."""
-        self.crew.introduce(rank, mesh, other, end)
 
     def _note_sent(self, ranks: Sequence[int], seq: int) -> None:
         now = time.monotonic()
@@ -491,7 +490,7 @@ class Roster:
         can_tell = exit is not None and exit.signum != signal.SIGKILL
         told = crash.read(self.logs[rank].tail("stderr", _TAIL)) if can_tell else None
         stack = [f"  at {place}" for place in crash.places_text(told.stack, crash.OURS)] if told is not None else []
-        end = f"{self.name_of(rank)} {exit} on host {os.uname().nodename}"
+        end = f"{self.name_of(rank)} {exit} on host {self.host_of(rank)}"
         return "\n".join([end, *self.last_words(rank), *stack])
 
     def _changed(self, rank: int) -> None:

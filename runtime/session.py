@@ -14,7 +14,7 @@ from typing import Any
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
-from .engines.spec import Backend, RankSpec, environment
+from .engines.spec import Backend, RankSpec, Seat, environment, seats_here
 from .here import make_root_by, settle, unsettle
 from .mesh import ProcMesh
 from .root import Root
@@ -27,6 +27,10 @@ ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker", "meshbook.runtime.r
 """What the zygote imports; wings above add theirs before the first mesh (see `local.LocalEngine.preload`)."""
 
 
+_HOSTS = "hosts "
+"""How names of engines begin that `use_hosts` has made."""
+
+
 class Session:
     """The loop, the engines and the rosters of this process."""
 
@@ -36,15 +40,61 @@ class Session:
         self.root = Root(self.reactor, self.engine, _specs_of)
 
     def engine(self, name: str = "local") -> Engine:
-        """The engine of this name. Raises `ValueError` for a name that is none."""
+        """The engine of this name; those of several hosts are made by `use_hosts`.
+
+        Raises `ValueError` for a name that is none.
+        """
         if name not in self._engines:
             if name == "local":
                 self._engines[name] = LocalEngine(self.reactor, ZYGOTE_MODULES)
             elif name == "inproc":
                 self._engines[name] = InprocEngine(self.reactor)
             else:
-                raise ValueError(f"there is no engine {name!r}: local (processes here) or inproc (threads, for tests)")
+                known = "local (processes here), inproc (threads, for tests), or what `use_hosts` gave"
+                raise ValueError(f"there is no engine {name!r}: {known}")
         return self._engines[name]
+
+    def use_hosts(self, hosts: Sequence[str] | int, launch: str = "") -> str:
+        """The name of the engine of these hosts, by name or number, whose agents `launch` starts (docs/hosts.md).
+
+        Asked for the same hosts again it is the same engine, with its agents.
+
+        Raises `ValueError` where the command wants the names of hosts, and there is only a number.
+        """
+        names = [f"host{i}" for i in range(hosts)] if isinstance(hosts, int) else list(hosts)
+        if isinstance(hosts, int) and "{host}" in launch:
+            raise ValueError(f"which hosts? `{launch}` starts each by its name: say --hosts A,B")
+        name = f"{_HOSTS}{launch or 'here'}: {','.join(names)}"
+        if name not in self._engines:
+            from .engines.hosts import HostsEngine, address_towards  # loads zmq, which one machine does without
+            from .engines.launch import CommandLauncher
+
+            launcher = CommandLauncher(self.reactor, launch, names)
+            addr = address_towards(launcher.names) if launch else "127.0.0.1"
+            self._engines[name] = HostsEngine(self.reactor, launcher, len(names), ZYGOTE_MODULES, addr)
+        return name
+
+    def use_monarch(self, hosts: Any) -> str:
+        """The name of the engine whose agents Monarch places: on a `HostMesh` of it, or on so many processes here.
+
+        Raises `SpawnError` where Monarch is not installed.
+        """
+        name = f"{_HOSTS}of Monarch: {hosts if isinstance(hosts, int) else id(hosts)}"
+        if name not in self._engines:
+            from .engines.hosts import HostsEngine, address_towards
+            from .engines.monarch import MonarchLauncher, num_hosts, process_hosts
+
+            addr = "127.0.0.1" if isinstance(hosts, int) else address_towards([])
+            mesh, end = process_hosts(hosts) if isinstance(hosts, int) else (hosts, lambda: None)
+            launcher = MonarchLauncher(self.reactor, mesh, end)
+            self._engines[name] = HostsEngine(self.reactor, launcher, num_hosts(mesh), ZYGOTE_MODULES, addr)
+        return name
+
+    def release(self, engine: Engine) -> None:
+        """Give hosts back that no mesh is on any more: their agents end. Other engines stay warm."""
+        name = next((name for name, each in self._engines.items() if each is engine), "")
+        if name.startswith(_HOSTS) and all(roster.engine is not engine for roster in self.root.rosters.values()):
+            self._engines.pop(name).close()
 
     def spawn(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
         """Start the ranks of a mesh."""
@@ -109,39 +159,51 @@ def specs_for(
     preload: Sequence[str] = (),
     path: Sequence[str] | None = None,
     link: LinkKind = "auto",
+    seats: Sequence[Seat] = (),
 ) -> list[RankSpec]:
-    """The specs of a mesh of ranks on this host, one for each point of `axes` in row-major order.
+    """The specs of a mesh, one for each point of `axes` in row-major order.
 
-    `device` is `cpu` or `cuda`: on cuda rank `i` gets `cuda:i`. `link` is the kind of links to them (`wire.wiring`).
+    `seats` says where its ranks live; by default on this host. `device` is `cpu` or `cuda`: on cuda the `i`-th rank of
+    a host gets `cuda:i`. `link` is the kind of links to them on their host (`wire.wiring`).
     """
     number = mesh or secrets.randbits(62)
     world_size = len(Shape.row_major(axes)) if axes else 1
-    base = {**os.environ, **(env or {})}
+    seats = seats or seats_here(world_size)
     return [
         RankSpec(
             rank=rank,
             world_size=world_size,
-            local_rank=rank,
-            local_world_size=world_size,
+            local_rank=seat.local_rank,
+            local_world_size=seat.local_world_size,
             axes=dict(axes),
             mesh=number,
             has_bootstrap=has_bootstrap,
             token="",
-            env=environment(base, rank, world_size, rank, world_size),
+            env=environment(
+                {**({} if seat.host else os.environ), **(env or {})},
+                rank,
+                world_size,
+                seat.local_rank,
+                seat.local_world_size,
+            ),
             cwd=cwd or os.getcwd(),
             path=tuple(sys.path if path is None else path),
-            device=f"cuda:{rank}" if device == "cuda" else device,
+            device=f"cuda:{seat.local_rank}" if device == "cuda" else device,
             backend=backend,
             preload=tuple(preload),
             link=link,
+            host=seat.host,
+            host_addr=seat.addr,
+            master_addr=seats[0].addr,
         )
-        for rank in range(world_size)
+        for rank, seat in enumerate(seats)
     ]
 
 
 def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto", **options: Any) -> ProcMesh:
-    """A process mesh of these axes on this host."""
-    roster = session().spawn(specs_for(axes, **options), engine, how)
+    """A process mesh of these axes, where the engine has room for it. Raises what `Engine.seats` does."""
+    seats = session().engine(engine).seats(axes)
+    roster = session().spawn(specs_for(axes, seats=seats, **options), engine, how)
     return ProcMesh(roster, Shape.row_major(axes))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from ..kernel.debug.converse import gutter
 from ..kernel.outcome import Frame
 from ..kernel.report import StackReport
 from ..kernel.stacks import Branch, Stack, endings, folded_frames, place_of
@@ -39,6 +40,8 @@ def stacks_html(report: StackReport) -> str:
         who = f'<span class="mb-mark">{mark}</span><strong>{escape(report.who(ranks))}</strong>'
         parts.append(f'<div class="{kind}">{who} &nbsp;{escape(words)}</div>')
     parts += _threads(report)
+    if report.locals:
+        parts.append(f"<pre>{escape(gutter(report.locals))}</pre>")
     if report.note:
         parts.append(f'<div class="mb-foot">{escape(report.note)}</div>')
     body = "\n".join(parts)

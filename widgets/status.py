@@ -99,10 +99,12 @@ class Status:
         self._grid = grid(mesh)
         busy = [rank for rank in ranks if mesh.roster.states[rank].name == "busy"]
         where = mesh.where(busy) if busy and not mesh.is_down else {}
-        self._rows = [_facts(mesh, rank, where.get(rank, "")) for rank in ranks]
+        ended = [rank for rank in ranks if mesh.states()[rank] in ("failed", "idle")] if not mesh.is_down else []
+        held = mesh.held_by_errors(ended) if ended else {}
+        self._rows = [_facts(mesh, rank, where.get(rank, ""), held.get(rank, 0)) for rank in ranks]
 
     def data(self) -> list[dict[str, Any]]:
-        """One dict a rank: rank, coord, state, pid, seconds, memory (bytes, None if unknown), at, ended."""
+        """One dict a rank: rank, coord, state, pid, seconds, memory (None if unknown) and held in bytes, at, ended."""
         return self._rows
 
     def __repr__(self) -> str:
@@ -120,7 +122,7 @@ class Status:
         )
 
 
-def _facts(mesh: Mesh, rank: int, at: str) -> dict[str, Any]:
+def _facts(mesh: Mesh, rank: int, at: str, held: int) -> dict[str, Any]:
     state = mesh.roster.states[rank]
     return {
         "rank": rank,
@@ -131,6 +133,7 @@ def _facts(mesh: Mesh, rank: int, at: str) -> dict[str, Any]:
         "memory": _memory(state.pid) if state.exit is None else None,
         "at": at or (str(state.halt) if state.halt is not None else ""),
         "ended": str(state.exit) if state.exit is not None else "",
+        "held": held,
     }
 
 
@@ -155,8 +158,14 @@ def _words(row: dict[str, Any]) -> str:
         memory,
         row["at"],
         row["ended"],
+        _held_text(row),
     ]
     return "  ".join(part for part in parts if part)
+
+
+def _held_text(row: dict[str, Any]) -> str:
+    """Of little nothing is said."""
+    return f"holds {readable(row['held'])} for post-mortem" if row["held"] >= 1 << 20 else ""
 
 
 def _html_row(row: dict[str, Any]) -> str:
@@ -166,7 +175,7 @@ def _html_row(row: dict[str, Any]) -> str:
         seconds_text(row["seconds"], row["seconds"]),
         row["pid"] or "",
         readable(row["memory"]) if row["memory"] else "",
-        row["at"] or row["ended"],
+        row["at"] or row["ended"] or _held_text(row),
     ]
     kind = ' class="mb-bad"' if row["state"] in ("dead", "failed", "stuck") else ""
     body = "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)

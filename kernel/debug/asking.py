@@ -6,8 +6,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 
+class Withdrawn(Exception):
+    """Who was asked for does not wait any more: there is nothing to answer."""
+
+
 class Asker(Protocol):
     """The notebook's input box, or a terminal."""
+
+    is_beside: bool
+    """Does it ask beside the cells, in a place of its own?"""
 
     @property
     def can_ask(self) -> bool:
@@ -17,7 +24,8 @@ class Asker(Protocol):
     def ask(self, prompt: str, is_secret: bool = False) -> str:
         """A line, without its newline.
 
-        Raises `EOFError` where there is nobody any more, `KeyboardInterrupt` for the stop button.
+        Raises `EOFError` where there is nobody any more, `KeyboardInterrupt` for the stop button, `Withdrawn` where the
+        question has gone.
         """
         ...
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import reprlib
 from typing import Any
 
+from ..inventory import size_text
+from ..names import held_of
 from ..rows import facts_text
 from ..size import is_tensor
 
@@ -21,6 +23,21 @@ def brief_text(value: object) -> str:
     ('[1, 2]', '[0, 1, 2, 3, 4, 5, 6')
     """
     return _tensor_text(value) if is_tensor(value) else _short.repr(value)
+
+
+def safe_text(value: object) -> str:
+    """A value in a line without a call of any code of its class: of a number itself, of a tensor its type and size.
+
+    >>> safe_text(3), safe_text("a" * 100), safe_text([1, 2]), safe_text(safe_text)
+    ('3', 'str length 100', 'list length 2', 'function safe_text')
+    """
+    held = held_of("", value)
+    if held.value is not None:
+        return held.value
+    if held.kind == "function":
+        return f"function {object.__getattribute__(value, '__name__')}"
+    what = held.type_name if held.kind in ("value", "module") else f"{held.kind} {held.type_name}"
+    return f"{what} {size_text(held)}".rstrip()
 
 
 def _tensor_text(tensor: Any) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 
 from ..fold import ranks_text
-from .asking import Asker
+from .asking import Asker, Withdrawn
 from .desk import SOON, Desk
 from .dialog import PROMPT
 from .events import CANNOT_ASK, LEAVE, Stop
@@ -57,14 +58,20 @@ class Conversation:
 
         Raises `KeyboardInterrupt` when the user presses stop at the prompt; who is stopped stays so.
         """
-        with _one_at_a_time:
-            while (stop := self._next()) is not None:
+        with nullcontext() if self._asker.is_beside else _one_at_a_time:
+            while self._is_ours() and (stop := self._next()) is not None:
                 try:
                     self._serve(stop)
+                except Withdrawn:
+                    self._shown = None
                 except EOFError:
                     self._asker.show("nobody answers any more: all ranks go on\n")
                     self._desk.leave()
                     return
+
+    def _is_ours(self) -> bool:
+        """A console takes the stops of its mesh from the prompts in cells."""
+        return self._asker.is_beside == self._desk.has_console
 
     def _next(self) -> Stop | None:
         for stop in self._desk.dead():

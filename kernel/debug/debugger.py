@@ -15,15 +15,18 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
 from ...runtime.ranks.place import Place
 from ...runtime.ranks.stacks import is_ours
 from .breakpoints import Breakpoint
+from .dap import Dap
 from .dialog import Dialog
 from .events import CANNOT_ASK, LEAVE, Event, Kind
 from .places import Stack, place_of, suspended, users_frame
+from .views import locals_text, users_of, users_stack, view_of
 from .watcher import Watcher
 
 if TYPE_CHECKING:
@@ -41,6 +44,10 @@ _PASSED_IN_CHILD = (
 )
 
 
+_ACTORS = "meshbook-actor-"
+"""How threads are called on which actors are."""
+
+_encode = msgspec.msgpack.Encoder().encode
 _breakpoints_of = msgspec.msgpack.Decoder(list[Breakpoint]).decode
 
 
@@ -53,14 +60,19 @@ class Debugger:
     def __init__(self, place: Place, send: Callable[[Event], None]) -> None:
         self._place = place
         self._send = send
-        self._main = threading.get_ident()
+        self._main = threading.current_thread()
         self._pid = os.getpid()
         self._talks = itertools.count(1)
-        self._dialogs: dict[int, Dialog] = {}  # by thread; open ones
-        self._pdbs: dict[int, RankPdb] = {}  # by thread
-        self._is_passing = False  # the user has left: no more stops until the next run
+        # By thread, not by its identity, which another one gets when it has ended.
+        self._dialogs: WeakKeyDictionary[threading.Thread, Dialog] = WeakKeyDictionary()
+        self._pdbs: WeakKeyDictionary[threading.Thread, RankPdb] = WeakKeyDictionary()
+        self._by_talk: WeakValueDictionary[int, RankPdb] = WeakValueDictionary()
+        self._is_passing = False  # the user has left: the main thread stops no more in this run
+        self._left_at = 0
+        self._others_pass = False  # nor do other threads (actors), until the user's next cell
         self._former_hook = sys.breakpointhook
         self._watcher = Watcher(self.stop)
+        self.dap = Dap()
 
     def install(self) -> None:
         """In a rank that is a process: the debugger's words are ours from now on."""
@@ -69,10 +81,12 @@ class Debugger:
         builtins.input = self.input
         getpass.getpass = self._getpass
 
-    def begin(self) -> None:
-        """A cell or a call begins on the main thread."""
-        self._is_passing = False
+    def begin(self, run: int) -> None:
+        """A cell or a call begins on the main thread; runs are numbered in the order in which they were sent."""
+        self._is_passing = run <= self._left_at
+        self._others_pass = self._others_pass and self._is_passing
         self._watcher.take_up()
+        self.dap.begin()
 
     def end(self) -> None:
         """It has ended: nothing is traced any more, no frame of it is kept."""
@@ -86,6 +100,9 @@ class Debugger:
         wanted = os.environ.get("PYTHONBREAKPOINT")
         if wanted:  # "0", or a debugger of the user's own
             self._former_hook(*args, **options)
+            return
+        if self.dap.has_client:
+            self.dap.stop(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
             return
         self.stop(sys._getframe(1))  # pyright: ignore[reportPrivateUsage] - documented all the same
 
@@ -102,7 +119,7 @@ class Debugger:
     def _asked(self, kind: Kind, prompt: str) -> str:
         if os.getpid() != self._pid:
             raise EOFError(f"a forked child of rank {self._place.rank} has no way to the notebook")
-        dialog = self._dialogs.get(threading.get_ident())
+        dialog = self._dialogs.get(threading.current_thread())
         if dialog is not None and dialog.is_talking:
             line = dialog.ask(prompt)  # the debugger itself asks, or what is typed into it
         else:
@@ -125,27 +142,31 @@ class Debugger:
                 _PASSED_IN_CHILD.format(place=place_of(frame), rank=self._place.rank, pid=os.getpid()), file=sys.stderr
             )
             return
-        thread = threading.get_ident()
+        thread = threading.current_thread()
         dialog = self._dialogs.get(thread)
-        if self._is_passing or (dialog is not None and dialog.is_talking):
+        is_passing = self._is_passing if thread is self._main else self._others_pass
+        if is_passing or (dialog is not None and dialog.is_talking):
             return  # a breakpoint in what is evaluated at the prompt
         stopped = self._pdbs.get(thread)
         if stopped is None:
             stopped = self._pdbs[thread] = self._make_pdb(self._dialog("live"))
-            if thread == self._main:
+            if thread is self._main:
                 stopped.resume = self._watcher.resume
         if header:
             stopped.message(header)
         with self._open(stopped.dialog):
             stopped.stop_at(frame, self._awaiting())
         self._after(stopped)
-        if thread == self._main and not stopped.is_tracing:
+        if thread is self._main and not stopped.is_tracing:
             self._watcher.take_up(frame)
 
     def _awaiting(self) -> Stack:
         """Where the coroutines of the cell are, which its thread is not in now."""
+        return self._suspended() if threading.current_thread() is self._main else []
+
+    def _suspended(self) -> Stack:
         awaited = self._place.awaited
-        if awaited is None or threading.get_ident() != self._main:
+        if awaited is None:
             return []
         return [entry for entry in suspended(awaited()) if not is_ours(entry[0].f_code.co_filename)]
 
@@ -158,7 +179,8 @@ class Debugger:
     def _make_pdb(self, dialog: Dialog) -> RankPdb:
         from .rank_pdb import RankPdb  # 20 ms, paid by who uses it
 
-        return RankPdb(dialog)
+        made = self._by_talk[dialog.talk] = RankPdb(dialog)
+        return made
 
     def _dialog(self, kind: Kind) -> Dialog:
         dialog = Dialog(next(self._talks), kind, self._tell, lambda: self._place.rank)
@@ -168,7 +190,7 @@ class Debugger:
 
     @contextmanager
     def _open(self, dialog: Dialog) -> Generator[None]:
-        thread = threading.get_ident()
+        thread = threading.current_thread()
         self._place.streams.flush()  # what it has printed stands before what it asks
         former, self._dialogs[thread] = self._dialogs.get(thread), dialog
         dialog.is_talking = True
@@ -182,10 +204,10 @@ class Debugger:
     def _after(self, stopped: RankPdb) -> None:
         if stopped.dialog.has_left:
             stopped.dialog.has_left = False
-            self._is_passing = True
+            self._is_passing = self._others_pass = True
 
     def _tell(self, event: Event) -> None:
-        with self._place.shield() if threading.get_ident() == self._main else contextlib.nullcontext():
+        with self._place.shield() if threading.current_thread() is self._main else contextlib.nullcontext():
             self._send(event)
 
     # What the notebook says; on the control thread.
@@ -198,13 +220,18 @@ class Debugger:
         dialog.put(turn, line)
         return True
 
-    def leave(self) -> int:
-        """Let all threads go on, and stop no more in this run; how many were stopped."""
-        self._is_passing = True
+    def leave(self, run: int) -> int:
+        """Let all threads go on, and stop no more in this run, which may be about to begin; how many were stopped."""
+        self._left_at = run
+        self._is_passing = self._others_pass = True
         asking = [dialog for dialog in list(self._dialogs.values()) if dialog.is_asking]
         for dialog in asking:
             dialog.put(0, LEAVE)
         return len(asking)
+
+    def heed(self) -> None:
+        """The user has begun another cell: actors stop again."""
+        self._others_pass = False
 
     def arm(self, breakpoints: bytes) -> None:
         """Stop at these from now on, and at no others that were armed from outside: encoded `Breakpoint`s."""
@@ -248,16 +275,41 @@ class Debugger:
         dialog.thread = ""  # it is the main one that is shown
         looker = Inspector(dialog)
         looker.look = self._frame
+        self._by_talk[dialog.talk] = looker
         frame = self._frame()
         if frame is not None:
             with self._open(dialog):
                 looker.watch(frame)
-        self._dialogs.pop(threading.get_ident(), None)
+        self._dialogs.pop(threading.current_thread(), None)
 
     def _frame(self) -> FrameType | None:
-        return sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
+        return sys._current_frames().get(self._main.ident or 0)  # pyright: ignore[reportPrivateUsage] - documented all the same
+
+    def locals_at(self, number: int) -> str:
+        """The variables of a frame of the user's, counted from the innermost (1), while its thread runs on."""
+        threads = {each.ident: each.name for each in threading.enumerate()}
+        stack = users_stack(self._frame()) or users_of(self._suspended())
+        for ident, frame in sys._current_frames().items():  # pyright: ignore[reportPrivateUsage]
+            if not stack and threads.get(ident, "").startswith(_ACTORS):
+                stack = users_stack(frame)
+        return locals_text(stack, number)
 
     def completions(self, talk: int, prefix: str) -> list[str]:
         """What could stand where this begins, at the prompt of a conversation."""
-        found = next((each for each in list(self._pdbs.values()) if each.dialog.talk == talk), None)
+        found = self._by_talk.get(talk)
         return found.completions(prefix) if found is not None else []
+
+    def listen(self, folder: str) -> int | str:
+        """Let an editor attach (see `Dap`): the port on loopback, or in words why not."""
+        try:
+            return self.dap.listen(folder)
+        except ImportError as missing:
+            return f"debugpy is needed there, and is not installed: {missing}"
+        finally:
+            if sys.breakpointhook not in (self._on_breakpoint, self._former_hook):
+                sys.breakpointhook = self._on_breakpoint  # debugpy's stops nowhere while no editor is attached
+
+    def view(self, talk: int) -> bytes:
+        """Where the thread of a conversation is: an encoded `View`; empty where it only asks for input."""
+        found = self._by_talk.get(talk)
+        return _encode(view_of(found.stack, found.curindex)) if found is not None and found.stack else b""

@@ -9,13 +9,18 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ...runtime.channel import Channel
 from ...runtime.future import Future
 from .events import LEAVE, Stop, Went, decode
 from .stops import Key, Stops
+from .views import View
 
 if TYPE_CHECKING:
     from ..mesh import Mesh
+
+_view_of = msgspec.msgpack.Decoder(View).decode
 
 SOON = 0.3
 """Seconds in which a command is usually answered, or a step has come to its next stop."""
@@ -44,6 +49,9 @@ class Desk:
         self._mesh: Mesh | None = None
         self._announced: set[Key] = set()
         self._num_serving = 0
+        self._has_left = False
+        self.console: Callable[[], bool] = lambda: False
+        """Is there a console in which the user talks with who is stopped, rather than in the cells?"""
         self._lock = threading.Lock()
         self._news = threading.Event()
         self._listen()
@@ -85,7 +93,16 @@ class Desk:
     @property
     def is_served(self) -> bool:
         """Does a cell run that lets the user talk with who is stopped?"""
-        return self._num_serving > 0
+        return self._num_serving > 0 or self.has_console
+
+    @property
+    def has_console(self) -> bool:
+        return self.console()
+
+    def view(self, stop: Stop) -> View | None:
+        """Where it is, with its frames and variables; None where there is nothing to see."""
+        data = self._tell([stop.rank], "view", stop.talk).get(stop.rank, b"")
+        return _view_of(data) if data else None
 
     def stop_of(self, rank: int) -> Stop | None:
         """What a rank waits with; None where it is not stopped."""
@@ -106,19 +123,27 @@ class Desk:
 
     def answer(self, stop: Stop, line: str) -> bool:
         """Send a line to who waits; whether it was still there."""
+        self._has_left = self._has_left or line == LEAVE
         with self._lock:
             self.stops.answered(stop)
         told = self._tell([stop.rank], "answer", stop.talk, stop.turn, line)
         return told.get(stop.rank, False)
 
     def leave(self, ranks: Sequence[int] | None = None) -> None:
-        """Let all go on; none stops again in what it runs now."""
+        """Let all go on; none stops again in what it runs now, nor an actor before the user's next cell."""
+        self._has_left = True
         chosen = self.mesh.roster.alive() if ranks is None else ranks
         with self._lock:
             asking = [stop for stop in self.stops.waiting.values() if stop.rank in chosen]
             for stop in asking:
                 self.stops.answered(stop)
-        self._tell(chosen, "leave")
+        self._tell(chosen, "leave", self.mesh.last_cell)
+
+    def begin_cell(self) -> None:
+        """The user has begun another cell: where stops were passed over, they are heeded again."""
+        if self._has_left and not self.mesh.is_down:
+            self._has_left = False
+            self._tell(self.mesh.roster.alive(), "heed")
 
     def choose(self, rank: int) -> bool:
         """Give a rank the focus; whether it is stopped."""

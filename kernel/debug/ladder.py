@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 _ENTRY = 0.3
 """Seconds in which a rank stops, if it does. A gloo collective lets signals in every 50 ms."""
 
+_MOMENT = 0.01
+
 
 class Rung(Enum):
     """How far one gets with a rank, and what is said of it."""
@@ -40,6 +42,8 @@ def _rung_of(mesh: Mesh, rank: int) -> Rung:
     if desk.stop_of(rank) is not None:
         return Rung.LIVE
     answer = desk.attach(rank)
+    while answer == "stopped" and not desk.wait(lambda: desk.stop_of(rank) is not None, _MOMENT):
+        answer = desk.attach(rank)  # it has not read yet that it may go on
     if answer is None or answer == "late":
         return Rung.STACK
     if answer == "idle":

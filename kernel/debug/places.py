@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 from pathlib import Path
 from types import FrameType
 
@@ -36,10 +37,15 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def place_of(frame: FrameType) -> str:
-    """Where a frame is, by the innermost line of the user's: `cell 5 line 2 in forward`."""
-    each = users_frame(frame) or frame
+def line_text(frame: FrameType, line: int) -> str:
+    """The text of a line of a frame's code; empty where it is not known."""
+    return linecache.getline(frame.f_code.co_filename, line, frame.f_globals).strip()
+
+
+def place_of(frame: FrameType, line: int | None = None) -> str:
+    """Where a frame is, by the innermost line of the user's: `cell 5 line 2 in forward`. With a `line`, just that."""
+    each = users_frame(frame) or frame if line is None else frame
     file = each.f_code.co_filename
     function = each.f_code.co_name
     within = "" if function == "<module>" else f" in {function}"
-    return f"{name_of(file) or Path(file).name} line {each.f_lineno}{within}"
+    return f"{name_of(file) or Path(file).name} line {line or each.f_lineno}{within}"

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .asking import Asker
+from .converse import gutter
 from .sitting import Tell, serve
 
 if TYPE_CHECKING:
     from ..mesh import Mesh
+
+
+LET_GO = "memory had run out, so the frames were let go; this is what they held:"
 
 
 def post_mortem(mesh: Mesh, ranks: Sequence[int], user: Asker | None, tell: Tell) -> list[int]:
@@ -17,13 +21,18 @@ def post_mortem(mesh: Mesh, ranks: Sequence[int], user: Asker | None, tell: Tell
 
     Raises `KeyboardInterrupt` for the stop button; the ranks are let go first.
     """
-    gather = mesh.begin_post_mortem(ranks)
-    try:
-        while not gather.is_done:
-            mesh.desk.wait(lambda: mesh.desk.is_wanted or gather.is_done)
-            if mesh.desk.is_wanted:
-                serve(mesh, user, lambda: gather.is_done, tell)
-    finally:
-        if not gather.is_done:
-            mesh.desk.leave(ranks)
-    return [rank for rank in ranks if gather.answers.get(rank) == ""]
+    with mesh.desk.serving():
+        gather = mesh.begin_post_mortem(ranks)
+        try:
+            while not gather.is_done:
+                mesh.desk.wait(lambda: mesh.desk.is_wanted or gather.is_done)
+                if mesh.desk.is_wanted:
+                    serve(mesh, user, lambda: gather.is_done, tell)
+        finally:
+            if not gather.is_done:
+                mesh.desk.leave(ranks)
+    answers: dict[int, tuple[str, str]] = gather.answers
+    summaries = {rank: answers[rank][1] for rank in ranks if rank in answers and answers[rank][1]}
+    if summaries and user is not None:
+        user.show(f"{LET_GO}\n{gutter(summaries)}")
+    return [rank for rank in ranks if rank in answers and answers[rank] == ("", "")]

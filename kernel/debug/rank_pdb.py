@@ -43,6 +43,7 @@ class RankPdb(Pdb):
         self.resume: Callable[[FrameType], Any] = lambda frame: None
         """Called when nothing is traced any more: who else traces takes over. Gives the frame's trace function."""
         self._was_interrupted = False
+        self._has_talked = False
         self._awaiting: Stack = []
 
     # Stops.
@@ -81,11 +82,14 @@ class RankPdb(Pdb):
     def interaction(self, frame: FrameType | None, tb_or_exc: TracebackType | BaseException | None) -> None:
         if frame is not None:
             self.dialog.place = place_of(self._awaiting[users_index(self._awaiting)][0] if self._awaiting else frame)
+        self._has_talked = False
         try:
             super().interaction(frame, tb_or_exc)
         finally:
             self._awaiting = []
             self.dialog.went()
+        if not self._has_talked:  # IPython has swallowed an interrupt that came before the first prompt
+            self._let_go()
         if self._was_interrupted:
             self._was_interrupted = False
             sys.settrace(None)
@@ -137,6 +141,18 @@ class RankPdb(Pdb):
         found = {name for name in names if name.startswith(prefix) and (prefix or not name.startswith("_"))}
         return sorted(found | set(self.completenames(prefix) if prefix else ()))[:_MOST_COMPLETIONS]
 
+    def do_frame(self, arg: str) -> None:
+        """frame N
+        Go to a frame; 0 is the outermost that is shown.
+        """
+        if not arg.isdigit():
+            self.default(f"frame {arg}".rstrip())  # a name of the user's
+        elif int(arg) >= len(self.stack):
+            self.error(f"there are the frames 0 to {len(self.stack) - 1}")
+        else:
+            self._select_frame(int(arg))  # of pdb; `u` and `d` call it too
+            self.lastcmd = ""  # an empty line repeats no move
+
     def do_quit(self, arg: str) -> bool:
         """q(uit)
         Leave the debugger: every rank goes on, and this cell stops no more.
@@ -169,9 +185,13 @@ class RankPdb(Pdb):
         try:
             self.cmdloop()
         except KeyboardInterrupt:
-            self._was_interrupted = True
-            self.clear_all_breaks()
-            self.set_continue()
+            self._let_go()
+        self._has_talked = True
+
+    def _let_go(self) -> None:
+        self._was_interrupted = True
+        self.clear_all_breaks()
+        self.set_continue()
 
     def _say_briefly(self, expression: str) -> None:
         frame: Any = self.curframe

@@ -22,14 +22,21 @@ Tell = Callable[[Sequence[int], str, str], object]
 def serve(mesh: Mesh, user: Asker | None, is_over: Callable[[], bool], tell: Tell) -> None:
     """Let the user talk with all that are stopped; where there is none, let them go on, and say so by `tell`.
 
-    Raises `KeyboardInterrupt` for the stop button at the prompt.
+    Where a console does it, this only waits a moment. Raises `KeyboardInterrupt` for the stop button at the prompt.
     """
+    if mesh.desk.has_console:
+        mesh.desk.wait(lambda: is_over() or not mesh.desk.has_console)
+        return
     if user is None:
         pass_over(mesh.desk, tell)
         return
-    conversation = Conversation(mesh.desk, user, _select_by(mesh), _names_of(mesh), is_over, mesh.interrupt)
     with mesh.desk.serving(), _interruptible():
-        conversation.hold()
+        conversation_of(mesh, user, is_over).hold()
+
+
+def conversation_of(mesh: Mesh, user: Asker, is_over: Callable[[], bool]) -> Conversation:
+    """A conversation of this user with the ranks of a mesh."""
+    return Conversation(mesh.desk, user, _select_by(mesh), names_of(mesh), is_over, mesh.interrupt)
 
 
 def announce(mesh: Mesh, user: Asker | None, tell: Tell) -> None:
@@ -61,7 +68,7 @@ def _select_by(mesh: Mesh) -> Callable[[str], Sequence[int]]:
     return (lambda text: _select[0](mesh, text)) if _select else plain
 
 
-def _names_of(mesh: Mesh) -> Callable[[int], str]:
+def names_of(mesh: Mesh) -> Callable[[int], str]:
     """What a rank is called: `rank 3 (dp=1,tp=1)`."""
 
     def name_of(rank: int) -> str:

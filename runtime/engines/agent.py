@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from ..errors import LinkClosed, SpawnError
 from ..forks import let_go_in_child
 from ..oom import MemoryKills
+from ..proc import Stat, stat_of
 from ..registry import registry
 from ..wire.codec import Encoded
 from ..wire.lane import Lane, pack
@@ -65,7 +66,11 @@ class _Peer:
 
 
 class Agent:
-    """A crew of rank processes on this host."""
+    """A crew of rank processes on this host.
+
+    `held` is the bound socket of `MASTER_PORT` for rank 0; without one it makes its own, unless the specs say where on
+    another host ranks meet.
+    """
 
     def __init__(
         self,
@@ -74,6 +79,7 @@ class Agent:
         specs: Sequence[RankSpec],
         listener: Listener,
         modules: Sequence[str] = (),
+        held: socket.socket | None = None,
     ) -> None:
         self.pids: dict[int, int] = {}
         self._reactor = reactor
@@ -92,10 +98,13 @@ class Agent:
         _allow_descriptors(_FDS_A_RANK * len(specs))
         self._lifeline, self._lifeline_in = os.pipe()
         let_go_in_child(self)
-        self._port = _held_port()
-        port = self._port.getsockname()[1]
+        port = specs[0].master_port
+        is_late = specs[0].generation > 0  # in place of ranks that were lost with their agent: told later where to meet
+        self._port = held or (None if port or is_late else held_port())
+        if self._port is not None:
+            port = self._port.getsockname()[1]
         for spec in specs:
-            self._start(spec, port, self._port.fileno() if spec.rank == 0 else -1)
+            self._start(spec, port, self._port.fileno() if self._port is not None and spec.rank == 0 else -1)
         self._wiring.seal()
 
     def respawn(self, specs: Sequence[RankSpec]) -> None:
@@ -327,11 +336,15 @@ class Agent:
         for peer in peers:
             peer.control.post(parts)
 
-    def introduce(self, rank: int, mesh: int, other: int, end: object) -> None:
-        assert isinstance(end, socket.socket)
+    def introduce(self, rank: int, mesh: int, other: int, end: socket.socket, *, is_far: bool = False) -> None:
+        """Give this rank its end of a link to rank `other` of `mesh`, which may be on another host."""
         with end:
             for peer in self._living([rank]):
-                peer.control.send(Peer(mesh, other), fds=[end.fileno()])
+                peer.control.send(Peer(mesh, other, is_far), fds=[end.fileno()])
+
+    def stats(self, ranks: Sequence[int]) -> Mapping[int, Stat]:
+        pids = {peer.rank: peer.pid for peer in self._living(ranks) if peer.pid}
+        return {rank: stat for rank, pid in pids.items() if (stat := stat_of(pid)) is not None}
 
     def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, outside.Glimpse]:
         return outside.look({peer.rank: peer.pid for peer in self._living(ranks) if peer.pid}, native)
@@ -366,7 +379,8 @@ class Agent:
     def _free(self) -> None:
         os.close(self._lifeline_in)
         os.close(self._lifeline)
-        self._port.close()
+        if self._port is not None:
+            self._port.close()
         self._wiring.close()
         if self._pool is not None:
             self._pool.close()
@@ -398,10 +412,10 @@ def _output_pipe() -> tuple[int, int]:
     return read_end, write_end
 
 
-def _held_port() -> socket.socket:
-    """A free port on loopback that stays ours: rank 0 serves `MASTER_PORT` on this very socket."""
+def held_port(addr: str = "127.0.0.1") -> socket.socket:
+    """A free port that stays ours: rank 0 serves `MASTER_PORT` on this very socket."""
     held = socket.socket()
-    held.bind(("127.0.0.1", 0))
+    held.bind((addr, 0))
     held.listen(1024)
     return held
 

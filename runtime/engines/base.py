@@ -10,24 +10,25 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from ..proc import Stat
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.messages import AnyMessage
 from ..wire.tape import Event
 from .outside import Glimpse
-from .spec import RankSpec
+from .spec import RankSpec, Seat
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How the process of a rank ended: by `code`, by `signum`, or (both None) nobody could tell."""
+    """How the process of a rank ended: by `code`, by `signum`, or (both None) nobody could tell but `why`."""
 
     code: int | None = None
     signum: int | None = None
     why: str = ""
-    """What is known of the reason, such as that the kernel did it for lack of memory."""
+    """What is known of the reason, such as that the kernel did it for lack of memory, or that its host was lost."""
 
     @classmethod
     def from_wait_status(cls, status: int | None) -> Exit:
@@ -45,7 +46,7 @@ class Exit:
             except ValueError:
                 name = "a signal"
             return f"killed by {name} (signal {self.signum})" + (f", {self.why}" if self.why else "")
-        return "ended" if self.code is None else f"exited with code {self.code}"
+        return self.why or "ended" if self.code is None else f"exited with code {self.code}"
 
 
 class Listener(Protocol):
@@ -78,10 +79,6 @@ class Crew(Protocol):
         """Send to their control lane."""
         ...
 
-    def introduce(self, rank: int, mesh: int, other: int, end: object) -> None:
-        """Give this rank its end of a link to rank `other` of `mesh` (what `Engine.link_ends` made)."""
-        ...
-
     def respawn(self, specs: Sequence[RankSpec]) -> None:
         """Start ranks that are new, or that have ended; each reports as after `Engine.spawn`.
 
@@ -109,6 +106,10 @@ class Crew(Protocol):
         """Raises `SpawnError` where so many more ranks do not fit."""
         ...
 
+    def stats(self, ranks: Sequence[int]) -> Mapping[int, Stat]:
+        """What the system says of the processes of these ranks, for those that have one."""
+        ...
+
     def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, Glimpse]:
         """What can be seen of these ranks without their help, for those that do not answer (`outside.look`)."""
         ...
@@ -122,6 +123,14 @@ class Crew(Protocol):
         ...
 
 
+class Party(NamedTuple):
+    """A rank that is to be linked to another."""
+
+    crew: Crew
+    mesh: int
+    rank: int
+
+
 class Engine(Protocol):
     """Where ranks come from."""
 
@@ -131,12 +140,23 @@ class Engine(Protocol):
         """Begin, in the background, whatever makes the next `spawn` fast."""
         ...
 
+    def seats(self, axes: Mapping[str, int]) -> Sequence[Seat]:
+        """Where the ranks of such a mesh are to live, in order.
+
+        Raises `SpawnError` where they cannot, and `ValueError` for axes that do not go with the hosts there are.
+        """
+        ...
+
+    def num_gpus(self) -> int:
+        """GPUs that ranks could use on each host: the fewest, where hosts differ."""
+        ...
+
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         """Start ranks; each reports `Ready` to the listener, or ends. `how` is `auto`, `fork` or `exec`."""
         ...
 
-    def link_ends(self) -> tuple[object, object]:
-        """Both ends of a new link between two ranks of this engine."""
+    def introduce(self, one: Party, other: Party) -> None:
+        """Link two ranks of this engine; each is given its end. One that is gone is passed over."""
         ...
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
+import math
 import signal
 import sys
 import threading
@@ -21,6 +22,7 @@ from typing import TextIO
 from msgspec.structs import replace
 
 from ..errors import LinkClosed
+from ..proc import Stat
 from ..ranks import steward
 from ..ranks.control import Control
 from ..ranks.drivers import PATIENCE
@@ -34,9 +36,9 @@ from ..wire.lane import Lane, pack
 from ..wire.messages import AnyMessage, Ready
 from ..wire.reactor import Reactor
 from ..wire.tape import Ended, Event, Shown, Text
-from .base import Crew, Exit, Listener
+from .base import Crew, Exit, Listener, Party
 from .outside import Glimpse
-from .spec import RankSpec
+from .spec import RankSpec, Seat, seats_here
 
 
 class InprocEngine:
@@ -50,11 +52,20 @@ class InprocEngine:
     def warm(self) -> None:
         """There is nothing to prepare."""
 
+    def seats(self, axes: Mapping[str, int]) -> Sequence[Seat]:
+        return seats_here(math.prod(axes.values()))
+
+    def num_gpus(self) -> int:
+        return 0
+
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         return _Threads(self._reactor, specs, listener)
 
-    def link_ends(self) -> tuple[object, object]:
-        return InprocLink.make(limit=1 << 30)  # ranks must not wait for each other here
+    def introduce(self, one: Party, other: Party) -> None:
+        ends = InprocLink.make(limit=1 << 30)  # ranks must not wait for each other here
+        for party, peer, end in zip((one, other), (other, one), ends, strict=True):
+            assert isinstance(party.crew, _Threads)
+            party.crew.introduce(party.rank, peer.mesh, peer.rank, end)
 
     def close(self) -> None:
         """Nothing is held between crews."""
@@ -114,10 +125,12 @@ class _Threads:
             with contextlib.suppress(LinkClosed):
                 rank.control.send_parts(parts)
 
-    def introduce(self, rank: int, mesh: int, other: int, end: object) -> None:
-        assert isinstance(end, InprocLink)
+    def introduce(self, rank: int, mesh: int, other: int, end: InprocLink) -> None:
         for each in self._living([rank]):
             each.outpost.meet((mesh, other), end)
+
+    def stats(self, ranks: Sequence[int]) -> Mapping[int, Stat]:
+        return {}  # they are threads of this process
 
     def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, Glimpse]:
         return {rank: Glimpse(trouble="it is a thread of this process") for rank in ranks}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .. import leftovers
+from ..devices import num_gpus
 from ..errors import SpawnError
 from ..registry import registry
 from ..wire.reactor import Reactor
 from .agent import Agent
-from .base import Crew, Listener
-from .spec import RankSpec
+from .base import Crew, Listener, Party
+from .spec import RankSpec, Seat, seats_here
 from .starter import Exec, Starter, Zygote, zygote_key
 
 
@@ -61,9 +63,21 @@ class LocalEngine:
             zygote.close()
             registry.drop(zygote)
 
+    def seats(self, axes: Mapping[str, int]) -> Sequence[Seat]:
+        return seats_here(math.prod(axes.values()))
+
+    def num_gpus(self) -> int:
+        return num_gpus()
+
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
-        """Start these ranks. Waits for the zygote's imports where it forks."""
-        return Agent(self._reactor, lambda: self._starter(how, specs[0].device), specs, listener, self.preload)
+        return self.agent(specs, listener, how)
+
+    def agent(
+        self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto", held: socket.socket | None = None
+    ) -> Agent:
+        """Start these ranks. Waits for the zygote's imports where it forks. `held` as in `Agent`."""
+        starter = lambda: self._starter(how, specs[0].device)  # noqa: E731 - asked again at each start
+        return Agent(self._reactor, starter, specs, listener, self.preload, held)
 
     def _starter(self, how: str, device: str) -> Starter:
         if how not in ("auto", "fork", "exec"):
@@ -77,8 +91,11 @@ class LocalEngine:
             raise SpawnError(f"cannot fork: {zygote.trouble}; use --spawn exec")
         return self._exec if zygote.trouble else zygote
 
-    def link_ends(self) -> tuple[object, object]:
-        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def introduce(self, one: Party, other: Party) -> None:
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for party, peer, end in zip((one, other), (other, one), ends, strict=True):
+            assert isinstance(party.crew, Agent)
+            party.crew.introduce(party.rank, peer.mesh, peer.rank, end)
 
     def close(self) -> None:
         """End the zygotes."""

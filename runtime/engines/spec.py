@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Self
 
 import msgspec
@@ -11,6 +12,23 @@ from ..wire.link import Address
 from ..wire.wiring import LinkKind
 
 Backend = Literal["auto", "gloo", "nccl", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a rank is to live: on which host, and which of the ranks there it is."""
+
+    local_rank: int
+    local_world_size: int
+    host: str = ""
+    """The name of the host; empty for the controller's own machine, in whose environment the rank wakes up."""
+    addr: str = "127.0.0.1"
+    """Where ranks of other hosts reach it."""
+
+
+def seats_here(num_ranks: int) -> list[Seat]:
+    """All of them on the controller's own machine."""
+    return [Seat(rank, num_ranks) for rank in range(num_ranks)]
 
 
 class RankSpec(msgspec.Struct, frozen=True):
@@ -32,12 +50,15 @@ class RankSpec(msgspec.Struct, frozen=True):
     token: str
     """The secret in the marks of its output pipes (`wire.tape`), so that printed text cannot forge one."""
     env: dict[str, str]
-    """The whole environment, not a change of one."""
+    """The whole environment; on another host, what is set on top of the one there."""
     cwd: str
     path: tuple[str, ...]
     """`sys.path`."""
     device: str = "cpu"
     backend: Backend = "auto"
+    host: str = ""
+    """Where it lives, as in its `Seat`."""
+    host_addr: str = "127.0.0.1"
     master_addr: str = "127.0.0.1"
     master_port: int = 0
     generation: int = 0

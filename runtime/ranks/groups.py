@@ -46,7 +46,8 @@ class GroupPlan:
     `axes` are the named axes of the whole mesh and their sizes, the last one varying fastest over the ranks.
     Rank `store_rank` serves the store at `master_port`. At birth that is rank 0, with a TCP socket that listens there
     already as `listen_fd`, which it owns from then on; later (`generation` 1 and up) whoever was asked to open a
-    door. A `master_port` of 0 says that the place is told later: there are no groups until `Groups.rebuild`.
+    door, at its `host_addr`. A `master_port` of 0 says that the place is told later: there are no groups until
+    `Groups.rebuild`.
 
     Raises:
         ValueError: the axes do not hold exactly `world_size` ranks, or `rank` is not one of them.
@@ -68,6 +69,7 @@ class GroupPlan:
     listen_fd: int | None = None
     generation: int = 0
     store_rank: int = 0
+    host_addr: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         if math.prod(self.axes.values()) != self.world_size:
@@ -109,6 +111,8 @@ class Groups:
 
     def __init__(self, plan: GroupPlan) -> None:
         self.plan = plan
+        self.trouble = ""
+        """Why the last `rebuild` has made no groups: nobody may be waiting for a rank that makes them late."""
         self._bent: Bent | None = None
         self._store: Any = None
         self._served: Any = None  # the store that the next start takes, because it is served from here already
@@ -189,9 +193,12 @@ class Groups:
 
         Any thread may ask, also while the main one waits in a collective.
         """
-        held = socket.create_server((self.plan.master_addr, 0), backlog=1024)
+        addr = self.plan.host_addr
+        held = socket.create_server((addr, 0), backlog=1024)
         port = held.getsockname()[1]
-        plan = replace(self.plan, master_port=port, listen_fd=held.detach(), store_rank=self.plan.rank)
+        plan = replace(
+            self.plan, master_addr=addr, master_port=port, listen_fd=held.detach(), store_rank=self.plan.rank
+        )
         dist = sys.modules.get("torch.distributed")
         self._doors[port] = plan, _open_store(dist, plan) if dist is not None else None
         return port
@@ -234,7 +241,12 @@ class Groups:
         self.close()
         own, self._served = self._doors.pop(plan.master_port, (plan, None))
         self.plan = replace(plan, listen_fd=own.listen_fd)
-        self.start()
+        self.trouble = ""
+        try:
+            self.start()
+        except Exception as error:
+            self.trouble = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise
 
     def close(self) -> None:
         """Destroy all groups and give torch its own functions back; returns in a moment even if peers are
@@ -277,6 +289,8 @@ class Groups:
             self.slice_group(self.plan.peers(name))
 
     def _begin_late(self) -> None:
+        if self._bent is not None:
+            return  # it was to begin before already, and the plan has changed since
         try:
             self._begin()
         except ConnectionError as error:

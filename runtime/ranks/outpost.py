@@ -72,7 +72,8 @@ class Outpost(Node):
     def on_control(self, message: AnyMessage, frames: Frames, fds: Sequence[int]) -> None:
         """What the controller says that is not for the main thread."""
         if isinstance(message, Peer):
-            self.meet((message.mesh, message.rank), PairLink(socket.socket(fileno=fds[0])))
+            link = PairLink(socket.socket(fileno=fds[0]), carries_fds=not message.is_far)
+            self.meet((message.mesh, message.rank), link)
         elif isinstance(message, Died):
             self._part(message)
         elif isinstance(message, Revived):

@@ -70,15 +70,15 @@ class Steward(Actor):
             groups.move(place.rank, place.axes)
 
     @endpoint
-    def regroup(self, port: int, store_rank: int, generation: int, ports: Sequence[int]) -> None:
-        """Drop all process groups and make new ones, which meet at the store that `store_rank` serves.
+    def regroup(self, addr: str, port: int, store_rank: int, generation: int, ports: Sequence[int]) -> None:
+        """Drop all process groups and make new ones, which meet at the store that `store_rank` serves there.
 
         Groups of any rank listen at `ports`: what waits for one of them is broken off.
         """
         if generation < self._newest:
             return
-        os.environ["MASTER_PORT"] = str(port)
+        os.environ.update({"MASTER_ADDR": addr, "MASTER_PORT": str(port)})
         groups = self._place.groups
         if groups is not None and port:
-            plan = replace(groups.plan, master_port=port, store_rank=store_rank, generation=generation)
-            groups.rebuild(plan, ports)
+            meeting = replace(groups.plan, master_addr=addr, master_port=port, store_rank=store_rank)
+            groups.rebuild(replace(meeting, generation=generation), ports)

@@ -106,6 +106,7 @@ def _group_plan(spec: RankSpec, fds: RankFds) -> GroupPlan:
         device=spec.device,
         master_addr=spec.master_addr,
         master_port=spec.master_port,
+        host_addr=spec.host_addr,
         listen_fd=fds.listen if fds.listen >= 0 else None,
         generation=spec.generation,
     )

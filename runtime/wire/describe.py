@@ -9,7 +9,7 @@ import msgspec
 
 from . import messages
 
-LANES = ("data", "control", "zygote")
+LANES = ("data", "control", "zygote", "host")
 
 HEAD = """\
 # Messages

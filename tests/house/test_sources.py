@@ -38,8 +38,14 @@ def test_a_swallower_is_found() -> None:
     assert list(_swallowers(ast.parse(swallower.replace("Exception", "OSError")))) == []
 
 
+OPTIONAL = {"meshbook.runtime.engines.monarch_actors": "monarch"}
+"""Modules that only an optional extra makes importable, and what that brings."""
+
+
 @pytest.mark.slow
 def test_the_examples_in_docstrings_run(module_name: str) -> None:
+    if module_name in OPTIONAL:
+        pytest.importorskip(OPTIONAL[module_name])
     module = importlib.import_module(module_name)
     try:
         failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)

@@ -192,3 +192,8 @@ def test_html_is_made_by_whoever_can() -> None:
     r = MeshResult({"dp": 1}, [0], encoded, {}, {}, pickle.loads, lambda r: f"<b>{len(r)}</b>")
     assert r._repr_mimebundle_() == {"text/plain": "1   rank 0", "text/html": "<b>1</b>"}
     assert each(1)._repr_mimebundle_() == {"text/plain": "1   rank 0   0.01 s"}
+
+
+def test_a_number_that_is_none_is_odd_though_no_two_ranks_agree() -> None:
+    assert [row.is_odd for row in each(0.1, 0.2, float("nan"), 0.4).rows()] == [False, False, True, False]
+    assert [row.is_odd for row in each(0.1, float("nan"), float("inf"), 0.4).rows()] == [False] * 4

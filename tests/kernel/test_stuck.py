@@ -165,3 +165,12 @@ def test_when_the_rank_with_the_store_dies_the_others_still_make_groups(mesh: Me
     mesh.heal()
     assert values(mesh, SUM) == ["6.0"] * 3
     ran(mesh, "kept = rank * 10")
+
+
+def test_a_rank_that_could_not_make_its_new_groups_says_so_where_they_are_used(mesh: Mesh) -> None:
+    here = "from meshbook.runtime.ranks.place import here"
+    ran(mesh, f"{here}\ndist.destroy_process_group()\nhere().groups.trouble = 'ConnectionError: it is gone'", [1])
+    [told] = values(mesh, "dist.all_reduce(torch.ones(1), group=group)", [1])
+    assert "no process group of this slice: new ones could not be made here: ConnectionError: it is gone" in told
+    mesh.unstick()
+    assert values(mesh, SUM) == ["6.0"] * 3

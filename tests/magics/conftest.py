@@ -137,9 +137,13 @@ class Cell:
             self.type(line)
         return prompts
 
+    def idle(self, timeout: float = _WAIT) -> None:
+        """Wait until the kernel is done with it."""
+        self._kernel.listen_until(lambda: any(map(_is_idle, self.messages)), timeout, "the end of the cell")
+
     def end(self, timeout: float = _WAIT) -> Outputs:
         """Wait for its reply, and for all that belongs before it."""
-        self._kernel.listen_until(lambda: any(map(_is_idle, self.messages)), timeout, "the end of the cell")
+        self.idle(timeout)
         return Outputs(self.messages, self._kernel.reply_to(self._number, timeout))
 
 
@@ -256,6 +260,12 @@ class Kernel:
         """What the stop button does."""
         self._manager.interrupt_kernel()
 
+    def reconnect(self) -> None:
+        """The front-end goes away, whatever it was asked, and another comes; it does not wait for the kernel."""
+        self._client.stop_channels()
+        self._client = self._manager.blocking_client()
+        self._client.start_channels()
+
     def restart(self) -> None:
         """What the restart button does."""
         self._client.stop_channels()
@@ -297,6 +307,12 @@ class Kernel:
                 seen = "".join(_text(message) for messages in self._by_cell.values() for message in messages)
                 raise AssertionError(f"no {what} after {timeout:g} s; so far: {seen[-2000:]}") from None
             self._by_cell.setdefault(message["parent_header"].get("msg_id", ""), []).append(message)
+
+    def until_stopped(self, *ranks: int) -> None:
+        """Wait until these ranks of mesh `m` are stopped in the debugger, while a cell that asks goes on."""
+        waits = f"m.desk.wait(lambda: set({ranks}) <= set(m.desk.stops.ranks), {_WAIT})"
+        done = self.start_aside(f"assert {waits}, m.desk.stops").end()
+        assert done.status == "ok", done.text
 
     def asked(self, timeout: float) -> str:
         """Wait for a question to the user; the prompt."""

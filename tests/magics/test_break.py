@@ -33,10 +33,10 @@ def test_armed_in_a_rank_that_runs(clean: Any) -> None:
     cell = clean.start(LOOP)
     cell.until("0-3 │ go")
     said = clean.start_aside("%mesh break step 2 if i > 5").end().text
-    assert "breakpoint " in said and "step if i > 5, on ranks 2" in said
+    assert "breakpoint " in said and "step if i > 5, on rank 2" in said
     assert cell.talk("p i > 5", "p rank") == ["rank 2 ipdb> "] * 2
     cell.asked()
-    assert "hit 1 time on ranks 2" in clean.start_aside("%mesh break").end().text
+    assert "hit 1 time on rank 2" in clean.start_aside("%mesh break").end().text
     clean.interrupt()
     done = cell.end()
     assert ": step if i > 5" in done.stdout and "\nTrue\n" in done.stdout
@@ -46,8 +46,7 @@ def test_a_line_of_a_cell_before_it_runs_on_all_ranks_until_it_is_cleared(clean:
     clean.ok("%mesh break sum-up:3")
     body = "%%on_mesh --label sum-up\nx = 1\nx = x + rank\nx"
     cell = clean.start(body)
-    cell.asked()
-    cell.type("%rank 3")
+    clean.until_stopped(0, 1, 2, 3)
     cell.talk("%all p x", "%all c")
     done = cell.end()
     assert "0-3 │ 1\n" in done.stdout and done.status == "ok"

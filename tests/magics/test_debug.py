@@ -54,6 +54,7 @@ def test_the_user_writes_a_variable_and_steps_into_a_function(kernel: Any) -> No
 
 def test_one_rank_has_the_focus_and_the_others_are_held(kernel: Any) -> None:
     cell = kernel.start(STOP_ALL)
+    kernel.until_stopped(0, 1, 2, 3)
     assert cell.asked().startswith("rank ")
     cell.type("%rank 2")
     assert cell.asked().startswith("rank 2 ")
@@ -70,8 +71,7 @@ def test_one_rank_has_the_focus_and_the_others_are_held(kernel: Any) -> None:
 
 def test_a_command_for_all_folds_what_is_equal(kernel: Any) -> None:
     cell = kernel.start(STOP_ALL)
-    cell.asked()
-    cell.type("%rank 3")  # so that all have come
+    kernel.until_stopped(0, 1, 2, 3)
     cell.talk("%all p n", "%cast dp=1 p y", "%table y", "%all n", "%all c")
     done = cell.end()
     assert "0-3 │ 1\n" in done.stdout
@@ -314,7 +314,8 @@ def test_a_breakpoint_in_an_endpoint_that_a_plain_cell_waits_for(kernel: Any) ->
     cell = kernel.start("doubler.slice(dp=1, tp=0).double.call_one(21).get()")
     cell.talk("p twice", "n", "c")
     done = cell.end()
-    assert "rank 2 (dp=1,tp=0) is stopped at" in done.stdout and "in double, thread" in done.stdout
+    assert "rank 2 (dp=1,tp=0) is stopped at cell " in done.stdout and " line 7 in double, thread" in done.stdout
+    assert "     7         breakpoint()" in done.stdout and "----> 8         return twice" in done.stdout, done.stdout
     assert done.results == ["42"]
 
 

@@ -61,3 +61,31 @@ def test_a_running_cell_is_shown_with_its_line(own: Kernel) -> None:
     rows = json.loads(own.value("get_ipython().run_line_magic('mesh', 'stacks dp=0 --json')"))
     assert [row["waiting"] for row in rows] == ["", "barrier"]
     assert own.completions("%mesh stac") == ["%mesh stacks"]
+
+
+WITH_LOCALS = """%%on_mesh --on-error wait
+import time, threading
+go = threading.Event()
+class Odd:
+    def __repr__(self):
+        raise SystemError("nobody may ask me")
+def inner(data):
+    odd, big = Odd(), torch.zeros(3, 4)
+    print("in", flush=True)
+    go.wait(60)
+def outer(n):
+    inner([1] * n)
+outer(5)"""
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_locals_of_a_frame_are_read_while_it_waits(kernel: Kernel) -> None:
+    cell = kernel.start(WITH_LOCALS)
+    cell.until("0-3 │ in")
+    text = kernel.start_aside("%mesh stacks --locals 1").end().text
+    assert "data = list length 5" in text and "odd = Odd" in text and "big = Tensor float32 [3, 4]" in text, text
+    assert "line 10 in inner" in text and "0-3 │ cell" in text
+    assert "n = 5" in kernel.start_aside("%mesh stacks 2 --locals 2").end().text
+    kernel.interrupt()
+    cell.end()

@@ -79,6 +79,18 @@ class Worker(Actor):
         return bytes(size)
 
 
+class Messenger(Actor):
+    """Asks its like on other ranks."""
+
+    @endpoint
+    def answer(self, value: Any) -> Any:
+        return here().rank, value
+
+    @endpoint
+    def fetch(self, other: Any, value: Any) -> Any:
+        return other.answer.call_one(value).get(10)
+
+
 class Choosy(Exception):
     """Its constructor wants more than its arguments say, so a copy of it cannot be made by pickle."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -13,8 +14,11 @@ import pytest
 
 from meshbook.runtime import root, session, this_host
 from meshbook.runtime.engines.base import Engine
+from meshbook.runtime.engines.hosts import HostsEngine
 from meshbook.runtime.engines.inproc import InprocEngine
+from meshbook.runtime.engines.launch import CommandLauncher
 from meshbook.runtime.engines.local import LocalEngine
+from meshbook.runtime.engines.monarch import MonarchLauncher, process_hosts
 from meshbook.runtime.mesh import ProcMesh
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.shape import Shape
@@ -61,7 +65,8 @@ class Bench:
         """A mesh that may not be ready yet."""
         axes = axes or {"rank": 2}
         path = [*sys.path, str(ROOT)]
-        specs = specs_for(axes, **{"backend": "none", "path": path, **options})
+        seats = self.engine.seats(axes)
+        specs = specs_for(axes, **{"backend": "none", "path": path, "seats": seats, **options})
         mesh = ProcMesh(self.root.roster(specs, how=how), Shape.row_major(axes))
         self._meshes.append(mesh)
         return mesh
@@ -112,12 +117,58 @@ def local(reactor: Reactor, local_engine: LocalEngine) -> Generator[Bench]:
     bench.close()
 
 
-@pytest.fixture(params=["inproc", pytest.param("local", marks=pytest.mark.real)])
-def bench(request: pytest.FixtureRequest, reactor: Reactor, local_engine: LocalEngine) -> Generator[Bench]:
-    """The same test on both engines: what the fake does is what processes do."""
-    bench = Bench(reactor, local_engine if request.param == "local" else InprocEngine(reactor))
+@pytest.fixture(scope="module")
+def hosts_engine(reactor: Reactor) -> Generator[HostsEngine]:
+    """Two hosts, which are processes on this machine."""
+    engine = HostsEngine(reactor, CommandLauncher(reactor, "", ["alpha", "beta"]), 2, PRELOAD)
+    engine.warm()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def hosts(reactor: Reactor, hosts_engine: HostsEngine, leaks: Any) -> Generator[Bench]:
+    hosts_engine.seats({"rank": 2})  # the agents and their zygotes stay for all tests of a file
+    leaks.allow_what_stands()
+    bench = Bench(reactor, hosts_engine)
     yield bench
     bench.close()
+
+
+@pytest.fixture(scope="module")
+def monarch_engine(reactor: Reactor) -> Generator[HostsEngine]:
+    """Two hosts of Monarch, which are processes on this machine."""
+    launcher = MonarchLauncher(reactor, *process_hosts(2))
+    engine = HostsEngine(reactor, launcher, 2, PRELOAD)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def monarch(reactor: Reactor, monarch_engine: HostsEngine, leaks: Any) -> Generator[Bench]:
+    monarch_engine.seats({"rank": 2})
+    leaks.allow_what_stands()
+    bench = Bench(reactor, monarch_engine)
+    yield bench
+    bench.close()
+
+
+HAS_MONARCH = importlib.util.find_spec("monarch") is not None
+
+ENGINES = [
+    "inproc",
+    pytest.param("local", marks=pytest.mark.real),
+    pytest.param("hosts", marks=pytest.mark.real),
+    pytest.param(
+        "monarch", marks=[pytest.mark.real, pytest.mark.skipif(not HAS_MONARCH, reason="torchmonarch is missing")]
+    ),
+]
+
+
+@pytest.fixture(params=ENGINES)
+def bench(request: pytest.FixtureRequest, local_engine: LocalEngine) -> Bench:
+    """The same test on all engines: what the fake does is what processes do, here and on other hosts."""
+    return request.getfixturevalue(request.param)
 
 
 class Stage:

@@ -79,6 +79,9 @@ class PaperCrew:
     def respawn(self, specs: Sequence[RankSpec]) -> None:
         self.respawned += [(spec.rank, spec.generation) for spec in specs]
 
+    def stats(self, ranks: Sequence[int]) -> dict[int, Any]:
+        return {}
+
     def kill(self, ranks: Sequence[int]) -> None:
         self.killed += ranks
 

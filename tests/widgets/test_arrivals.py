@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,48 +10,9 @@ import pytest
 from meshbook.kernel.run import Progress, Run
 from meshbook.runtime.wire.log import RankLog
 from meshbook.widgets.arrivals import APPEARS_AFTER, PERIOD, Arrivals, standings
-from meshbook.widgets.stage import StreamName
+from tests.widgets.stages import Page
 
 RESULT = {"text/plain": "6", "text/html": "<b>6</b>"}
-
-
-class Page:
-    """A stage that shows each display where it first stood, in its last state, as text."""
-
-    can_update = True
-
-    def __init__(self) -> None:
-        self.num_put = self.num_messages = 0
-        self.places: list[str] = []
-        self.texts: dict[str, str] = {}
-
-    def write(self, text: str, stream: StreamName = "stdout") -> None:
-        self._put(str(len(self.places)), text, False)
-
-    def display(
-        self,
-        data: Mapping[str, object],
-        metadata: Mapping[str, object] | None = None,
-        display_id: str | None = None,
-        update: bool = False,
-    ) -> None:
-        self._put(display_id or str(len(self.places)), str(data["text/plain"]), update)
-
-    def _put(self, place: str, text: str, update: bool) -> None:
-        assert update == (place in self.texts)
-        self.num_messages += 1
-        self.num_put += not update
-        if not update:
-            self.places.append(place)
-        self.texts[place] = text
-
-    @property
-    def shown(self) -> list[str]:
-        return [self.texts[place] for place in self.places]
-
-    def clear(self, wait: bool = False) -> None: ...
-
-    def leave(self) -> None: ...
 
 
 class Cell:
@@ -92,16 +52,16 @@ def test_a_cell_that_is_soon_done_has_its_result_and_nothing_else(cell: Cell) ->
     cell.table(APPEARS_AFTER - 0.01)
     cell.answer(0, 1, 2, 3)
     cell.table.settle(RESULT)
-    assert cell.page.shown == ["6"] and cell.page.num_messages == 1
+    assert cell.page.blocks == ["[6]\n"] and cell.page.num_messages == 1
 
 
 def test_it_is_published_seldom_and_becomes_the_result(cell: Cell) -> None:
     for tick in range(200):  # ten seconds
         cell.table(tick * 0.05)
-    assert cell.page.shown == ["0 of 4 ranks done · 9.5 s"]
+    assert cell.page.blocks == ["[0 of 4 ranks done · 9.5 s]\n"]
     assert cell.page.num_messages <= 10 / PERIOD
     cell.table.settle(RESULT)
-    assert cell.page.shown == ["6"]
+    assert cell.page.blocks == ["[6]\n"]
 
 
 def test_the_result_stands_below_what_came_after_the_table(cell: Cell) -> None:
@@ -110,15 +70,15 @@ def test_the_result_stands_below_what_came_after_the_table(cell: Cell) -> None:
     cell.page.write("after")
     cell.answer(1)
     cell.table(2.0)
-    assert cell.page.shown == ["before", "1 of 4 ranks done · 2.0 s", "after"]
+    assert cell.page.blocks == ["before", "[1 of 4 ranks done · 2.0 s]\n", "after"]
     cell.table.settle(RESULT)
-    assert cell.page.shown == ["before", "", "after", "6"]
+    assert cell.page.blocks == ["before", "[]\n", "after", "[6]\n"]
 
 
 def test_of_a_cell_without_a_value_no_table_is_left(cell: Cell) -> None:
     cell.table(1.0)
     cell.table.settle(None)
-    assert cell.page.shown == [""]
+    assert cell.page.blocks == ["[]\n"]
 
 
 def test_it_tells_what_working_ranks_said_last_in_this_run() -> None:

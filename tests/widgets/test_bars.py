@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import given
@@ -11,45 +10,7 @@ from hypothesis import strategies as st
 from meshbook.runtime.wire.tape import Text
 from meshbook.widgets.bars import MOST_ROWS, PERIOD
 from meshbook.widgets.live import WINDOW, Live
-from meshbook.widgets.stage import StreamName
-
-
-class Page:
-    """A stage that, like a page, shows each display where it first stood, in its last state."""
-
-    def __init__(self, can_update: bool = True) -> None:
-        self.can_update = can_update
-        self.places: list[str] = []
-        self.texts: dict[str, str] = {}
-        self.num_messages = 0
-
-    def write(self, text: str, stream: StreamName = "stdout") -> None:
-        self._put(f"stream {len(self.places)}", text)
-
-    def display(
-        self,
-        data: Mapping[str, object],
-        metadata: Mapping[str, object] | None = None,
-        display_id: str | None = None,
-        update: bool = False,
-    ) -> None:
-        assert isinstance(display_id, str)
-        assert update == (display_id in self.texts)
-        self._put(display_id, f"[{data['text/plain']}]\n")
-
-    def _put(self, place: str, text: str) -> None:
-        self.num_messages += 1
-        if place not in self.texts:
-            self.places.append(place)
-        self.texts[place] = text
-
-    @property
-    def text(self) -> str:
-        return "".join(self.texts[place] for place in self.places)
-
-    def clear(self, wait: bool = False) -> None: ...
-
-    def leave(self) -> None: ...
+from tests.widgets.stages import Page
 
 
 def err(text: str) -> Text:

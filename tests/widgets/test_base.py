@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from meshbook.widgets.base import LiveWidget, harden, has_widgets, is_expired
+from tests.widgets.stages import Paper
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -31,28 +32,6 @@ class Probe(LiveWidget):
         return {"text/plain": "the twin", "text/html": "<p>the twin</p>"}
 
 
-class Stage:
-    """Takes displays."""
-
-    def __init__(self) -> None:
-        self.shown: list[tuple[dict[str, object], str | None, bool]] = []
-
-    def display(
-        self,
-        data: Mapping[str, object],
-        metadata: Mapping[str, object] | None = None,
-        display_id: str | None = None,
-        update: bool = False,
-    ) -> None:
-        self.shown.append((dict(data), display_id, update))
-
-    def write(self, text: str, stream: str = "stdout") -> None: ...
-
-    def clear(self, wait: bool = False) -> None: ...
-
-    def leave(self) -> None: ...
-
-
 def test_its_bundle_holds_the_view_and_the_twin_until_it_retires() -> None:
     probe = Probe()
     alive, _ = probe._repr_mimebundle_()
@@ -62,7 +41,7 @@ def test_its_bundle_holds_the_view_and_the_twin_until_it_retires() -> None:
 
 
 def test_retiring_leaves_the_twin_in_the_notebook_once() -> None:
-    probe, stage = Probe(), Stage()
+    probe, stage = Probe(), Paper()
     probe.retire(stage, "d1")  # type: ignore[arg-type]
     probe.retire(stage, "d1")  # type: ignore[arg-type]
     assert stage.shown == [(probe.twin(), "d1", True)]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,34 +10,7 @@ from meshbook.kernel.run import Progress
 from meshbook.runtime.wire.tape import Text
 from meshbook.widgets.live import WINDOW, LastLines, Live
 from meshbook.widgets.stage import StreamName
-
-
-class Paper:
-    """A stage that writes down what happens on it."""
-
-    can_update = True
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, Any]] = []
-        self.ids: list[str | None] = []
-
-    def write(self, text: str, stream: StreamName = "stdout") -> None:
-        self.events.append((stream, text))
-
-    def display(
-        self,
-        data: Mapping[str, object],
-        metadata: Mapping[str, object] | None = None,
-        display_id: str | None = None,
-        update: bool = False,
-    ) -> None:
-        self.events.append(("update" if update else "display", data["text/plain"]))
-        self.ids.append(display_id)
-
-    def clear(self, wait: bool = False) -> None:
-        self.events.append(("clear", wait))
-
-    def leave(self) -> None: ...
+from tests.widgets.stages import Paper
 
 
 @pytest.fixture

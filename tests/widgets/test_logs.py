@@ -2,37 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from meshbook.kernel.logs import LogLine, Section
 from meshbook.widgets.logs import LogPrinter, print_sections
-from meshbook.widgets.stage import StreamName
-
-
-class Paper:
-    """A stage that takes text only."""
-
-    can_update = True
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, str]] = []
-
-    def write(self, text: str, stream: StreamName = "stdout") -> None:
-        self.events.append((stream, text))
-
-    def display(
-        self,
-        data: Mapping[str, object],
-        metadata: Mapping[str, object] | None = None,
-        display_id: str | None = None,
-        update: bool = False,
-    ) -> None:
-        raise AssertionError(data)
-
-    def clear(self, wait: bool = False) -> None:
-        raise AssertionError
-
-    def leave(self) -> None: ...
+from tests.widgets.stages import Paper
 
 
 def out(text: str) -> LogLine:

@@ -46,6 +46,9 @@ class Still:
     def where(self, ranks: list[int], timeout: float = 0.5) -> dict[int, str]:
         return {rank: "cell <5> line 2" for rank in ranks if self._states[rank] == "busy"}
 
+    def held_by_errors(self, ranks: list[int]) -> dict[int, int]:
+        return {rank: 4_400_000_000 for rank in ranks if self._states[rank] == "failed"}
+
 
 def still(axes: Mapping[str, int], *states: str, name: str = "m") -> Any:
     return cast("Mesh", Still(axes, dict(enumerate(states)), name))
@@ -62,6 +65,7 @@ def test_a_row_for_each_rank_with_its_state_and_line() -> None:
         "✝ rank 3 (dp=1,tp=1)  dead",
     ]
     assert "cell <5> line 2" in lines[2]
+    assert lines[3].endswith("holds 4.1 GB for post-mortem")
     assert "SIGKILL" in lines[4]
 
 

@@ -193,7 +193,7 @@ def test_a_thousand_different_ranks_are_small_and_quick() -> None:
     r = result(outcomes, tp=32)
     start = time.process_time()
     html = result_html(r)
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < 5  # about 0.05
     assert len(html) < 300_000 and html.count("<tr") == 1025
 
 

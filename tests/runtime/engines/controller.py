@@ -23,6 +23,8 @@ from tests.runtime.actors import Worker
 
 session.ZYGOTE_MODULES[:] = ["meshbook.runtime.ranks.worker"]
 
+ENGINE = os.environ.get("CONTROLLER_ENGINE", "local")
+
 OCCUPATIONS = [
     "0",  # idle
     "print('in', flush=True)\nwhile True: pass",
@@ -34,7 +36,8 @@ OCCUPATIONS = [
 
 
 def up(num_ranks: int) -> tuple[ProcMesh, Worker]:
-    procs = session.spawn_procs({"rank": num_ranks}, backend="none")
+    engine = session.session().use_hosts(2) if ENGINE == "hosts" else ENGINE
+    procs = session.spawn_procs({"rank": num_ranks}, engine, backend="none", path=sys.path)
     workers = procs.spawn("workers", Worker)
     workers.initialized.get(20)
     return procs, workers
@@ -106,9 +109,10 @@ def main(way: str) -> None:
         play(workers, procs)
         return
     procs, workers = up(len(OCCUPATIONS))
-    keep_spares(procs.roster, 1)
-    while procs.roster.crew.num_spares != (1, 1):
-        time.sleep(0.001)
+    if ENGINE == "local":  # the other keeps none
+        keep_spares(procs.roster, 1)
+        while procs.roster.crew.num_spares != (1, 1):
+            time.sleep(0.001)
     say(pids=occupy(procs, workers))
     if way == "fork" and os.fork() == 0:
         be_forked(workers)

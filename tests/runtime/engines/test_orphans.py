@@ -89,6 +89,28 @@ def test_nothing_is_left(
     assert said == stderr or (stderr and said.endswith(stderr))
 
 
+@pytest.mark.parametrize(("way", "signum", "code", "stderr"), WAYS)
+def test_nothing_is_left_on_other_hosts(
+    run: Callable[[str], Controller],
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    signum: int | None,
+    code: int,
+    stderr: str,
+):
+    monkeypatch.setenv("CONTROLLER_ENGINE", "hosts")
+    controller = run(way)
+    pids = controller.hear()["pids"]
+    assert len(pids) == 11  # six ranks, two agents, two zygotes, and the child of a rank
+    if signum is not None:
+        controller.process.send_signal(signum)
+    assert controller.process.wait(20) == code
+    until(lambda: all(map(is_gone, pids)), seconds=2)
+    said = controller.stderr()
+    assert said == stderr or (stderr and said.endswith(stderr))
+
+
 def test_a_forked_child_of_the_controller_keeps_nothing_alive(run: Callable[[str], Controller], until: Until):
     controller = run("fork")
     pids = controller.hear()["pids"]

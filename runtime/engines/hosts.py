@@ -1,0 +1,243 @@
+"""The engine of several hosts: an agent on each, started by a launcher, owns the ranks there.
+
+Agents dial this process over TCP. Both ends prove by CurveZMQ keys who they are, which are made here for each agent and
+handed over by the launcher (`summons`). What an agent says is trusted: it is ours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+
+from ..errors import SpawnError
+from ..forks import let_go_in_child
+from ..wire.codec import Encoded
+from ..wire.lane import Frames
+from ..wire.link import Address
+from ..wire.messages import Extend, Hello, Introduce, Passed
+from ..wire.reactor import Reactor
+from ..wire.zmq_hub import ZmqHub
+from .base import Crew, Listener, Party
+from .hosted import HostedCrew
+from .launch import Launcher
+from .remote_agent import PACE, own_version
+from .remote_host import RemoteHost
+from .seating import shares
+from .spec import RankSpec, Seat
+from .summons import Summons
+
+DIAL_SECONDS = 60.0
+"""How long agents may take to come: a queue of a cluster is waited for before, by who made the allocation."""
+
+
+class HostsEngine:
+    """Makes crews of processes on `num_hosts` hosts.
+
+    It listens at `addr`, an address of this machine that the hosts reach; by default loopback.
+    """
+
+    name = "hosts"
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        launcher: Launcher,
+        num_hosts: int,
+        preload: Sequence[str] = (),
+        addr: str = "127.0.0.1",
+        timeout: float = DIAL_SECONDS,
+    ) -> None:
+        self.num_hosts = num_hosts
+        self.hosts: list[RemoteHost] = []
+        self._reactor = reactor
+        self._launcher = launcher
+        self._preload = tuple(preload)
+        self._addr = addr
+        self._timeout = timeout
+        self._names = dict(enumerate(launcher.names))
+        self._hub: ZmqHub | None = None
+        self._said: set[int] = set()  # hosts that have said what they are called
+        self._numbers = itertools.count(1)
+        self._tunnels: dict[int, tuple[RemoteHost, RemoteHost]] = {}
+        self._starting = threading.Lock()  # meshes may be brought up on several threads
+        self._is_closed = threading.Event()
+        self._pulse: threading.Thread | None = None
+        let_go_in_child(self)
+
+    def warm(self) -> None:
+        """Start the agents that are not there, and again those that were lost; they come in the background."""
+        with self._starting:
+            if self._hub is None:
+                self._hub = ZmqHub(self._reactor, "tcp", self._addr)
+                self._pulse = threading.Thread(target=self._beat, name="meshbook-hosts", daemon=True)
+                self._pulse.start()
+            missing = [i for i in range(self.num_hosts) if i >= len(self.hosts) or self.hosts[i].trouble]
+            if missing:
+                self._start(self._hub, missing)
+
+    def _start(self, hub: ZmqHub, missing: Sequence[int]) -> None:
+        if not self._launcher.is_one_by_one and self.hosts:
+            if len(missing) < self.num_hosts:
+                raise SpawnError(f"{self.hosts[missing[0]].trouble}; its launcher cannot start one host alone")
+            self.hosts.clear()
+        addresses: list[Address] = []
+        awaited: dict[int, RemoteHost] = {}
+        for index in missing:
+            link, theirs = hub.open()
+            assert theirs.address is not None
+            addresses.append(theirs.address)
+            name = self._names.setdefault(index, f"host{index}")
+            host = RemoteHost(self._reactor, index, name, link, self._greet, self._pass_on, self._on_lost)
+            self.hosts[index : index + 1] = [awaited.setdefault(index, host)]
+        hub.seal()
+
+        def on_end(indices: Sequence[int], why: str) -> None:
+            for host in [awaited[index] for index in indices if index in awaited]:
+                if host.hello is None:
+                    host.lose(why)
+                else:  # a launcher that has put its agent into the background is no death of it
+                    host.tick()
+
+        self._launcher.start(missing, Summons(tuple(addresses), self._preload), on_end)
+
+    def _wait_here(self) -> None:
+        """Wait until all hosts are there. Raises `SpawnError` for the first that is not to come."""
+        self.warm()
+        for host in self.hosts:
+            if not self._reactor.wait(host.settled, self._timeout):
+                raise SpawnError(f"host {host.name}: its agent has not come within {self._timeout:g} s")
+            if host.trouble:
+                raise SpawnError(host.trouble)
+
+    def seats(self, axes: Mapping[str, int]) -> Sequence[Seat]:
+        """Waits until all hosts are there; starts again those that were lost."""
+        sizes = shares(axes, self.num_hosts)
+        self._wait_here()
+        return [
+            Seat(local, size, host.name, host.hello.addr)
+            for host, size in zip(self.hosts, sizes, strict=False)
+            if host.hello is not None
+            for local in range(size)
+        ]
+
+    def num_gpus(self) -> int:
+        return min((host.hello.num_gpus for host in self.hosts if host.hello is not None), default=0)
+
+    def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
+        return HostedCrew(self._reactor, next(self._numbers), self._find, specs, listener, how)
+
+    def _find(self, name: str) -> RemoteHost:
+        """The host of this name; it is started again where it was lost, and others are left as they are."""
+        living = [host for host in self.hosts if host.name == name and not host.trouble]
+        if living:
+            return living[0]
+        self._wait_here()
+        return next(host for host in self.hosts if host.name == name)
+
+    def introduce(self, one: Party, other: Party) -> None:
+        """Ranks of one host speak directly, those of two by way of their agents and this process."""
+        assert isinstance(one.crew, HostedCrew) and isinstance(other.crew, HostedCrew)
+        here, there = one.crew.host_of(one.rank), other.crew.host_of(other.rank)
+        if here is None or there is None:
+            return
+        if here is there:
+            first, second = (one.crew.number, one.mesh, one.rank), (other.crew.number, other.mesh, other.rank)
+            here.post(Introduce(first, second))
+            return
+        tunnel = secrets.randbits(62)
+        self._tunnels[tunnel] = here, there
+        here.post(Extend(tunnel, one.crew.number, one.rank, other.mesh, other.rank))
+        there.post(Extend(tunnel, other.crew.number, other.rank, one.mesh, one.rank))
+
+    def close(self) -> None:
+        """End the agents, and wait for their launchers."""
+        if self._hub is None or self._is_closed.is_set():
+            return
+        self._is_closed.set()
+        assert self._pulse is not None
+        self._pulse.join()
+        for host in self.hosts:
+            host.close()
+            if host.hello is None:  # nobody would tell its launcher to end
+                self._launcher.forget(host.index)
+        self._launcher.close()
+        self._hub.close()
+
+    def let_go(self) -> None:
+        """In a forked child: the agents must end with their controller, not with this process."""
+        self._is_closed.set()
+
+    # On the thread that runs the loop.
+
+    def _greet(self, host: RemoteHost, hello: Hello) -> str:
+        if not self._launcher.names and host.index not in self._said:
+            self._said.add(host.index)  # what a host is called it stays, also when it is started again
+            taken = [self._names[index] for index in self._said if index != host.index]
+            host.name = hello.host if hello.host not in taken else f"{hello.host}-{host.index}"
+            self._names[host.index] = host.name
+        return mismatch(hello, own_version())
+
+    def _pass_on(self, host: RemoteHost, tunnel: int, frames: Frames) -> None:
+        ends = self._tunnels.get(tunnel)
+        if ends is not None:
+            other = ends[1] if host is ends[0] else ends[0]
+            other.post(Passed(tunnel), Encoded(bytes(frames[0]), []) if frames else None)
+            if not frames:
+                del self._tunnels[tunnel]
+
+    def _on_lost(self, host: RemoteHost) -> None:
+        if not self._is_closed.is_set():
+            self._launcher.forget(host.index)
+        for tunnel in [number for number, ends in self._tunnels.items() if host in ends]:
+            self._pass_on(host, tunnel, [])
+
+    def _beat(self) -> None:
+        while not self._is_closed.wait(PACE):
+            self._reactor.schedule(self._tick)
+
+    def _tick(self) -> None:
+        for host in list(self.hosts):
+            host.tick()
+
+
+def mismatch(hello: Hello, own: tuple[str, str, str]) -> str:
+    """Why an agent with these versions of meshbook, Python and torch cannot work for this controller; or nothing.
+
+    Example:
+        >>> mismatch(Hello("node7", "10.0.0.7", 1, "0.1.0", "3.12.1", "2.9.0", 0), ("0.1.0", "3.11.7", "2.9.0"))
+        'it runs Python 3.12.1, and this notebook 3.11.7'
+        >>> mismatch(Hello("node7", "10.0.0.7", 1, "0.1.0", "3.11.2", "2.9.0", 0), ("0.1.0", "3.11.7", "2.9.0"))
+        ''
+    """
+    if hello.meshbook != own[0]:
+        return f"it runs meshbook {hello.meshbook or 'of no version'}, and this notebook {own[0]}"
+    if hello.python.rpartition(".")[0] != own[1].rpartition(".")[0]:  # functions travel as its bytecode
+        return f"it runs Python {hello.python}, and this notebook {own[1]}"
+    if hello.torch != own[2]:
+        return f"it has torch {hello.torch or 'not installed'}, and this notebook {own[2] or 'none'}"
+    return ""
+
+
+def address_towards(names: Sequence[str]) -> str:
+    """The address of this machine that hosts of these names reach: `MESHBOOK_ADDR`, or that of the way to the first.
+
+    Example:
+        >>> address_towards(["127.0.0.1"])
+        '127.0.0.1'
+    """
+    if own := os.environ.get("MESHBOOK_ADDR"):
+        return own
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((names[0].rpartition("@")[2] if names else _ANYWHERE, 9))
+        except socket.gaierror:  # a name that only the launcher knows, as in ssh's own configuration
+            probe.connect((_ANYWHERE, 9))
+        return probe.getsockname()[0]
+
+
+_ANYWHERE = "192.0.2.1"
+"""An address of no machine (RFC 5737): the way to it is that to the world. Nothing is sent."""

@@ -1,0 +1,173 @@
+"""How agents come to their hosts: by a command that the user gives, such as `ssh {host}` or `srun`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..wire.reactor import Reactor
+from .summons import VARIABLE, Summons
+
+_TAIL = 10
+"""Lines of what a launcher said that are shown when it fails."""
+
+_PATIENCE = 5.0
+"""Seconds that a launcher gets to end when its agents have been told to."""
+
+OnEnd = Callable[[Sequence[int], str], None]
+"""Called on the loop with hosts whose launcher has ended, and how."""
+
+
+class Launcher(Protocol):
+    """Starts the agents of hosts."""
+
+    is_one_by_one: bool
+    """Can the agent of a single host be started again?"""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What the hosts are called; empty where only the agents can tell."""
+        ...
+
+    def start(self, hosts: Sequence[int], summons: Summons, on_end: OnEnd) -> None:
+        """Start the agents of these hosts, whose addresses are in the summons in the same order."""
+        ...
+
+    def forget(self, host: int) -> None:
+        """This host is lost: end what was started for it alone."""
+        ...
+
+    def close(self) -> None:
+        """Wait until all launchers have ended; not for long."""
+        ...
+
+
+class CommandLauncher:
+    """Runs a command: once for each host where it has `{host}` in it or is empty, else once for all of them.
+
+    `{command}` stands for that of the agent, quoted for a shell; without it the command is put at the end. An empty
+    command starts agents on this machine, each as a host of its own.
+    """
+
+    def __init__(self, reactor: Reactor, command: str, names: Sequence[str]) -> None:
+        self.is_one_by_one = not command or "{host}" in command
+        self._all = tuple(names)
+        self._reactor = reactor
+        self._command = command
+        self._running: dict[tuple[int, ...], Launch] = {}
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self._all if self.is_one_by_one else ()
+
+    def start(self, hosts: Sequence[int], summons: Summons, on_end: OnEnd) -> None:
+        if not self.is_one_by_one:
+            self._launch(tuple(hosts), "env", summons, on_end)
+            return
+        for host, address in zip(hosts, summons.addresses, strict=True):
+            self._launch((host,), "stdin", Summons((address,), summons.modules), on_end)
+
+    def _launch(self, hosts: tuple[int, ...], source: str, summons: Summons, on_end: OnEnd) -> None:
+        argv = launch_line(self._command, self._all[hosts[0]] if self.is_one_by_one else "", source)
+        self._running[hosts] = Launch(self._reactor, argv, summons, source, lambda why: on_end(hosts, why))
+
+    def forget(self, host: int) -> None:
+        launch = self._running.pop((host,), None)
+        if launch is not None:
+            launch.kill()
+
+    def close(self) -> None:
+        for launch in list(self._running.values()):  # the loop forgets them as they end
+            launch.close()
+        self._running.clear()
+
+
+def launch_line(command: str, host: str, source: str) -> list[str]:
+    """The words that start an agent.
+
+    Example:
+        >>> launch_line("ssh {host}", "node7", "stdin")[:2]
+        ['ssh', 'node7']
+        >>> launch_line("ssh {host} 'cd work && {command}'", "node7", "stdin")[2].split()[:3]
+        ['cd', 'work', '&&']
+    """
+    agent = [sys.executable, "-m", "meshbook.runtime.engines.remote_agent", source]
+    words = [word.replace("{host}", host) for word in shlex.split(command)]
+    if any("{command}" in word for word in words):
+        return [word.replace("{command}", shlex.join(agent)) for word in words]
+    return words + agent
+
+
+class Launch:
+    """A launcher that runs."""
+
+    def __init__(
+        self, reactor: Reactor, argv: Sequence[str], summons: Summons, source: str, on_end: Callable[[str], object]
+    ) -> None:
+        self._reactor = reactor
+        self._on_end = on_end
+        self._argv = argv
+        self._said: deque[str] = deque(maxlen=_TAIL)
+        self._over = threading.Event()
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **({VARIABLE: summons.text()} if source == "env" else {})},
+            start_new_session=True,  # Jupyter's interrupt signals the kernel's whole process group
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:  # one that has ended says why below
+            if source == "stdin":
+                pipe.write(f"{summons.text()}\n".encode())
+        self._out = self._process.stdout.fileno()
+        os.set_blocking(self._out, False)
+        self._end = os.pidfd_open(self._process.pid)
+        reactor.schedule(self._watch)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End it, and what it has started in its session."""
+        if not self._over.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Wait until it has ended; it is killed if it does not."""
+        if not self._reactor.wait(self._over, _PATIENCE):
+            self.kill()
+            self._reactor.wait(self._over)
+
+    def _watch(self) -> None:
+        self._reactor.add(self._out, self._read)
+        self._reactor.add(self._end, self._ended)
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._out, 1 << 16):
+                self._said.extend(data.decode(errors="replace").splitlines())
+            self._reactor.remove(self._out)
+
+    def _ended(self) -> None:
+        self._reactor.remove(self._end)
+        os.close(self._end)
+        code = self._process.wait()
+        self._read()
+        self._reactor.remove(self._out)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._reactor.announce(self._over)
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        self._on_end("\n".join([f"`{shlex.join(self._argv[:3])} ...` {how}", *(f"  {line}" for line in self._said)]))

@@ -1,0 +1,314 @@
+"""The agent of another host: `python -m meshbook.runtime.engines.remote_agent env|stdin`, started there by a launcher.
+
+It dials its controller, whose address and keys it finds in its environment or gets as one line of standard input
+(`summons`), starts the zygote of its host as a child and owns the ranks there. It never runs user code. Its main thread
+does what the controller says, in order; the loop hears the ranks; a third thread says twice a second that it lives.
+When the controller is gone it ends its ranks and itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..devices import num_gpus
+from ..errors import LinkClosed, SpawnError
+from ..ranks.failure import describe
+from ..wire import codec
+from ..wire.codec import Encoded
+from ..wire.lane import Frames, Lane
+from ..wire.messages import (
+    AnyMessage,
+    Beat,
+    Disband,
+    Done,
+    Enlist,
+    Extend,
+    Gone,
+    Heard,
+    Hello,
+    Hold,
+    Introduce,
+    Kill,
+    Look,
+    Packet,
+    Passed,
+    Relay,
+    Reply,
+    Said,
+    decoder,
+    encoder,
+    wants_reply,
+)
+from ..wire.reactor import Reactor
+from ..wire.tape import Event
+from ..wire.zmq_link import ZmqLink
+from .agent import Agent, held_port
+from .base import Exit, Party
+from .local import LocalEngine
+from .sayings import sayings
+from .spec import decode_spec
+from .summons import VARIABLE, Summons
+from .tunnels import Tunnels
+
+PACE = 0.5
+"""Seconds between two beats."""
+
+PIECE = 1 << 20
+"""Bytes of a datagram between hosts: larger messages are cut, so that there are signs of life between the pieces."""
+
+
+class RemoteAgent:
+    """The ranks of all meshes on this host, at the end of `lane`."""
+
+    def __init__(self, reactor: Reactor, engine: LocalEngine, lane: Lane, addr: str) -> None:
+        self._reactor = reactor
+        self._engine = engine
+        self._lane = lane
+        self._addr = addr
+        self._env = _host_environment(addr)
+        self._crews: dict[int, Agent] = {}
+        self._held: dict[int, socket.socket] = {}
+        self._tunnels = Tunnels(reactor, self._pass)
+        self._is_over = threading.Event()
+        self._beating = threading.Thread(target=self._beat, name="meshbook-beat", daemon=True)
+        self._acts: dict[type, Callable[[Any, Frames], object]] = {
+            Hold: self._hold,
+            Enlist: self._enlist,
+            Relay: self._relay,
+            Kill: lambda kill, _: self._crew(kill.crew, lambda crew: crew.kill(kill.ranks)),
+            Look: self._look,
+            Disband: self._disband,
+            Introduce: self._introduce,
+            Extend: self._extend,
+            Passed: self._on_passed,
+            Beat: lambda beat, _: None,
+        }
+
+    def serve(self) -> None:
+        """Do what the controller says until it is gone, or says that nothing follows."""
+        self._say(_hello(self._addr))
+        self._beating.start()
+        try:
+            while True:
+                message, frames = self._lane.recv()
+                self._acts[type(message)](message, frames)
+        except LinkClosed:
+            return
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over.set()
+        self._reactor.schedule(self._tunnels.close)
+        for crew in list(self._crews):
+            self._crews.pop(crew).close()
+        for held in self._held.values():
+            held.close()
+        self._beating.join()
+
+    # What the controller says.
+
+    def _hold(self, hold: Hold, _: Frames) -> None:
+        try:
+            self._held[hold.crew] = held_port(self._addr)
+        except OSError as error:
+            self._say(Done(hold.seq, f"no port at {self._addr}: {error}"))
+        else:
+            self._say(Done(hold.seq, port=self._held[hold.crew].getsockname()[1]))
+
+    def _enlist(self, order: Enlist, _: Frames) -> None:
+        specs = [decode_spec(spec) for spec in order.specs]
+        specs = [replace(spec, env=self._env | spec.env) for spec in specs]
+        try:
+            if order.crew in self._crews:
+                self._crews[order.crew].respawn(specs)
+            else:
+                ears, held = _Ears(order.crew, self._say), self._held.pop(order.crew, None)
+                self._crews[order.crew] = self._engine.agent(specs, ears, order.how, held)
+        except (SpawnError, OSError, ValueError) as error:
+            self._say(Done(order.seq, str(error)))
+        else:
+            self._say(Done(order.seq))
+
+    def _relay(self, relay: Relay, frames: Frames) -> None:
+        crew = self._crews.get(relay.crew)
+        if crew is None:
+            return
+        message = decoder.decode(relay.packet).message
+        payload = _encoded(frames)
+        try:
+            (crew.post_control if relay.is_control else crew.post)(relay.ranks, message, payload)
+        except MemoryError as error:  # the shared memory of this host is full
+            if wants_reply(message):
+                failure = codec.encode(describe(error))
+                for rank in relay.ranks:
+                    self._say(Heard(relay.crew, rank, encoder.encode(Packet(Reply(message.seq, ok=False)))), failure)
+
+    def _look(self, look: Look, _: Frames) -> None:
+        def answer() -> None:
+            crew = self._crews.get(look.crew)
+            seen = crew.look(look.ranks, look.native) if crew is not None else {}
+            self._say(Done(look.seq), codec.encode(seen))
+
+        # Not here: py-spy may take seconds, and a rank that does not answer is to be killed at once.
+        threading.Thread(target=answer, name="meshbook-look", daemon=True).start()
+
+    def _disband(self, order: Disband, _: Frames) -> None:
+        crew = self._crews.pop(order.crew, None)
+        if crew is not None:
+            crew.close()
+        self._say(Done(order.seq))
+
+    def _introduce(self, order: Introduce, _: Frames) -> None:
+        one, other = self._party(order.one), self._party(order.other)
+        if one is not None and other is not None:
+            self._engine.introduce(one, other)
+
+    def _party(self, which: tuple[int, int, int]) -> Party | None:
+        crew = self._crews.get(which[0])
+        return None if crew is None else Party(crew, which[1], which[2])
+
+    def _extend(self, order: Extend, _: Frames) -> None:
+        def do() -> None:
+            end = self._tunnels.open(order.tunnel)
+            crew = self._crews.get(order.crew)
+            if crew is None:
+                end.close()
+            else:
+                crew.introduce(order.rank, order.mesh, order.other, end, is_far=True)
+
+        self._reactor.schedule(do)
+
+    def _on_passed(self, passed: Passed, frames: Frames) -> None:
+        data = bytes(frames[0]) if frames else b""
+        self._reactor.schedule(lambda: self._tunnels.take(passed.tunnel, data))
+
+    def _crew(self, number: int, act: Callable[[Agent], object]) -> None:
+        if number in self._crews:
+            act(self._crews[number])
+
+    # What it says itself.
+
+    def _say(self, message: AnyMessage, payload: Encoded | None = None) -> None:
+        with contextlib.suppress(LinkClosed):  # the main thread hears of it too
+            self._lane.send(message, payload)
+
+    def _pass(self, tunnel: int, data: bytes) -> None:
+        self._say(Passed(tunnel), Encoded(data, []) if data else None)
+
+    def _beat(self) -> None:
+        while not self._is_over.wait(PACE):
+            self._say(Beat({number: dict(crew.stats(list(crew.pids))) for number, crew in self._crews.copy().items()}))
+
+
+class _Ears:
+    """Hears the ranks of one crew, and tells the controller."""
+
+    def __init__(self, crew: int, say: Callable[[AnyMessage, Encoded | None], None]) -> None:
+        self._crew = crew
+        self._say = say
+
+    def on_message(self, rank: int, message: AnyMessage, frames: Frames) -> None:
+        self._say(Heard(self._crew, rank, encoder.encode(Packet(message))), _encoded(frames))
+
+    def on_output(self, rank: int, events: Sequence[Event]) -> None:
+        self._say(Said(self._crew, rank, sayings(events)), None)
+
+    def on_exit(self, rank: int, exit: Exit) -> None:
+        self._say(Gone(self._crew, rank, exit.code, exit.signum, exit.why), None)
+
+
+def _encoded(frames: Frames) -> Encoded | None:
+    return Encoded(bytes(frames[0]), [memoryview(frame) for frame in frames[1:]]) if frames else None
+
+
+def _hello(addr: str) -> Hello:
+    return Hello(
+        os.uname().nodename,
+        addr,
+        os.getpid(),
+        _version("meshbook"),
+        platform.python_version(),
+        _version("torch"),
+        num_gpus(),
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def own_version() -> tuple[str, str, str]:
+    """Of meshbook, of Python and of torch, as `Hello` has them."""
+    return _version("meshbook"), platform.python_version(), _version("torch")
+
+
+def own_address(endpoint: str) -> str:
+    """The address of this machine on the way to the controller at `endpoint`, where other hosts reach it too.
+
+    Example:
+        >>> own_address("tcp://127.0.0.1:4711")
+        '127.0.0.1'
+    """
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, int(port)))  # of a datagram socket: nothing is sent
+        return probe.getsockname()[0]
+
+
+def _host_environment(addr: str) -> dict[str, str]:
+    """What ranks on this host find in their environment below what the user sets."""
+    import psutil
+
+    if addr.startswith("127."):
+        return dict(os.environ)
+    names = [name for name, known in psutil.net_if_addrs().items() if any(each.address == addr for each in known)]
+    # gloo would go by the host's name, which often means 127.0.1.1 (Debian) or nothing.
+    return ({"GLOO_SOCKET_IFNAME": names[0]} if names else {}) | dict(os.environ)
+
+
+def _summons(source: str) -> Summons:
+    text = os.environ.pop(VARIABLE, "") if source == "env" else sys.stdin.readline().strip()
+    if not text:
+        where = f"{VARIABLE} is not set here: the launcher must hand its environment on"
+        raise ValueError(where if source == "env" else "nothing came by standard input: the launcher must pass it on")
+    return Summons.read(text)
+
+
+def main(source: str) -> None:
+    """Be the agent of this host."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt is for the ranks, and comes as a message
+    summons = _summons(source)
+    address = summons.address()
+    reactor = Reactor()
+    engine = LocalEngine(reactor, summons.modules)
+    engine.warm()
+    try:
+        link = ZmqLink(address)
+        link.largest = PIECE
+        RemoteAgent(reactor, engine, Lane(link), own_address(address.endpoint)).serve()
+        link.close()
+    finally:
+        engine.close()
+        reactor.close()
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except (ValueError, LinkClosed) as trouble:
+        sys.exit(f"meshbook: no agent on {os.uname().nodename}: {trouble}")

@@ -1,0 +1,78 @@
+"""What is kept of an error: how much memory that is, and what is left of it when memory had run out."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+
+from meshbook.kernel.cell import CellShell
+from meshbook.kernel.debug.remains import is_out_of_memory, let_go, num_bytes, summary_of
+
+MB = 1 << 20
+
+
+class Batch:
+    """Something to see the end of."""
+
+    def __init__(self) -> None:
+        self.data = torch.zeros(MB)
+
+
+def failed(shared: Any, seen: list[Any]) -> BaseException:
+    def inner(batch: Batch) -> None:
+        view, parts = batch.data[:10], {"mask": torch.ones(MB, dtype=torch.bool), "own": [shared]}
+        seen.append(weakref.ref(batch))
+        assert view is not parts
+        raise MemoryError("no more")
+
+    try:
+        inner(Batch())
+    except MemoryError as error:
+        return error
+    raise AssertionError
+
+
+def test_what_frames_hold_counts_each_storage_once_and_not_what_names_hold() -> None:
+    shared = torch.zeros(MB)
+    error = failed(shared, [])
+    assert num_bytes(error, {"shared": shared}) // MB == 5
+    assert num_bytes(error, {}) // MB == 9
+
+
+def test_letting_go_frees_what_frames_held_also_after_a_look_at_them() -> None:
+    seen: list[Any] = []
+    error = failed(None, seen)
+    text = summary_of(error)
+    assert "view = Tensor float32 [10]" in text and "parts = dict length 2" in text and "raise MemoryError" in text
+    assert num_bytes(error, {}) > 0 and seen[0]() is not None
+    let_go(error)
+    gc.collect()
+    assert seen[0]() is None and num_bytes(error, {}) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "is_it"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (RuntimeError("shapes do not match"), False),
+    ],
+)
+def test_which_errors_are_for_want_of_memory(error: BaseException, is_it: bool) -> None:
+    assert is_out_of_memory(error) is is_it
+
+
+def test_a_cell_that_runs_out_of_memory_leaves_a_text_only() -> None:
+    shell = CellShell({}, lambda display: None)
+    shell.run("def f():\n    size = 10**15\n    return bytearray(size)\nf()", run=1, name="cell 1")
+    assert shell.last_error is None and "size = 1000000000000000" in shell.last_summary
+    assert "cell 1 line 3 in f   return bytearray(size)" in shell.last_summary
+    assert shell.held_by_error() == 0
+    shell.run("1 / 0", run=2, name="cell 2")
+    assert isinstance(shell.last_error, ZeroDivisionError) and not shell.last_summary
+    shell.close()

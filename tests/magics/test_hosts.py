@@ -1,0 +1,125 @@
+"""`%mesh up --engine hosts`: a mesh over several hosts in a notebook, which are processes on this machine here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+from collections.abc import Callable, Generator
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+Until = Callable[..., None]
+
+HAS_MONARCH = importlib.util.find_spec("monarch") is not None
+
+UP = "%mesh up far hosts=2 gpus=2 --engine hosts --device cpu"
+
+
+@pytest.fixture
+def far(kernel: Kernel) -> Generator[Kernel]:
+    """The kernel with a mesh of two ranks on each of two hosts."""
+    kernel.ok(UP)
+    yield kernel
+    kernel.ok("%mesh down far --grace 0.2")
+
+
+def is_agent(process: psutil.Process) -> bool:
+    return "remote_agent" in " ".join(process.cmdline())
+
+
+def agents(kernel: Kernel) -> list[int]:
+    """The agents of the two hosts, in order."""
+    found = [each for each in psutil.Process(kernel.pid).children() if is_agent(each)]
+    return [each.pid for each in sorted(found, key=lambda each: each.create_time())]
+
+
+def test_cells_collectives_slices_and_a_dead_rank(far: Kernel) -> None:
+    ended = far.ok(
+        "%%on_mesh\nimport torch, torch.distributed as dist\nx = torch.ones(2) * rank\n"
+        "dist.all_reduce(x)\nx.sum().item()"
+    )
+    assert "ranks 0-3" in ended.text and "12.0" in ended.text
+    assert "ranks 2-3" in far.ok("%%on_mesh hosts=1\n'host1'").text
+    assert "in a cell" in far.ok("%%on_mesh gpus=0\nprint('in a cell')").text
+    ended = far.cell("%%on_mesh --grace 0.5\nimport os, time\nif rank == 3: os.kill(os.getpid(), 9)\ntime.sleep(30)")
+    assert "rank 3 (hosts=1,gpus=1, pid" in ended.stderr
+    assert "killed by SIGKILL (signal 9) on host host1" in ended.stderr
+    far.ok("%mesh restart @dead")
+    assert (
+        "ranks 0-3"
+        in far.ok(
+            "%%on_mesh\nimport torch, torch.distributed as dist\ny = torch.ones(1)\ndist.all_reduce(y)\ny.item()"
+        ).text
+    )
+
+
+def test_a_lost_host_is_told_in_the_cell_and_comes_back(far: Kernel) -> None:
+    cell = far.start("%%on_mesh --grace 0.5\nprint('in', flush=True)\nimport time\ntime.sleep(60)")
+    cell.until("in")
+    os.kill(agents(far)[1], signal.SIGKILL)
+    ended = cell.end()
+    assert "ended: host host1 was lost: its agent" in ended.stderr
+    assert "on host host1" in ended.traceback
+    assert "2 dead" in far.ok("%mesh").text
+    far.ok("%mesh restart @dead")
+    assert (
+        "ranks 0-3"
+        in far.ok(
+            "%%on_mesh\nimport torch, torch.distributed as dist\ny = torch.ones(1)\ndist.all_reduce(y)\ny.item()"
+        ).text
+    )
+
+
+@pytest.mark.skipif(HAS_MONARCH, reason="torchmonarch is here")
+def test_without_monarch_it_says_how_to_get_it(kernel: Kernel) -> None:
+    error = kernel.cell("%mesh up x hosts=2 --engine monarch").error
+    assert "Monarch is not installed: pip install 'meshbook[monarch]', on Linux, or use --engine hosts" in error
+
+
+@pytest.mark.skipif(not HAS_MONARCH, reason="torchmonarch is missing")
+def test_monarch_places_the_agents(new_kernel: Callable[[], Kernel]) -> None:
+    kernel = new_kernel()
+    kernel.ok("%load_ext meshbook")
+    ended = kernel.ok("%mesh up far hosts=2 gpus=2 --engine monarch --device cpu")
+    assert "Warning" not in ended.stderr
+    run = "%%on_mesh\nimport torch, torch.distributed as dist\ny = torch.ones(1)\ndist.all_reduce(y)\ny.item()"
+    ended = kernel.ok(run)
+    assert "ranks 0-3" in ended.text and "4.0" in ended.text
+    placed = [each for each in psutil.Process(kernel.pid).children(recursive=True) if is_agent(each)]
+    assert len(placed) == 2
+    cell = kernel.start("%%on_mesh --grace 0.5\nprint('in', flush=True)\nimport time\ntime.sleep(60)")
+    cell.until("in")
+    placed[1].kill()
+    assert "was lost: its agent" in cell.end().stderr
+    kernel.ok("%mesh restart @dead")
+    assert "ranks 0-3" in kernel.ok(run).text
+    kernel.ok("%mesh down far --grace 0.2")
+    assert not [each for each in psutil.Process(kernel.pid).children(recursive=True) if is_agent(each)]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("%mesh up x dp=2 --engine hosts", "how many hosts? Say --hosts N or --hosts A,B"),
+        ("%mesh up x dp=2 --hosts a,b", "--launch and --hosts go with --engine hosts"),
+        ("%mesh up x dp=2 --hosts 2", "--hosts goes with --engine hosts, or monarch"),
+        ("%mesh up x dp=2 --job j", "--job goes with --engine monarch"),
+        ("%mesh up x dp=2 --engine monarch --job nothing", "there is no variable 'nothing'"),
+        ("%mesh up x dp=2 --engine hosts --hosts a,a", "'a,a' is not a number of hosts nor their names"),
+        (
+            "%mesh up x hosts=2 --engine hosts --launch 'ssh {host}'",
+            "which hosts? `ssh {host}` starts each by its name",
+        ),
+        ("%mesh up x hosts=3 --engine hosts --hosts 2", "hosts=3, and there are 2 hosts"),
+        ("%mesh up x hosts=2 --engine hosts --hosts a,b --launch 'sh -c \"echo no {host}; exit 3\"'", "no a"),
+    ],
+)
+def test_what_cannot_be(kernel: Kernel, line: str, why: str) -> None:
+    assert why in kernel.cell(line).error
+    assert agents(kernel) == []

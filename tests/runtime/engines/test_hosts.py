@@ -1,0 +1,244 @@
+"""Meshes over several hosts, which are processes on this machine here: what is not as on one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from meshbook.runtime.engines.hosts import HostsEngine
+from meshbook.runtime.engines.launch import CommandLauncher
+from meshbook.runtime.engines.summons import VARIABLE, Summons
+from meshbook.runtime.errors import SpawnError, SupervisionError
+from meshbook.runtime.heal import heal_roster
+from meshbook.runtime.mesh import roster_of
+from meshbook.runtime.wire.link import Address
+from meshbook.runtime.wire.reactor import Reactor
+from tests.runtime.actors import Messenger
+
+if TYPE_CHECKING:
+    from tests.runtime.actors import Worker
+    from tests.runtime.conftest import Bench
+
+Until = Callable[..., Any]
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+HOSTS_2X2 = {"hosts": 2, "gpus": 2}
+
+
+def agent_of(bench: Bench, name: str) -> int:
+    """The process of a host's agent."""
+    assert isinstance(bench.engine, HostsEngine)
+    (host,) = [host for host in bench.engine.hosts if host.name == name]
+    assert host.hello is not None
+    return host.hello.pid
+
+
+@pytest.fixture
+def own(reactor: Reactor, make: Callable[..., Bench]) -> Bench:
+    """Two hosts of a test's own, which it may end."""
+    return make(["left", "right"])
+
+
+@pytest.fixture
+def make(reactor: Reactor) -> Generator[Callable[..., Bench]]:
+    """Makes engines of hosts that end with the test."""
+    from tests.runtime.conftest import PRELOAD, Bench
+
+    made: list[Bench] = []
+
+    def create(names: list[str], command: str = "", **options: Any) -> Bench:
+        engine = HostsEngine(reactor, CommandLauncher(reactor, command, names), len(names), PRELOAD, **options)
+        made.append(Bench(reactor, engine))
+        return made[-1]
+
+    yield create
+    for bench in made:
+        bench.close()
+        bench.engine.close()
+
+
+def lines(workers: Worker, source: str) -> list[Any]:
+    return workers.do.call(f"import os, sys\n{source}").get(10).values()
+
+
+def test_ranks_wake_up_on_their_hosts(hosts: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ONLY_HERE", "of the controller")
+    workers = hosts.workers(HOSTS_2X2, env={"GREETING": "hello"})
+    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "GREETING", "ONLY_HERE"]
+    envs = lines(workers, f"[os.environ.get(name) for name in {names}]")
+    assert envs == [[str(r), "4", str(r % 2), "2", "127.0.0.1", "hello", None] for r in range(4)]
+    assert len(set(lines(workers, "os.environ['MASTER_PORT']"))) == 1
+    parents = [psutil.Process(pid).parent() for pid in lines(workers, "os.getpid()")]
+    agents = [agent_of(hosts, name) for name in ("alpha", "beta")]
+    assert [zygote.ppid() for zygote in parents if zygote] == [agents[0]] * 2 + [agents[1]] * 2
+    roster = roster_of(workers)
+    assert [roster.host_of(rank) for rank in range(4)] == ["alpha", "alpha", "beta", "beta"]
+
+
+def test_other_axes_are_divided_in_order(hosts: Bench):
+    workers = hosts.workers({"dp": 3})
+    assert lines(workers, "os.environ['LOCAL_RANK'], os.environ['LOCAL_WORLD_SIZE']") == [
+        ("0", "2"),
+        ("1", "2"),
+        ("0", "1"),
+    ]
+    with pytest.raises(ValueError, match=r"hosts=3, and there are 2 hosts: ask for at most 2"):
+        hosts.begin({"hosts": 3, "gpus": 1})
+
+
+def test_keys_are_on_no_command_line_and_in_no_environment_of_a_rank(hosts: Bench):
+    workers = hosts.workers({"rank": 2})
+    assert lines(workers, f"os.environ.get({VARIABLE!r})") == [None, None]
+    for name in ("alpha", "beta"):
+        process = psutil.Process(agent_of(hosts, name))
+        assert process.cmdline()[1:] == ["-m", "meshbook.runtime.engines.remote_agent", "stdin"]
+        assert VARIABLE not in process.environ()
+
+
+@pytest.mark.parametrize("other", [1, 2, 3])
+def test_what_ranks_say_to_each_other_goes_within_a_host_and_between(hosts: Bench, other: int):
+    mesh = hosts.up(HOSTS_2X2)
+    messengers = mesh.spawn("messengers", Messenger)
+    there = messengers.slice(hosts=other // 2, gpus=other % 2)
+    data = bytes(range(256)) * 8192  # as a link between hosts carries no shared memory, it goes in pieces
+    assert messengers.slice(hosts=0, gpus=0).fetch.call_one(there, data).get(20) == (other, data)
+    roster_of(messengers).kill([other])
+    with pytest.raises(SupervisionError, match=rf"rank {other} .*killed by SIGKILL"):
+        messengers.slice(hosts=0, gpus=0).fetch.call_one(there, data).get(20)
+
+
+def test_process_groups_span_hosts(hosts: Bench):
+    workers = hosts.workers(HOSTS_2X2, backend="gloo")
+    source = "import torch, torch.distributed as dist\nx = torch.ones(3) * here().rank\ndist.all_reduce(x)\nx.tolist()"
+    assert workers.do.call(source).get(50).values() == [[6.0] * 3] * 4
+
+
+def test_a_stopped_rank_is_seen_and_looked_at_from_its_host(hosts: Bench, until: Until):
+    workers = hosts.workers(HOSTS_2X2)
+    roster = roster_of(workers)
+    pid = roster.states[3].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert "3 stopped" in until(lambda: told(roster))
+        assert roster.look([3])[3].trouble == f"stopped (SIGSTOP): `kill -CONT {pid}` lets it go on"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def told(roster: Any) -> str:
+    return ", ".join(f"{rank} {halt.kind}" for rank, halt in roster.look_at_vitals(time.monotonic()).items())
+
+
+def test_a_dead_rank_comes_back_on_its_host(hosts: Bench, until: Until):
+    workers = hosts.workers(HOSTS_2X2)
+    roster = roster_of(workers)
+    os.kill(roster.states[2].pid, signal.SIGKILL)
+    until(lambda: roster.dead() == [2])
+    assert "killed by SIGKILL (signal 9) on host beta" in roster.why_dead(2)
+    assert heal_roster(roster).ranks == (2,)
+    assert workers.rank.call().get(10).values() == [0, 1, 2, 3]
+    assert psutil.Process(psutil.Process(roster.states[2].pid).ppid()).ppid() == agent_of(hosts, "beta")
+
+
+@pytest.mark.parametrize(
+    ("signum", "why"), [(signal.SIGKILL, "its agent"), (signal.SIGSTOP, "no sign of life for 4 s")]
+)
+def test_a_lost_host_is_the_death_of_its_ranks(own: Bench, until: Until, signum: int, why: str):
+    workers = own.workers(HOSTS_2X2)
+    roster = roster_of(workers)
+    pids = [roster.states[rank].pid for rank in (2, 3)]
+    waiting = workers.slice(hosts=1, gpus=0).do.call_one("import time\ntime.sleep(60)")
+    started = time.monotonic()
+    os.kill(agent_of(own, "right"), signum)
+    with pytest.raises(SupervisionError, match=rf"ended: host right was lost: .*{why}.* on host right"):
+        waiting.get(10)
+    assert time.monotonic() - started < 5.5
+    assert roster.dead() == [2, 3]
+    assert workers.slice(hosts=0).rank.call().get(10).values() == [0, 1]
+    until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    assert heal_roster(roster).ranks == (2, 3)
+    assert workers.rank.call().get(10).values() == [0, 1, 2, 3]
+
+
+def test_process_groups_are_made_anew_over_a_host_that_came_back(own: Bench, until: Until):
+    workers = own.workers(HOSTS_2X2, backend="gloo")
+    roster = roster_of(workers)
+    os.kill(agent_of(own, "left"), signal.SIGKILL)  # with it rank 0, which served the store
+    until(lambda: roster.dead() == [0, 1])
+    assert heal_roster(roster).ranks == (0, 1)
+    source = "import torch, torch.distributed as dist\nx = torch.ones(1)\ndist.all_reduce(x)\nx.item()"
+    assert workers.do.call(source).get(50).values() == [4.0] * 4
+
+
+def test_one_launcher_for_all_hosts(make: Callable[..., Bench], until: Until, tmp_path: Path):
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\nfor i in 0 1; do SLURM_PROCID=$i "$@" & done; wait\n')
+    srun.chmod(0o700)
+    bench = make(["", ""], str(srun))
+    workers = bench.workers({"dp": 4})
+    roster, node = roster_of(workers), os.uname().nodename
+    here, there = roster.host_of(0), roster.host_of(3)
+    assert here != there
+    assert node in (here, there)
+    assert {name.removesuffix("-0").removesuffix("-1") for name in (here, there)} == {node}
+    assert workers.rank.call().get(10).values() == [0, 1, 2, 3]
+    os.kill(agent_of(bench, there), signal.SIGKILL)
+    roster.kill([1])
+    until(lambda: roster.dead() == [1, 2, 3])
+    assert heal_roster(roster, [1]).ranks == (1,)
+    with pytest.raises(SpawnError, match=rf"host {there} was lost: its agent.*; its launcher cannot start one host"):
+        heal_roster(roster)
+    until(lambda: roster.dead() == [2, 3])
+    assert workers.slice(dp=1).rank.call_one().get(10) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("sh -c 'echo {host}: no route >&2; exit 7'", r"host b.d: `sh -c .*` exited with code 7\n  b.d: no route"),
+        (
+            "sh -c 'exec {command} </dev/null' {host}",
+            r"host b.d: .*\n  meshbook: no agent on .*: nothing came by standard input",
+        ),
+        ("sh -c 'sleep 60' {host}", r"host b.d: its agent has not come within 0.5 s"),
+    ],
+)
+def test_a_host_that_does_not_come(make: Callable[..., Bench], command: str, why: str):
+    bench = make(["bad", "bed"], command, timeout=0.5 if "sleep" in command else 20)
+    with pytest.raises(SpawnError, match=why):
+        bench.begin(HOSTS_2X2)
+
+
+def test_what_this_engine_does_not_do_it_says(hosts: Bench):
+    crew = hosts.up({"dp": 2}).roster.crew
+    with pytest.raises(SpawnError, match="cannot be resized: take it down"):
+        crew.check_room(1)
+    with pytest.raises(SpawnError, match="keeps no spares"):
+        crew.keep_spares(1, hosts.up({"dp": 2}).roster.specs[0])
+
+
+def test_a_summons_is_read_as_it_was_written():
+    summons = Summons((Address("tcp://10.0.0.1:5", b"\1\2", b"k"),), ("torch?",))
+    assert Summons.read(summons.text()) == summons
+    with pytest.raises(ValueError, match="no summons of a controller"):
+        Summons.read("bm8=")
+    with pytest.raises(ValueError, match="which of 2 hosts is this\\? none of MESHBOOK_HOST_INDEX"):
+        Summons(summons.addresses * 2).address({})
+    with pytest.raises(ValueError, match="'2' is no host"):
+        Summons(summons.addresses * 2).address({"SLURM_PROCID": "2"})
+
+
+def test_nothing_is_imported_of_zmq_for_one_machine():
+    code = (
+        "import sys; import meshbook.runtime.session as s; s.session().engine('local'); sys.exit('zmq' in sys.modules)"
+    )
+    assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
