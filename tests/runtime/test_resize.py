@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meshbook.runtime.actor import Actor, endpoint
+from meshbook.runtime.engines.local import LocalEngine
 from meshbook.runtime.errors import MeshError, MeshStopped, SpawnError, SupervisionError
 from meshbook.runtime.mesh import ProcMesh, roster_of
 from meshbook.runtime.ranks.place import here
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from tests.runtime.conftest import Bench
 
 Until = Callable[..., Any]
+
+
+@pytest.fixture(params=["inproc", pytest.param("local", marks=pytest.mark.real)])
+def bench(request: pytest.FixtureRequest, local_engine: LocalEngine) -> Bench:
+    """The engines that resize; the others say that they do not."""
+    return request.getfixturevalue(request.param)
 
 
 class Teller(Actor):
