@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 Until = Callable[..., Any]
 
 
-@pytest.fixture(params=["inproc", pytest.param("local", marks=pytest.mark.real)])
-def bench(request: pytest.FixtureRequest, local_engine: LocalEngine) -> Bench:
-    """The engines that resize; the others say that they do not."""
-    return request.getfixturevalue(request.param)
-
-
 class Teller(Actor):
     """Says where it stands."""
 
