@@ -60,10 +60,13 @@ def restore(
     started = time.monotonic()
     unpushed = [name for name, what in pushed if not _push(mesh, name, what, healed.ranks)]
     runs: list[tuple[Replay, Run]] = []
-    for replay in plan:
-        if chosen := [rank for rank in healed.ranks if rank in replay.ranks]:
-            run = mesh.run(replay.source, chosen, name=replay.name, first_line=replay.first_line, replay=replay)
-            runs.append((replay, run))
+    with mesh.desk.serving():  # nobody has asked to stop at the breakpoints of old cells once more
+        for replay in plan:
+            if chosen := [rank for rank in healed.ranks if rank in replay.ranks]:
+                run = mesh.run(replay.source, chosen, name=replay.name, first_line=replay.first_line, replay=replay)
+                runs.append((replay, run))
+        if runs:
+            mesh.desk.leave(healed.ranks)
     _wait(mesh, [run for _, run in runs], timeout)
     return HealedMesh(
         healed,

@@ -24,7 +24,7 @@ from ...runtime.ranks.stacks import is_ours
 from .breakpoints import Breakpoint
 from .dap import Dap
 from .dialog import Dialog
-from .events import CANNOT_ASK, LEAVE, Event, Kind
+from .events import CANNOT_ASK, Event, Kind
 from .places import Stack, place_of, suspended, users_frame
 from .views import locals_text, users_of, users_stack, view_of
 from .watcher import Watcher
@@ -150,6 +150,7 @@ class Debugger:
         stopped = self._pdbs.get(thread)
         if stopped is None:
             stopped = self._pdbs[thread] = self._make_pdb(self._dialog("live"))
+            stopped.dialog.is_over = lambda: self._is_passing if thread is self._main else self._others_pass
             if thread is self._main:
                 stopped.resume = self._watcher.resume
         if header:
@@ -226,7 +227,7 @@ class Debugger:
         self._is_passing = self._others_pass = True
         asking = [dialog for dialog in list(self._dialogs.values()) if dialog.is_asking]
         for dialog in asking:
-            dialog.put(0, LEAVE)
+            dialog.leave()
         return len(asking)
 
     def heed(self) -> None:

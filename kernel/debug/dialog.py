@@ -29,6 +29,8 @@ class Dialog(io.TextIOBase):
         self.is_talking = False
         """Is it open: does what its thread asks belong to it?"""
         self.is_asking = False
+        self.is_over: Callable[[], bool] = lambda: False
+        """Has the user left before this was asked?"""
         self._rank = rank
         self._tell = tell
         self._turn = 0
@@ -41,6 +43,10 @@ class Dialog(io.TextIOBase):
     def put(self, turn: int, line: str) -> None:
         """A line has come, on any thread."""
         self._lines.put((turn, line))
+
+    def leave(self) -> None:
+        """Let what is asked now be answered by nobody."""
+        self.put(self._turn, LEAVE)
 
     def writable(self) -> bool:
         return True
@@ -65,8 +71,12 @@ class Dialog(io.TextIOBase):
         Raises `KeyboardInterrupt` when the rank is interrupted meanwhile.
         """
         self._turn += 1
+        # First this, then a look: who leaves does it the other way round, and one of both sees the other.
         self.is_asking = True
         try:
+            if self.is_over():
+                self.has_left = True
+                return ""
             self._tell(
                 Stop(
                     self._rank(),
@@ -90,7 +100,7 @@ class Dialog(io.TextIOBase):
     def _next_line(self) -> str:
         while True:
             turn, line = self._lines.get()
-            if turn == self._turn or line == LEAVE:
+            if turn == self._turn:  # else it was meant for a question that was answered meanwhile
                 return line
 
     def went(self) -> None:

@@ -226,3 +226,13 @@ def test_what_frames_hold_for_a_look_is_told(kernel: Any) -> None:
     assert "holds 200 MB for post-mortem" in kernel.ok("%mesh status").text
     kernel.ok("%%on_mesh\nNone")
     assert "post-mortem" not in kernel.ok("%mesh status").text
+
+
+def test_cells_that_are_replayed_pass_their_breakpoints(stopped: Any) -> None:
+    kernel, cell, _ = stopped
+    cell.type("q")
+    cell.end()
+    assert "rank 1 is back" in kernel.cell("%mesh restart 1").text
+    cell = kernel.start("%%on_mesh 1\nbreakpoint()\n'heeded'")
+    cell.talk("p x", "c")
+    assert "'heeded'" in cell.end().text

@@ -28,9 +28,9 @@ def test_an_answer_to_another_question_is_no_answer() -> None:
     assert talk.ask("? ") == "this\n"
 
 
-def test_leaving_ends_it_at_any_turn() -> None:
+def test_leaving_ends_the_question() -> None:
     talk = dialog([])
-    talk.put(0, LEAVE)
+    talk.put(1, LEAVE)
     assert talk.ask("? ") == "" and talk.has_left
 
 
@@ -42,3 +42,14 @@ def test_a_flood_is_cut_and_said() -> None:
     talk.went()
     (went,) = told
     assert isinstance(went, Went) and len(went.out) < MAX_OUT + 100 and "not shown" in went.out
+
+
+def test_who_has_left_before_it_asks_is_not_asked() -> None:
+    told: list[Event] = []
+    talk = dialog(told)
+    talk.is_over = lambda: True
+    assert talk.ask("ipdb> ") == "" and talk.has_left and not told
+    talk.leave()  # it came too late for that question, and is not taken for the next
+    talk.is_over = lambda: False
+    talk.put(2, "n")
+    assert talk.ask("ipdb> ") == "n\n"
