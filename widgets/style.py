@@ -31,7 +31,7 @@ border:0;border-bottom:1px solid var(--mb-line)}}
 .meshbook.meshbook tr>*{{text-align:left;vertical-align:baseline;padding:3px 18px 3px 0;max-width:none;
 border:0;border-bottom:1px solid color-mix(in srgb,var(--mb-line) 55%,transparent)}}
 .meshbook.meshbook tbody th{{font-weight:400;white-space:nowrap}}
-.meshbook.meshbook tr.mb-odd>*{{background:color-mix(in srgb,var(--mb-bar) 13%,transparent)}}
+.meshbook.meshbook tr.mb-odd>*{{background:color-mix(in srgb,var(--mb-bar) 9%,transparent)}}
 .meshbook.meshbook tr.mb-bad>*{{background:color-mix(in srgb,var(--mb-bad) 11%,transparent)}}
 .meshbook tr.mb-odd>:first-child{{box-shadow:inset 3px 0 var(--mb-bar)}}
 .meshbook tr.mb-bad>:first-child{{box-shadow:inset 3px 0 var(--mb-bad)}}
@@ -68,7 +68,7 @@ outline:2px solid var(--mb-ok);outline-offset:1px}}
 .meshbook th[aria-sort=ascending] button::after{{content:" ↑"}}
 .meshbook th[aria-sort=descending] button::after{{content:" ↓"}}
 .meshbook .mb-page>summary{{padding:2px 9px}}.meshbook .mb-page>div{{padding:2px 0 8px 24px}}
-.meshbook .mb-page.mb-odd>summary{{background:color-mix(in srgb,var(--mb-bar) 13%,transparent);
+.meshbook .mb-page.mb-odd>summary{{background:color-mix(in srgb,var(--mb-bar) 9%,transparent);
 box-shadow:inset 3px 0 var(--mb-bar)}}
 .meshbook .mb-page.mb-bad>summary{{background:color-mix(in srgb,var(--mb-bad) 11%,transparent);
 box-shadow:inset 3px 0 var(--mb-bad)}}
