@@ -33,6 +33,7 @@ border:0;border-bottom:1px solid color-mix(in srgb,var(--mb-line) 55%,transparen
 .meshbook.meshbook tbody th{{font-weight:400;white-space:nowrap}}
 .meshbook.meshbook tr.mb-odd>*{{background:color-mix(in srgb,var(--mb-bar) 9%,transparent)}}
 .meshbook.meshbook tr.mb-bad>*{{background:color-mix(in srgb,var(--mb-bad) 11%,transparent)}}
+.meshbook tr.mb-odd,.meshbook tr.mb-bad{{--mb-dim:color-mix(in srgb,var(--mb-fg) 72%,transparent)}}
 .meshbook tr.mb-odd>:first-child{{box-shadow:inset 3px 0 var(--mb-bar)}}
 .meshbook tr.mb-bad>:first-child{{box-shadow:inset 3px 0 var(--mb-bad)}}
 .meshbook.meshbook tr.mb-odd>:first-child,.meshbook.meshbook tr.mb-bad>:first-child{{padding-left:9px}}
