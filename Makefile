@@ -5,7 +5,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 ARGS ?=
 
-.PHONY: help demo test chaos check format bench docs freeze clean
+.PHONY: help demo test browsers chaos check format bench docs freeze clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -16,6 +16,9 @@ demo: .venv/.has-demo ## run notebooks/quickstart.ipynb on 4 ranks; the result g
 
 test: .venv/.has-test ## run the tests; ARGS="-k shape" goes to pytest
 	@$(PY) -m pytest $(ARGS)
+
+browsers: .venv/.has-test ## the tests in a browser, in all themes and front-ends; pictures go to build/screenshots/
+	@MESHBOOK_BROWSERS=all $(PY) -m pytest tests/browser $(ARGS)
 
 chaos: .venv/.has-test ## random faults on real ranks, 20 seeds of 1,000 operations; ARGS="--seed 7 --seeds 1"
 	@$(PY) -m tests.chaos --seeds 20 $(ARGS)

@@ -19,7 +19,13 @@ CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.whic
 Opened = Callable[..., Any]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The same in another theme or front-end is for `make browsers`: the suite has minutes, not hours."""
+    if os.environ.get("MESHBOOK_BROWSERS") != "all" and (
+        wide := [item for item in items if item.get_closest_marker("wide")]
+    ):
+        config.hook.pytest_deselected(items=wide)
+        items[:] = [item for item in items if item not in wide]
     for item in items:
         if "open_notebook" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)

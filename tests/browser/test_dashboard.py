@@ -69,8 +69,15 @@ def opened(open_notebook: Any, *cells: str, **options: Any) -> tuple[Any, Dash]:
     return nb, Dash(nb)
 
 
-@pytest.mark.parametrize("front_end", ["lab", "notebook"])
-@pytest.mark.parametrize("cell", [TRAIN, BLOCKED], ids=["awaited", "blocked"])
+@pytest.mark.parametrize(
+    ("front_end", "cell"),
+    [
+        pytest.param("lab", TRAIN, id="lab-awaited"),
+        pytest.param("lab", BLOCKED, marks=pytest.mark.wide, id="lab-blocked"),
+        pytest.param("notebook", TRAIN, marks=pytest.mark.wide, id="notebook-awaited"),
+        pytest.param("notebook", BLOCKED, id="notebook-blocked"),
+    ],
+)
 def test_a_click_stops_one_rank_while_the_cell_runs(open_notebook: Any, front_end: FrontEnd, cell: str) -> None:
     nb, dash = opened(open_notebook, cell, front_end=front_end)
     nb.start(2)
@@ -89,7 +96,7 @@ def test_a_click_stops_one_rank_while_the_cell_runs(open_notebook: Any, front_en
     assert not nb.errors
 
 
-@pytest.mark.parametrize("front_end", ["lab", "notebook"])
+@pytest.mark.parametrize("front_end", ["lab", pytest.param("notebook", marks=pytest.mark.wide)])
 def test_ranks_are_selected_by_mouse_and_by_keys_and_spelled(open_notebook: Any, front_end: FrontEnd) -> None:
     nb, dash = opened(open_notebook, front_end=front_end)
     spelled = dash.at(".mbd-pick code")
@@ -113,7 +120,7 @@ def test_ranks_are_selected_by_mouse_and_by_keys_and_spelled(open_notebook: Any,
     assert not nb.errors
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+@pytest.mark.parametrize("theme", [pytest.param("JupyterLab Light", marks=pytest.mark.wide), "JupyterLab Dark"])
 def test_pictures(open_notebook: Any, theme: Theme) -> None:
     name = f"dashboard_{theme.split()[-1].lower()}"
     nb, dash = opened(open_notebook, TRAIN, MADE_UP, TROUBLE, theme=theme)

@@ -35,7 +35,7 @@ for step in range(60):
     time.sleep(0.03)"""
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+@pytest.mark.parametrize("theme", [pytest.param("JupyterLab Light", marks=pytest.mark.wide), "JupyterLab Dark"])
 def test_bars_widgets_and_watches(open_notebook: Any, theme: Theme) -> None:
     nb = open_notebook([UP, BARS, SLIDER, "%mesh watch loss --every 0.1", LOSS, "%mesh watch --stop"], theme=theme)
     name = theme.rpartition(" ")[2].lower()

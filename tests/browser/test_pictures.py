@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 UP = "%load_ext meshbook\nm = %mesh up dp=2 tp=4 --device cpu"
 
 LOSS = """%%on_mesh -o loss
@@ -29,6 +31,7 @@ for step in meshbook.progress(range(2000), desc="step"):
     time.sleep(0.01)"""
 
 
+@pytest.mark.wide
 def test_the_notebook_of_readme(open_notebook: Any) -> None:
     nb = open_notebook([UP, LOSS, BROKEN, FAILED])
     nb.page.set_viewport_size({"width": 1180, "height": 990})
@@ -41,6 +44,7 @@ def test_the_notebook_of_readme(open_notebook: Any) -> None:
     assert not nb.errors
 
 
+@pytest.mark.wide
 def test_the_dashboard_of_readme(open_notebook: Any) -> None:
     nb = open_notebook([UP, "%mesh dash", "%%on_mesh\nimport torch", TRAIN])
     for index in range(3):

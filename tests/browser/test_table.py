@@ -61,7 +61,7 @@ def first_cells(table: Any) -> list[str]:
     return table.locator("tbody > tr:visible > th").all_inner_texts()
 
 
-@pytest.mark.parametrize("front_end", ["lab", "notebook"])
+@pytest.mark.parametrize("front_end", ["lab", pytest.param("notebook", marks=pytest.mark.wide)])
 def test_a_static_table_is_sorted_filtered_and_copied(open_notebook: Any, front_end: FrontEnd) -> None:
     nb = open_notebook([UP, NUMBERS], front_end=front_end)
     assert nb.run_all() == "done"
@@ -106,7 +106,7 @@ def test_rows_fill_while_the_cell_runs_and_one_table_is_left(open_notebook: Any)
     (nb.file.parent / "go").unlink()
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+@pytest.mark.parametrize("theme", [pytest.param("JupyterLab Light", marks=pytest.mark.wide), "JupyterLab Dark"])
 def test_a_result_is_walked_through(open_notebook: Any, theme: Any) -> None:
     nb = open_notebook([UP, FIGURES, "figures.table()"], theme=theme)
     assert nb.run_all() == "done"
