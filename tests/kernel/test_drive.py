@@ -75,7 +75,7 @@ class PretendedDesk:
     """Nobody is stopped in the debugger, unless `is_wanted` is set; `left` notes who was let go."""
 
     def __init__(self) -> None:
-        self.is_wanted = False
+        self.is_wanted = self.has_console = False
         self.stops = Stops()
         self.left: list[list[int]] = []
 
