@@ -106,6 +106,7 @@ class Drive:
             self._debug_failed()
         self.live.update(self.run.take(), time.monotonic())
         self.live.finish(time.monotonic())
+        self._tell_rest()
         if self.patience.reason or self._has_failure:
             self.mended = self._mend()
         self.run.on_late = self._on_late
@@ -227,6 +228,13 @@ class Drive:
         lost, owing = self._untold_deaths(), self.run.owing
         if lost and owing and self.patience.failing_for(now) >= _SOON:
             self.live.tell_deaths(lost, owing)
+            self._told_dead.update(lost)
+
+    def _tell_rest(self) -> None:
+        """Who stopped the cell is shown no story of it: deaths that came with the stop are told here."""
+        lost = {rank: why for rank, why in self._untold_deaths().items() if rank in self.run.progress.gone}
+        if lost and self.patience.reason == "user" and self.patience.rung is not Step.KILL:
+            self.live.tell_deaths(lost, [])
             self._told_dead.update(lost)
 
     def _untold_deaths(self) -> dict[int, str]:

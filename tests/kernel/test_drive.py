@@ -481,3 +481,17 @@ def test_who_sits_at_a_prompt_when_ranks_are_interrupted_is_let_go(run: Pretende
     steps.send(1)
     assert driven.mesh.desk.left == [[0, 1, 2]]
     steps.close()
+
+
+def test_a_death_that_comes_with_the_stop_button_is_told(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    steps = driven.steps()
+    next(steps)
+    run.progress.lost[0] = "rank 0 was killed"
+    run.progress.gone.add(0)
+    run.end(0)
+    with pytest.raises(StopIteration):  # the interrupt ends the others
+        while True:
+            steps.send(1)
+    assert driven.patience.reason == "user"
+    assert [told for told in driven.live.told if told[0] == "lost"] == [("lost", {0: "rank 0 was killed"}, [])]
