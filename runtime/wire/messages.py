@@ -159,7 +159,7 @@ class Reply(Message, frozen=True):
     ok: bool = True
     seconds: float = 0.0
     talked: bool = False
-    """Whether its output pipes hold text of this call, up to an `end` mark in each."""
+    """Whether it said something, which comes first: its pipes are to be read, up to an `end` mark if there is one."""
 
 
 class Note(Message, frozen=True):
