@@ -21,7 +21,7 @@ os.environ[TOKEN] = uuid.uuid4().hex
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers (`-n`) the tests of a file stay together, as they share fixtures; so do those in a browser."""
+    """With several workers (`-n`) the tests of a file, which share fixtures, stay together; so do those of browsers."""
     for item in items:
         folder = item.path.parent.name
         item.add_marker(pytest.mark.xdist_group("browser" if folder == "browser" else item.location[0]))
