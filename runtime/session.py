@@ -111,6 +111,10 @@ class Session:
             hosts = self._hosted.pop(name)
             (hosts.close if detach else hosts.give_back)()
 
+    def kept_since(self, engine: str) -> float | None:
+        """Since when agents of an engine live that another process had left, in seconds since the epoch."""
+        return self._hosted[engine].kept_since if engine in self._hosted else None
+
     def note_mesh(self, engine: str, mesh: str, line: str) -> None:
         """Keep the line that brought a mesh up on an engine whose agents are kept."""
         if engine in self._hosted:

@@ -20,13 +20,6 @@ os.environ["MESHBOOK_STATE"] = _STATE.name  # not the user's own, in this proces
 os.environ[TOKEN] = uuid.uuid4().hex
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers (`-n`) the tests of a file, which share fixtures, stay together; so do those of browsers."""
-    for item in items:
-        folder = item.path.parent.name
-        item.add_marker(pytest.mark.xdist_group("browser" if folder == "browser" else item.location[0]))
-
-
 @dataclass(slots=True)
 class Leaks:
     """The watch over one test; ask for the fixture `leaks` to tell it what may stay."""

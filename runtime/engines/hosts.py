@@ -59,6 +59,8 @@ class HostsEngine:
         keeper: Keeper | None = None,
     ) -> None:
         self.num_hosts = num_hosts
+        self.kept_since: float | None = None
+        """Since when its agents live, if another process had left them; in seconds since the epoch."""
         self.hosts: list[RemoteHost] = []
         self._reactor = reactor
         self._launcher = launcher
@@ -105,7 +107,7 @@ class HostsEngine:
             hub.close()
             raise SpawnError(f"kept hosts look for a notebook where there is no room for one: {error}") from error
         hub.seal()
-        self._num_kept = len(kept.addresses)
+        self._num_kept, self.kept_since = len(kept.addresses), kept.since
         return hub
 
     def _await(self, hub: ZmqHub, index: int, known: Address | None = None) -> RemoteHost:
@@ -159,6 +161,7 @@ class HostsEngine:
             if not self._reactor.wait(host.settled, max(0.0, deadline - time.monotonic())):
                 host.lose("its agent, which was to be kept, has ended")
         if any(host.trouble for host in kept):
+            self.kept_since = None
             self.warm()
 
     def note_mesh(self, name: str, line: str) -> None:
@@ -226,8 +229,7 @@ class HostsEngine:
             host.close()
             if host.hello is None:  # nobody would tell its launcher to end
                 self._launcher.forget(host.index)
-        if self._keeper is not None:
-            self._keeper.leave()
+        if self._keeper is not None and self._keeper.leave():
             self._launcher.let_go()
         else:
             self._launcher.close()

@@ -370,8 +370,10 @@ class _Router:
     def join(self, streams: _ThreadStreams) -> None:
         """What this thread prints goes to `streams` from here on."""
         with self._lock:
-            if not self.of_thread:
+            # Others put streams of their own in place too, such as pytest between two tests.
+            if not isinstance(sys.stdout, _Routed):
                 sys.stdout = _Routed(self, "stdout", sys.stdout)
+            if not isinstance(sys.stderr, _Routed):
                 sys.stderr = _Routed(self, "stderr", sys.stderr)
             self.of_thread[threading.get_ident()] = streams
 

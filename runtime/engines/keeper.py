@@ -71,11 +71,13 @@ class Keeper:
             self._touched = now
             self._shelf.touch(self._launch, self._hosts)
 
-    def leave(self) -> None:
-        """The notebook leaves them: their time begins."""
-        if self._kept is not None:
-            self._shelf.put(replace(self._kept, holder=NOBODY))
-            self._kept = None
+    def leave(self) -> bool:
+        """The notebook leaves them, and their time begins; whether there are any."""
+        if self._kept is None:
+            return False
+        self._shelf.put(replace(self._kept, holder=NOBODY))
+        self._kept = None
+        return True
 
     def drop(self) -> None:
         """They are given back."""

@@ -378,7 +378,9 @@ def test_what_an_endpoint_says_is_there_with_its_answer_and_looked_for_only_then
 ) -> None:
     if stage.engine == "inproc" and how in ("thread", "write"):
         pytest.skip("of ranks that are threads only what these print themselves is heard")
-    chatterer = stage.one(Chatterer)
+    procs = stage.procs({"r": 1})
+    procs.initialized.get(30)
+    chatterer = stage.spawn(Chatterer, on=procs)
     chatterer.say.call_one("nothing", "").get(10)
     talked: list[bool] = []
     on_message = Roster.on_message
