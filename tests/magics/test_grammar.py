@@ -249,7 +249,7 @@ def test_axes_keep_the_order_they_are_typed_in():
         ("resize dp=x", "%mesh resize: 'dp=x' gives no size: write a whole number of 1 or more, such as dp=2"),
         ("push", "%mesh push: write one name or more, such as x y"),
         ("pull x --max-bytes big", "--max-bytes: 'big' is not a number of bytes, such as 500k or 64M"),
-        ("stauts", "no sub-command 'stauts': did you mean 'status'? (there are up, ls, actors, use, status,"),
+        ("stauts", "no sub-command 'stauts': did you mean 'status'? (there are up, attach, ls, actors, use, status,"),
         ("qqq", "%mesh: no sub-command 'qqq' (there are up, ls,"),
         ("dp=2", "'dp=2' is not a sub-command: write `%mesh up dp=2` to start a mesh"),
         ("up 'dp=2", "the quote at column 4 is not closed"),
