@@ -250,7 +250,7 @@ def test_axes_keep_the_order_they_are_typed_in():
         ("push", "%mesh push: write one name or more, such as x y"),
         ("pull x --max-bytes big", "--max-bytes: 'big' is not a number of bytes, such as 500k or 64M"),
         ("stauts", "no sub-command 'stauts': did you mean 'status'? (there are up, attach, ls, actors, use, status,"),
-        ("qqq", "%mesh: no sub-command 'qqq' (there are up, ls,"),
+        ("qqq", "%mesh: no sub-command 'qqq' (there are up, attach,"),
         ("dp=2", "'dp=2' is not a sub-command: write `%mesh up dp=2` to start a mesh"),
         ("up 'dp=2", "the quote at column 4 is not closed"),
     ],
