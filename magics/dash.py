@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -53,7 +52,7 @@ class Dashboards:
             dashboard.pulse.hz = args.hz
         if args.cols is not None:
             dashboard.cols = args.cols
-        dashboard.show(NotebookStage(self.shell), uuid.uuid4().hex)
+        dashboard.show(NotebookStage(self.shell))
         return None
 
     def close(self) -> None:
