@@ -14,6 +14,7 @@ from ..kernel.mesh import Mesh
 from ..kernel.patience import Step
 from ..kernel.presses import Presses
 from ..kernel.sentence import sentence
+from ..kernel.stopped import stop
 from ..kernel.survey import MeshWatch
 from ..runtime.regroup import wait_until
 from ..widgets.dashboard_twin import Twin
@@ -146,6 +147,7 @@ class MeshHands:
             return Deed(f"killed: {named(list(calls))}; restart brings back what is dead")
         if step is Step.RELEASE:
             return self._unstick(list(calls), runs)
+        stop(self._mesh.running(), list(calls), "interrupted from the dashboard")
         for call in dict.fromkeys(calls.values()):
             self._mesh.interrupt([rank for rank, its in calls.items() if its == call], call, timeout=0.3)
         if wait_until(self._mesh.roster, lambda: not self._working(ranks, runs), _SETTLED):
@@ -157,6 +159,7 @@ class MeshHands:
         if not calls:
             return Deed(self._nothing(ranks))
         places = self._mesh.where(list(calls))
+        stop(self._mesh.running(), list(calls), "un-stuck from the dashboard")
         done = self._mesh.unstick(list(calls))
         return Deed(unstick_text(done, places), next="kill" if done.busy else "")
 
