@@ -22,6 +22,7 @@ from .debug.sitting import announce, serve
 from .outcome import Outcome
 from .patience import Patience, Step
 from .run import Progress, Run, Said
+from .stopped import stopped
 
 if TYPE_CHECKING:
     from .mesh import Mesh
@@ -107,7 +108,7 @@ class Drive:
         self.live.update(self.run.take(), time.monotonic())
         self.live.finish(time.monotonic())
         self._tell_rest()
-        if self.patience.reason or self._has_failure:
+        if self.patience.reason or self._has_failure or self.run.progress.stopped:
             self.mended = self._mend()
         self.run.on_late = self._on_late
         if self.run.has_more:  # it came between the two lines above
@@ -164,7 +165,7 @@ class Drive:
     @property
     def _has_failure(self) -> bool:
         progress = self.run.progress
-        return bool(progress.failed or progress.lost or progress.missed)
+        return bool(progress.lost or progress.missed or set(progress.failed) - set(stopped(progress)))
 
     def _act(self, step: Step) -> None:
         owing = self.run.owing
@@ -216,11 +217,13 @@ class Drive:
         return bool(failed)
 
     def _failed_by_themselves(self) -> list[int]:
-        """The ranks that failed, but for those that only lost their connection to one that is gone."""
+        """The ranks that failed, but for those that were stopped, or only lost their connection to one that is gone."""
         progress = self.run.progress
-        if not progress.gone:
-            return progress.failed
-        failures = {rank: _outcome_of(progress.outcomes[rank]).failure for rank in progress.failed}
+        innocent = stopped(progress)
+        failed = [rank for rank in progress.failed if rank not in innocent]
+        if not progress.gone and not innocent:
+            return failed
+        failures = {rank: _outcome_of(progress.outcomes[rank]).failure for rank in failed}
         return [rank for rank, failure in failures.items() if failure is None or not is_cut_off(failure)]
 
     def _tell_deaths(self, now: float) -> None:

@@ -47,7 +47,7 @@ class Consoles:
         if found is None:
             found = ConsoleView(mesh, f"debugger of mesh {mesh.name}   {axes_text(mesh)}")
             self._live.append((mesh, found))
-        NotebookStage(self.shell).display(found._repr_mimebundle_()[0])  # pyright: ignore[reportPrivateUsage] - what IPython calls
+        found.show(NotebookStage(self.shell))
 
     def close(self) -> None:
         """End all of them."""
