@@ -42,7 +42,7 @@ class Keeper:
         return found
 
     def note(self, port: int, keys: Keys, addresses: Sequence[Address]) -> None:
-        """The agents are there, at these addresses."""
+        """The agents are there, at these addresses. Raises `SpawnError` where that cannot be written down."""
         former = self._shelf.find(self._launch, self._hosts)
         self._kept = Allocation(
             launch=self._launch,
@@ -57,7 +57,11 @@ class Keeper:
             holder=this_process(),
             meshes=former.meshes if former is not None else {},
         )
-        self._shelf.put(self._kept)
+        try:
+            self._shelf.put(self._kept)
+        except OSError as error:
+            self._kept = None
+            raise SpawnError(f"these hosts cannot be kept: {error}") from error
 
     def note_mesh(self, name: str, line: str) -> None:
         """A mesh is on them, brought up by this line: it can be brought up again."""

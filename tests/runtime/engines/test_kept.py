@@ -24,6 +24,7 @@ from meshbook.runtime.errors import SpawnError
 from meshbook.runtime.proc import stat_of
 from meshbook.runtime.registry import Entry, this_place
 from meshbook.runtime.wire.reactor import Reactor
+from meshbook.runtime.wire.zmq_door import Keys
 from meshbook.runtime.wire.zmq_hub import ZmqHub
 
 Until = Callable[..., Any]
@@ -223,6 +224,14 @@ def test_a_port_that_is_taken_is_told(reactor: Reactor, shelf: Shelf):
         shelf.put(kept(port=port, public_key=keys.public, secret_key=keys.secret, addresses=(address,) * 2))
         with pytest.raises(SpawnError, match=f"no room for one: .*Address already in use: tcp://127.0.0.1:{port}"):
             notebook.engine.seats({"hosts": 2})
+
+
+def test_where_nothing_can_be_written_that_is_told(tmp_path: Path):
+    (tmp_path / "hosts").write_text("a file, and no folder")
+    keeper = Keeper("", NAMES, 60.0, Shelf(tmp_path / "hosts"))
+    with pytest.raises(SpawnError, match="these hosts cannot be kept: .*File exists"):
+        keeper.note(1, Keys(b"", b""), [])
+    assert not keeper.leave()
 
 
 def test_when_an_allocation_is_over():
