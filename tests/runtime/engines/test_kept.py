@@ -229,7 +229,7 @@ def test_a_port_that_is_taken_is_told(reactor: Reactor, shelf: Shelf):
 def test_where_nothing_can_be_written_that_is_told(tmp_path: Path):
     (tmp_path / "hosts").write_text("a file, and no folder")
     keeper = Keeper("", NAMES, 60.0, Shelf(tmp_path / "hosts"))
-    with pytest.raises(SpawnError, match="these hosts cannot be kept: .*File exists"):
+    with pytest.raises(SpawnError, match=r"these hosts cannot be kept: .*File exists"):
         keeper.note(1, Keys(b"", b""), [])
     assert not keeper.leave()
 
