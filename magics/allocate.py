@@ -35,7 +35,7 @@ def engine_of(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any
     if hosts is None:
         raise ValueError("how many hosts? Say --hosts N or --hosts A,B, or begin the axes with hosts=N")
     if args.engine == "hosts":
-        return session().use_hosts(hosts, args.launch, args.keep)
+        return session().use_hosts(hosts, args.launch, args.keep, args.ready_timeout)
     return session().use_monarch(hosts if isinstance(hosts, int) else len(hosts))
 
 

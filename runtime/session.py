@@ -58,11 +58,13 @@ class Session:
                 raise ValueError(f"there is no engine {name!r}: {known}")
         return self._engines[name]
 
-    def use_hosts(self, hosts: Sequence[str] | int, launch: str = "", keep: float = 0.0) -> str:
+    def use_hosts(
+        self, hosts: Sequence[str] | int, launch: str = "", keep: float = 0.0, timeout: float | None = None
+    ) -> str:
         """The name of the engine of these hosts, by name or number, whose agents `launch` starts (docs/hosts.md).
 
         Asked for the same hosts again it is the same engine, with its agents. With `keep`, these wait so many seconds
-        for the next process that asks for them when this one ends.
+        for the next process that asks for them when this one ends. They have `timeout` seconds to come, 60 by default.
 
         Raises `ValueError` where the command wants the names of hosts, and there is only a number.
         """
@@ -79,6 +81,8 @@ class Session:
             addr = address_towards(launcher.names) if launch else "127.0.0.1"
             keeper = Keeper(launch, names, keep) if keep else None
             self._add(name, HostsEngine(self.reactor, launcher, len(names), ZYGOTE_MODULES, addr, keeper=keeper))
+        if timeout is not None:
+            self._hosted[name].timeout = timeout
         return name
 
     def _add(self, name: str, engine: HostsEngine) -> None:

@@ -66,7 +66,8 @@ class HostsEngine:
         self._launcher = launcher
         self._preload = tuple(preload)
         self._addr = addr
-        self._timeout = timeout
+        self.timeout = timeout
+        """Seconds that agents may take to come."""
         self._keeper = keeper
         self._addresses: dict[int, Address] = {}  # by host, that of the agent it has or had last
         self._names = dict(enumerate(launcher.names))
@@ -144,8 +145,8 @@ class HostsEngine:
         self.warm()
         self._wait_kept()
         for host in self.hosts:
-            if not self._reactor.wait(host.settled, self._timeout):
-                raise SpawnError(f"host {host.name}: its agent has not come within {self._timeout:g} s")
+            if not self._reactor.wait(host.settled, self.timeout):
+                raise SpawnError(f"host {host.name}: its agent has not come within {self.timeout:g} s")
             if host.trouble:
                 raise SpawnError(host.trouble)
 
