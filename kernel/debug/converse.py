@@ -180,13 +180,15 @@ class Conversation:
         return gutter(places)
 
 
-def pass_over(desk: Desk, tell: Callable[[Sequence[int], str, str], object]) -> None:
+def pass_over(
+    desk: Desk, tell: Callable[[Sequence[int], str, str], object], why: str = "this front-end has no prompt"
+) -> None:
     """Where nobody can be asked: let all go on, and say so."""
     for stop in list(desk.stops.waiting.values()):
         if stop.kind in ("input", "password"):
             desk.answer(stop, CANNOT_ASK)
         else:
-            tell([stop.rank], "◌", f"passed over: stopped at {stop.place}, and this front-end has no prompt")
+            tell([stop.rank], "◌", f"passed over: stopped at {stop.place}, and {why}")
             desk.answer(stop, LEAVE)
     for rank, text in desk.take_said():
         for line in text.strip().splitlines():
