@@ -110,7 +110,9 @@ class Conversation:
                 self._desk.wait(lambda: not self._desk.stops.waiting or self._is_over())
             case Abort():
                 self._abort()
-                self._desk.wait(lambda: not self._desk.stops.waiting or self._is_over())
+                # Who sits at a prompt in an event loop is cancelled when that goes on.
+                if not self._desk.wait(lambda: not self._desk.stops.waiting or self._is_over()):
+                    self._desk.leave()
             case Focus(selector):
                 self._focus(selector)
                 self._keep(stop)

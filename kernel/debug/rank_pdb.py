@@ -9,7 +9,7 @@ import ctypes
 import re
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -180,6 +180,14 @@ class RankPdb(Pdb):
         return True
 
     do_q = do_exit = do_EOF = do_quit
+
+    def do_interact(self, arg: str) -> None:
+        """interact
+        A prompt of Python's, with the names of the frame; `exit()` comes back here.
+        """
+        with suppress(SystemExit):  # a notebook has no Ctrl-D, and the cell is not to end
+            super().do_interact(arg)
+        self.message("left: this is the debugger again")
 
     def do_run(self, arg: str) -> None:
         """run
