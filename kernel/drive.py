@@ -123,6 +123,8 @@ class Drive:
                 break
             if self.mesh.desk.is_wanted:
                 num_presses += self._talk()
+            elif self.mesh.desk.held:
+                self.patience.pause(TICK)
             self._debug_failed()
             now = time.monotonic()
             for watch in self.watches:
