@@ -171,7 +171,7 @@ class OnMesh:
 
         live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail, on_comm=on_comm)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
-        arrivals = Arrivals(stage, run)
+        arrivals = Arrivals(stage, run, lambda: mesh.desk.held)
         watches = watches_of(mesh, run, live.note)
         if stage.is_in_cell and not (args.bg or args.no_stream):
             watches = (*watches, arrivals)

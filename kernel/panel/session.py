@@ -133,20 +133,24 @@ class Session:
 
     async def request(self, request: Message) -> Message:
         """Answer a request."""
-        command = request["command"]
-        if command == "initialize":
-            told = await self._own(request)
-            self.is_on = told.get("success", True)
-            return told
-        if command == "disconnect":
-            await self.leave()
-            return await self._own(request)
-        if command in _FOR_ALL:
-            return await self._for_all(request)
-        if not self._debuggees:
-            return await self._own(request)
+        match request["command"]:
+            case "initialize":
+                told = await self._own(request)
+                self.is_on = bool(told) and told.get("success", True)
+                return told
+            case "disconnect":
+                await self.leave()
+                return await self._own(request)
+            case _:
+                told = await self._answered_or_refused(request)
+                # ipykernel says nothing at all where it is off, and the panel reads bodies all the same.
+                return told or answer(request, trouble="the debugger is off")
+
+    async def _answered_or_refused(self, request: Message) -> Message:
         try:
-            return await self._answered(request)
+            if request["command"] in _FOR_ALL:
+                return await self._for_all(request)
+            return await (self._answered(request) if self._debuggees else self._own(request))
         except (LookupError, AdapterLost) as reason:
             return answer(request, trouble=str(reason))
         except TimeoutError:
@@ -297,7 +301,7 @@ class Session:
     def own_event(self, message: Message) -> None:
         """The notebook's own debugger has told something."""
         kind = message["event"]
-        if kind == "stopped":
+        if kind == "stopped" and self.is_on:
             self._own_stop = message["body"]
             self._tell(self._floor.stopped(NOTEBOOK))
         elif kind == "continued" and NOTEBOOK in self._floor.held:
@@ -325,7 +329,7 @@ class Session:
 
     def _tell(self, told: Told) -> None:
         """Let the client know; what has only changed below what it shows, a moment later."""
-        for each in told:
+        for each in told if self.is_on else ():  # who has switched it off asks for no frames any more
             if isinstance(each, Hide):
                 self._publish(
                     event("continued", {"threadId": self._thread(each.adapter), "allThreadsContinued": False})
@@ -338,7 +342,7 @@ class Session:
 
     def _show_again(self) -> None:
         self._is_gathering = False
-        if self._floor.shown is not None:
+        if self._floor.shown is not None and self.is_on:
             self._publish(event("stopped", self._stop_of(self._floor.shown)))
 
     def _stop_of(self, number: int) -> Message:
