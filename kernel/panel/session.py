@@ -178,10 +178,10 @@ class Session:
     async def _passed(self, request: Message) -> Message:
         """Pass a request on to whose numbers are in it."""
         whose, arguments = addressee(arguments_of(request), self._numbers)
-        if whose == NOTEBOOK:
-            return await self._own(request)
         if request["command"] == "scopes":
             self._tell(self._floor.looked(whose))
+        if whose == NOTEBOOK:
+            return await self._own(request)
         told = await self._ask(whose, request["command"], arguments)
         if not told.get("success"):
             return answer(request, trouble=told.get("message") or "refused")

@@ -28,13 +28,13 @@ class Panel:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self._num_heard = 0
+        self._num_heard = len(kernel.debug_events)
         self.thread: int | None = None
         self.frames: list[Message] = []
 
     def ask(self, command: str, **arguments: Any) -> Message:
         reply = self.kernel.debug(command, **arguments)
-        assert reply["success"], reply
+        assert reply["success"], reply.get("message")
         return reply.get("body") or {}
 
     def switch_on(self) -> None:
@@ -82,7 +82,9 @@ class Panel:
 
     def go(self, command: str) -> None:
         """Press a button. To go on, the panel names thread 1, whichever it shows."""
-        self.ask(command, threadId=1 if command == "continue" else self.thread)
+        thread = 1 if command == "continue" else self.thread
+        self.thread, self.frames = (None, []) if command == "continue" else (self.thread, self.frames)
+        self.ask(command, threadId=thread)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +158,7 @@ def test_ranks_stop_are_switched_between_step_and_go_on(panel: Panel) -> None:
     panel.until(lambda: panel.thread is None, "nobody")
 
 
-def test_what_is_stopped_is_let_go_by_switching_off_by_an_interrupt_and_by_a_death(panel: Panel) -> None:
+def test_what_is_stopped_is_let_go_by_switching_off_by_an_interrupt_and_by_a_death(panel: Panel, leaks: Any) -> None:
     kernel = panel.kernel
     cell, _ = started(panel, TRAIN, 4)
     panel.switch_off()
@@ -173,8 +175,63 @@ def test_what_is_stopped_is_let_go_by_switching_off_by_an_interrupt_and_by_a_dea
     panel.go("continue")
     panel.go("continue")
     assert "killed by SIGKILL" in cell.end().traceback
+    kernel.ok("%mesh restart @dead")
+    leaks.allow_what_stands()
 
 
 def pids(kernel: Kernel) -> dict[int, int]:
     told = kernel.start_aside("print({rank: state.pid for rank, state in m.roster.states.items()})").end()
     return dict(eval(told.stdout))
+
+
+def test_ranks_that_come_later_and_cells_that_ran_before_are_debugged_too(kernel: Kernel, leaks: Any) -> None:
+    kernel.ok("late = %mesh up late gpus=1 --device cpu --pg none")
+    earlier = "%%on_mesh --label earlier\ndef double(x):\n    y = 2 * x\n    return y"
+    kernel.ok(earlier)
+    kernel.ok("r = %on_mesh -- 'debugpy' in __import__('sys').modules")
+    assert kernel.value("r.values()") == [False]
+    panel = Panel(kernel)
+    panel.switch_on()
+    leaks.allow_what_stands()
+    panel.break_at(earlier, 4)
+    for _ in range(2):
+        cell = kernel.start("%%on_mesh\ndouble(4)")
+        panel.until_shown("late rank 0 · double:4", "late rank 0 · <module>:2")
+        assert panel.variables("late rank 0 · double") == {"x": "4", "y": "8"}
+        stale = panel.frames[0]["id"]
+        panel.go("continue")
+        assert cell.end().status == "ok" and kernel.value("_mesh.values()") == [8]
+        refused = kernel.debug("scopes", frameId=stale)
+        assert not refused["success"] and "has gone on" in refused["message"]
+        kernel.ok("%mesh restart")  # a new process, in which the cell is replayed
+    panel.switch_off()
+    kernel.ok("%mesh down late")
+
+
+def test_the_notebook_and_ranks_are_stopped_side_by_side(panel: Panel) -> None:
+    kernel, here = panel.kernel, "def half(x):\n    y = x / 2\n    return y\nhalf(42)"
+    background = TRAIN.replace("%%on_mesh", "%%on_mesh 1 -b")
+    panel.break_at(background, 4)
+    kernel.ok(background)
+    panel.until_shown("rank 1 · loss_of:4", "rank 1 · <module>:5")
+    panel.break_at(here, 3)
+    cell = kernel.start(here)
+    panel.until_shown("rank 1 · loss_of:4", "rank 1 · <module>:5", "notebook · half:3")
+    assert panel.variables("notebook · half") == {"x": "42", "y": "21.0"}
+    panel.until_shown("notebook · half:3", "notebook · <module>:4", "rank 1 · loss_of:4")
+    panel.go("continue")
+    assert cell.end().results == ["21.0"]
+    panel.until_shown("rank 1 · loss_of:4", "rank 1 · <module>:5")
+    panel.go("continue")
+    assert kernel.ok("_mesh.result().values()").results == ["[7]"]
+
+
+def test_ranks_at_work_are_paused(panel: Panel) -> None:
+    cell = panel.kernel.start("%%on_mesh\nis_on = True\nprint('at work', flush=True)\nwhile is_on:\n    pass")
+    cell.until("at work")
+    panel.ask("pause", threadId=1)
+    for num_left in (3, 2, 1):
+        panel.until(lambda num_left=num_left: len(panel.names) == num_left, f"{num_left} ranks")
+        panel.ask("evaluate", expression="is_on = False", frameId=panel.frames[0]["id"], context="repl")
+        panel.go("continue")
+    assert cell.end().status == "ok"
