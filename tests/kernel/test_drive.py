@@ -76,6 +76,7 @@ class PretendedDesk:
 
     def __init__(self) -> None:
         self.is_wanted = self.has_console = False
+        self.held: frozenset[int] = frozenset()
         self.stops = Stops()
         self.left: list[list[int]] = []
 
