@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..widgets.console import ConsoleView
 
 
-COST = "on Python 3.11 code on these ranks is slower from now on (2 to 18 times), until they are restarted"
+COST = "on Python 3.11 code on these ranks is slower (2 to 18 times) while an editor is attached"
 
 
 @dataclass(slots=True)

@@ -304,6 +304,8 @@ class Debugger:
         """Let an editor attach (see `Dap`): whether it can, and the path of the socket, or in words why not."""
         if self._place.visits is None:
             return False, "ranks that are threads of the notebook have no debugger of their own"
+        if self.dap.has_client:
+            return False, "an editor or the debugger panel is attached there: one at a time"
         try:
             return True, self.dap.listen(folder, places)
         except ImportError as missing:

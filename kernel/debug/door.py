@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,17 @@ class Door(socket.socket):
     It is what pydevd takes for its server socket on TCP.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, on_editor: Callable[[], object] = lambda: None) -> None:
+        """`on_editor` is called when one comes, on the thread that waits for it."""
         _check_private(path.parent)
         super().__init__(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._path = str(path)
+        self._path, self._on_editor = str(path), on_editor
         self.bind(self._path)
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Wait for an editor."""
         line, address = super().accept()
+        self._on_editor()
         return Line(fileno=line.detach()), address
 
     def getsockname(self) -> Any:

@@ -452,6 +452,21 @@ def test_in_the_background_the_rule_for_late_ranks_holds_too(run: PretendedRun) 
     assert (driven.mesh.interrupted, driven.patience.reason) == ([(RANKS, 7)], "timeout")
 
 
+def test_time_in_the_debugger_panel_does_not_count(run: PretendedRun) -> None:
+    driven = drive_of(run, timeout=0.01)
+    driven.mesh.desk.held = frozenset({1})
+    steps, deadline = driven.steps(), time.monotonic() + 0.02
+    next(steps)
+    while time.monotonic() < deadline:
+        steps.send(0)
+    assert driven.patience.reason == ""
+    driven.mesh.desk.held = frozenset()
+    with pytest.raises(StopIteration):
+        while True:
+            steps.send(0)
+    assert driven.patience.reason == "timeout"
+
+
 def test_the_error_of_a_stopped_cell_is_one_line() -> None:
     error = Interrupted("interrupted: ranks 0-3 at cell 1 line 2")
     assert isinstance(error, KeyboardInterrupt)

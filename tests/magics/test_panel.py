@@ -135,6 +135,7 @@ def test_ranks_stop_are_switched_between_step_and_go_on(panel: Panel) -> None:
     }
     told = panel.kernel.start_aside("print(m.stacks())\nset(m.states().values()) == {'debug'}").end()
     assert "loss_of" in told.text and "debugpy" not in told.text and told.results == ["True"], told.text
+    assert panel.kernel.start_aside("%mesh debug 1 --dap").end().stdout.endswith("attached there: one at a time\n")
     # A click on a frame of another rank, and the panel shows that one.
     assert panel.variables(f"rank {second} · loss_of")["scaled"] == f"{[second, 2 * second, 3 * second]}"
     panel.until_shown(
