@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -88,3 +89,42 @@ def answer(request: Message, body: Any = None, trouble: str = "") -> Message:
 def event(name: str, body: Message) -> Message:
     """An event for the client."""
     return {"type": "event", "seq": 0, "event": name, "body": body}
+
+
+def path_in(arguments: Message) -> str:
+    """The file that a request is about; empty where it is about none."""
+    source: Message | None = arguments.get("source")
+    return source.get("path", "") if source else ""
+
+
+def to_see(arguments: Message) -> Message | None:
+    """What to evaluate to see a variable as a rank's own IPython shows it; None where it is no name of a frame.
+
+    >>> to_see({"variableName": "x", "frameId": 4})["expression"]
+    'get_ipython().display_formatter.format(x)'
+    """
+    name = arguments.get("variableName", "")
+    if not name.isidentifier() or "frameId" not in arguments:
+        return None
+    expression = f"get_ipython().display_formatter.format({name})"
+    return {"expression": expression, "frameId": arguments["frameId"], "context": "clipboard"}
+
+
+def seen(told: Message) -> Message:
+    """The mime bundle in what came back of that, with what belongs to it."""
+    if not told.get("success"):
+        return {"data": {}, "metadata": {}}
+    data, metadata = ast.literal_eval(told["body"]["result"])
+    return {"data": data, "metadata": {kind: metadata[kind] for kind in metadata if kind in data}}
+
+
+def to_copy(arguments: Message) -> Message | None:
+    """What makes a variable of a frame one of the namespace; None where these are no names.
+
+    >>> to_copy({"srcVariableName": "x", "dstVariableName": "y", "srcFrameId": 4})["expression"]
+    "globals()['y']"
+    """
+    source, name = arguments.get("srcVariableName", ""), arguments.get("dstVariableName", "")
+    if not (source.isidentifier() and name.isidentifier()):
+        return None
+    return {"expression": f"globals()['{name}']", "value": source, "frameId": arguments["srcFrameId"]}

@@ -7,15 +7,25 @@ stand first in the list of frames, those of the others that are stopped below, a
 
 from __future__ import annotations
 
-import ast
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from ..debug.framing import Message
 from .adapter import Adapter, AdapterLost
-from .bodies import addressee, answer, arguments_of, body_of, event, frames_of, translated
+from .bodies import (
+    addressee,
+    answer,
+    arguments_of,
+    body_of,
+    event,
+    frames_of,
+    path_in,
+    seen,
+    to_copy,
+    to_see,
+    translated,
+)
+from .debuggee import Debuggee, Who
 from .floor import Floor, Hide, Told
 from .numbers import NOTEBOOK, Numbers
 
@@ -36,40 +46,6 @@ _FOR_ALL = ("setBreakpoints", "setFunctionBreakpoints", "setExceptionBreakpoints
 
 Own = Callable[[Message], Awaitable[Message]]
 """Passes a request on to the notebook's own debugger."""
-
-
-class Who(Protocol):
-    """A rank, for whom it is debugged."""
-
-    @property
-    def label(self) -> str:
-        """What stands before its frames: `rank 1`."""
-        ...
-
-    @property
-    def title(self) -> str:
-        """The name that it has as a thread: `rank 1 · dp=0,tp=1`."""
-        ...
-
-    def is_busy(self) -> bool:
-        """Does it run something of the user's?"""
-        ...
-
-    def hold(self, is_held: bool) -> None:
-        """It has stopped in the debugger, or goes on."""
-
-
-@dataclass(slots=True)
-class Debuggee:
-    """A rank that is debugged."""
-
-    number: int
-    who: Who
-    adapter: Adapter
-    stopped: Message = field(default_factory=dict[str, Any])
-    """What its debugger said of its last stop."""
-    frames: list[Message] = field(default_factory=list[Message])
-    """Its frames, in its own numbers, from when they were first asked for until it goes on."""
 
 
 class Session:
@@ -189,7 +165,7 @@ class Session:
 
     async def _for_all(self, request: Message) -> Message:
         command, arguments = request["command"], arguments_of(request)
-        self._asked[command, _path_in(arguments)] = arguments
+        self._asked[command, path_in(arguments)] = arguments
         asked = asyncio.gather(
             *(self._ask(number, command, arguments) for number in self._debuggees),
             return_exceptions=True,  # a rank that is gone or stuck needs none
@@ -275,24 +251,17 @@ class Session:
     async def _rich(self, request: Message) -> Message:
         """What a variable of a rank looks like, as the rank's own IPython shows it."""
         whose, arguments = addressee(arguments_of(request), self._numbers)
-        name = arguments.get("variableName", "")
-        if whose == NOTEBOOK or not name.isidentifier():
+        asked = to_see(arguments)
+        if whose == NOTEBOOK or asked is None:
             return await self._own(request)
-        expression = f"get_ipython().display_formatter.format({name})"
-        asked = {"expression": expression, "frameId": arguments["frameId"], "context": "clipboard"}
-        told = await self._ask(whose, "evaluate", asked)
-        if not told.get("success"):
-            return answer(request, {"data": {}, "metadata": {}})
-        data, metadata = ast.literal_eval(told["body"]["result"])
-        return answer(request, {"data": data, "metadata": {name: metadata[name] for name in metadata if name in data}})
+        return answer(request, seen(await self._ask(whose, "evaluate", asked)))
 
     async def _copy(self, request: Message) -> Message:
         """A variable of a frame of a rank made one of its namespace."""
         whose, arguments = addressee(arguments_of(request), self._numbers)
-        source, name = arguments.get("srcVariableName", ""), arguments.get("dstVariableName", "")
-        if whose == NOTEBOOK or not (source.isidentifier() and name.isidentifier()):
+        asked = to_copy(arguments)
+        if whose == NOTEBOOK or asked is None:
             return await self._own(request)
-        asked = {"expression": f"globals()['{name}']", "value": source, "frameId": arguments["srcFrameId"]}
         told = await self._ask(whose, "setExpression", asked)
         return answer(request, told.get("body"))
 
@@ -354,8 +323,3 @@ class Session:
 
     def _thread_of(self, debuggee: Debuggee) -> int:
         return self._numbers.given(debuggee.number, "thread", debuggee.stopped.get("threadId", 1))
-
-
-def _path_in(arguments: Message) -> str:
-    source: Message | None = arguments.get("source")
-    return source.get("path", "") if source else ""

@@ -144,6 +144,8 @@ def test_ranks_stop_are_switched_between_step_and_go_on(panel: Panel) -> None:
     )
     frame = panel.frames[0]["id"]
     assert panel.ask("evaluate", expression="sum(scaled)", frameId=frame, context="repl")["result"] == str(6 * second)
+    assert panel.ask("debugInfo")["stoppedThreads"] == [panel.thread]  # what a page that is loaded anew shows
+    panel.ask("copyToGlobals", srcVariableName="scaled", dstVariableName="kept", srcFrameId=frame)
     rich = panel.ask("richInspectVariables", variableName="scaled", frameId=frame)
     assert rich["data"]["text/plain"] == f"{[second, 2 * second, 3 * second]}"
     panel.go("stepOut")
@@ -156,6 +158,8 @@ def test_ranks_stop_are_switched_between_step_and_go_on(panel: Panel) -> None:
     for _ in range(2):
         panel.go("continue")
     assert cell.end().status == "ok" and panel.kernel.value("_mesh.values()") == [1, 7, 13]
+    panel.kernel.ok(f"r = %on_mesh {second} -- kept")
+    assert panel.kernel.value("r.values()") == [[second, 2 * second, 3 * second]]
     panel.until(lambda: panel.thread is None, "nobody")
 
 
