@@ -117,8 +117,8 @@ class CellShell:
         self._files: dict[tuple[str, str, int], str] = {}  # of cells that may run again, by text, name and first line
         self._programs: dict[str, tuple[int, Program]] = {}  # by file, with the `__future__` flags it was compiled with
         self._last: object = None
-        self.on_file: Callable[[str, str, int], object] = lambda file, source, first_line: None
-        """Called before a cell runs, with its file name, text and first line."""
+        self.on_file: Callable[[str, str, int, str], object] = lambda file, source, first_line, place: None
+        """Called before a cell runs, with its file name, text and first line; of one of the notebook's own its file."""
         self.on_done: Callable[[], object] = lambda: None
         """Called when the user's code has ended, before anything is done with what it gave or raised."""
         self._awaited: Coroutine[Any, Any, Any] | None = None
@@ -161,7 +161,7 @@ class CellShell:
         # A cell that runs again unchanged keeps its file name: its lines are the same.
         key = (source, name, first_line)
         file = self._files.get(key) or file_of(name, run)
-        self.on_file(file, source, first_line)
+        self.on_file(file, source, first_line, "")
         return self._told(run, file, lambda: self._outcome(source, file, key, prepare, keep))
 
     def call(
@@ -174,8 +174,8 @@ class CellShell:
         prepare: Callable[[], None] = lambda: None,
     ) -> Outcome:
         """Call a function that came from the notebook (see `guest`); raises nothing. The whole value travels."""
-        for _, file, text in lines:
-            self.on_file(file, text, 1)
+        for place, file, text in lines:
+            self.on_file(file, text, 1, place)
         return self._told(run, "", lambda: self._visited(head, buffers, lines, prepare))
 
     def _told(self, run: int, file: str, outcome: Callable[[], Outcome]) -> Outcome:

@@ -92,9 +92,11 @@ class Dap:
         """The user's code on this thread has ended: a step that it was to end is no longer one, not in our code."""
         self._let_run(threading.current_thread())
 
-    def know(self, file: str, source: str, first_line: int) -> None:
-        """A cell is about to run, under this file name, from this line on."""
+    def know(self, file: str, source: str, first_line: int, place: str = "") -> None:
+        """A cell is about to run, under this file name, from this line on; `place` is its file in the notebook."""
         if self.is_open:
+            if place:
+                self.place({name_of(file) or file: place})
             self._write(file, "\n" * (first_line - 1) + source)
 
     def stop(self, frame: FrameType) -> None:

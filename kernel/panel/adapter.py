@@ -17,6 +17,7 @@ from ..debug.framing import Framer, Message, framed
 
 _HOME = Path(__file__).parents[2]
 _OURS = ("runtime", "kernel", "widgets", "magics")
+_RUNNERS = ("IPython/**", "nest_asyncio.py")
 _CHUNK = 1 << 16
 
 
@@ -105,8 +106,13 @@ class Adapter:
 
 
 def _rules() -> list[Message]:
-    """What is neither shown nor stepped into: our own code, and Python's library. The first that fits counts."""
+    """What is neither shown nor stepped into: what runs cells, and Python's library. The first that fits counts."""
     paths = sysconfig.get_paths()
-    ours = [{"path": str(_HOME / wing / "**"), "include": False} for wing in _OURS]
-    packages = [{"path": f"{paths[name]}/**", "include": True} for name in ("purelib", "platlib")]
-    return [*ours, *packages, {"path": f"{paths['stdlib']}/**", "include": False}]
+    packages = sorted({paths["purelib"], paths["platlib"]})
+    runners = [f"{folder}/{name}" for folder in packages for name in _RUNNERS]
+    ours = [str(_HOME / wing / "**") for wing in _OURS]
+    return [
+        *({"path": path, "include": False} for path in (*ours, *runners)),
+        *({"path": f"{folder}/**", "include": True} for folder in packages),
+        {"path": f"{paths['stdlib']}/**", "include": False},
+    ]

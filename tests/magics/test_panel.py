@@ -229,6 +229,13 @@ def test_the_notebook_and_ranks_are_stopped_side_by_side(panel: Panel) -> None:
     panel.until_shown("rank 1 · loss_of:4", "rank 1 · <module>:5")
     panel.go("continue")
     assert kernel.ok("_mesh.result().values()").results == ["[7]"]
+    # A function of the notebook, on the ranks.
+    cell = kernel.start("m.execute(half, 42).values()")
+    for num_left in (3, 2, 1):
+        panel.until(lambda num_left=num_left: len(panel.names) == num_left, f"{num_left} ranks")
+        assert panel.names[0].endswith(" · half:3")
+        panel.go("continue")
+    assert cell.end().results == ["[21.0, 21.0, 21.0]"]
 
 
 def test_ranks_at_work_are_paused(panel: Panel) -> None:
