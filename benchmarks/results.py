@@ -19,7 +19,7 @@ from measure import Row, check, medians, seconds_text, timed
 from meshbook.kernel.outcome import Outcome, Value
 from meshbook.kernel.results import MeshResult
 from meshbook.kernel.summary import describe
-from meshbook.widgets.base import STATIC
+from meshbook.widgets.base import STATIC, script
 from meshbook.widgets.explorer import columns_of, facts_of
 from meshbook.widgets.style import RESULT_STYLE
 from meshbook.widgets.table import result_html
@@ -139,7 +139,7 @@ def painted(page: Any, outcomes: list[bytes], made: float, seconds: float) -> It
     text, columns = message_of(outcomes)
     facts = {"message": json.loads(text), "columns": [b64encode(column).decode() for column in columns]}
     started = time.perf_counter()
-    took = page.evaluate(OPEN, {"source": (STATIC / "table.js").read_text(), **facts})
+    took = page.evaluate(OPEN, {"source": script("home.js", "table.js"), **facts})
     check(page.locator("tbody tr").count() < 100, "rows out of sight are on the page")
     whole = f"{seconds_text(time.perf_counter() - started)} with its transfer"
     yield Row("  r.table() on the page", seconds_text(took), whole, took * 1e3, "ms", SHOWN * 1e3)

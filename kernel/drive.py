@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 import time
@@ -22,6 +23,7 @@ from .debug.sitting import announce, serve
 from .outcome import Outcome
 from .patience import Patience, Step
 from .run import Progress, Run, Said
+from .stopped import stopped
 
 if TYPE_CHECKING:
     from .mesh import Mesh
@@ -107,7 +109,7 @@ class Drive:
         self.live.update(self.run.take(), time.monotonic())
         self.live.finish(time.monotonic())
         self._tell_rest()
-        if self.patience.reason or self._has_failure:
+        if self.patience.reason or self._has_failure or self.run.progress.stopped:
             self.mended = self._mend()
         self.run.on_late = self._on_late
         if self.run.has_more:  # it came between the two lines above
@@ -166,7 +168,7 @@ class Drive:
     @property
     def _has_failure(self) -> bool:
         progress = self.run.progress
-        return bool(progress.failed or progress.lost or progress.missed)
+        return bool(progress.lost or progress.missed or set(progress.failed) - set(stopped(progress)))
 
     def _act(self, step: Step) -> None:
         owing = self.run.owing
@@ -205,7 +207,8 @@ class Drive:
         is_time = rule.reason == "user" and rule.rung is Step.INTERRUPT and rule.unanswered_for(now) >= _OFFERED_AFTER
         if is_time and not self._has_offered:
             self._has_offered = True
-            text = "do not react yet: stop again breaks off collectives, a third time kills"
+            attach = f"`python -m meshbook.debug attach {os.getpid()} @busy` in a terminal looks inside"
+            text = f"do not react yet: stop again breaks off collectives, a third time kills; {attach}"
             self.live.note(self.run.owing, "◌", text)
 
     def _tell_failure(self, now: float) -> bool:
@@ -218,11 +221,13 @@ class Drive:
         return bool(failed)
 
     def _failed_by_themselves(self) -> list[int]:
-        """The ranks that failed, but for those that only lost their connection to one that is gone."""
+        """The ranks that failed, but for those that were stopped, or only lost their connection to one that is gone."""
         progress = self.run.progress
-        if not progress.gone:
-            return progress.failed
-        failures = {rank: _outcome_of(progress.outcomes[rank]).failure for rank in progress.failed}
+        innocent = stopped(progress)
+        failed = [rank for rank in progress.failed if rank not in innocent]
+        if not progress.gone and not innocent:
+            return failed
+        failures = {rank: _outcome_of(progress.outcomes[rank]).failure for rank in failed}
         return [rank for rank, failure in failures.items() if failure is None or not is_cut_off(failure)]
 
     def _tell_deaths(self, now: float) -> None:

@@ -152,6 +152,11 @@ class _Voice:
         self.times += [now] * len(lines)
         self.size += sum(map(len, lines))  # the mark stands for the newline
 
+    def lose_patience(self, since: float) -> None:
+        """A bar whose newline came then, and under which nothing was drawn, has ended."""
+        if (held := self.cutter.held) is not None:
+            self.say(self.cutter.overdue(since), held.since)
+
     def drop(self, count: int) -> None:
         self.size -= sum(map(len, self.lines[:count]))
         del self.lines[:count], self.times[:count]
@@ -164,8 +169,9 @@ class _Voice:
         self.size -= sum(map(len, rest))
         if self.tail is None:
             self.tail = Tail(limit)
-            for stream, unfinished in self.cutter.open.items():
-                self.tail.add(stream, unfinished.raw())
+            for stream in self.cutter.open:
+                self.tail.add(stream, self.cutter.raw(stream))
+            self.cutter.held = None
         for line in reversed(rest):
             self.tail.prepend(line)
 
@@ -216,6 +222,8 @@ class LineFolder:
 
     def poll(self, now: float) -> list[FoldedLine]:
         """The lines that are due."""
+        for voice in self._voices.values():
+            voice.lose_patience(now - self._window)
         return self._admit(_merge(list(self._voices.values()), now - self._window))
 
     def unfinished(self, now: float, patience: float = 0.3) -> dict[tuple[int, Stream], str]:
@@ -230,7 +238,7 @@ class LineFolder:
             line = voice.cutter.open[stream]
             text = line.text()
             is_due = line.is_rewritten or (text and line.since <= now - patience)
-            if is_due and not voice.lines and voice.tail is None:
+            if is_due and not voice.lines and voice.cutter.held is None and voice.tail is None:
                 states[voice.rank, stream] = text
         return states
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from .halts import HaltWatch
 from .ledger import Finding
 from .run import Run
+from .stopped import stop_watch
 
 if TYPE_CHECKING:
     from .mesh import Mesh
@@ -38,7 +39,8 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell) -> tuple[Callable[[float], obje
     def look(ranks: Sequence[int]) -> Sequence[Finding]:
         return mesh.ledger(ranks, timeout=0.2).findings
 
-    return partial(mesh.sight, run), HaltWatch(mesh.roster, run, tell), HangWatch(run, look, mesh.roster.dead, tell)
+    hangs = HangWatch(run, look, mesh.roster.dead, tell)
+    return partial(mesh.sight, run), HaltWatch(mesh.roster, run, tell), hangs, stop_watch(mesh, run, look, tell)
 
 
 class HangWatch:

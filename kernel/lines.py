@@ -6,6 +6,7 @@ A line is *marked*: its first character says its stream, so that one string comp
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from .screen import UP, Screen
@@ -16,6 +17,7 @@ LINE_CAP: Final = 65_536
 """The most characters that are held of one line; of a longer one its two ends stay."""
 MARK: Final[dict[Stream, str]] = {"stdout": "o", "stderr": "e"}
 STREAM: Final[dict[str, Stream]] = {"o": "stdout", "e": "stderr"}
+_OTHER: Final[dict[Stream, Stream]] = {"stdout": "stderr", "stderr": "stdout"}
 
 
 def _last_state(line: str) -> str:
@@ -83,37 +85,74 @@ class OpenLine:
         return text
 
 
-class Cutter:
-    """Cuts one rank's text into marked lines; each stream has its own unfinished line."""
+@dataclass(slots=True)
+class _Held:
+    """A bar whose newline has come, and nothing after it that tells why: it ended, or one is drawn below it."""
 
-    __slots__ = ("last", "open")
+    stream: Stream
+    line: str
+    since: float
+
+
+class Cutter:
+    """Cuts one rank's text into marked lines; each stream has its own unfinished line.
+
+    Bars in bars are known by the way up, which comes last: a newline, the inner bar, the way up. So a bar's newline
+    with no other behind it leaves the bar `held` until more comes, or somebody loses patience (`overdue`).
+    """
+
+    __slots__ = ("held", "last", "open")
 
     def __init__(self) -> None:
         self.open: dict[Stream, OpenLine | Screen] = {"stdout": OpenLine(), "stderr": OpenLine()}
         self.last: Stream = "stdout"
+        self.held: _Held | None = None
 
     def cut(self, stream: Stream, text: str, now: float = 0.0) -> list[str]:
-        unfinished, mark = self.open[stream], MARK[stream]
+        unfinished = self.open[stream]
         self.last = stream
+        before = self._ended(_OTHER[stream])
         if UP in text or isinstance(unfinished, Screen):
-            return [mark + line for line in self._cut_screen(stream, unfinished, text, now)]
+            return before + [MARK[stream] + line for line in self._cut_screen(stream, unfinished, text, now)]
+        return before + self._cut_lines(stream, unfinished, text, now)
+
+    def _ended(self, stream: Stream) -> list[str]:
+        """The bars of a stream that have ended as it seems: the other stream has something to say."""
+        unfinished = self.open[stream]
+        if isinstance(unfinished, Screen) and unfinished.is_left:
+            self.open[stream] = OpenLine()
+            return [MARK[stream] + line for line in unfinished.take().split("\n")]
+        return self.release() if self.held is not None and self.held.stream == stream else []
+
+    def _cut_lines(self, stream: Stream, unfinished: OpenLine, text: str, now: float) -> list[str]:
+        mark = MARK[stream]
         first, newline, rest = text.partition("\n")
         unfinished.add(first, now)
         if not newline:
             return []
         lines = rest.split("\n")
         last = lines.pop()
+        is_bar = unfinished.is_rewritten if not lines else "\r" in lines[-1].rstrip("\r")
         if "\r" in rest:
             lines = [_last_state(line) for line in lines]
         if len(rest) > LINE_CAP:
             lines = [_shorten(line, len(line)) if len(line) > LINE_CAP else line for line in lines]
-        done = [mark + unfinished.take()]
+        done = self.release()
+        done.append(mark + unfinished.take())
         done += [mark + line for line in lines]
         unfinished.add(last, now)
+        if is_bar:
+            self.held = _Held(stream, done.pop()[1:], now)
         return done
 
     def _cut_screen(self, stream: Stream, unfinished: OpenLine | Screen, text: str, now: float) -> list[str]:
-        screen = unfinished if isinstance(unfinished, Screen) else Screen(unfinished.take(), now)
+        if isinstance(unfinished, Screen):
+            screen = unfinished
+        elif self.held is not None:
+            screen, self.held = Screen(self.held.line, self.held.since), None
+            text = f"\n{unfinished.raw()}{text}"
+        else:
+            screen = Screen(unfinished.take(), now)
         self.open[stream] = screen
         lines = screen.write(text)
         if screen.is_over:
@@ -121,15 +160,29 @@ class Cutter:
             line.add(screen.take(), now)
         return lines
 
+    def release(self) -> list[str]:
+        """The bar that is held, as a line that has ended."""
+        held, self.held = self.held, None
+        return [MARK[held.stream] + held.line] if held is not None else []
+
+    def overdue(self, since: float) -> list[str]:
+        """The same, if it has been held since then."""
+        return self.release() if self.held is not None and self.held.since <= since else []
+
+    def raw(self, stream: Stream) -> str:
+        """What has come of a stream that is in no line yet."""
+        unfinished, held = self.open[stream].raw(), self.held
+        return f"{held.line}\n{unfinished}" if held is not None and held.stream == stream else unfinished
+
     @property
     def has_rest(self) -> bool:
         """Is there an unfinished line?"""
-        return any(unfinished.text() for unfinished in self.open.values())
+        return self.held is not None or any(unfinished.text() for unfinished in self.open.values())
 
     def rest(self) -> list[str]:
         """The unfinished lines as if they had ended, but for blank ones (an erased progress bar)."""
         texts = [(MARK[stream], unfinished.take()) for stream, unfinished in self.open.items()]
-        return [mark + line for mark, text in texts for line in text.split("\n") if line.strip()]
+        return self.release() + [mark + line for mark, text in texts for line in text.split("\n") if line.strip()]
 
 
 class Tail:

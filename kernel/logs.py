@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..runtime.wire.log import Mark, Piece, RankLog
 from ..runtime.wire.tape import Stream
+from .lines import STREAM, Cutter
 
 
 class LogLine(NamedTuple):
@@ -39,6 +40,8 @@ class Choice:
 class LogReader:
     r"""The chosen lines of one rank's log, in the order in which they ended: those there are, then those that come.
 
+    Of lines that were rewritten in place, bars in bars among them, it tells what a terminal would leave.
+
     Holds one block of the log and the lines it gives.
 
     Example:
@@ -57,39 +60,51 @@ class LogReader:
         self._log = log
         self._choice = choice
         self._mark = Mark()
-        self._begun: dict[tuple[int, Stream], list[str]] = {}
+        self._cutters: dict[int, Cutter] = {}  # by run
 
     def last(self, count: int | None) -> list[LogLine]:
         """The last `count` finished lines (None: all) up to now. Raises `ValueError` where the log is closed."""
-        if count is not None and self._choice.pattern is None:
-            self._mark = self._log.before_last(count, self._choice.runs, self._choice.stream)
-        return list(deque(self.news(), maxlen=count))
+        num_raw, found = count, deque[LogLine](maxlen=count)
+        while True:
+            if num_raw is not None and self._choice.pattern is None:
+                self._mark = self._log.before_last(num_raw, self._choice.runs, self._choice.stream)
+            is_all = self._mark.offset == 0
+            found.extend(self.news())
+            if is_all or not num_raw or len(found) == count:
+                return list(found)
+            num_raw *= 8  # of bars in bars a terminal leaves few of many lines
+            found.clear()
+            self._cutters.clear()
 
     def news(self) -> Iterator[LogLine]:
         """The lines that have ended since they were asked for. Raises `ValueError` where the log is closed."""
+        has_news = False
         while True:
             pieces, mark = self._log.since(self._mark)
             if mark.offset == self._mark.offset:
-                return
+                break
+            has_news = True
             self._mark = mark
             for piece in pieces:
                 yield from filter(self._choice.has, self._cut(piece))
+        if not has_news:
+            for run, cutter in self._cutters.items():
+                yield from filter(self._choice.has, _lines(run, cutter.release()))
 
     def rest(self) -> list[LogLine]:
-        """The lines that have not ended."""
-        begun = [LogLine(*owner, "".join(texts)) for owner, texts in self._begun.items()]
-        return [line for line in begun if line.text and self._choice.has(line)]
+        """The lines that have not ended; a bar whose newline has come has."""
+        texts = [
+            LogLine(run, stream, cutter.raw(stream)) for run, cutter in self._cutters.items() for stream in cutter.open
+        ]
+        return [line for line in texts if line.text and self._choice.has(line)]
 
     def _cut(self, piece: Piece) -> Iterable[LogLine]:
         run, stream, text = piece
-        begun = self._begun.setdefault((run, stream), [])
-        *ends, rest = text.split("\n")
-        if not ends:
-            begun.append(rest)
-            return []
-        ends[0] = "".join([*begun, ends[0]])
-        self._begun[run, stream] = [rest]
-        return [LogLine(run, stream, end + "\n") for end in ends]
+        return _lines(run, self._cutters.setdefault(run, Cutter()).cut(stream, text))
+
+
+def _lines(run: int, marked: Iterable[str]) -> Iterable[LogLine]:
+    return [LogLine(run, STREAM[line[0]], f"{line[1:]}\n") for line in marked]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,16 @@ _ledger_of = msgspec.msgpack.Decoder(RankLedger).decode
 _names_of = msgspec.msgpack.Decoder(list[Held]).decode
 
 
+MOST_ASKED = 64
+"""Ranks that are asked for what they know of a name that is being typed."""
+
+
+def _some(ranks: Sequence[int]) -> list[int]:
+    """The first rank, and others in equal distances."""
+    step = -(-len(ranks) // MOST_ASKED) or 1
+    return list(ranks[::step])
+
+
 def arguments(*args: Any) -> codec.Encoded:
     """The arguments of a call, packed as the ranks unpack them."""
     return codec.encode((args, dict[str, Any]()))
@@ -64,9 +74,22 @@ class Questions:
         answer = self._ask([rank], "complete", timeout, text, cursor)
         return answer.get(rank, (cursor, []))
 
-    def inspect(self, name: str, rank: int = 0, timeout: float = 0.15) -> str:
-        """What a dotted name stands for on `rank`: signature, documentation, type. Empty if not known in time."""
-        return self._ask([rank], "inspect", timeout, name).get(rank, "")
+    def completions(self, text: str, ranks: Sequence[int], timeout: float = 0.15) -> list[str]:
+        """What a text could become on any of these ranks, by those that answer in time; the first rank's words first.
+
+        Of many ranks `MOST_ASKED` are asked.
+        """
+        answers = self._ask(_some(ranks), "complete", timeout, text, len(text))
+        found = [text[:start] + word for _, (start, words) in sorted(answers.items()) for word in words]
+        return list(dict.fromkeys(found))
+
+    def inspect(self, name: str, ranks: Sequence[int] = (0,), timeout: float = 0.15) -> tuple[int, str] | None:
+        """What a dotted name stands for on the first of these ranks that knows it, by those that answer in time.
+
+        Signature, documentation, type; of many ranks `MOST_ASKED` are asked.
+        """
+        answers = self._ask(_some(ranks), "inspect", timeout, name)
+        return min(((rank, told) for rank, told in answers.items() if told), default=None)
 
     def sample(self, path: str, ranks: Sequence[int], timeout: float = 0.5) -> dict[int, float | str]:
         """The number behind a name, attribute or item on each of these ranks, or in words why there is none.

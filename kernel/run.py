@@ -38,6 +38,10 @@ class Progress:
     """Ranks whose cell raised, in the order in which they told."""
     missed: set[int] = field(default_factory=set[int])
     """Dead ranks that some of the run wait for in a collective."""
+    stopped: dict[int, str] = field(default_factory=dict[int, str])
+    """Ranks that the user stopped one by one, or that waited for these, each with what is told of it."""
+    freed: set[int] = field(default_factory=set[int])
+    """Those of them that only waited."""
     gone: set[int] = field(default_factory=set[int])
     """Those of `lost` whose process has ended, in a mesh that was not taken down."""
 

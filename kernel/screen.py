@@ -42,6 +42,13 @@ class Screen:
         """Has the stream gone on as an ordinary one?"""
         return self._newlines > self._reach + 1
 
+    @property
+    def is_left(self) -> bool:
+        """Does the cursor stand on a blank row below all that is drawn?"""
+        return any(row.strip() for row in self.rows[: self._at]) and not any(
+            row.strip() for row in self.rows[self._at :]
+        )
+
     def write(self, text: str) -> list[str]:
         """Take text; the rows that are finished, without those that are blank (an erased bar)."""
         text = self._carried + text

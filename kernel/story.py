@@ -108,7 +108,7 @@ def tell(
     """The story of a cell that ran on `ranks` of a mesh with these axes.
 
     `failures` raised, `lost` are gone (with why, and in `last_lines` the end of their stderr), `waiting` did
-    something worth telling (waited for the failed ones). At least one failed or is lost. The first few
+    something worth telling (waited for the failed ones, or were interrupted by the user). The first few
     `notes` are told. `mended` is what was done afterwards.
 
     Example:
@@ -121,20 +121,20 @@ def tell(
            → 1  check(l)
         look inside: %mesh debug --pm   run again on it alone: %%on_mesh @failed
     """
-    lost = lost or {}
-    assert failures or lost
+    lost, waiting = lost or {}, waiting or {}
     where = _Where(axes)
     chapters = _chapters(where, failures)
-    fates = _fates(where, lost, True, last_lines or {}) + _fates(where, waiting or {}, False, {})
+    fates = _fates(where, lost, True, last_lines or {}) + _fates(where, waiting, False, {})
     shown_fates = fates[:_MAX_FATES]
-    headline = _headline(len(failures), len(lost), len(ranks))
+    is_fault = bool(failures or lost)
+    headline = _headline(len(failures), len(lost), len(ranks)) if is_fault else _stopped(len(waiting), len(ranks))
     return Story(
         headline=headline,
-        summary=f"{headline} ({where.text([*failures, *lost])})",
+        summary=f"{headline} ({where.text([*failures, *lost] if is_fault else list(waiting))})",
         chapters=tuple(chapters[:_MAX_CHAPTERS]),
         fates=tuple(shown_fates),
         # New process groups begin a new ledger: there is nothing to see in it.
-        hints=tuple(_hints(sorted(failures), sorted(lost), bool(notes) and not mended)),
+        hints=tuple(_hints(sorted(failures if is_fault else waiting), sorted(lost), bool(notes) and not mended)),
         num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
         notes=tuple(notes[:_MAX_NOTES]),
         mended=mended,
@@ -201,6 +201,10 @@ def _headline(num_failed: int, num_lost: int, num_ranks: int) -> str:
     if num_lost:
         parts.append(f"{num_lost}{'' if parts else of} lost")
     return ", ".join(parts)
+
+
+def _stopped(num_stopped: int, num_ranks: int) -> str:
+    return f"{num_stopped} of {num_ranks} rank{'s' * (num_ranks != 1)} interrupted"
 
 
 def _chapters(where: _Where, failures: Mapping[int, Failure]) -> list[Chapter]:

@@ -13,6 +13,7 @@ from .fold import ranks_text
 from .outcome import Failure, Frame
 from .patience import Step
 from .results import MeshResult
+from .stopped import stopped
 from .story import tell, with_memory
 
 
@@ -75,6 +76,12 @@ def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
         rank: f"lost its connection to a rank that is gone, at {_line(failures[rank].frames)}; state kept"
         for rank in sorted(_cut_off(drive, failures))
     }
+    stops = {
+        rank: f"{how}, at {_line(failures[rank].frames)}; state kept"
+        for rank, how in stopped(drive.run.progress).items()
+        if rank in failures
+    }
+    cut_off |= stops
     if drive.patience.reason != "failure":
         return cut_off
     # One whose collective was broken off says so by an error of torch's.
@@ -85,11 +92,12 @@ def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
         if failure.type_name == "KeyboardInterrupt" or (was_released and rank in drive.waiting)
     ]
     after = f"interrupted after {drive.patience.grace:g} s, state kept"
-    return cut_off | {rank: f"was at {_place(drive, rank)}; {after}" for rank in released}
+    return {rank: f"was at {_place(drive, rank)}; {after}" for rank in released} | cut_off
 
 
 def _cut_off(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
-    if not drive.run.progress.gone | drive.run.progress.missed:
+    progress = drive.run.progress
+    if not (progress.gone or progress.missed or progress.stopped):
         return set()
     return {rank for rank, failure in failures.items() if is_cut_off(failure)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +14,7 @@ from ..kernel.mesh import Mesh
 from ..kernel.patience import Step
 from ..kernel.presses import Presses
 from ..kernel.sentence import sentence
+from ..kernel.stopped import stop
 from ..kernel.survey import MeshWatch
 from ..runtime.regroup import wait_until
 from ..widgets.dashboard_twin import Twin
@@ -53,7 +53,7 @@ class Dashboards:
             dashboard.pulse.hz = args.hz
         if args.cols is not None:
             dashboard.cols = args.cols
-        dashboard.show(NotebookStage(self.shell), uuid.uuid4().hex)
+        dashboard.show(NotebookStage(self.shell))
         return None
 
     def close(self) -> None:
@@ -147,6 +147,7 @@ class MeshHands:
             return Deed(f"killed: {named(list(calls))}; restart brings back what is dead")
         if step is Step.RELEASE:
             return self._unstick(list(calls), runs)
+        stop(self._mesh.running(), list(calls), "interrupted from the dashboard")
         for call in dict.fromkeys(calls.values()):
             self._mesh.interrupt([rank for rank, its in calls.items() if its == call], call, timeout=0.3)
         if wait_until(self._mesh.roster, lambda: not self._working(ranks, runs), _SETTLED):
@@ -158,6 +159,7 @@ class MeshHands:
         if not calls:
             return Deed(self._nothing(ranks))
         places = self._mesh.where(list(calls))
+        stop(self._mesh.running(), list(calls), "un-stuck from the dashboard")
         done = self._mesh.unstick(list(calls))
         return Deed(unstick_text(done, places), next="kill" if done.busy else "")
 

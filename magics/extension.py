@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect as inspection
 import re
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 from IPython.core.completer import (
@@ -31,6 +30,7 @@ from .mesh import MeshMagic
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
 from .panel import Panel
+from .selection import selection
 from .selector import SelectorError
 
 RUNNER = "__meshbook_run__"
@@ -67,7 +67,7 @@ class Extension:
         self.panel.load()
         self.on_mesh.on_send = self.panel.expect
         ask_by(lambda: NotebookAsker(shell))
-        select_with(lambda mesh, text: self.book.select(text, mesh).ranks)
+        select_with(lambda mesh, text: selection(text, mesh).ranks)
         # The zygote's second of imports passes while the user types.
         threading.Thread(target=_warm, name="meshbook-warm", daemon=True).start()
 
@@ -134,7 +134,7 @@ class Extension:
         @context_matcher(identifier="meshbook")  # pyright: ignore[reportUntypedFunctionDecorator]
         def match(context: CompletionContext) -> SimpleMatcherResult:
             cursor = _offset(context.full_text, context.cursor_line, context.cursor_position)
-            found = complete(context.full_text, cursor, self._world())
+            found = complete(context.full_text, cursor, self._world(body_line(context.full_text, cursor)))
             if found is None:
                 return SimpleMatcherResult(completions=[], suppress=False)
             fragment = context.full_text[found.start : cursor]
@@ -143,8 +143,8 @@ class Extension:
 
         return match
 
-    def selected(self, line: str) -> tuple[Mesh, int] | None:
-        """The mesh that a line of `%%on_mesh` means, and the first living rank that it selects."""
+    def selected(self, line: str) -> tuple[Mesh, list[int]] | None:
+        """The mesh that a line of `%%on_mesh` means, and the living ranks that it selects, if there are some."""
         try:
             args = parse_on_mesh(line)
             mesh = self.book.meshes.get(args.mesh or self.book.current or "")
@@ -154,22 +154,19 @@ class Extension:
             ranks = [rank for rank in self.book.select(args.selector, mesh).ranks if rank in alive]
         except (GrammarError, SelectorError, HelpRequested):
             return None
-        return (mesh, ranks[0]) if ranks else None
+        return (mesh, ranks) if ranks else None
 
-    def _world(self) -> World:
+    def _world(self, line: str | None) -> World:
+        """What Tab knows; names are those of the ranks that this line of `%%on_mesh` selects, else of all."""
         mesh = self.book.meshes.get(self.book.current or "")
         if mesh is None or mesh.is_down:
             return World(tuple(self.book.meshes))
-        return World(tuple(self.book.meshes), mesh.axes, mesh.states(), lambda prefix: _remote_names(mesh, prefix))
+        owner, ranks = (self.selected(line) if line is not None else None) or (mesh, mesh.roster.alive())
 
+        def names(prefix: str) -> list[str]:
+            return owner.completions(prefix, ranks) if ranks else []
 
-def _remote_names(mesh: Mesh, prefix: str) -> Sequence[str]:
-    """Whole names on the first living rank for what is typed so far."""
-    alive = mesh.roster.alive()
-    if not alive:
-        return ()
-    start, words = mesh.complete(prefix, len(prefix), alive[0])
-    return [prefix[:start] + word for word in words]
+        return World(tuple(self.book.meshes), mesh.axes, mesh.states(), names)
 
 
 def _offset(text: str, line: int, column: int) -> int:
@@ -192,7 +189,7 @@ def _warm() -> None:
 
 
 def inspect(shell: Any, code: str, cursor: int) -> str:
-    """What the name at the cursor of a `%%on_mesh` cell stands for, on the first rank that the cell selects.
+    """What the name at the cursor of a `%%on_mesh` cell stands for, on the first rank of the cell that knows it.
 
     Empty where the cursor is in no such cell, the name is not known there, or no rank answers at once.
     """
@@ -204,9 +201,9 @@ def inspect(shell: Any, code: str, cursor: int) -> str:
     name = token_at_cursor(code, cursor)
     if found is None or not name:
         return ""
-    mesh, rank = found
-    told = mesh.inspect(name, rank)
-    return f"{told}\nRank: {rank}" if told else ""
+    mesh, ranks = found
+    told = mesh.inspect(name, ranks)
+    return f"{told[1]}\nRank: {told[0]}" if told is not None else ""
 
 
 def panel(shell: Any) -> Panel | None:

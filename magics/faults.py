@@ -9,6 +9,7 @@ from IPython.core.error import UsageError
 from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.restore import HealedMesh
+from ..kernel.stopped import stop
 from ..runtime.errors import MeshbookError
 from ..runtime.regroup import Unstuck
 from . import grammar
@@ -42,6 +43,7 @@ def interrupt(book: Book, args: grammar.Interrupt) -> None:
     elif args.hard:
         _unstick(mesh, selection, reinit=True)
     else:
+        stop(mesh.running(), selection.ranks, "interrupted by `%mesh interrupt`")
         running = [rank for rank, was_busy in mesh.interrupt(selection.ranks).items() if was_busy]
         print(f"interrupted: {named(running)}" if running else "no rank was busy")
 

@@ -1,7 +1,8 @@
 """The base of our live widgets: one place that knows anywidget, and what a comm needs to be of use while a cell runs.
 
-A live widget is never the only form of what it shows. Its bundle carries a static twin (HTML and text), and when it
-retires its display becomes that twin alone: a saved widget shows "model not found" in the next kernel.
+A live widget is never the only form of what it shows: a saved one is "model not found" in the next kernel. Its bundle
+carries a static twin (HTML and text). In JupyterLab and Notebook 7 its view moves into that twin as soon as it is on
+the page (`static/home.js`), so the file has the twin alone; elsewhere its display becomes the twin when it retires.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import functools
 import re
 import threading
+import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import anywidget
+import traitlets
 
 from .stage import Stage, request_of
 
@@ -24,6 +28,9 @@ EXPIRY = 5.0
 """Seconds after which a click is not obeyed any more: it was held up, and what it was meant for has changed."""
 
 _VIEW = "application/vnd.jupyter.widget-view+json"
+
+_MOST_DISPLAYS = 8
+"""Places in the notebook where one widget is kept up to date: those that came last."""
 
 _AnyWidget: Any = anywidget.AnyWidget  # ipywidgets, its base, has no types
 
@@ -55,10 +62,15 @@ class LiveWidget(_AnyWidget):
         'hello'
     """
 
+    home = traitlets.Unicode().tag(sync=True)
+    """What names the element of its twin on the page."""
+
     def __init__(self, **traits: Any) -> None:
-        super().__init__(**traits)  # pyright: ignore[reportUnknownMemberType]
         self._ending = threading.Lock()  # a thread that samples must not send on a comm that another closes
-        self._is_retired = False
+        self._is_retired = self._is_home = False
+        self._kept: dict[str, str] = {}
+        self._displays: deque[tuple[Stage, str]] = deque(maxlen=_MOST_DISPLAYS)
+        super().__init__(home=uuid.uuid4().hex, **traits)  # pyright: ignore[reportUnknownMemberType]
         harden(self.comm)
         self.on_msg(self._take)
 
@@ -69,6 +81,25 @@ class LiveWidget(_AnyWidget):
     def on_message(self, message: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
         """The script has said something; on the main thread or on that of a subshell. It must not take long."""
 
+    def show(self, stage: Stage) -> None:
+        """Show it here. This place is kept up to date, and has the twin alone when the widget retires."""
+        display_id = uuid.uuid4().hex
+        self._displays.append((stage, display_id))
+        stage.display(self._repr_mimebundle_()[0], display_id=display_id)
+        stage.leave()
+
+    def keep(self) -> None:
+        """Bring the twin up to date wherever the widget is shown; its view, which moves into it, goes on as it is."""
+        self._is_home = True
+        bundle = self._repr_mimebundle_()[0]
+        if bundle != self._kept:
+            self._kept = bundle
+            self._publish(bundle)
+
+    def _publish(self, bundle: Mapping[str, object]) -> None:
+        for stage, display_id in list(self._displays):
+            stage.display(bundle, display_id=display_id, update=True)
+
     def tell(self, kind: str, buffers: Sequence[bytes] = (), **content: Any) -> bool:
         """Send a message to the script; any thread may. False when the widget has retired."""
         with self._ending:
@@ -77,26 +108,33 @@ class LiveWidget(_AnyWidget):
             self.send({"kind": kind, **content}, list(buffers))
             return True
 
-    def retire(self, stage: Stage | None = None, display_id: str | None = None) -> None:
-        """Close the comm; with a stage, the display of this id shows the static twin alone from now on."""
+    def retire(self) -> None:
+        """Close the comm; wherever it is shown, the static twin alone stays."""
         with self._ending:
             if self._is_retired:
                 return
             self._is_retired = True
-        if stage is not None:
-            stage.display(self.twin(), display_id=display_id, update=True)
+        self._publish(self.twin())
         self.close()
         self.__dict__.pop("_repr_mimebundle_", None)  # ipywidgets takes it from what is closed; the twin can be shown
 
     def _take(self, _: object, message: Any, buffers: Sequence[memoryview]) -> None:
-        if isinstance(message, dict) and not self._is_retired:
-            self.on_message(message, buffers)  # pyright: ignore[reportUnknownArgumentType] - it comes from a script
+        if not isinstance(message, dict) or self._is_retired:
+            return
+        if message.get("kind") == "keep":  # pyright: ignore[reportUnknownMemberType] - it comes from a script
+            self.keep()
+        else:
+            self.on_message(message, buffers)  # pyright: ignore[reportUnknownArgumentType]
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        twin = dict(self.twin())
         if self._is_retired:
-            return dict(self.twin()), {}
+            return twin, {}
+        if self._is_home:
+            html = twin["text/html"]
+            return {**twin, "text/html": f'<meshbook-live data-home="{self.home}">{html}</meshbook-live>'}, {}
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
-        return {_VIEW: view, **self.twin()}, {}
+        return {_VIEW: view, **twin}, {}
 
 
 def harden(comm: Any) -> None:

@@ -22,7 +22,7 @@ class ConsoleView(LiveWidget):
     While a view of it is open, stops of the mesh are answered there and not in the cells.
     """
 
-    _esm = script("words.js", "console.js")
+    _esm = script("words.js", "home.js", "console.js")
     _css = STATIC / "console.css"
     title = traitlets.Unicode().tag(sync=True)
 
@@ -61,3 +61,5 @@ class ConsoleView(LiveWidget):
         if kind == "end":
             self._end = str(content["text"])
         self.tell(kind, **content)
+        if self._end:
+            self.keep()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +21,6 @@ from .base import STATIC, LiveWidget, is_expired, script
 from .dashboard_panel import panel
 from .dashboard_twin import Twin
 from .hands import Deed, Hands
-from .stage import Stage
 
 KEY_FRAME = 40
 """Every so many frames all records are sent, whatever a view may have missed."""
@@ -36,16 +34,13 @@ STILL_EVERY = 2.0
 MOST_LINES = 8
 """Selected ranks whose curves are drawn one by one."""
 
-_MOST_DISPLAYS = 8
-
-
 LastLine = Callable[[int], str]
 
 
 class Dashboard(LiveWidget):
     """A mesh, live. `start` makes it look; it ends by itself when its source does."""
 
-    _esm = script("cells.js", "dashboard.js")
+    _esm = script("cells.js", "home.js", "dashboard.js")
     _css = STATIC / "dashboard.css"
     title = traitlets.Unicode().tag(sync=True)
     axes = traitlets.List(traitlets.Unicode()).tag(sync=True)
@@ -83,18 +78,13 @@ class Dashboard(LiveWidget):
         self._panel: object = None
         self._told = 0.0
         self._wants_key = threading.Event()
-        self._displays: deque[tuple[Stage, str]] = deque(maxlen=_MOST_DISPLAYS)
         self._end: dict[str, str] = {}
         self._head: dict[str, Any] = {}
         super().__init__(title=title, axes=list(axes), sizes=list(axes.values()), cols=cols, note=note)
 
-    def show(self, stage: Stage, display_id: str) -> None:
-        """Show it here; when the mesh ends, the last state stays in this place."""
-        self._displays.append((stage, display_id))
-        stage.display(self._repr_mimebundle_()[0], display_id=display_id)
-
     def twin(self) -> dict[str, str]:
-        return self._end or self._twin(self._source.facts, time.monotonic()).bundle()
+        seen = f"as it was at {time.strftime('%H:%M:%S')}"
+        return self._end or self._twin(self._source.facts, time.monotonic(), seen).bundle()
 
     def _twin(self, facts: Sequence[RankFacts], now: float, *notes: str) -> Twin:
         axes = dict(zip(self.axes, self.sizes, strict=True))
@@ -190,8 +180,7 @@ class Dashboard(LiveWidget):
         at = time.strftime("%H:%M:%S")
         self._end = self._twin(facts, now, f"the mesh was taken down; this is its last state, seen at {at}").bundle()
         self._tell_end()
-        for stage, display_id in self._displays:
-            stage.display(self._end, display_id=display_id, update=True)
+        self._publish(self._end)
 
     def _tell_end(self) -> None:
         """The comm stays open: a page that was loaded again knows no display to update, and still has a view."""

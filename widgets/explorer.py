@@ -4,7 +4,6 @@ is asked for. Its static twin is the table that needs no kernel.
 
 from __future__ import annotations
 
-import uuid
 from array import array
 from collections.abc import Mapping, Sequence
 from math import nan
@@ -15,7 +14,7 @@ from IPython.core.getipython import get_ipython
 from ..kernel.results import MeshResult
 from ..kernel.rows import Row, clipped
 from ..kernel.story import without_escapes
-from .base import STATIC, LiveWidget
+from .base import STATIC, LiveWidget, script
 from .heat import NAN_COLOUR, cividis
 from .stage import NotebookStage
 from .style import RESULT_CSS
@@ -31,12 +30,11 @@ class ResultTable(LiveWidget):
     Rows travel once, a group of equal ranks as one; the page of a value travels when it is opened.
     """
 
-    _esm = STATIC / "table.js"
+    _esm = script("home.js", "table.js")
     _css = RESULT_CSS + (STATIC / "table.css").read_text("utf-8")
 
     def __init__(self, result: MeshResult) -> None:
         self.result = result
-        self._displays: list[tuple[NotebookStage, str]] = []
         super().__init__()
 
     def twin(self) -> dict[str, str]:
@@ -51,17 +49,9 @@ class ResultTable(LiveWidget):
                 if rank in self.result.ranks:
                     self.tell("page", id=message.get("id"), rank=rank, html=self._page(rank))
             case "close":
-                self.settle()
+                self.retire()
             case _:
                 pass  # of a script that is newer than this kernel
-
-    def settle(self) -> None:
-        """Become the static table wherever it is shown: a widget that is saved needs its kernel to be read."""
-        first, *others = self._displays or [(None, None)]
-        for stage, display_id in others:
-            assert stage is not None
-            stage.display(self.twin(), display_id=display_id, update=True)
-        self.retire(*first)
 
     def _page(self, rank: int) -> str:
         (row,) = self.result.sel(rank=rank).rows()
@@ -71,11 +61,7 @@ class ResultTable(LiveWidget):
         return self.twin()["text/plain"]
 
     def _ipython_display_(self) -> None:
-        stage, display_id = NotebookStage(get_ipython()), uuid.uuid4().hex
-        data, metadata = self._repr_mimebundle_()
-        stage.display(data, metadata, display_id)
-        stage.leave()
-        self._displays.append((stage, display_id))
+        self.show(NotebookStage(get_ipython()))
 
 
 def facts_of(result: MeshResult) -> dict[str, Any]:

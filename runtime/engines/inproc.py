@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TextIO
+from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
@@ -302,6 +303,7 @@ class _ThreadStreams:
     def __init__(self, on_text: object) -> None:
         self._on_text = on_text
         self._events: list[Event] = []
+        self.num_batches = 0
         self._run = 0
         self._lock = threading.Lock()  # the rank's thread writes, the loop takes
 
@@ -323,12 +325,17 @@ class _ThreadStreams:
     def flush(self) -> None:
         """Nothing is held back."""
 
+    def has_unread(self) -> bool:
+        with self._lock:
+            return bool(self._events)
+
     def write(self, stream: str, text: str) -> None:
         self._add(Text(self.current(), "stderr" if stream == "stderr" else "stdout", text))
 
     def _add(self, event: Event) -> None:
         with self._lock:
             self._events.append(event)
+            self.num_batches += 1
         self._on_text()  # type: ignore[operator]
 
     def take(self) -> list[list[Event]]:
@@ -344,7 +351,7 @@ class _Routed(io.TextIOBase):
         self._router, self._stream, self.former = router, stream, former
 
     def write(self, text: str) -> int:
-        streams = self._router.of_thread.get(threading.get_ident())
+        streams = self._router.of_thread.get(threading.current_thread())
         if streams is None:
             return self.former.write(text)
         streams.write(self._stream, text)
@@ -358,16 +365,18 @@ class _Router:
     """Keeps the two routed streams in `sys` as long as any rank is a thread."""
 
     def __init__(self) -> None:
-        self.of_thread: dict[int, _ThreadStreams] = {}
+        self.of_thread: WeakKeyDictionary[threading.Thread, _ThreadStreams] = WeakKeyDictionary()
         self._lock = threading.Lock()  # rank threads come and go at the same time
 
     def join(self, streams: _ThreadStreams) -> None:
         """What this thread prints goes to `streams` from here on."""
         with self._lock:
-            if not self.of_thread:
+            # Others put streams of their own in place too, such as pytest between two tests.
+            if not isinstance(sys.stdout, _Routed):
                 sys.stdout = _Routed(self, "stdout", sys.stdout)
+            if not isinstance(sys.stderr, _Routed):
                 sys.stderr = _Routed(self, "stderr", sys.stderr)
-            self.of_thread[threading.get_ident()] = streams
+            self.of_thread[threading.current_thread()] = streams
 
     def forget(self, streams: _ThreadStreams) -> None:
         """The rank of these streams has ended."""

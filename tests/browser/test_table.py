@@ -185,3 +185,5 @@ def test_what_is_printed_under_the_table_stands_above_the_result(open_notebook: 
     outputs = nb.outputs(1)
     tables = [output["data"]["text/html"] for output in outputs if "data" in output]
     assert [bool(table) for table in tables] == [False, True] and outputs[-1]["data"]["text/html"] == tables[-1]
+    emptied = nb.output(1).locator(".jp-OutputArea-child").nth(1)  # of what stood there the file has an empty output
+    assert emptied.bounding_box()["height"] == 0

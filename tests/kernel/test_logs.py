@@ -96,3 +96,28 @@ def test_cells_by_number_and_by_label() -> None:
     assert runs_of("2", titles) == {4, 9, 11}
     assert runs_of("train", titles) == {5}
     assert runs_of("3", titles) == frozenset()
+
+
+def test_of_bars_in_bars_a_terminal_leaves_little(log: RankLog) -> None:
+    log.append(1, "stderr", "start\n")
+    for step in range(3):
+        log.append(1, "stderr", f"\router {step}/3")
+        for part in range(500):
+            for text in ("\n", f"\rinner {part}/500", "\x1b[A"):
+                log.append(1, "stderr", text)
+        log.append(1, "stderr", "\n\r             \r\x1b[A")
+    log.append(1, "stderr", "\router 3/3\n")
+    log.append(1, "stdout", "next\n")
+    for count in (None, 3, 200):
+        reader = LogReader(log, Choice())
+        assert [*texts(reader.last(count)), *texts(reader.rest())] == ["start\n", "outer 3/3\n", "next\n"]
+    assert texts(LogReader(log, Choice()).last(1)) == ["next\n"]
+
+
+def test_the_end_of_a_bar_is_told_when_nothing_follows_it(log: RankLog) -> None:
+    reader = LogReader(log, Choice())
+    log.append(1, "stderr", "\r50%\r100%\n")
+    assert texts(reader.last(5)) == []
+    assert texts(reader.rest()) == ["100%\n"]
+    assert texts(reader.news()) == ["100%\n"]
+    assert texts(reader.rest()) == []

@@ -37,10 +37,10 @@ def test_it_can_be_interrupted_by_another_cell(kernel: Kernel) -> None:
     assert f"cell {cell.end().reply['execution_count']} line 3" in busy
     assert kernel.ok("%mesh interrupt").stdout == "interrupted: ranks 0-1\n"
     failed = kernel.cell("f.result()")
-    assert failed.error == "MeshError: 2 of 2 ranks failed (dp=0,tp=0-1)"
-    assert "KeyboardInterrupt" in failed.traceback
+    assert failed.error == "MeshError: 2 of 2 ranks interrupted (dp=0,tp=0-1)"
+    assert "interrupted by `%mesh interrupt`" in failed.traceback
     assert "interrupts.py" not in failed.traceback
-    cell.until("✗ 2 of 2 ranks failed (dp=0,tp=0-1): `result()` of its future tells the story\n")
+    cell.until("✗ 2 of 2 ranks interrupted (dp=0,tp=0-1): `result()` of its future tells the story\n")
 
 
 def test_other_ranks_work_meanwhile(kernel: Kernel) -> None:

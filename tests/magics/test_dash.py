@@ -25,7 +25,7 @@ run.finished.get(30)
 sorted(run.progress.failed)
 """
 
-AWAITED = """%%on_mesh --on-error wait
+AWAITED = """%%on_mesh
 import time
 print("begun", flush=True)
 deadline = time.monotonic() + 20
@@ -154,7 +154,31 @@ def test_a_click_interrupts_one_rank_of_an_awaited_cell_and_the_others_finish(ke
     view.until(lambda: view.states() == ["busy"] * 4)
     assert view.ack(view.click("interrupt", [1]))["text"] == "interrupted: rank 1"
     outputs = cell.end()
-    assert "KeyboardInterrupt" in outputs.text and "1 of 4 ranks" in outputs.text
+    assert "  1 ◌ interrupted from the dashboard; ranks 0,2-3 go on" in outputs.stderr
+    assert outputs.error == "MeshError: 1 of 4 ranks interrupted (dp=0,tp=1)", outputs.error
+    assert "interrupted from the dashboard, at cell" in outputs.traceback and "state kept" in outputs.traceback
+    assert kernel.value("m.last_failed") == (1,)  # `@failed` runs it again on it alone
+
+
+def test_who_waits_for_a_rank_that_is_interrupted_is_freed_and_the_others_finish(kernel: Kernel) -> None:
+    kernel.ok("m = %mesh up pair dp=2 tp=2 --device cpu")
+    view = show(kernel, "%mesh dash -m pair")
+    cell = kernel.start(
+        "%%on_mesh\nimport time, torch, torch.distributed as dist\nstarted = time.monotonic()\n"
+        "if rank == 0:\n    dist.all_reduce(torch.ones(1))\n"
+        "while rank == 1 or time.monotonic() - started < 6:\n    time.sleep(0.01)\nrank"
+    )
+    view.until(lambda: view.states() == ["waiting", "busy", "busy", "busy"], 30)
+    assert view.ack(view.click("interrupt", [1]))["text"] == "interrupted: rank 1"
+    outputs = cell.end()
+    assert outputs.error == "MeshError: 2 of 4 ranks interrupted (dp=0,tp=0-1)", outputs.text
+    assert "waited for rank 1, which was interrupted, at cell" in outputs.traceback
+    assert "new process groups" in outputs.traceback
+    assert kernel.value("{rank: _mesh[rank] for rank in (2, 3)}") == {2: 2, 3: 3}
+    sums = kernel.ok("%%on_mesh\nx = torch.ones(1)\ndist.all_reduce(x)\nint(x)")
+    assert "4" in sums.text
+    view.send("bye")
+    kernel.ok("%mesh down pair")
 
 
 def test_a_click_that_was_held_up_or_meant_for_another_cell_does_nothing(kernel: Kernel, view: View) -> None:

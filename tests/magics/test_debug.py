@@ -243,13 +243,18 @@ def test_a_rank_held_by_c_code_is_looked_at_while_it_runs(kernel: Any) -> None:
 
 
 def test_of_a_rank_that_cannot_answer_the_stack_is_shown(kernel: Any) -> None:
-    cell = kernel.start("%%on_mesh 2\nprint('go', flush=True)\nhold = pow(3, 40_000_000) and None")
+    kernel.ok("%mesh up held -n 1 --device cpu --pg none")
+    # A lock of C, taken twice while the GIL is held: nothing of Python runs there any more, and no signal ends it.
+    cell = kernel.start(
+        "%%on_mesh\nimport ctypes\nlock, c = ctypes.create_string_buffer(64), ctypes.PyDLL(None)\n"
+        "print('go', flush=True)\nc.pthread_mutex_lock(lock)\nc.pthread_mutex_lock(lock)"
+    )
     cell.until("go")
-    said = kernel.start_aside("%mesh debug 2").end().text
-    assert "does not answer" in said or "prompt is in the cell" in said  # a fast machine is done before
-    kernel.interrupt()
-    cell.end()
-    kernel.ok("%%on_mesh\n1")
+    said = kernel.start_aside("%mesh debug 0").end().text
+    assert "does not answer" in said and "line 6" in said, said
+    kernel.start_aside("%mesh interrupt 0 --kill").end()
+    assert cell.end().status == "error"
+    kernel.ok("%mesh down held")
 
 
 def test_what_is_idle_or_dead_is_said(kernel: Any) -> None:
@@ -319,12 +324,30 @@ def test_a_breakpoint_in_an_endpoint_that_a_plain_cell_waits_for(kernel: Any) ->
     assert done.results == ["42"]
 
 
-def test_a_breakpoint_in_an_endpoint_that_is_awaited_says_how_to_get_there(kernel: Any) -> None:
+def test_a_breakpoint_in_an_endpoint_that_is_awaited_asks_in_the_cell(kernel: Any) -> None:
     kernel.ok(ACTOR)
     cell = kernel.start("await doubler.slice(dp=1, tp=0).double.call_one(21)")
+    cell.talk("p n", "c")
+    done = cell.end()
+    assert "is stopped at" in done.stdout and "21" in done.stdout and done.results == ["42"]
+
+
+def test_the_stop_button_at_such_a_prompt_ends_the_cell_and_lets_the_ranks_go_on(kernel: Any) -> None:
+    kernel.ok(ACTOR)
+    cell = kernel.start("await doubler.double.call(21)")
+    cell.asked()
+    kernel.interrupt()
+    assert "CancelledError" in cell.end().error
+    assert "'well'   ranks 0-3" in kernel.ok("%%on_mesh\n'well'").text
+
+
+def test_a_breakpoint_while_a_cell_computes_says_how_to_get_there(kernel: Any) -> None:
+    kernel.ok(ACTOR)
+    cell = kernel.start("future = doubler.slice(dp=1, tp=0).double.call_one(21)\nimport time\ntime.sleep(1)")
     cell.until("is stopped in the debugger at")
-    kernel.start_aside("m.desk.leave()").end()
-    assert cell.end().results == ["42"]
+    cell.end()
+    kernel.start("%mesh debug").talk("p n", "c")
+    assert kernel.ok("future.get()").results == ["42"]
 
 
 def test_an_endpoint_where_nobody_can_be_asked(kernel: Any) -> None:

@@ -38,7 +38,10 @@ def test_a_notebook_on_it_has_the_extension_and_inspects_names_on_ranks(
     assert kernel.inspected("%%on_mesh\nodd.boom").startswith("Type: property")
     assert "of the notebook" in kernel.inspected("step")
     assert "Return the number of items" in kernel.inspected("%%on_mesh\nlen")
-    assert kernel.completions("%%on_mesh\nonly_") == []
+    assert kernel.inspected("%%on_mesh\nonly_here").endswith("Rank: 1")
+    assert kernel.completions("%%on_mesh\nonly_") == ["%%on_mesh\nonly_here"]  # on some rank of the selection
+    assert kernel.completions("%%on_mesh dp=0\nonly_") == []
+    assert kernel.completions("x = %on_mesh 1 -- only_") == ["x = %on_mesh 1 -- only_here"]
     kernel.ok("%%on_mesh -b\nwhile not __import__('os').path.exists('free'):\n    pass")
     assert "Signature: step" in kernel.inspected("%%on_mesh\nstep")
     (kernel.folder / "free").touch()

@@ -136,3 +136,42 @@ def lines_of(page: Page, rank: int) -> list[str]:
     names = {"0-1": (0, 1), "0-2": (0, 1, 2), "1-2": (1, 2), "0,2": (0, 2), "0": (0,), "1": (1,), "2": (2,)}
     lines = [line.strip("[]").partition(" │ ") for line in page.text.splitlines()]
     return [text for who, _, text in lines if text.strip() and rank in names[who.strip()]]
+
+
+def nested_writes(outer: int, inner: int, leave: bool) -> list[str]:
+    """What tqdm writes, a flush each, for a bar in a bar."""
+    writes = ["\router 0%"]
+    for i in range(outer):
+        for j in range(inner + 1):
+            writes += ["\n", f"\rinner {j}/{inner}", "\x1b[A"]
+        writes += [f"\rinner {inner}/{inner}", "\n"] if leave else ["\n", "\r         ", "\r", "\x1b[A"]
+        writes += [f"\router {i + 1}/{outer}"]
+    return [*writes, f"\router {outer}/{outer}", "\n"]
+
+
+@given(st.booleans(), st.lists(st.sampled_from([0.0, 0.001, 0.02]), min_size=9, max_size=9), st.booleans())
+def test_of_bars_in_bars_whose_writes_come_apart_no_stray_line_is_left(
+    leave: bool, steps: list[float], can_update: bool
+) -> None:
+    page = Page(can_update)
+    live, now = Live(page, range(2)), 0.0
+    for count, text in enumerate(nested_writes(3, 4, leave)):
+        for rank in range(2):
+            now += steps[count % len(steps)] / 2
+            live.update([(rank, err(text))], now)
+    live.finish(now + 9)
+    expected = ["inner 4/4"] * 3 if leave else []
+    for rank in range(2):
+        assert lines_of(page, rank) == [*expected, "outer 3/3"]
+
+
+def test_a_bar_that_ends_is_told_soon_though_nothing_follows() -> None:
+    page = Page(can_update=False)
+    live = Live(page, range(2))
+    live.update([(0, err("\r50%")), (0, err("\r100%\n"))], 1.0)
+    assert page.text == ""
+    live.update([], 1.0 + 2 * WINDOW)
+    assert page.text == "  0 │ 100%\n"
+    live.update([(1, err("\r100%\n")), (1, out("done\n"))], 2.0)
+    live.update([], 2.0 + 2 * WINDOW)
+    assert page.text == "  0 │ 100%\n  1 │ 100%\n  1 │ done\n"

@@ -42,10 +42,33 @@ def test_its_bundle_holds_the_view_and_the_twin_until_it_retires() -> None:
 
 def test_retiring_leaves_the_twin_in_the_notebook_once() -> None:
     probe, stage = Probe(), Paper()
-    probe.retire(stage, "d1")  # type: ignore[arg-type]
-    probe.retire(stage, "d1")  # type: ignore[arg-type]
-    assert stage.shown == [(probe.twin(), "d1", True)]
+    probe.show(stage)
+    probe.retire()
+    probe.retire()
+    _, *later = stage.shown
+    assert later == [(probe.twin(), stage.ids[0], True)]
     assert probe.comm is None
+
+
+def test_where_its_view_can_move_into_the_twin_the_file_has_the_twin_alone() -> None:
+    probe, stage = Probe(), Paper()
+    probe.show(stage)
+    keep = {"content": {"data": {"method": "custom", "content": {"kind": "keep"}}}, "buffers": []}
+    probe.comm.handle_msg(keep)
+    probe.comm.handle_msg(keep)  # nothing new
+    probe.show(stage)
+    probe.retire()
+    home = f'<meshbook-live data-home="{probe.home}"><p>the twin</p></meshbook-live>'
+    first, second = stage.ids[0], stage.ids[2]
+    assert [(data.get("text/html"), where) for data, where, _ in stage.shown] == [
+        ("<p>the twin</p>", first),
+        (home, first),
+        (home, second),
+        ("<p>the twin</p>", first),
+        ("<p>the twin</p>", second),
+    ]
+    assert [VIEW in data for data, _, _ in stage.shown] == [True, False, False, False, False]
+    assert probe.heard == []
 
 
 def test_messages_go_both_ways_until_it_retires() -> None:

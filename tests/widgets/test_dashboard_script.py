@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="there is no node on this m
 def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     assert NODE is not None
     (tmp_path / "cells.mjs").write_text((STATIC / "cells.js").read_text())
-    (tmp_path / "whole.mjs").write_text(script("cells.js", "dashboard.js"))
+    (tmp_path / "whole.mjs").write_text(script("cells.js", "home.js", "dashboard.js"))
     shutil.copy(TEST, tmp_path)
     return subprocess.run([NODE, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60)
 

@@ -1,4 +1,5 @@
 // The view of widgets/console.py. It holds no state of the debugger: each message "state" tells all there is.
+import { withHome } from "./home.js";
 import { wordBefore, shared } from "./words.js";
 
 const PARTS = `<div class="mbc-head"><b class="mbc-title"></b><span class="mbc-stops" role="group" aria-label="stopped ranks"></span>
@@ -164,5 +165,5 @@ function complete({ find, pending, store }, { id, prefix, words }) {
 
 export default () => {
   const store = makeStore(); // for each widget: the models that anywidget hands to the two below are not the same object
-  return { initialize: (context) => initialize(store, context), render: (context) => render(store, context) };
+  return withHome({ initialize: (context) => initialize(store, context), render: (context) => render(store, context) });
 };

@@ -3,6 +3,7 @@ import {
   BAD, NUMBERS, applyDelta, axesText, bytes, decode, floats, layout, neighbour, numberText, range, rankText,
   rectangle, selector, shade,
 } from "./cells.js";
+import { withHome } from "./home.js";
 
 const PALE = new Set(["idle", "starting"]); // their glyphs are in the other ink
 const BEAT = 5000; // milliseconds between two signs of life
@@ -359,5 +360,5 @@ function acknowledge(view, { id, ok, done, text, detail, next }) {
 
 export default () => {
   const store = makeStore(); // for each widget: the models that anywidget hands to the two below are not the same object
-  return { initialize: (context) => initialize(store, context), render: (context) => render(store, context) };
+  return withHome({ initialize: (context) => initialize(store, context), render: (context) => render(store, context) });
 };

@@ -1,4 +1,5 @@
 // The interactive table of a result: virtual rows, a grid of cells in the mesh's axes, and a value's page on request.
+import { withHome } from "./home.js";
 
 const ROW = 26; // pixels, one line and its border; what is not in sight is not in the page
 const SPARE = 12;
@@ -358,4 +359,4 @@ const render = ({ model, el }) => {
   return () => model.off("msg:custom", take);
 };
 
-export default { render };
+export default withHome({ render });
