@@ -5,7 +5,6 @@ And JupyterLab's debugger panel shows the ranks (see `panel`).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection
 from typing import Any
 
@@ -33,9 +32,9 @@ class MeshbookKernel(IPythonKernel):
     async def do_debug_request(self, msg: dict[str, Any]) -> dict[str, Any]:
         own: Any = super()
         panel = extension.panel(self.shell)
+        if panel is not None and _LACK and msg["command"] == "initialize":
+            panel.note(_LACK)
         if panel is None or _LACK:
-            if _LACK and msg["command"] == "initialize":
-                print(_LACK, file=sys.__stderr__)
             return await own.do_debug_request(msg)
         return await panel.request(msg, own.do_debug_request, own._publish_debug_event)
 

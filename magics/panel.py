@@ -164,7 +164,7 @@ class Panel:
         self._tried |= {(mesh.name, pid) for pid in new.values()}
         for why in sorted(set(without.values())):
             ranks = [rank for rank in sorted(without) if without[rank] == why]
-            self._notes.append(f"the debugger panel does not show {named(ranks)} of mesh {mesh.name}: {why}")
+            self.note(f"the debugger panel does not show {named(ranks)} of mesh {mesh.name}: {why}")
 
     def _places(self) -> dict[str, str]:
         """In which files the panel has cells that have run, by their names."""
@@ -175,12 +175,18 @@ class Panel:
                 found[f"cell {label[1].removeprefix('In[').removesuffix(']')}"] = file
         return found | {name: _file_of(raw) for name, raw in self._sent.items()}
 
+    def note(self, line: str) -> None:
+        """Say this in the next cell."""
+        self._notes.append(line)
+
     # On the thread that runs a cell.
 
     def _on_cell(self, info: Any) -> None:
         self._raw = info.raw_cell or ""
         if self.is_on:
             self._be_ready()
+        while self._notes:
+            print(self._notes.pop(0), file=sys.stderr)
 
     def expect(self, mesh: Mesh, ranks: Sequence[int], name: str) -> None:
         """The cell that runs is about to be sent to these ranks under this name."""
@@ -199,9 +205,7 @@ class Panel:
         try:
             asyncio.run_coroutine_threadsafe(self._join(), self._loop).result(_WAIT)
         except TimeoutError:
-            self._notes.append("the debugger panel does not show all ranks yet: they answer slowly")
-        while self._notes:
-            print(self._notes.pop(0), file=sys.stderr)
+            self.note("the debugger panel does not show all ranks yet: they answer slowly")
 
 
 def _file_of(raw: str) -> str:

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from meshbook.kernel import spec
+from meshbook.magics.panel import missing
 from tests.magics.conftest import Cell, Kernel
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -21,6 +22,15 @@ def loss_of(batch):
     return sum(scaled)
 loss = loss_of([1, 2, 3])
 loss + 1"""
+
+
+def test_of_an_ipykernel_without_what_is_needed_that_is_said() -> None:
+    class Other:
+        do_debug_request = None
+
+    said = missing(Other)
+    assert said.startswith("the debugger panel shows no ranks: ipykernel ")
+    assert said.endswith(" has no IPythonKernel._publish_debug_event")
 
 
 class Panel:
