@@ -127,7 +127,7 @@ class KernelActor(Actor):
         self._given = dict(self._cells.namespace)  # what was there before the first cell
         place.awaited = lambda: self._cells.awaited
         self._debugger = Debugger(place, lambda event: port.send(encode_event(event)))
-        self._cells.on_file = self._debugger.dap.know
+        self._cells.on_file, self._cells.on_done = self._debugger.dap.know, self._debugger.dap.rest
         if place.visits is not None:
             self._debugger.install()
         place.movers.append(lambda move: self._rename())

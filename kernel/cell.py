@@ -117,8 +117,10 @@ class CellShell:
         self._files: dict[tuple[str, str, int], str] = {}  # of cells that may run again, by text, name and first line
         self._programs: dict[str, tuple[int, Program]] = {}  # by file, with the `__future__` flags it was compiled with
         self._last: object = None
-        self.on_file: Callable[[str, str, int], object] = lambda file, source, first_line: None
-        """Called before a cell runs, with its file name, text and first line."""
+        self.on_file: Callable[[str, str, int, str], object] = lambda file, source, first_line, place: None
+        """Called before a cell runs, with its file name, text and first line; of one of the notebook's own its file."""
+        self.on_done: Callable[[], object] = lambda: None
+        """Called when the user's code has ended, before anything is done with what it gave or raised."""
         self._awaited: Coroutine[Any, Any, Any] | None = None
         self.last_error: BaseException | None = None
         """What ended the last cell, with its frames, for a debugger; the next cell drops it."""
@@ -159,7 +161,7 @@ class CellShell:
         # A cell that runs again unchanged keeps its file name: its lines are the same.
         key = (source, name, first_line)
         file = self._files.get(key) or file_of(name, run)
-        self.on_file(file, source, first_line)
+        self.on_file(file, source, first_line, "")
         return self._told(run, file, lambda: self._outcome(source, file, key, prepare, keep))
 
     def call(
@@ -172,6 +174,8 @@ class CellShell:
         prepare: Callable[[], None] = lambda: None,
     ) -> Outcome:
         """Call a function that came from the notebook (see `guest`); raises nothing. The whole value travels."""
+        for place, file, text in lines:
+            self.on_file(file, text, 1, place)
         return self._told(run, "", lambda: self._visited(head, buffers, lines, prepare))
 
     def _told(self, run: int, file: str, outcome: Callable[[], Outcome]) -> Outcome:
@@ -251,7 +255,7 @@ class CellShell:
             # Outside of what is interrupted: IPython swallows a KeyboardInterrupt in what it calls there.
             told = self._shell.before_cell(source)
             with self._opened(), self._cell_told(told), _streams_kept():
-                value = self._play(self._program(file, key))
+                value = self._played(self._program(file, key))
                 self._bind_last(value)
                 if keep is not None:
                     keep(value)
@@ -270,15 +274,22 @@ class CellShell:
         try:
             prepare()
             with self._opened(), _streams_kept(), self._guests.admit(head, buffers, lines) as (function, args, kwargs):
-                value = function(*args, **kwargs)
-                if inspect.iscoroutine(value):
-                    self._awaited = value
-                    value = self._loop.run(value)
+                value = self._called(function, args, kwargs)
                 return Outcome(value=Value(type(value).__name__, reprlib.repr(value), pickled=self._dumps(value)))
         except BaseException as error:  # noqa: BLE001 - as for a cell
             self.last_error = error
             with self._opened():
                 return Outcome(failure=failure_of(error, entry_of(error), self._shell))
+
+    def _called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            value = function(*args, **kwargs)
+            if inspect.iscoroutine(value):
+                self._awaited = value
+                value = self._loop.run(value)
+            return value
+        finally:
+            self.on_done()
 
     @contextmanager
     def _cell_told(self, told: Any) -> Generator[None]:
@@ -287,6 +298,12 @@ class CellShell:
             yield
         finally:
             self._shell.after_cell(told)
+
+    def _played(self, program: Program) -> Any:
+        try:
+            return self._play(program)
+        finally:
+            self.on_done()
 
     def _play(self, program: Program) -> Any:
         names = self.namespace

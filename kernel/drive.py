@@ -117,7 +117,7 @@ class Drive:
 
     def _wait(self) -> Generator[float, int, None]:
         """Until the run has ended: show what comes, and do what is to be done about those that do not."""
-        told = False
+        told, now = False, time.monotonic()
         while not self.run.finished.done():
             num_presses = yield _SOON if self._untold_deaths() else TICK
             self.live.update(self.run.take(), time.monotonic())
@@ -126,7 +126,9 @@ class Drive:
             if self.mesh.desk.is_wanted:
                 num_presses += self._talk()
             self._debug_failed()
-            now = time.monotonic()
+            looked, now = now, time.monotonic()
+            if self.mesh.desk.held:
+                self.patience.pause(now - looked)
             for watch in self.watches:
                 watch(now)
             told = told or self._tell_failure(now)

@@ -66,7 +66,7 @@ class Questions:
         """
         self.roster.look_at_vitals(time.monotonic())
         names = {rank: state.name for rank, state in self.roster.states.items()}
-        names |= {rank: "debug" for rank in self.desk.stops.ranks if names.get(rank) == "busy"}
+        names |= {rank: "debug" for rank in {*self.desk.stops.ranks, *self.desk.held} if names.get(rank) == "busy"}
         return {rank: "failed" if name == "idle" and rank in self.last_failed else name for rank, name in names.items()}
 
     def complete(self, text: str, cursor: int, rank: int = 0, timeout: float = 0.15) -> tuple[int, list[str]]:

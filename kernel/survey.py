@@ -114,7 +114,8 @@ class MeshWatch:
         roster, failed = self.mesh.roster, dict.fromkeys(self.mesh.last_failed, 0)
         for run in self.mesh.running():
             failed.update(dict.fromkeys(run.progress.failed, run.call))
-        held = {stop.rank: stop.place for stop in list(self.mesh.desk.stops.waiting.values())}
+        held = dict.fromkeys(self.mesh.desk.held, "")
+        held |= {stop.rank: stop.place for stop in list(self.mesh.desk.stops.waiting.values())}
         for facts in self.facts:
             state = roster.states.get(facts.rank)
             if state is None:

@@ -1,4 +1,7 @@
-"""The kernel of the kernelspec `meshbook`: ipykernel with the extension loaded, which inspects names on ranks too."""
+"""The kernel of the kernelspec `meshbook`: ipykernel with the extension loaded, which inspects names on ranks too.
+
+And JupyterLab's debugger panel shows the ranks (see `panel`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 
 from . import extension
+from .panel import missing
+
+_LACK = missing(IPythonKernel)
 
 
 class MeshbookKernel(IPythonKernel):
@@ -22,6 +28,21 @@ class MeshbookKernel(IPythonKernel):
             return {"status": "ok", "found": True, "data": {"text/plain": found}, "metadata": {}}
         locally: Any = super()
         return locally.do_inspect(code, cursor_pos, detail_level, omit_sections)
+
+    async def do_debug_request(self, msg: dict[str, Any]) -> dict[str, Any]:
+        own: Any = super()
+        panel = extension.panel(self.shell)
+        if panel is not None and _LACK and msg["command"] == "initialize":
+            panel.note(_LACK)
+        if panel is None or _LACK:
+            return await own.do_debug_request(msg)
+        return await panel.request(msg, own.do_debug_request, own._publish_debug_event)
+
+    def _publish_debug_event(self, event: dict[str, Any]) -> None:
+        panel = extension.panel(self.shell)
+        if panel is None or not panel.hear(event):
+            own: Any = super()
+            own._publish_debug_event(event)
 
 
 if __name__ == "__main__":

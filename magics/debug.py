@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..kernel.debug.asking import Asker, asker
-from ..kernel.debug.dap import HOST
-from ..kernel.debug.editors import folder_of, listen, snippet
+from ..kernel.debug.editors import bridges, folder_of, listen, snippet
 from ..kernel.debug.ladder import Rung, enter
 from ..kernel.debug.post_mortem import post_mortem
 from ..kernel.debug.sitting import serve
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from ..widgets.console import ConsoleView
 
 
-COST = "on Python 3.11 code on these ranks is slower from now on (2 to 18 times), until they are restarted"
+COST = "on Python 3.11 code on these ranks is slower (2 to 18 times) while an editor is attached"
 
 
 @dataclass(slots=True)
@@ -100,11 +99,13 @@ def _attach(mesh: Mesh, ranks: Sequence[int]) -> None:
 
 
 def _let_editors_in(mesh: Mesh, ranks: Sequence[int]) -> None:
-    listening = listen(mesh, ranks)
-    for rank, port in listening.items():
-        print(f"rank {rank}: {f'{HOST}:{port}' if isinstance(port, int) else port}")
-    if ports := {rank: port for rank, port in listening.items() if isinstance(port, int)}:
-        print(f"cells are files in {folder_of(mesh)}; for VS Code's launch.json:\n{snippet(mesh.name, ports)}")
+    sockets, without = listen(mesh, ranks)
+    for rank in ranks:
+        print(f"rank {rank}: {sockets.get(rank) or without[rank]}")
+    if sockets:
+        pids = {rank: mesh.roster.states[rank].pid for rank in sockets}
+        launch = snippet(mesh.name, bridges(mesh, sockets), pids)
+        print(f"cells are files in {folder_of(mesh)}; for VS Code's launch.json:\n{launch}")
         if sys.version_info < (3, 12):
             print(COST)
 

@@ -29,6 +29,7 @@ from .hearings import Hearings
 from .mesh import MeshMagic
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
+from .panel import Panel
 from .selection import selection
 from .selector import SelectorError
 
@@ -49,6 +50,7 @@ class Extension:
         self.mesh = MeshMagic(shell, self.book, self.on_mesh)
         self.hearings = Hearings(shell)
         self.attention = Attention(shell, self.book)
+        self.panel = Panel(shell, self.book)
         self._matcher = self._make_matcher()
 
     def load(self) -> None:
@@ -62,6 +64,8 @@ class Extension:
         shell.Completer.custom_matchers.append(self._matcher)
         self.hearings.load()
         self.attention.load()
+        self.panel.load()
+        self.on_mesh.on_send = self.panel.expect
         ask_by(lambda: NotebookAsker(shell))
         select_with(lambda mesh, text: selection(text, mesh).ranks)
         # The zygote's second of imports passes while the user types.
@@ -74,6 +78,7 @@ class Extension:
         shell.Completer.custom_matchers.remove(self._matcher)
         self.hearings.unload()
         self.attention.unload()
+        self.panel.unload()
         self.mesh.watches.stop()
         ask_by(None)
         select_with(None)
@@ -199,6 +204,12 @@ def inspect(shell: Any, code: str, cursor: int) -> str:
     mesh, ranks = found
     told = mesh.inspect(name, ranks)
     return f"{told[1]}\nRank: {told[0]}" if told is not None else ""
+
+
+def panel(shell: Any) -> Panel | None:
+    """The debugger panel of a shell's notebook; none before the extension is loaded."""
+    extension = _loaded.get(id(shell))
+    return extension.panel if extension is not None else None
 
 
 _loaded: dict[int, Extension] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -95,6 +96,8 @@ class OnMesh:
         self._shell = shell
         self._book = book
         self._comms = Comms()
+        self.on_send: Callable[[Mesh, Sequence[int], str], object] = lambda mesh, ranks, name: None
+        """Called before a cell is sent, with where to and how it is called."""
 
     def run(self, line: str, body: str) -> object:
         """The plain cell magic, and `%on_mesh SELECTOR -- EXPR`: waits by blocking."""
@@ -153,6 +156,7 @@ class OnMesh:
             _warn_of_groupless(mesh, selection, source, first_line)
         if args.local:
             self._run_here(source)
+        self.on_send(mesh, selection.ranks, name)
         try:
             keep = args.show == "diff"
             run = mesh.run(source, selection.ranks, name=name, first_line=first_line, keep=keep, is_inquiry=is_inquiry)
@@ -167,7 +171,7 @@ class OnMesh:
 
         live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail, on_comm=on_comm)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
-        arrivals = Arrivals(stage, run)
+        arrivals = Arrivals(stage, run, lambda: mesh.desk.held)
         watches = watches_of(mesh, run, live.note)
         if stage.is_in_cell and not (args.bg or args.no_stream):
             watches = (*watches, arrivals)

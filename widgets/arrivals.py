@@ -8,7 +8,7 @@ are one row here, a thousand of them are no more to send than eight.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,9 +47,11 @@ class Standing:
 class Arrivals:
     """Shows how far a run is, on the stage of its cell. Called at each look at the run, with the time."""
 
-    def __init__(self, stage: CountedStage, run: Run) -> None:
+    def __init__(self, stage: CountedStage, run: Run, held: Callable[[], Collection[int]] = frozenset) -> None:
+        """`held` gives the ranks that are stopped in a debugger."""
         self._stage = stage
         self._run = run
+        self._held = held
         self._display_id = uuid.uuid4().hex
         self._shown = float("-inf")
         self._mark = -1
@@ -84,7 +86,7 @@ class Arrivals:
         owing = run.owing
         lost, failed = run.progress.lost.copy(), set(run.progress.failed)
         lines = {rank: self._last_line(rank) for rank in owing} if len(owing) <= MOST_LINES else {}
-        rows = standings(run.ranks, owing, failed, lost, run.progress.seconds.copy(), lines, elapsed)
+        rows = standings(run.ranks, owing, failed, lost, run.progress.seconds.copy(), lines, elapsed, self._held())
         title = f"{len(run.ranks) - len(owing):,} of {len(run.ranks):,} ranks done · {elapsed:.1f} s"
         return {"text/plain": title, "text/html": _html(title, rows)}
 
@@ -104,8 +106,9 @@ def standings(
     seconds: Mapping[int, float],
     lines: Mapping[int, str],
     elapsed: float,
+    held: Collection[int] = (),
 ) -> list[Standing]:
-    """The ranks of a run, folded: those that failed or are gone, those that work, those that are done.
+    """The ranks of a run, folded: those that failed or are gone, those that work or are `held`, those that are done.
 
     Example:
         >>> for standing in standings(range(4), [2, 3], {0}, {}, {0: 0.1, 1: 1.2}, {3: "step 7"}, 2.5):
@@ -118,7 +121,7 @@ def standings(
     working = set(owing)
     groups: dict[tuple[int, str, str], list[int]] = {}
     for rank in ranks:
-        groups.setdefault(_key(rank, working, failed, lost, lines), []).append(rank)
+        groups.setdefault(_key(rank, working, failed, lost, lines, held), []).append(rank)
     standing: list[Standing] = []
     for (order, state, line), members in sorted(groups.items(), key=lambda item: (item[0][0], item[1][0])):
         times = [seconds[rank] for rank in members if rank in seconds]
@@ -128,13 +131,19 @@ def standings(
 
 
 def _key(
-    rank: int, working: set[int], failed: set[int], lost: Mapping[int, str], lines: Mapping[int, str]
+    rank: int,
+    working: set[int],
+    failed: set[int],
+    lost: Mapping[int, str],
+    lines: Mapping[int, str],
+    held: Collection[int],
 ) -> tuple[int, str, str]:
     if rank in lost:
         return 0, "lost", lost[rank].partition("\n")[0]
     if rank in failed:
         return 0, "failed", ""
-    return (1, "works", lines.get(rank, "")) if rank in working else (2, "done", "")
+    state = "stopped" if rank in held else "works"
+    return (1, state, lines.get(rank, "")) if rank in working else (2, "done", "")
 
 
 def _html(title: str, standing: Sequence[Standing]) -> str:

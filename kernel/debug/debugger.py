@@ -46,7 +46,20 @@ _PASSED_IN_CHILD = (
 )
 
 
-STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits", "locals_at", "view", "listen")
+STEPS = (
+    "answer",
+    "leave",
+    "heed",
+    "attach",
+    "inspect",
+    "completions",
+    "arm",
+    "hits",
+    "locals_at",
+    "view",
+    "listen",
+    "place",
+)
 """Methods of `Debugger` that the notebook may ask for; the control thread calls them."""
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -324,15 +337,25 @@ class Debugger:
         found = self._by_talk.get(talk)
         return found.completions(prefix) if found is not None else []
 
-    def listen(self, folder: str) -> int | str:
-        """Let an editor attach (see `Dap`): the port on loopback, or in words why not."""
+    def listen(self, folder: str, places: dict[str, str] | None) -> tuple[bool, str]:
+        """Let an editor attach (see `Dap`): whether it can, and the path of the socket, or in words why not."""
+        if self._place.visits is None:
+            return False, "ranks that are threads of the notebook have no debugger of their own"
+        if self.dap.has_client:
+            return False, "an editor or the debugger panel is attached there: one at a time"
         try:
-            return self.dap.listen(folder)
+            return True, self.dap.listen(folder, places)
         except ImportError as missing:
-            return f"debugpy is needed there, and is not installed: {missing}"
+            return False, f"debugpy is needed there, and is not installed: {missing}"
+        except OSError as trouble:
+            return False, f"cannot listen there: {trouble}"
         finally:
             if sys.breakpointhook not in (self._on_breakpoint, self._former_hook):
                 sys.breakpointhook = self._on_breakpoint  # debugpy's stops nowhere while no editor is attached
+
+    def place(self, places: dict[str, str]) -> None:
+        """What files cells of these names are from now on, for the editor."""
+        self.dap.place(places)
 
     def view(self, talk: int) -> bytes:
         """Where the thread of a conversation is: an encoded `View`; empty where it only asks for input."""

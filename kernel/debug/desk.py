@@ -56,6 +56,8 @@ class Desk:
         """What ranks said when they went on: rank and text."""
         self.listeners: list[Callable[[], object]] = []
         """Called, on the loop's thread, when somebody stops or goes on."""
+        self.held: frozenset[int] = frozenset()
+        """The ranks that are stopped in JupyterLab's debugger."""
         self._mesh: Debugged | None = None
         self._announced: set[Key] = set()
         self._num_serving = 0

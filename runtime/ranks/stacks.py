@@ -8,7 +8,8 @@ import linecache
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
@@ -41,6 +42,9 @@ class Spot(NamedTuple):
     name: str
     source: str = ""
 
+
+_DEBUGGER = "/debugpy/_vendored/"
+"""Part of the path of all of debugpy that runs in a thread which an editor has stopped, and in threads of its own."""
 
 Spots = tuple[Spot, ...]
 """A stack, the outermost frame first."""
@@ -90,10 +94,10 @@ def visible(spots: Spots) -> Spots:
     runner = max((index for index, spot in enumerate(spots) if _is_runner(spot)), default=-1)
     inner = spots[runner + 1 :]
     is_idle = any((spot.file, _last(spot.name)) == _LOOP for spot in inner)  # it waits for a message
-    return () if is_idle else without_ours(inner)
+    return () if is_idle else without_ours(_until_stopped(inner))
 
 
-def without_ours(spots: Sequence[Spot]) -> Spots:
+def without_ours(spots: Iterable[Spot]) -> Spots:
     """The frames that are not meshbook's own."""
     return tuple(spot for spot in spots if not is_ours(spot.file))
 
@@ -136,7 +140,12 @@ def _of_thread(name: str, spots: Spots) -> Spots:
     start = 0
     while start < len(spots) and spots[start].file == threading.__file__ and _last(spots[start].name) in _BOOTSTRAP:
         start += 1
-    return without_ours(spots[start:])
+    return without_ours(_until_stopped(spots[start:]))
+
+
+def _until_stopped(spots: Spots) -> Iterable[Spot]:
+    """Without what an editor's stop has put on top."""
+    return takewhile(lambda spot: _DEBUGGER not in spot.file, spots)
 
 
 def _spots_of(frame: FrameType | None) -> Spots:

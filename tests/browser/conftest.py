@@ -62,10 +62,10 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-def _made_of(cells: list[str]) -> nbformat.NotebookNode:
+def _made_of(cells: list[str], kernel: str) -> nbformat.NotebookNode:
     return nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+        metadata={"kernelspec": {"name": kernel, "display_name": kernel, "language": "python"}},
     )
 
 
@@ -75,19 +75,26 @@ def open_notebook(
 ) -> Generator[Opened]:
     """`open_notebook(cells)`: a new notebook with these cells, in JupyterLab or (`front_end="notebook"`) Notebook 7.
 
-    In place of the cells, the file of a notebook: a copy of it is opened.
+    In place of the cells, the file of a notebook: a copy of it is opened. `kernel="meshbook"` has the extension loaded.
     """
     from tests.browser.page import NotebookPage  # needs playwright
 
     opened: list[NotebookPage] = []
     context = browser.new_context(viewport={"width": 1200, "height": 1000})
 
-    def open_(cells: list[str] | Path, front_end: FrontEnd = "lab", theme: Theme = "JupyterLab Light") -> NotebookPage:
+    def open_(
+        cells: list[str] | Path,
+        front_end: FrontEnd = "lab",
+        theme: Theme = "JupyterLab Light",
+        kernel: str = "python3",
+    ) -> NotebookPage:
         server = servers(front_end)
         leaks.allow_what_stands()
         server.use_theme(theme)
         name = re.sub(r"\W+", "_", f"{request.node.name}_{len(opened)}").strip("_") + ".ipynb"
-        nbformat.write(_made_of(cells) if isinstance(cells, list) else nbformat.read(cells, 4), server.folder / name)
+        nbformat.write(
+            _made_of(cells, kernel) if isinstance(cells, list) else nbformat.read(cells, 4), server.folder / name
+        )
         page = NotebookPage(context.new_page(), server.folder / name)
         page.watch_errors()
         opened.append(page)

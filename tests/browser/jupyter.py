@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from meshbook.kernel import spec
+
 FrontEnd = Literal["lab", "notebook"]
 Theme = Literal["JupyterLab Light", "JupyterLab Dark"]
 
@@ -56,6 +58,9 @@ def serve(front_end: FrontEnd, home: Path) -> Generator[Server]:
     folder.mkdir(parents=True)
     for name, value in _SETTINGS.items():
         _write_setting(settings, name, value)
+    kernel = home / "data" / "kernels" / spec.NAME
+    kernel.mkdir(parents=True)
+    (kernel / "kernel.json").write_text(json.dumps(spec.spec(sys.executable)))
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
     with (home / "server.log").open("wb") as log:

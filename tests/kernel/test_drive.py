@@ -77,6 +77,7 @@ class PretendedDesk:
 
     def __init__(self) -> None:
         self.is_wanted = self.has_console = False
+        self.held: frozenset[int] = frozenset()
         self.stops = Stops()
         self.left: list[list[int]] = []
 
@@ -461,29 +462,6 @@ def test_the_error_of_a_stopped_cell_is_one_line() -> None:
     assert error._render_traceback_() == [  # pyright: ignore[reportPrivateUsage] - what IPython calls
         "KeyboardInterrupt: interrupted: ranks 0-3 at cell 1 line 2"
     ]
-
-
-def test_without_a_user_who_stops_goes_on_and_the_cell_says_so(run: PretendedRun) -> None:
-    driven = drive_of(run)
-    desk = driven.mesh.desk
-    desk.stops.take(Stop(1, 1, 1, "live", "ipdb> ", "", "cell 5 line 2"))
-    desk.is_wanted = True
-    steps = driven.steps()
-    next(steps)
-    steps.send(0)
-    assert desk.left == [[1]]
-    assert "passed over: stopped at cell 5 line 2" in str(driven.live.told)
-    steps.close()
-
-
-def test_who_sits_at_a_prompt_when_ranks_are_interrupted_is_let_go(run: PretendedRun) -> None:
-    driven = drive_of(run, is_deaf=True)
-    steps = driven.steps()
-    next(steps)
-    driven.mesh.desk.stops.take(Stop(2, 1, 1, "live", "ipdb> "))
-    steps.send(1)
-    assert driven.mesh.desk.left == [[0, 1, 2]]
-    steps.close()
 
 
 def test_a_death_that_comes_with_the_stop_button_is_told(run: PretendedRun) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -163,6 +164,7 @@ class Kernel:
         self._by_cell: dict[str, list[Message]] = {}
         self._subshell = ""
         self._replies: dict[str, Message] = {}
+        self._requests = itertools.count(1)
         dirs = [] if prefix is None else [str(prefix / "share" / "jupyter" / "kernels")]
         specs = KernelSpecManager(kernel_dirs=dirs)  # without any, ipykernel's own is left
         address = {"transport": "ipc", "ip": str(self.folder / "kernel")}
@@ -255,6 +257,20 @@ class Kernel:
     def say(self, comm_id: str, data: dict[str, Any]) -> None:
         """What the browser's half of a widget says."""
         self._client.shell_channel.send(self._client.session.msg("comm_msg", {"comm_id": comm_id, "data": data}))
+
+    def debug(self, command: str, **arguments: Any) -> Message:
+        """Ask the kernel's debugger something, as JupyterLab's panel does; the answer, success or not."""
+        content = {"type": "request", "seq": next(self._requests), "command": command, "arguments": arguments}
+        message = self._client.session.msg("debug_request", content)
+        self._client.control_channel.send(message)
+        while (reply := self._client.get_control_msg(timeout=_WAIT))["parent_header"]["msg_id"] != message["msg_id"]:
+            pass
+        return reply["content"]
+
+    @property
+    def debug_events(self) -> list[Message]:
+        """What the debugger has told so far."""
+        return [each["content"] for each in self.messages if each["msg_type"] == "debug_event"]
 
     def interrupt(self) -> None:
         """What the stop button does."""

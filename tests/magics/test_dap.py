@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
-import socket
+import select
+import stat
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+
+from meshbook.kernel.debug.framing import Framer, framed
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -22,18 +29,24 @@ z"""
 
 
 class Editor:
-    """A client of the Debug Adapter Protocol: https://microsoft.github.io/debug-adapter-protocol."""
+    """A client of the Debug Adapter Protocol, which starts its adapter as VS Code does what `launch.json` tells.
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
-        self._file = self._socket.makefile("rb")
+    https://microsoft.github.io/debug-adapter-protocol
+    """
+
+    def __init__(self, launch: dict[str, Any]) -> None:
+        command = [launch["debugAdapterPython"], launch["debugAdapterPath"]]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._in, self._out = self._process.stdin, self._process.stdout
         self._numbers = itertools.count(1)
         self._heard: list[dict[str, Any]] = []
+        self._framer = Framer()
 
     def send(self, command: str, **arguments: Any) -> int:
         number = next(self._numbers)
-        body = json.dumps({"seq": number, "type": "request", "command": command, "arguments": arguments}).encode()
-        self._socket.sendall(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        self._in.write(framed({"seq": number, "type": "request", "command": command, "arguments": arguments}))
+        self._in.flush()
         return number
 
     def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
@@ -52,11 +65,10 @@ class Editor:
     def _until(self, fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         deadline = time.monotonic() + 20
         while not (found := next(filter(fits, self._heard), None)):
-            assert time.monotonic() < deadline, self._heard[-5:]
-            length = 0
-            while (line := self._file.readline().strip()) or not length:
-                length = int(line.split(b":")[1]) if line.startswith(b"Content-Length") else length
-            self._heard.append(json.loads(self._file.read(length)))
+            assert select.select([self._out], [], [], max(deadline - time.monotonic(), 0))[0], self._heard[-5:]
+            data = os.read(self._out.fileno(), 1 << 16)
+            assert data, "the adapter has ended"
+            self._heard += self._framer.feed(data)
         return found
 
     def attach(self) -> None:
@@ -65,9 +77,11 @@ class Editor:
         self.event("initialized")
 
     def close(self) -> None:
-        self.ask("disconnect", terminateDebuggee=False)
-        self._file.close()
-        self._socket.close()
+        """Leave as an editor that is killed does, without a word."""
+        self._process.kill()
+        self._process.wait()
+        self._in.close()
+        self._out.close()
 
 
 @pytest.fixture
@@ -82,12 +96,17 @@ def test_a_breakpoint_in_a_cell_of_one_rank_and_a_variable(opened: Any) -> None:
     kernel = opened
     kernel.ok(TRAIN)
     said = kernel.ok("%mesh debug 1 --dap").stdout
-    port, folder = int(re.search(r"rank 1: 127.0.0.1:(\d+)", said)[1]), re.search(r"files in (\S+);", said)[1]  # pyright: ignore[reportOptionalSubscript]
-    assert '"request": "attach"' in said and "rank 0" not in said
+    folder = Path(re.search(r"files in (\S+);", said)[1])  # pyright: ignore[reportOptionalSubscript]
+    [launch] = json.loads(said[said.index("{") : said.rindex("}") + 1])["configurations"]
+    assert (launch["request"], launch["processId"]) == ("attach", kernel.pids("edited")[1]) and "rank 0" not in said
+    listening = Path(re.search(r"rank 1: (\S+)", said)[1])  # pyright: ignore[reportOptionalSubscript]
+    assert listening.is_socket() and stat.S_IMODE(listening.parent.stat().st_mode) == 0o700
+    ports = [each for each in psutil.Process(launch["processId"]).net_connections("inet") if each.status == "LISTEN"]
+    assert ports == []
     path = f"{folder}/train.py"
     with open(path) as file:
         assert file.read().splitlines()[3] == "z = y * 2"
-    editor = Editor(port)
+    editor = Editor(launch)
     editor.attach()
     set_ = editor.ask("setBreakpoints", source={"path": path}, breakpoints=[{"line": 4}])["breakpoints"]
     assert set_[0]["verified"], set_
@@ -106,9 +125,8 @@ def test_a_breakpoint_in_a_cell_of_one_rank_and_a_variable(opened: Any) -> None:
     assert "22   rank 1" in done.text and "PYDEV" not in done.text
     cell = kernel.start("%%on_mesh 1\nbreakpoint()\n'in the editor'")
     thread = editor.event("stopped")["threadId"]
-    editor.ask("continue", threadId=thread)
-    assert "in the editor" in cell.end().text
     editor.close()
+    assert "in the editor" in cell.end().text
     cell = kernel.start("%%on_mesh 1\nbreakpoint()\n'in the notebook'")
     cell.talk("n", "c")
     done = cell.end()

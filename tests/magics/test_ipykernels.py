@@ -9,11 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from meshbook.kernel import spec
 from tests.magics.conftest import Kernel
 from tests.magics.test_dash import AWAITED, BLOCKED, VIEW, View, connected
+from tests.magics.test_panel import TRAIN, Panel
 
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.notebook]
 
@@ -33,14 +36,16 @@ def fetched(version: str) -> Path:
 
 
 @pytest.fixture(scope="module", params=["6.29.5", "7.0.0", "7.3.0", "newest"])
-def old(request: pytest.FixtureRequest) -> Iterator[Kernel]:
-    """A kernel of this version, with a mesh."""
+def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    """A meshbook kernel on this version, with a mesh."""
     folder = None if request.param == "newest" else fetched(request.param)
-    kernel = Kernel(before=folder)
+    prefix = tmp_path_factory.mktemp("kernel")
+    spec.install(str(prefix))
+    kernel = Kernel(prefix, before=folder)
     try:
         if folder is not None:
             assert kernel.value("__import__('ipykernel').__version__") == request.param
-        kernel.ok("%load_ext meshbook\nm = %mesh up dp=2 tp=2 --device cpu --pg none")
+        kernel.ok("m = %mesh up dp=2 tp=2 --device cpu --pg none")
         yield kernel
     finally:
         kernel.close()
@@ -95,6 +100,19 @@ def test_clicks_while_a_cell_runs(old: Kernel, source: str) -> None:
         assert expected in view.ack(number)["text"]
         old.ok("%mesh interrupt")
     view.send("bye")
+
+
+def test_the_debugger_panel_shows_the_ranks(old: Kernel, leaks: Any) -> None:
+    panel = Panel(old)
+    panel.switch_on()
+    leaks.allow_what_stands()  # debugpy's adapter of the notebook itself
+    panel.break_at(TRAIN, 4)
+    cell = old.start(TRAIN)
+    panel.until(lambda: len(panel.names) == 5, "four ranks")
+    rank = int(panel.names[0].split()[1])
+    assert panel.variables(f"rank {rank} · loss_of")["scaled"] == f"{[rank, 2 * rank, 3 * rank]}"
+    panel.switch_off()
+    assert cell.end().status == "ok"
 
 
 def shown(kernel: Kernel, has_subshells: bool) -> View:

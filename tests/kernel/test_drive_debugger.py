@@ -1,0 +1,48 @@
+"""Driving a cell while ranks of it are stopped in a debugger."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from meshbook.kernel.debug.events import Stop
+from tests.kernel.test_drive import PretendedRun, drive_of
+
+
+def test_time_in_the_debugger_panel_does_not_count() -> None:
+    driven = drive_of(PretendedRun(), timeout=0.01)
+    driven.mesh.desk.held = frozenset({1})
+    steps, deadline = driven.steps(), time.monotonic() + 0.02
+    next(steps)
+    while time.monotonic() < deadline:
+        steps.send(0)
+    assert driven.patience.reason == ""
+    driven.mesh.desk.held = frozenset()
+    with pytest.raises(StopIteration):
+        while True:
+            steps.send(0)
+    assert driven.patience.reason == "timeout"
+
+
+def test_without_a_user_who_stops_goes_on_and_the_cell_says_so() -> None:
+    driven = drive_of(PretendedRun())
+    desk = driven.mesh.desk
+    desk.stops.take(Stop(1, 1, 1, "live", "ipdb> ", "", "cell 5 line 2"))
+    desk.is_wanted = True
+    steps = driven.steps()
+    next(steps)
+    steps.send(0)
+    assert desk.left == [[1]]
+    assert "passed over: stopped at cell 5 line 2" in str(driven.live.told)
+    steps.close()
+
+
+def test_who_sits_at_a_prompt_when_ranks_are_interrupted_is_let_go() -> None:
+    driven = drive_of(PretendedRun(), is_deaf=True)
+    steps = driven.steps()
+    next(steps)
+    driven.mesh.desk.stops.take(Stop(2, 1, 1, "live", "ipdb> "))
+    steps.send(1)
+    assert driven.mesh.desk.left == [[0, 1, 2]]
+    steps.close()
