@@ -4,6 +4,7 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 ARGS ?=
+JOBS ?= 2
 
 .PHONY: help demo test browsers chaos check format bench docs freeze clean
 .DEFAULT_GOAL := help
@@ -15,7 +16,7 @@ demo: .venv/.has-demo ## run notebooks/quickstart.ipynb on 4 ranks; the result g
 	@$(PY) notebooks/demo.py $(ARGS)
 
 test: .venv/.has-test ## run the tests; ARGS="-k shape" goes to pytest
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 browsers: .venv/.has-test ## the tests in a browser, in all themes and front-ends; pictures go to build/screenshots/
 	@MESHBOOK_BROWSERS=all $(PY) -m pytest tests/browser $(ARGS)

@@ -32,6 +32,11 @@ class Setting:
     """Of its process groups; `none` without."""
 
 
+_END = """dist.destroy_process_group()
+# A thread of gloo may still hold the last collective, and would abort in the interpreter's end (torch 2.13).
+_time.sleep(0.1)"""
+
+
 def script(
     setting: Setting,
     entries: Iterable[Entry],
@@ -57,7 +62,7 @@ def script(
     for entry in chosen:
         parts.append(_cell(setting, entry, plain[id(entry)], slices) if id(entry) in plain else _left_out(entry))
     if setting.backend != "none":
-        parts.append("dist.destroy_process_group()")
+        parts.append(_END)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -84,6 +89,7 @@ def _header(setting: Setting, name: str, futures: Sequence[str]) -> str:
         "",
         "import asyncio",
         "import os",
+        *(["import time as _time"] if has_groups else []),
         "from types import SimpleNamespace",
         "",
         *(["import torch"] if setting.device == "cuda" else []),

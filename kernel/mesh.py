@@ -6,21 +6,15 @@ import contextlib
 import itertools
 import pickle
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
-from ..runtime.errors import MeshbookError, MeshStopped
+from ..runtime.errors import MeshbookError
 from ..runtime.gather import Gather
-from ..runtime.heal import Healed, heal_roster
 from ..runtime.mesh import ProcMesh, actor_number
-from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
-from ..runtime.reshape import Reshape
-from ..runtime.resize import resize_roster
-from ..runtime.shape import Shape
 from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from .agent import KernelActor
@@ -33,12 +27,13 @@ from .event import MOST as MOST_EVENTS
 from .event import Event
 from .execute import execute
 from .guest import cells_in, pack
-from .journal import Choice, Journal, Replay
+from .journal import Journal, Replay
 from .lent import Lent
 from .measure import Tolerance
-from .questions import Questions, arguments
-from .restore import HealedMesh, ResizedMesh, restore
+from .questions import arguments
+from .repairs import Repairs
 from .run import Run
+from .sent import Sent
 from .source import Sources, file_of
 
 A = TypeVar("A", bound=Actor)
@@ -48,8 +43,6 @@ PULL_LIMIT = 100 << 20
 
 MEASURED = 1 << 30
 """Bytes of differing values that `compare` measures without being asked for more by number."""
-
-_KEPT_SOURCES = 256
 
 _HEARD_RUNS = 64
 """Runs that still show what their ranks print after the end; of an older one it is in the log alone.
@@ -61,7 +54,7 @@ if "meshbook.kernel.cell:warm" not in sessions.ZYGOTE_MODULES:
     sessions.ZYGOTE_MODULES += ["meshbook.kernel.agent", "meshbook.kernel.cell:warm"]
 
 
-class Mesh(Questions):
+class Mesh(Repairs):
     """A named mesh of ranks that run cells.
 
     `axes` maps axis names to sizes. Ranks are numbered row-major over the axes.
@@ -91,9 +84,7 @@ class Mesh(Questions):
         """Breakpoints that were set from the notebook."""
         self._actor = actor_number(self._kernel)
         self._lent = Lent(self)
-        self._keys: dict[str, int] = {}  # sources that ranks were sent, by text, the least recently used first
-        self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
-        self._numbers = itertools.count(1)
+        self._sent = Sent()
         self._cells = itertools.count(1)
         self.last_cell = 0
         """The number of the run that was sent last."""
@@ -140,10 +131,6 @@ class Mesh(Questions):
     def num_ranks(self) -> int:
         return len(self.procs)
 
-    @property
-    def is_down(self) -> bool:
-        return self.roster.is_stopped
-
     def run(
         self,
         source: str,
@@ -175,11 +162,14 @@ class Mesh(Questions):
             self._note(run, source, first_line)
         self._sources.add(run.name, cell, source, first_line)
         with self._sending:
-            key = self._key_of(source)
-            new = [rank for rank in chosen if key not in self._known.setdefault(rank, set())]
+            key, text = self._sent.note(source, chosen)
             has_store = self._has_store(chosen)
-            self._send(run, chosen, key, source, first_line, members, set(new), has_store, keep)
+            payload = arguments(run.cell, key, text, run.name, first_line, members, has_store, keep)
+            run.call = self.roster.call(chosen, self._actor, "run", None, payload, run, True, audience=run)
+            self.cells[run.call] = run.name
             self._hear(run)
+            if outdated := self._sent.outdated():
+                self.send_ahead(self.roster.alive(), "forget", (outdated,))
         return run
 
     def _replace_store(self) -> None:
@@ -266,44 +256,6 @@ class Mesh(Questions):
             else:
                 self._heard.append(oldest)
 
-    def _send(
-        self,
-        run: Run,
-        ranks: tuple[int, ...],
-        key: int,
-        source: str,
-        first_line: int,
-        members: tuple[int, ...],
-        new: set[int],
-        has_store: bool,
-        keep: bool,
-    ) -> None:
-        """One call, in up to two casts: ranks that know the source get only its key."""
-        texts = {rank: source if rank in new else None for rank in ranks}
-        if len({text is None for text in texts.values()}) == 2:
-            texts = dict.fromkeys(ranks, source)
-        text = next(iter(texts.values()))
-        payload = arguments(run.cell, key, text, run.name, first_line, members, has_store, keep)
-        run.call = self.roster.call(ranks, self._actor, "run", None, payload, run, True, audience=run)
-        self.cells[run.call] = run.name
-        for rank in ranks:
-            self._known[rank].add(key)
-
-    def _key_of(self, source: str) -> int:
-        key = self._keys.pop(source, None)
-        if key is None:
-            key = next(self._numbers)
-        self._keys[source] = key
-        if len(self._keys) > _KEPT_SOURCES:
-            self._forget(self._keys.pop(next(iter(self._keys))))
-        return key
-
-    def _forget(self, key: int) -> None:
-        for known in self._known.values():
-            known.discard(key)
-        payload = arguments((key,))
-        self.roster.call(self.roster.alive(), self._actor, "forget", None, payload, None, True)
-
     def tell_widget(self, rank: int, message: CommMessage, run: Run) -> None:
         """Pass on what the browser says to a widget that `run` has made, and hear what its callbacks print."""
         if not self.is_down:
@@ -365,99 +317,6 @@ class Mesh(Questions):
         self._check_up()
         return self._call(self.roster.alive() if ranks is None else ranks, "pull", name, max_bytes)
 
-    def interrupt(self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5) -> dict[int, bool]:
-        """Raise KeyboardInterrupt on these ranks if they work (on `call`, if given); which of them did."""
-        chosen = self.roster.alive() if ranks is None else list(ranks)
-        gather = Gather(self.roster, chosen, f"{self.name}.interrupt")
-        self.roster.interrupt(chosen, call, gather)
-        gather.wait(timeout)
-        return {rank: bool(running) for rank, running in gather.answers.items()}
-
-    def heal(self, ranks: Sequence[int] | None = None, *, replay: Choice = "auto", timeout: float = 60.0) -> HealedMesh:
-        """Give these ranks (default: the dead ones) new processes in their places, and replay the cells that set up.
-
-        Living ranks among them are ended first. The others keep their state; all get new process groups.
-
-        Raises:
-            SpawnError: a rank did not come up in `timeout` seconds.
-            MeshStopped: the mesh was taken down.
-        """
-        self._check_up()
-        healed = heal_roster(self.roster, ranks, timeout)
-        for rank in healed.ranks:
-            self._known.pop(rank, None)
-        self.points.renew(healed.ranks)
-        self._lent.renew(healed.ranks)
-        self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
-        pushed = [] if replay == "none" else self.journal.pushed()
-        return restore(self, healed, self.journal.plan(replay), pushed, timeout)
-
-    def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
-        """End these ranks at once (SIGKILL), with what they started; whether they were gone in time."""
-        self.roster.kill(ranks)
-        return wait_until(self.roster, lambda: set(ranks) <= set(self.roster.dead()), timeout)
-
-    def resize(self, sizes: Mapping[str, int], *, replay: Choice = "auto", timeout: float = 60.0) -> ResizedMesh:
-        """Give axes these sizes (those not named keep theirs): the mesh grows or shrinks while it lives.
-
-        Ranks that stay keep their coordinates, processes and state; new ones, and dead ones that stay, are set up as in
-        `heal`. Where an axis changes that is not the outermost, ranks get other numbers: your actors are stopped, and
-        views of the old `procs` raise `MeshStopped`. Raises what `resize_roster` does.
-        """
-        self._check_up()
-        started = time.monotonic()
-        for rank in self.roster.dead():  # who takes its place has been sent nothing
-            self._known.pop(rank, None)
-        with self._sending:
-            try:
-                resized = resize_roster(self.roster, sizes, timeout)
-            finally:
-                self._take_shape(sizes)
-        self.points.renew(resized.ranks)
-        self._lent.renew(resized.ranks)
-        healed = Healed(resized.ranks, resized.failed, (), resized.seconds)
-        pushed = [] if replay == "none" else self.journal.pushed()
-        done = restore(self, healed, self.journal.plan(replay), pushed, timeout)
-        return ResizedMesh(resized, done, time.monotonic() - started)
-
-    def _take_shape(self, sizes: Mapping[str, int]) -> None:
-        """Note that the ranks are others, if they are: a resize that fails late has happened all the same."""
-        if self.axes == self.roster.axes:
-            return
-        plan = Reshape.of(self.axes, sizes)
-        self.axes = dict(plan.new)
-        self.procs = ProcMesh(self.roster, Shape.row_major(plan.new))
-        self._known = {plan.kept[rank]: keys for rank, keys in self._known.items() if rank in plan.kept}
-        self.last_failed = plan.renumbered(self.last_failed)
-        self.journal.reshape(plan)
-        self.points.reshape(plan)
-
-    def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
-        """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""
-        self.interrupt(ranks, call, timeout)
-        release(self.roster, ranks, timeout)
-
-    def mend(self) -> str:
-        """Make the process groups anew if they are of no use as they are; why they were not, or nothing.
-
-        Raises:
-            MeshbookError: a rank could not make its own in time.
-        """
-        return mend(self.roster)
-
-    def unstick(self, ranks: Sequence[int] | None = None, *, reinit: bool = True, timeout: float = 3.0) -> Unstuck:
-        """Free ranks (default: all that are busy) from what they wait in, and keep every variable.
-
-        Interrupts them and breaks off their collectives: those of gloo by shutting down its connections, those of nccl
-        by aborting its communicators. Then all ranks get new process groups (`reinit`), so that the next collective
-        works; what was built on the old ones (`DistributedDataParallel`) is to be built again.
-
-        Raises:
-            MeshbookError: a rank could not make its new groups in time.
-        """
-        self._check_up()
-        return unstick(self.roster, self.roster.alive() if ranks is None else ranks, reinit, timeout)
-
     def spawn(self, name: str, cls: type[A], *args: Any, **kwargs: Any) -> A:
         """Make actors of your own on the ranks, beside the one that runs cells."""
         self._check_up()
@@ -484,10 +343,6 @@ class Mesh(Questions):
     def __repr__(self) -> str:
         axes = " ".join(f"{axis}={size}" for axis, size in self.axes.items())
         return f"<Mesh {self.name} {axes}{', down' if self.is_down else ''}>"
-
-    def _check_up(self) -> None:
-        if self.is_down:
-            raise MeshStopped(f"mesh {self.name!r} was taken down: bring it up again with %mesh up")
 
     def _call(self, ranks: Sequence[int], endpoint: str, *args: Any) -> dict[int, Any]:
         """Call an endpoint of the kernel actors of any ranks; raises what the first of them failed with."""

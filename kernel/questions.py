@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ..runtime.errors import MeshStopped
 from ..runtime.gather import Gather
 from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
 from ..runtime.roster import Roster
@@ -51,6 +52,10 @@ class Questions:
     desk: Desk
     _actor: int
     _sources: Sources
+
+    @property
+    def is_down(self) -> bool:
+        return self.roster.is_stopped
 
     def states(self) -> dict[int, str]:
         """The state of each rank, by name.
@@ -186,6 +191,10 @@ class Questions:
     def send_ahead(self, ranks: Collection[int], endpoint: str, *args: Any) -> None:
         """Call an endpoint of the kernel actors that is done before all that is sent from now on; wait for nothing."""
         self.roster.call(list(ranks), self._actor, endpoint, None, arguments(*args), None, True)
+
+    def _check_up(self) -> None:
+        if self.is_down:
+            raise MeshStopped(f"mesh {self.name!r} was taken down: bring it up again with %mesh up")
 
     def _ask(self, ranks: Sequence[int], endpoint: str, timeout: float, *args: Any) -> dict[int, Any]:
         gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")

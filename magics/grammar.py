@@ -16,6 +16,7 @@ from .breaks import Break, read_break
 from .inquiries import Dash, Debug, Diff, Ledger, Logs, MeshOption, Stacks, Watch, Who, watch_words
 from .manage import (
     Actors,
+    Attach,
     Down,
     Export,
     Interrupt,
@@ -60,6 +61,7 @@ __all__ = [
     "COMMANDS",
     "ON_MESH",
     "Actors",
+    "Attach",
     "Break",
     "Dash",
     "Debug",
@@ -147,6 +149,7 @@ class OnMeshArgs:
 
 MeshArgs = (
     Up
+    | Attach
     | Ls
     | Actors
     | Use
@@ -190,6 +193,7 @@ COMMANDS = {
     command.name: command
     for command in (
         Command("%mesh up", Up, "m = %mesh up dp=2 tp=2 --device cpu", "[NAME] AXIS=N ...", up_words),
+        Command("%mesh attach", Attach, "%mesh attach train", "[NAME]", name_words),
         Command("%mesh ls", Ls, "%mesh ls"),
         Command("%mesh actors", Actors, "%mesh actors"),
         Command("%mesh use", Use, "%mesh use m0[dp=0]", "NAME[SELECTOR]", use_words, "mesh"),

@@ -16,6 +16,7 @@ from .options import (
     axes_of,
     cells,
     count,
+    duration,
     host_names,
     module,
     name,
@@ -54,6 +55,9 @@ class Up:
         None
     )
     job: Annotated[str, Option("--job", "with monarch: the variable that holds its HostMesh", "NAME")] = ""
+    keep: Annotated[
+        float, Option("--keep", "with hosts: let them wait TIME for the next notebook, such as 2h", "TIME", duration)
+    ] = 0.0
     spawn: Annotated[Spawn, Option("--spawn", "how the process of a rank begins")] = "auto"
     link: Annotated[Link, Option("--link", "how the ranks are connected")] = "auto"
     pg: Annotated[Group, Option("--pg", "the process group to set up")] = "auto"
@@ -74,14 +78,27 @@ class Up:
             raise GrammarError("--launch and --hosts go with --engine hosts: write it too")
         if self.engine == "local" and self.hosts:
             raise GrammarError("--hosts goes with --engine hosts, or monarch: write it too")
+        if self.engine != "hosts" and self.keep:
+            raise GrammarError("--keep goes with --engine hosts: write it too")
         if self.engine != "monarch" and self.job:
             raise GrammarError("--job goes with --engine monarch: write it too")
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """Bring a mesh up again on hosts that were kept (`%mesh up ... --keep 2h`): with its axes and options, empty.
+
+    `name` is None for the only one there is.
+    """
+
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ls:
     """List the meshes of this notebook."""
 
+    all: Annotated[bool, Option("--all", "hosts that are kept too, those of other notebooks among them")] = False
     json: Json = False
 
 
@@ -119,6 +136,7 @@ class Down:
     name: str | None = None
     all: Annotated[bool, Option("--all", "end every mesh of this notebook")] = False
     grace: Annotated[float, Option("--grace", "seconds before a rank is killed", "S", seconds_or_none)] = 2.0
+    detach: Annotated[bool, Option("--detach", "leave hosts that are kept to the next `%mesh attach`")] = False
 
     def __post_init__(self) -> None:
         if self.all and self.name:

@@ -15,8 +15,6 @@ from IPython.core.error import UsageError
 from ..kernel.fold import ranks_text
 from ..kernel.mesh import PULL_LIMIT, Mesh
 from ..runtime import leftovers
-from ..runtime.devices import choose_device
-from ..runtime.engines.seating import wanted_hosts
 from ..runtime.errors import MeshbookError
 from ..runtime.session import session
 from ..runtime.wire.codec import EncodeError
@@ -27,6 +25,7 @@ from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
 from ..widgets.strip import Strip
 from . import faults, grammar, resize
+from .allocate import KeptHosts, device_of, engine_of, kept_text, line_to_attach, not_up
 from .book import Book
 from .breaks import set_break
 from .dash import Dashboards
@@ -52,11 +51,13 @@ class MeshMagic:
         self.watches = Watches(shell, book)
         self.dashboards = Dashboards(shell, book)
         self.consoles = Consoles(shell)
+        self._typed = ""
         self._commands: dict[type, Callable[[Any], object]] = {
             grammar.Up: self._up,
             grammar.Ls: self._ls,
             grammar.Actors: self._actors,
             grammar.Use: self._use,
+            grammar.Attach: self._attach,
             grammar.Status: self._status,
             grammar.Down: self._down,
             grammar.Restart: self._restart,
@@ -80,7 +81,8 @@ class MeshMagic:
 
     def line(self, line: str) -> object:
         try:
-            command = grammar.parse_mesh(line.rstrip().removesuffix(";"))  # `;` keeps IPython from showing the value
+            self._typed = line.rstrip().removesuffix(";")  # which keeps IPython from showing the value
+            command = grammar.parse_mesh(self._typed)
             if command.hint:
                 print(command.hint)
             return self._commands[type(command.args)](command.args)
@@ -97,16 +99,23 @@ class MeshMagic:
         self._check_free(name)
         axes = dict(args.axes)
         try:
-            engine = _engine(args, axes, self._shell.user_ns)
+            engine = engine_of(args, axes, self._shell.user_ns)
         except (ValueError, MeshbookError) as mistake:
             raise UsageError(str(mistake)) from None
         try:
-            mesh = self._start(name, axes, args, engine, _device(name, args, engine))
+            mesh = self._start(name, axes, args, engine, device_of(name, args, engine))
         except BaseException:
-            session().release(session().engine(engine))
+            session().release(session().engine(engine), detach=True)  # what was kept before is not at fault
             raise
+        session().note_mesh(engine, name, self._typed)
+        if found := kept_text(engine):
+            print(found)
         self._book.add(mesh)
         return self._returned(mesh)
+
+    def _attach(self, args: grammar.Attach) -> Mesh | None:
+        self._typed, up = line_to_attach(args.name)
+        return self._up(up)
 
     def _check_free(self, name: str) -> None:
         old = self._book.meshes.get(name)
@@ -134,7 +143,7 @@ class MeshMagic:
                 spares=args.spares,
             )
         except (MeshbookError, OSError) as error:
-            raise _not_up(name, error) from None
+            raise not_up(name, error) from None
         mesh.options = args
         seconds = time.perf_counter() - started
         Strip(mesh, NotebookStage(self._shell), lambda: banner(mesh, device, args.pg, seconds)).show()
@@ -146,7 +155,8 @@ class MeshMagic:
         return None if _ALONE.search(cells[-1]) else mesh
 
     def _ls(self, args: grammar.Ls) -> object:
-        listing = MeshList(list(self._book.meshes.values()), self._book.current)
+        meshes = MeshList(list(self._book.meshes.values()), self._book.current)
+        listing = KeptHosts(meshes) if args.all else meshes
         return json.dumps(listing.data()) if args.json else listing
 
     def _actors(self, args: grammar.Actors) -> object:
@@ -171,7 +181,7 @@ class MeshMagic:
         for name in names:
             mesh = self._book.remove(name)
             ends = mesh.down(args.grace)
-            session().release(mesh.roster.engine)
+            session().release(mesh.roster.engine, detach=args.detach)
             print(f"mesh {name!r} is down: {_ends_text(ends)}")
 
     def _restart(self, args: grammar.Restart) -> Mesh | None:
@@ -266,38 +276,3 @@ def _ends_text(ends: Mapping[int, str]) -> str:
     for rank, end in sorted(ends.items()):
         by_end.setdefault(end, []).append(rank)
     return "; ".join(f"rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)} {end}" for end, ranks in by_end.items())
-
-
-def _engine(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any]) -> str:
-    """The name of the engine; one of several hosts is made for them. `names` are those of the notebook.
-
-    Raises `ValueError` where nothing says which hosts, and `SpawnError` where Monarch is missing.
-    """
-    if args.engine == "local":
-        return args.engine
-    if args.job:
-        if args.job not in names:
-            raise ValueError(f"there is no variable {args.job!r}: let it be a HostMesh of Monarch")
-        return session().use_monarch(names[args.job])
-    hosts = args.hosts or wanted_hosts(axes)
-    if hosts is None:
-        raise ValueError("how many hosts? Say --hosts N or --hosts A,B, or begin the axes with hosts=N")
-    if args.engine == "hosts":
-        return session().use_hosts(hosts, args.launch)
-    return session().use_monarch(hosts if isinstance(hosts, int) else len(hosts))
-
-
-def _device(name: str, args: grammar.Up, engine: str) -> str:
-    """What the ranks compute on, now that it is known where they will live."""
-    place = session().engine(engine)
-    try:
-        most = max(seat.local_world_size for seat in place.seats(args.axes))
-        return choose_device(args.device, most, place.num_gpus())
-    except ValueError as mistake:
-        raise UsageError(str(mistake)) from None
-    except MeshbookError as error:
-        raise _not_up(name, error) from None
-
-
-def _not_up(name: str, error: Exception) -> UsageError:
-    return UsageError(f"mesh {name!r} did not come up: {error}")

@@ -34,6 +34,7 @@ HELP_FLAGS = ("-h", "--help")
 _TOKEN = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+|["']""")
 _QUOTED = re.compile(r""""([^"]*)"|'([^']*)'""")
 _OPTION = re.compile(r"--?[^\W\d]")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _BYTES = re.compile(r"([0-9]+)([kmgt]?)i?b?", re.IGNORECASE)
 
 
@@ -202,6 +203,18 @@ def seconds(text: str) -> float:
     if not 0 < value < math.inf:
         raise GrammarError(f"'{text}' is not a number of seconds over 0, such as 30")
     return value
+
+
+def duration(text: str) -> float:
+    """A time over 0 in seconds, with a unit if it is long.
+
+    >>> duration("90"), duration("30m"), duration("2h")
+    (90.0, 1800.0, 7200.0)
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None or not float(found[1]):
+        raise GrammarError(f"'{text}' is not a time over 0, such as 30m or 2h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 
 def seconds_or_none(text: str) -> float:

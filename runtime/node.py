@@ -6,6 +6,7 @@ node to node: over the controller's lanes, or over a link of their own between t
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -322,12 +323,12 @@ class Node(ABC):
         """
 
     @abstractmethod
-    def begin_run(self, run: int) -> None:
-        """What this thread prints from here on belongs to this call."""
+    def begin_run(self, run: int) -> int:
+        """What this thread prints from here on belongs to this call; how much had been said before, for `flush`."""
 
     @abstractmethod
-    def flush(self) -> None:
-        """What was printed is to be on its way before an answer is."""
+    def flush(self, said: int) -> bool:
+        """What was printed is to be on its way before an answer is; whether anything was, since `said`."""
 
     def settle_here(self, *, whole_process: bool = True) -> None:
         settle(self, whole_process=whole_process)
@@ -370,6 +371,7 @@ def shape_of(view: View) -> Shape:
     return Shape(view.labels, NDSlice(offset=view.offset, sizes=list(view.sizes), strides=list(view.strides)))
 
 
+@functools.lru_cache(maxsize=1024)
 def point_in(view: View, rank: int) -> Point:
     """The point of a base rank in a view."""
     return shape_of(view).point_of(rank)

@@ -199,11 +199,13 @@ class Root(Node):
     def outgoing_run(self) -> int:
         return -1
 
-    def begin_run(self, run: int) -> None:
+    def begin_run(self, run: int) -> int:
         """What actors of the client print goes where the client's own text goes."""
+        return 0
 
-    def flush(self) -> None:
+    def flush(self, said: int) -> bool:
         sys.stdout.flush()
+        return False
 
     def supervise(self, fault: Fault) -> None:
         for roster in self.rosters.values():

@@ -9,7 +9,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
@@ -23,12 +23,15 @@ from .shape import Shape
 from .wire.reactor import Reactor
 from .wire.wiring import LinkKind
 
+if TYPE_CHECKING:
+    from .engines.hosts import HostsEngine
+
 ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker", "meshbook.runtime.ranks.seed:warm"]
 """What the zygote imports; wings above add theirs before the first mesh (see `local.LocalEngine.preload`)."""
 
 
 _HOSTS = "hosts "
-"""How names of engines begin that `use_hosts` has made."""
+"""How names of engines of several hosts begin."""
 
 
 class Session:
@@ -37,6 +40,7 @@ class Session:
     def __init__(self) -> None:
         self.reactor = Reactor()
         self._engines: dict[str, Engine] = {}
+        self._hosted: dict[str, HostsEngine] = {}  # those of several hosts
         self.root = Root(self.reactor, self.engine, _specs_of)
 
     def engine(self, name: str = "local") -> Engine:
@@ -54,25 +58,35 @@ class Session:
                 raise ValueError(f"there is no engine {name!r}: {known}")
         return self._engines[name]
 
-    def use_hosts(self, hosts: Sequence[str] | int, launch: str = "") -> str:
+    def use_hosts(
+        self, hosts: Sequence[str] | int, launch: str = "", keep: float = 0.0, timeout: float | None = None
+    ) -> str:
         """The name of the engine of these hosts, by name or number, whose agents `launch` starts (docs/hosts.md).
 
-        Asked for the same hosts again it is the same engine, with its agents.
+        Asked for the same hosts again it is the same engine, with its agents. With `keep`, these wait so many seconds
+        for the next process that asks for them when this one ends. They have `timeout` seconds to come, 60 by default.
 
         Raises `ValueError` where the command wants the names of hosts, and there is only a number.
         """
         names = [f"host{i}" for i in range(hosts)] if isinstance(hosts, int) else list(hosts)
         if isinstance(hosts, int) and "{host}" in launch:
             raise ValueError(f"which hosts? `{launch}` starts each by its name: say --hosts A,B")
-        name = f"{_HOSTS}{launch or 'here'}: {','.join(names)}"
+        name = f"{_HOSTS}{launch or 'here'}: {','.join(names)}{', kept' if keep else ''}"
         if name not in self._engines:
             from .engines.hosts import HostsEngine, address_towards  # loads zmq, which one machine does without
+            from .engines.keeper import Keeper
             from .engines.launch import CommandLauncher
 
             launcher = CommandLauncher(self.reactor, launch, names)
             addr = address_towards(launcher.names) if launch else "127.0.0.1"
-            self._engines[name] = HostsEngine(self.reactor, launcher, len(names), ZYGOTE_MODULES, addr)
+            keeper = Keeper(launch, names, keep) if keep else None
+            self._add(name, HostsEngine(self.reactor, launcher, len(names), ZYGOTE_MODULES, addr, keeper=keeper))
+        if timeout is not None:
+            self._hosted[name].timeout = timeout
         return name
+
+    def _add(self, name: str, engine: HostsEngine) -> None:
+        self._engines[name] = self._hosted[name] = engine
 
     def use_monarch(self, hosts: Any) -> str:
         """The name of the engine whose agents Monarch places: on a `HostMesh` of it, or on so many processes here.
@@ -87,14 +101,28 @@ class Session:
             addr = "127.0.0.1" if isinstance(hosts, int) else address_towards([])
             mesh, end = process_hosts(hosts) if isinstance(hosts, int) else (hosts, lambda: None)
             launcher = MonarchLauncher(self.reactor, mesh, end)
-            self._engines[name] = HostsEngine(self.reactor, launcher, num_hosts(mesh), ZYGOTE_MODULES, addr)
+            self._add(name, HostsEngine(self.reactor, launcher, num_hosts(mesh), ZYGOTE_MODULES, addr))
         return name
 
-    def release(self, engine: Engine) -> None:
-        """Give hosts back that no mesh is on any more: their agents end. Other engines stay warm."""
-        name = next((name for name, each in self._engines.items() if each is engine), "")
-        if name.startswith(_HOSTS) and all(roster.engine is not engine for roster in self.root.rosters.values()):
-            self._engines.pop(name).close()
+    def release(self, engine: Engine, *, detach: bool = False) -> None:
+        """Give hosts back that no mesh is on any more: their agents end. Other engines stay warm.
+
+        With `detach`, agents that are kept wait for who asks for them next.
+        """
+        name = next((name for name, each in self._hosted.items() if each is engine), "")
+        if name and all(roster.engine is not engine for roster in self.root.rosters.values()):
+            del self._engines[name]
+            hosts = self._hosted.pop(name)
+            (hosts.close if detach else hosts.give_back)()
+
+    def kept_since(self, engine: str) -> float | None:
+        """Since when agents of an engine live that another process had left, in seconds since the epoch."""
+        return self._hosted[engine].kept_since if engine in self._hosted else None
+
+    def note_mesh(self, engine: str, mesh: str, line: str) -> None:
+        """Keep the line that brought a mesh up on an engine whose agents are kept."""
+        if engine in self._hosted:
+            self._hosted[engine].note_mesh(mesh, line)
 
     def spawn(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
         """Start the ranks of a mesh."""

@@ -35,7 +35,7 @@ class Holdings:
             pids=frozenset(psutil.pids()),
             threads=frozenset(thread for thread in threading.enumerate() if _is_watched(thread)),
             descriptors=frozenset(_descriptors()),
-            segments=frozenset(_names_in("/dev/shm")),
+            segments=frozenset(name for name in _names_in("/dev/shm") if not name.startswith(".org.chromium")),
         )
 
     def not_in(self, before: Holdings) -> list[str]:

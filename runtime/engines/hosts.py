@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Mapping, Sequence
 
 from ..errors import SpawnError
@@ -18,17 +19,22 @@ from ..forks import let_go_in_child
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.link import Address
-from ..wire.messages import Extend, Hello, Introduce, Passed
+from ..wire.messages import Bye, Extend, Hello, Introduce, Passed
 from ..wire.reactor import Reactor
+from ..wire.zmq_door import Keys
 from ..wire.zmq_hub import ZmqHub
 from .base import Crew, Listener, Party
 from .hosted import HostedCrew
+from .keeper import Keeper
 from .launch import Launcher
 from .remote_agent import PACE, own_version
 from .remote_host import RemoteHost
 from .seating import shares
 from .spec import RankSpec, Seat
 from .summons import Summons
+
+KEPT_SECONDS = 5.0
+"""How long agents that wait for a notebook may take to find it: they try twice a second."""
 
 DIAL_SECONDS = 60.0
 """How long agents may take to come: a queue of a cluster is waited for before, by who made the allocation."""
@@ -50,16 +56,23 @@ class HostsEngine:
         preload: Sequence[str] = (),
         addr: str = "127.0.0.1",
         timeout: float = DIAL_SECONDS,
+        keeper: Keeper | None = None,
     ) -> None:
         self.num_hosts = num_hosts
+        self.kept_since: float | None = None
+        """Since when its agents live, if another process had left them; in seconds since the epoch."""
         self.hosts: list[RemoteHost] = []
         self._reactor = reactor
         self._launcher = launcher
         self._preload = tuple(preload)
         self._addr = addr
-        self._timeout = timeout
+        self.timeout = timeout
+        """Seconds that agents may take to come."""
+        self._keeper = keeper
+        self._addresses: dict[int, Address] = {}  # by host, that of the agent it has or had last
         self._names = dict(enumerate(launcher.names))
         self._hub: ZmqHub | None = None
+        self._num_kept = 0  # how many agents of a former notebook are expected
         self._said: set[int] = set()  # hosts that have said what they are called
         self._numbers = itertools.count(1)
         self._tunnels: dict[int, tuple[RemoteHost, RemoteHost]] = {}
@@ -69,30 +82,52 @@ class HostsEngine:
         let_go_in_child(self)
 
     def warm(self) -> None:
-        """Start the agents that are not there, and again those that were lost; they come in the background."""
+        """Start the agents that are not there, and again those that were lost; they come in the background.
+
+        Raises `SpawnError` where they are kept, and another notebook is on them.
+        """
         with self._starting:
             if self._hub is None:
-                self._hub = ZmqHub(self._reactor, "tcp", self._addr)
+                self._hub = self._listen()
                 self._pulse = threading.Thread(target=self._beat, name="meshbook-hosts", daemon=True)
                 self._pulse.start()
             missing = [i for i in range(self.num_hosts) if i >= len(self.hosts) or self.hosts[i].trouble]
             if missing:
                 self._start(self._hub, missing)
 
+    def _listen(self) -> ZmqHub:
+        """Where agents find this process: a new place, or that at which those that were kept look for it."""
+        kept = self._keeper.find() if self._keeper is not None else None
+        if kept is None:
+            return ZmqHub(self._reactor, "tcp", self._addr)
+        hub = ZmqHub(self._reactor, "tcp", self._addr, kept.port, Keys(kept.public_key, kept.secret_key))
+        try:
+            for index, address in enumerate(kept.addresses):
+                self._await(hub, index, address)
+        except OSError as error:
+            hub.close()
+            raise SpawnError(f"kept hosts look for a notebook where there is no room for one: {error}") from error
+        hub.seal()
+        self._num_kept, self.kept_since = len(kept.addresses), kept.since
+        return hub
+
+    def _await(self, hub: ZmqHub, index: int, known: Address | None = None) -> RemoteHost:
+        """Expect the agent of a host, at a new address or at one it has."""
+        link, theirs = hub.open(known)
+        assert theirs.address is not None
+        self._addresses[index] = theirs.address
+        name = self._names.setdefault(index, f"host{index}")
+        host = RemoteHost(self._reactor, index, name, link, self._greet, self._pass_on, self._on_lost)
+        self.hosts[index : index + 1] = [host]
+        return host
+
     def _start(self, hub: ZmqHub, missing: Sequence[int]) -> None:
         if not self._launcher.is_one_by_one and self.hosts:
             if len(missing) < self.num_hosts:
                 raise SpawnError(f"{self.hosts[missing[0]].trouble}; its launcher cannot start one host alone")
             self.hosts.clear()
-        addresses: list[Address] = []
-        awaited: dict[int, RemoteHost] = {}
-        for index in missing:
-            link, theirs = hub.open()
-            assert theirs.address is not None
-            addresses.append(theirs.address)
-            name = self._names.setdefault(index, f"host{index}")
-            host = RemoteHost(self._reactor, index, name, link, self._greet, self._pass_on, self._on_lost)
-            self.hosts[index : index + 1] = [awaited.setdefault(index, host)]
+        awaited = {index: self._await(hub, index) for index in missing}
+        addresses = tuple(self._addresses[index] for index in missing)
         hub.seal()
 
         def on_end(indices: Sequence[int], why: str) -> None:
@@ -102,16 +137,38 @@ class HostsEngine:
                 else:  # a launcher that has put its agent into the background is no death of it
                     host.tick()
 
-        self._launcher.start(missing, Summons(tuple(addresses), self._preload), on_end)
+        keep = self._keeper.seconds if self._keeper is not None else 0.0
+        self._launcher.start(missing, Summons(addresses, self._preload, keep), on_end)
 
     def _wait_here(self) -> None:
         """Wait until all hosts are there. Raises `SpawnError` for the first that is not to come."""
         self.warm()
+        self._wait_kept()
         for host in self.hosts:
-            if not self._reactor.wait(host.settled, self._timeout):
-                raise SpawnError(f"host {host.name}: its agent has not come within {self._timeout:g} s")
+            if not self._reactor.wait(host.settled, self.timeout):
+                raise SpawnError(f"host {host.name}: its agent has not come within {self.timeout:g} s")
             if host.trouble:
                 raise SpawnError(host.trouble)
+
+        if self._keeper is not None and self._hub is not None:
+            addresses = [self._addresses[host.index] for host in self.hosts]
+            self._keeper.note(self._hub.port, self._hub.keys, addresses)
+
+    def _wait_kept(self) -> None:
+        """Wait for agents that were kept, not for long: of those that have ended others are started."""
+        deadline, kept = time.monotonic() + KEPT_SECONDS, self.hosts[: self._num_kept]
+        self._num_kept = 0
+        for host in kept:
+            if not self._reactor.wait(host.settled, max(0.0, deadline - time.monotonic())):
+                host.lose("its agent, which was to be kept, has ended")
+        if any(host.trouble for host in kept):
+            self.kept_since = None
+            self.warm()
+
+    def note_mesh(self, name: str, line: str) -> None:
+        """Keep the line that has brought up a mesh here, where agents are kept."""
+        if self._keeper is not None:
+            self._keeper.note_mesh(name, line)
 
     def seats(self, axes: Mapping[str, int]) -> Sequence[Seat]:
         """Waits until all hosts are there; starts again those that were lost."""
@@ -153,8 +210,17 @@ class HostsEngine:
         here.post(Extend(tunnel, one.crew.number, one.rank, other.mesh, other.rank))
         there.post(Extend(tunnel, other.crew.number, other.rank, one.mesh, one.rank))
 
+    def give_back(self) -> None:
+        """End the agents, also those that are kept, and wait for their launchers."""
+        if self._keeper is not None:
+            for host in self.hosts:
+                host.post(Bye())
+            self._keeper.drop()
+            self._keeper = None
+        self.close()
+
     def close(self) -> None:
-        """End the agents, and wait for their launchers."""
+        """Let go of the agents: those that are kept wait for the next notebook, others end."""
         if self._hub is None or self._is_closed.is_set():
             return
         self._is_closed.set()
@@ -164,7 +230,10 @@ class HostsEngine:
             host.close()
             if host.hello is None:  # nobody would tell its launcher to end
                 self._launcher.forget(host.index)
-        self._launcher.close()
+        if self._keeper is not None and self._keeper.leave():
+            self._launcher.let_go()
+        else:
+            self._launcher.close()
         self._hub.close()
 
     def let_go(self) -> None:
@@ -202,6 +271,8 @@ class HostsEngine:
     def _tick(self) -> None:
         for host in list(self.hosts):
             host.tick()
+        if self._keeper is not None:
+            self._keeper.tick(time.monotonic())
 
 
 def mismatch(hello: Hello, own: tuple[str, str, str]) -> str:

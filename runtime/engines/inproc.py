@@ -302,6 +302,7 @@ class _ThreadStreams:
     def __init__(self, on_text: object) -> None:
         self._on_text = on_text
         self._events: list[Event] = []
+        self.num_batches = 0
         self._run = 0
         self._lock = threading.Lock()  # the rank's thread writes, the loop takes
 
@@ -323,12 +324,17 @@ class _ThreadStreams:
     def flush(self) -> None:
         """Nothing is held back."""
 
+    def has_unread(self) -> bool:
+        with self._lock:
+            return bool(self._events)
+
     def write(self, stream: str, text: str) -> None:
         self._add(Text(self.current(), "stderr" if stream == "stderr" else "stdout", text))
 
     def _add(self, event: Event) -> None:
         with self._lock:
             self._events.append(event)
+            self.num_batches += 1
         self._on_text()  # type: ignore[operator]
 
     def take(self) -> list[list[Event]]:
@@ -364,8 +370,10 @@ class _Router:
     def join(self, streams: _ThreadStreams) -> None:
         """What this thread prints goes to `streams` from here on."""
         with self._lock:
-            if not self.of_thread:
+            # Others put streams of their own in place too, such as pytest between two tests.
+            if not isinstance(sys.stdout, _Routed):
                 sys.stdout = _Routed(self, "stdout", sys.stdout)
+            if not isinstance(sys.stderr, _Routed):
                 sys.stderr = _Routed(self, "stderr", sys.stderr)
             self.of_thread[threading.get_ident()] = streams
 

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from ..wire.reactor import Reactor
 from .summons import VARIABLE, Summons
 
@@ -49,6 +51,10 @@ class Launcher(Protocol):
         """Wait until all launchers have ended; not for long."""
         ...
 
+    def let_go(self) -> None:
+        """Leave the launchers to themselves, since their agents live on."""
+        ...
+
 
 class CommandLauncher:
     """Runs a command: once for each host where it has `{host}` in it or is empty, else once for all of them.
@@ -73,7 +79,7 @@ class CommandLauncher:
             self._launch(tuple(hosts), "env", summons, on_end)
             return
         for host, address in zip(hosts, summons.addresses, strict=True):
-            self._launch((host,), "stdin", Summons((address,), summons.modules), on_end)
+            self._launch((host,), "stdin", replace(summons, addresses=(address,)), on_end)
 
     def _launch(self, hosts: tuple[int, ...], source: str, summons: Summons, on_end: OnEnd) -> None:
         argv = launch_line(self._command, self._all[hosts[0]] if self.is_one_by_one else "", source)
@@ -87,6 +93,11 @@ class CommandLauncher:
     def close(self) -> None:
         for launch in list(self._running.values()):  # the loop forgets them as they end
             launch.close()
+        self._running.clear()
+
+    def let_go(self) -> None:
+        for launch in self._running.values():
+            launch.let_go()
         self._running.clear()
 
 
@@ -149,6 +160,22 @@ class Launch:
         if not self._reactor.wait(self._over, _PATIENCE):
             self.kill()
             self._reactor.wait(self._over)
+
+    def let_go(self) -> None:
+        """Leave it running, and hear nothing more of it."""
+        self._reactor.schedule(self._let_go)
+        self._reactor.wait(self._over)
+
+    def _let_go(self) -> None:
+        if self._over.is_set():
+            return
+        self._process.returncode = 0  # nobody is to wait for it, which is no mistake
+        self._reactor.remove(self._end)
+        os.close(self._end)
+        self._reactor.remove(self._out)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._reactor.announce(self._over)
 
     def _watch(self) -> None:
         self._reactor.add(self._out, self._read)

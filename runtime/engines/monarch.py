@@ -100,6 +100,9 @@ class MonarchLauncher:
         if self._keeper is not None:  # that Monarch may have lost the host as well is of no interest
             self._pool.submit(lambda: self._keeper.kill.call_one(host).get(timeout=_END_SECONDS))
 
+    def let_go(self) -> None:
+        raise NotImplementedError("agents on hosts of Monarch end with its controller, which is this process")
+
     def close(self) -> None:
         self._pool.submit(self._close).result()
         self._pool.shutdown()

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any
@@ -27,9 +28,11 @@ from ..ranks.failure import describe
 from ..wire import codec
 from ..wire.codec import Encoded
 from ..wire.lane import Frames, Lane
+from ..wire.link import Address
 from ..wire.messages import (
     AnyMessage,
     Beat,
+    Bye,
     Disband,
     Done,
     Enlist,
@@ -64,14 +67,24 @@ from .tunnels import Tunnels
 PACE = 0.5
 """Seconds between two beats."""
 
+FORGOTTEN = 15.0
+"""Seconds without a word of the controller after which it is gone. The links notice one that is really gone."""
+
 PIECE = 1 << 20
 """Bytes of a datagram between hosts: larger messages are cut, so that there are signs of life between the pieces."""
 
 
 class RemoteAgent:
-    """The ranks of all meshes on this host, at the end of `lane`."""
+    """The ranks of all meshes on this host, at the end of `lane`; `give_up` closes it, from any thread."""
 
-    def __init__(self, reactor: Reactor, engine: LocalEngine, lane: Lane, addr: str) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        engine: LocalEngine,
+        lane: Lane,
+        addr: str,
+        give_up: Callable[[], object] = lambda: None,
+    ) -> None:
         self._reactor = reactor
         self._engine = engine
         self._lane = lane
@@ -81,6 +94,8 @@ class RemoteAgent:
         self._held: dict[int, socket.socket] = {}
         self._tunnels = Tunnels(reactor, self._pass)
         self._is_over = threading.Event()
+        self._give_up = give_up
+        self._num_quiet: int | None = None  # beats since the controller was heard; None while its word is done
         self._beating = threading.Thread(target=self._beat, name="meshbook-beat", daemon=True)
         self._acts: dict[type, Callable[[Any, Frames], object]] = {
             Hold: self._hold,
@@ -95,16 +110,20 @@ class RemoteAgent:
             Beat: lambda beat, _: None,
         }
 
-    def serve(self) -> None:
-        """Do what the controller says until it is gone, or says that nothing follows."""
+    def serve(self) -> bool:
+        """Do what the controller says until it is gone, or says that nothing follows; whether it said so for good."""
         self._say(_hello(self._addr))
         self._beating.start()
         try:
             while True:
+                self._num_quiet = 0
                 message, frames = self._lane.recv()
+                self._num_quiet = None
+                if isinstance(message, Bye):
+                    return True
                 self._acts[type(message)](message, frames)
         except LinkClosed:
-            return
+            return False
         finally:
             self._end()
 
@@ -209,7 +228,15 @@ class RemoteAgent:
 
     def _beat(self) -> None:
         while not self._is_over.wait(PACE):
+            self._listen()
             self._say(Beat({number: dict(crew.stats(list(crew.pids))) for number, crew in self._crews.copy().items()}))
+
+    def _listen(self) -> None:
+        """Notice a controller that lives and has forgotten this agent: else it would say so twice a second."""
+        if (num_quiet := self._num_quiet) is not None:
+            self._num_quiet = num_quiet + 1
+            if num_quiet * PACE > FORGOTTEN:
+                self._give_up()
 
 
 class _Ears:
@@ -298,13 +325,26 @@ def main(source: str) -> None:
     engine = LocalEngine(reactor, summons.modules)
     engine.warm()
     try:
-        link = ZmqLink(address)
-        link.largest = PIECE
-        RemoteAgent(reactor, engine, Lane(link), own_address(address.endpoint)).serve()
-        link.close()
+        link: ZmqLink | None = ZmqLink(address)
+        while link is not None:
+            link.largest = PIECE
+            agent = RemoteAgent(reactor, engine, Lane(link), own_address(address.endpoint), link.give_up)
+            is_given_back = agent.serve()
+            link.close()
+            link = None if is_given_back else _next_link(address, summons.keep)
     finally:
         engine.close()
         reactor.close()
+
+
+def _next_link(address: Address, seconds: float) -> ZmqLink | None:
+    """The link to who comes in place of a controller that is gone; None when nobody does in time."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        with contextlib.suppress(LinkClosed):  # nobody there, or somebody else
+            return ZmqLink(address, left)
+        time.sleep(min(PACE, left))
+    return None
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ class Summons(msgspec.Struct, frozen=True):
     addresses: tuple[Address, ...]
     modules: tuple[str, ...] = ()
     """What the zygote of the host imports."""
+    keep: float = 0.0
+    """Seconds that agents wait for another controller when theirs is gone."""
 
     def text(self) -> str:
         """One line of ASCII."""

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from . import ledger
+from .loops import hurry, rest
 from .sockets import knock, listening_ports
 
 LONG = timedelta(days=7)
@@ -117,6 +118,7 @@ class Bent:
                 return original(size, rank, ranks, backend, free, *args, **options)
             finally:
                 self.ports |= listening_ports() - before
+                rest()
 
         self._put(self.c10d, "_new_process_group_helper", with_free_store)
 
@@ -138,10 +140,12 @@ class Bent:
         def destroy_process_group(group: Any = None) -> None:
             is_all = group is None or group is self.c10d.GroupMember.WORLD
             groups: list[Any] = list(self.c10d._world.pg_map) if is_all else []
+            hurry()
             original(group)
             if is_all:
                 ledger.forget()
             finishes(groups.clear, BURIAL_SECONDS)
+            rest()
 
         def knock_and_destroy(group: Any = None) -> None:
             # A collective that was interrupted before its peer had come would keep the store of the next groups busy.

@@ -43,6 +43,16 @@ class Job(NamedTuple):
     answer: AnswerTo
 
 
+class Turn(NamedTuple):
+    """A message that is being worked on."""
+
+    job: Job
+    said: int
+    """How much this process had said before (`Node.begin_run`)."""
+    started: float
+    """By `time.perf_counter`."""
+
+
 class Resident:
     """An actor that lives in this process, with what its driver needs to know of it."""
 
@@ -53,8 +63,8 @@ class Resident:
         is_async: bool,
         make_port: Callable[[Call, AnswerTo], Any],
         on_dead: Callable[[Resident], None],
-        begin_run: Callable[[int], None],
-        flush: Callable[[], None],
+        begin_run: Callable[[int], int],
+        flush: Callable[[int], bool],
         settle: Callable[[], None],
     ) -> None:
         self.instance = instance
@@ -88,12 +98,12 @@ class Resident:
         """Make the actor, on the thread of its driver."""
         self.settle()
         enter(Context(self.instance, point))
-        self.begin_run(run)
+        said = self.begin_run(run)
         try:
             self.actor = self.make()
         except BaseException as error:  # noqa: BLE001 - the rim: every call to this actor will tell it
             self.die(fatal(describe(error), self))
-        self.flush()
+        self.flush(said)
         on_made(self.failure)
 
     def end(self, then: Callable[[], None]) -> None:
@@ -134,7 +144,12 @@ class Resident:
         stopped = RemoteFailure("Stopped", "the actor has status: stopped, before it answered this", "")
         return self.failure or fatal(stopped, self)
 
-    def reply(self, job: Job, started: float, result: object, error: BaseException | None) -> None:
+    def begin_turn(self, job: Job) -> Turn:
+        """The calling thread or task begins to work on a message."""
+        enter(Context(self.instance, job.point))
+        return Turn(job, self.begin_run(run_of(job.call)), time.perf_counter())
+
+    def reply(self, turn: Turn, result: object, error: BaseException | None) -> None:
         """Answer with the result, or with the error: an ordinary one leaves the actor alive."""
         ok = error is None
         try:
@@ -142,11 +157,11 @@ class Resident:
             payload = check_size((value,), lambda: codec.encode(value), "an answer")
         except (codec.EncodeError, ValueError) as unfit:
             ok, payload = False, codec.encode(describe(unfit))
-        self.flush()
+        job, talked = turn.job, self.flush(turn.said)
         try:
-            job.answer(Reply(job.call.seq, ok, time.perf_counter() - started, True), payload)
+            job.answer(Reply(job.call.seq, ok, time.perf_counter() - turn.started, talked), payload)
         except MemoryError as too_much:
-            job.answer(Reply(job.call.seq, False, 0.0, True), codec.encode(describe(too_much)))
+            job.answer(Reply(job.call.seq, False, 0.0, talked), codec.encode(describe(too_much)))
 
     def _abort(self, reason: str) -> None:
         failure = fatal(RemoteFailure("Aborted", reason, ""), self)
@@ -198,9 +213,7 @@ class _Sync:
         if resident.failure is not None:
             resident.refuse(job)
             return
-        enter(Context(resident.instance, job.point))
-        resident.begin_run(run_of(job.call))
-        started = time.perf_counter()
+        turn = resident.begin_turn(job)
         result, error = None, None
         port = None
         try:
@@ -208,7 +221,7 @@ class _Sync:
             result = method(*args, **kwargs)
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
-        conclude(resident, job, started, result, error, port)
+        conclude(resident, turn, result, error, port)
 
 
 class _Async:
@@ -308,9 +321,7 @@ class _Async:
         if resident.failure is not None:
             resident.refuse(job)
             return
-        enter(Context(resident.instance, job.point))
-        resident.begin_run(run_of(job.call))
-        started = time.perf_counter()
+        turn = resident.begin_turn(job)
         result, error = None, None
         port = None
         try:
@@ -323,7 +334,7 @@ class _Async:
             raise
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
-        conclude(resident, job, started, result, error, port)
+        conclude(resident, turn, result, error, port)
 
 
 def run_of(message: Call | Spawn) -> int:
@@ -345,13 +356,12 @@ def prepare(resident: Resident, job: Job) -> tuple[Callable[..., Any], tuple[Any
     return method, (port, *args), kwargs, port
 
 
-def conclude(
-    resident: Resident, job: Job, started: float, result: object, error: BaseException | None, port: Any
-) -> None:
+def conclude(resident: Resident, turn: Turn, result: object, error: BaseException | None, port: Any) -> None:
     """Answer, and decide what an error means: with somebody waiting it is theirs, else it is the actor's end."""
+    job = turn.job
     is_ordinary = error is None or isinstance(error, Exception)
     if is_ordinary and port is None and job.call.wants_reply:
-        resident.reply(job, started, result, error)
+        resident.reply(turn, result, error)
         return
     if error is None:
         return
@@ -359,7 +369,7 @@ def conclude(
     if port is not None:
         port.refuse(failure)
     elif job.call.wants_reply:
-        job.answer(Reply(job.call.seq, False, time.perf_counter() - started, True), codec.encode(failure))
+        job.answer(Reply(job.call.seq, False, time.perf_counter() - turn.started, True), codec.encode(failure))
     resident.die(failure)
 
 

@@ -170,11 +170,13 @@ class Outpost(Node):
         self._streams.flush()
         return self._streams.current()
 
-    def begin_run(self, run: int) -> None:
+    def begin_run(self, run: int) -> int:
         self._streams.join(run)
+        return self._streams.num_batches
 
-    def flush(self) -> None:
+    def flush(self, said: int) -> bool:
         self._streams.flush()
+        return self._streams.num_batches != said or self._streams.has_unread()
 
 
 def _send_releases(lane: Lane) -> None:

@@ -15,19 +15,15 @@ from __future__ import annotations
 import atexit
 import codecs
 import ctypes
-import errno
 import faulthandler
-import fcntl
 import functools
 import io
 import os
 import select
 import subprocess
 import sys
-import termios
 import threading
 from _thread import start_new_thread
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from itertools import groupby
@@ -36,6 +32,7 @@ from time import sleep
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from ..wire.tape import mark
+from .pipe import Pipe
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -61,8 +58,8 @@ class Streams:
     def __init__(self, token: str, out_fd: int, err_fd: int) -> None:
         self._token = token
         self._to_err, self._to_out = mark(token, "err"), mark(token, "out")
-        self._out = _Pipe(out_fd)
-        self._err = _Pipe(err_fd)
+        self._out = Pipe(out_fd)
+        self._err = Pipe(err_fd)
         # `_lock`: threads print at the same time, and `begin` must not come between a writer's look at the
         # run and its write. Reentrant: a signal handler may print while this very thread is inside.
         self._lock = threading.RLock()
@@ -70,6 +67,8 @@ class Streams:
         self._resting: int | None = None  # None: where the pipe rests is not known, or a run has ended there
         self._is_open = False  # between `begin` and `end`, and not in a forked child: the pipe may be brought to rest
         self._talked = False
+        self.num_batches = 0
+        """Grows whenever something goes into the pipe."""
         self._pending: list[str | _Piece] = []  # a bare str is stdout of the run that the pipe rests at
         self._size = 0
         self._is_flushing = False
@@ -114,7 +113,7 @@ class Streams:
         self._c_stdout()
         with self._lock:
             self._flush()
-            talked = self._talked or self._out.has_unread() or self._err.has_unread()
+            talked = self._talked or self.has_unread()
             if talked:
                 self._mark_both("end", run)
             self._resting, self._is_open, self._talked = None, False, False
@@ -139,6 +138,10 @@ class Streams:
         """What was printed so far is in the pipe when this returns."""
         with self._lock:
             self._flush()
+
+    def has_unread(self) -> bool:
+        """Whether the controller has not read all that is in the pipes, whoever wrote it."""
+        return self._out.has_unread() or self._err.has_unread()
 
     def write(self, voice: _Voice, text: str) -> None:
         """One print's text. Hot: 0.3 microseconds."""
@@ -221,6 +224,7 @@ class Streams:
                 batch = self._pending[:]  # a signal handler may append to the list meanwhile
                 count, packets = len(batch), self._encoded(batch)
                 self._talked = True
+                self.num_batches += 1
                 # No call in these two lines: only at a call can a KeyboardInterrupt come between them.
                 self._out.unsent += packets
                 del self._pending[:count]
@@ -392,54 +396,6 @@ class ByteStream(io.BufferedIOBase):
     @property
     def closed(self) -> bool:
         return False
-
-
-class _Pipe:
-    """The write end of a pipe. Writes all it is given, over interrupts too; once nobody reads, drops it."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self.unsent: deque[bytes | memoryview] = deque()
-        self._count = bytearray(4)
-
-    def own(self) -> None:
-        """A descriptor that no `dup2` on fds 1 and 2 turns away and no subprocess inherits."""
-        copy = fcntl.fcntl(self.fd, fcntl.F_DUPFD_CLOEXEC, 3)
-        if self.fd > 2:
-            os.close(self.fd)
-        self.fd = copy
-
-    def has_unread(self) -> bool:
-        """Whether the controller has not read all that anybody wrote."""
-        fcntl.ioctl(self.fd, termios.FIONREAD, self._count)
-        return any(self._count)
-
-    def send(self) -> None:
-        while self.unsent:
-            data = memoryview(self.unsent[0])
-            size = len(data)
-            # `extend(map(...))` keeps the result even when a KeyboardInterrupt strikes as `os.write` returns
-            # (an assignment would lose it, and the text would come twice); `finally` makes no call for the same.
-            done: list[int] = []
-            try:
-                done.extend(map(os.write, (self.fd,), (data,)))
-            except BlockingIOError:  # a subprocess made the shared pipe non-blocking
-                _wait_writable(self.fd)
-            except OSError as error:
-                if error.errno not in (errno.EPIPE, errno.EBADF):
-                    raise
-                self.unsent.clear()  # the controller is gone, and this rank with it
-            finally:
-                if done and done[0] == size:
-                    del self.unsent[0]
-                elif done:
-                    self.unsent[0] = data[done[0] :]
-
-
-def _wait_writable(fd: int) -> None:
-    poll = select.poll()
-    poll.register(fd, select.POLLOUT)
-    poll.poll()
 
 
 def _packed(pieces: Iterable[bytes]) -> Iterator[bytes]:

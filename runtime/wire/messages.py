@@ -142,7 +142,7 @@ class Fault(Message, frozen=True):
 
 
 class Bye(Message, frozen=True):
-    """Controller to rank, data: leave when you have done what was sent before."""
+    """Controller to rank, data, or to agent, host: leave when you have done what was sent before."""
 
 
 class Ready(Message, frozen=True):
@@ -159,7 +159,7 @@ class Reply(Message, frozen=True):
     ok: bool = True
     seconds: float = 0.0
     talked: bool = False
-    """Whether its output pipes hold text of this call, up to an `end` mark in each."""
+    """Whether it said something, which comes first: its pipes are to be read, up to an `end` mark if there is one."""
 
 
 class Note(Message, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 from zmq.utils import z85
@@ -15,12 +15,20 @@ from .zmq_socket import GuardedSocket
 _ZAP = "inproc://zeromq.zap.01"
 
 
+class Keys(NamedTuple):
+    """A pair of CurveZMQ keys, as Z85 text in bytes."""
+
+    public: bytes
+    secret: bytes
+
+
 class Door:
     """Lets into a socket whoever holds a key that was made here (ZAP, https://rfc.zeromq.org/spec/27/)."""
 
-    def __init__(self, context: Any, reactor: Reactor) -> None:
+    def __init__(self, context: Any, reactor: Reactor, keys: Keys | None = None) -> None:
         self._reactor = reactor
-        self._public, self._secret = zmq.curve_keypair()
+        self.keys = keys or Keys(*zmq.curve_keypair())
+        """Those of this end. Whoever has them can be taken for it."""
         self._admitted: set[bytes] = set()
         self._socket = GuardedSocket(context.socket(zmq.REP), lambda: None)  # every answer is followed by a look
         self._socket.bind(_ZAP)
@@ -28,14 +36,14 @@ class Door:
 
     def guard(self, socket: Any) -> None:
         socket.setsockopt(zmq.CURVE_SERVER, 1)
-        socket.setsockopt(zmq.CURVE_SECRETKEY, self._secret)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, self.keys.secret)
         socket.setsockopt(zmq.ZAP_DOMAIN, b"meshbook")  # without a domain zmq admits all when nobody answers
 
-    def admit(self) -> tuple[bytes, bytes, bytes]:
-        """The server's key, and a new pair of keys that is let in."""
-        public, secret = zmq.curve_keypair()
-        self._admitted.add(public)
-        return self._public, public, secret
+    def admit(self, keys: Keys | None = None) -> Keys:
+        """Let in who holds these keys; without any, new ones."""
+        keys = keys or Keys(*zmq.curve_keypair())
+        self._admitted.add(keys.public)
+        return keys
 
     def _answer_all(self) -> None:
         while (frames := self._socket.recv()) is not None:

@@ -17,7 +17,7 @@ import zmq
 from ..errors import LinkClosed
 from .link import Address, Buffer, FarEnd, NearLink
 from .reactor import Reactor
-from .zmq_door import Door
+from .zmq_door import Door, Keys
 from .zmq_socket import END, GuardedSocket, configure
 
 _LONGEST_PATH = 80
@@ -30,15 +30,24 @@ _TURN = 64
 class ZmqHub:
     """The controller's side of all zmq links of one crew.
 
-    It is read by the loop of `reactor`. `transport` is `ipc` or `tcp`; with tcp it listens on `host`.
+    It is read by the loop of `reactor`. `transport` is `ipc` or `tcp`; with tcp it listens on `host`, by default at any
+    free `port`, and proves by `keys` who it is, by default new ones.
     """
 
     carries_fds = False
 
-    def __init__(self, reactor: Reactor, transport: Literal["ipc", "tcp"] = "ipc", host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        transport: Literal["ipc", "tcp"] = "ipc",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        keys: Keys | None = None,
+    ) -> None:
         self._reactor = reactor
         self._transport = transport
         self._host = host
+        self._port = port
         self._links: dict[bytes, HubLink] = {}
         self._absent: set[bytes] = set()  # identities of ranks that have not come yet
         self._is_sealed = False
@@ -46,7 +55,7 @@ class ZmqHub:
         self._endpoint = ""
         self._folder: Path | None = None
         self._context: Any = zmq.Context()
-        self._door = Door(self._context, reactor) if transport == "tcp" else None
+        self._door = Door(self._context, reactor, keys) if transport == "tcp" else None
         router = self._context.socket(zmq.ROUTER)
         configure(router, transport)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -56,18 +65,35 @@ class ZmqHub:
         self._socket = GuardedSocket(router, lambda: reactor.schedule(self.pump))
         reactor.add(self._socket.fd, self.pump)
 
-    def open(self) -> tuple[NearLink, FarEnd]:
-        """A link, and the address that its rank must be given, and nobody else."""
+    @property
+    def keys(self) -> Keys:
+        """Those of this end of a tcp link."""
+        assert self._door is not None
+        return self._door.keys
+
+    @property
+    def port(self) -> int:
+        """Where it listens, when there are links."""
+        return int(self._endpoint.rpartition(":")[2])
+
+    def open(self, known: Address | None = None) -> tuple[NearLink, FarEnd]:
+        """A link, and the address that its rank must be given, and nobody else.
+
+        With `known`, who was given that address is to come again. Raises `OSError` where the port is taken.
+        """
         with self._naming:
             if not self._endpoint:
                 self._endpoint = self._listen()
             endpoint = self._endpoint
-            id = b"\1" + secrets.token_bytes(16)  # an identity must not begin with a zero byte
+            # An identity must not begin with a zero byte.
+            id = known.id if known is not None else b"\1" + secrets.token_bytes(16)
             self._absent.add(id)
             self._is_sealed = False
         link = self._links[id] = HubLink(self, id)
-        keys = self._door.admit() if self._door is not None else (b"", b"", b"")
-        return link, FarEnd(address=Address(endpoint, id, *keys))
+        if self._door is None:
+            return link, FarEnd(address=Address(endpoint, id))
+        theirs = self._door.admit(Keys(known.public_key, known.secret_key) if known is not None else None)
+        return link, FarEnd(address=Address(endpoint, id, self._door.keys.public, *theirs))
 
     def seal(self) -> None:
         """No more links for now: when all ranks are there, the name they came by goes away."""
@@ -123,7 +149,7 @@ class ZmqHub:
 
     def _listen(self) -> str:
         if self._transport == "tcp":
-            return self._socket.bind(f"tcp://{self._host}:*")
+            return self._socket.bind(f"tcp://{self._host}:{self._port or '*'}")
         self._folder = _private_folder()
         return self._socket.bind(f"ipc://{self._folder}/crew")
 

@@ -143,6 +143,11 @@ class ZmqLink:
             else:  # zmq would connect again by itself, but what was under way is lost: a link is never mended
                 self._is_over = True
 
+    def give_up(self) -> None:
+        """Take the other end for gone; on any thread."""
+        self._is_over = True
+        self._ring()
+
     def _ring(self) -> None:
         with contextlib.suppress(BlockingIOError):  # full of rings that nobody has heard yet
             os.write(self._bell_in, b".")

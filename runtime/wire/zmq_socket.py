@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -33,9 +35,13 @@ class GuardedSocket:
         self._lock = threading.Lock()  # a zmq socket may move between threads, and must not be used by two
 
     def bind(self, endpoint: str) -> str:
-        """Listen at `endpoint`; what it is in full."""
+        """Listen at `endpoint`; what it is in full. Raises `OSError` where it cannot be had."""
         with self._lock:
-            self.raw.bind(endpoint)
+            try:
+                self.raw.bind(endpoint)
+            except zmq.ZMQError as error:
+                number = error.errno or errno.EINVAL
+                raise OSError(number, f"{os.strerror(number)}: {endpoint}") from error
             return self.raw.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
 
     def send(self, *frames: Buffer) -> None:

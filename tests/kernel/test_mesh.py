@@ -6,10 +6,12 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from meshbook.kernel import mesh as kernel_mesh
 from meshbook.kernel.mesh import Mesh
+from meshbook.kernel.outcome import Outcome
 from meshbook.kernel.run import Run
 from meshbook.runtime import session as sessions
 from meshbook.runtime.wire.tape import Text
@@ -66,3 +68,15 @@ def test_a_line_printed_right_before_a_sudden_end_is_told(mesh: Mesh, end: str) 
     assert list(run.progress.lost) == [0]
     assert mesh.roster.logs[0].read().startswith("last words\n")
     assert "".join(item.text for _, item in run.take() if isinstance(item, Text)).startswith("last words\n")
+
+
+def test_a_full_collection_copies_nothing_of_what_ranks_share(mesh: Mesh) -> None:
+    def value(source: str) -> str:
+        (data,) = mesh.run(source).finished.get(30).progress.outcomes.values()
+        outcome = msgspec.msgpack.decode(data, type=Outcome)
+        assert outcome.value is not None, outcome
+        return outcome.value.text
+
+    value("import gc, psutil\nuss = lambda: psutil.Process().memory_full_info().uss\nuss()")
+    grown = int(value("before = uss()\ngc.collect()\nuss() - before"))
+    assert grown < 2 << 20, "bytes that this rank has of its own now"

@@ -243,13 +243,18 @@ def test_a_rank_held_by_c_code_is_looked_at_while_it_runs(kernel: Any) -> None:
 
 
 def test_of_a_rank_that_cannot_answer_the_stack_is_shown(kernel: Any) -> None:
-    cell = kernel.start("%%on_mesh 2\nprint('go', flush=True)\nhold = pow(3, 40_000_000) and None")
+    kernel.ok("%mesh up held -n 1 --device cpu --pg none")
+    # A lock of C, taken twice while the GIL is held: nothing of Python runs there any more, and no signal ends it.
+    cell = kernel.start(
+        "%%on_mesh\nimport ctypes\nlock, c = ctypes.create_string_buffer(64), ctypes.PyDLL(None)\n"
+        "print('go', flush=True)\nc.pthread_mutex_lock(lock)\nc.pthread_mutex_lock(lock)"
+    )
     cell.until("go")
-    said = kernel.start_aside("%mesh debug 2").end().text
-    assert "does not answer" in said or "prompt is in the cell" in said  # a fast machine is done before
-    kernel.interrupt()
-    cell.end()
-    kernel.ok("%%on_mesh\n1")
+    said = kernel.start_aside("%mesh debug 0").end().text
+    assert "does not answer" in said and "line 6" in said, said
+    kernel.start_aside("%mesh interrupt 0 --kill").end()
+    assert cell.end().status == "error"
+    kernel.ok("%mesh down held")
 
 
 def test_what_is_idle_or_dead_is_said(kernel: Any) -> None:

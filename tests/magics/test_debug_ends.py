@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 STOP_ALL = "%%on_mesh\nx = rank\nbreakpoint()\nx"
 
 Gone = Callable[..., None]
+Until = Callable[..., None]
 
 
 @pytest.fixture
@@ -220,10 +221,11 @@ def test_of_a_cell_that_ran_out_of_memory_a_summary_is_kept(kernel: Any) -> None
     assert "no error there" not in done.stdout
 
 
-def test_what_frames_hold_for_a_look_is_told(kernel: Any) -> None:
+def test_what_frames_hold_for_a_look_is_told(kernel: Any, until: Until) -> None:
     failed = kernel.cell("%%on_mesh 3\ndef fill():\n    batch = bytearray(200 << 20)\n    return 1 / 0\nfill()")
     assert "look inside (rank 3 holds 200 MB for it until the next cell): %mesh debug --pm" in failed.text
-    assert "holds 200 MB for post-mortem" in kernel.ok("%mesh status").text
+    # Who does not answer within a fraction of a second is left out, and this machine may be busy.
+    until(lambda: "holds 200 MB for post-mortem" in kernel.ok("%mesh status").text, 20.0)
     kernel.ok("%%on_mesh\nNone")
     assert "post-mortem" not in kernel.ok("%mesh status").text
 

@@ -123,3 +123,45 @@ def test_monarch_places_the_agents(new_kernel: Callable[[], Kernel]) -> None:
 def test_what_cannot_be(kernel: Kernel, line: str, why: str) -> None:
     assert why in kernel.cell(line).error
     assert agents(kernel) == []
+
+
+def test_kept_hosts_are_there_after_a_restart_of_the_kernel(
+    new_kernel: Callable[..., Kernel], gone: Callable[..., None]
+) -> None:
+    kernel = new_kernel()
+    kernel.ok("%load_ext meshbook")
+    kernel.ok("%mesh up hosts=2 gpus=1 --engine hosts --device cpu --pg none --keep 10m")
+    kept = agents(kernel)
+    assert "in use" in kernel.ok("%mesh ls --all").text
+    kernel.restart()
+    kernel.ok("%load_ext meshbook")
+    assert "no mesh: " in kernel.ok("%mesh ls --all").text
+    listed = kernel.ok("%mesh ls --all").text
+    assert "kept hosts of m0   host0, host1 · free until " in listed and "host hours" in listed
+    assert "no hosts are kept of a mesh 'other': there are those of m0" in kernel.cell("%mesh attach other").error
+    attached = kernel.ok("%mesh attach")
+    assert "on hosts that were kept since " in attached.text
+    assert kernel.ok("%%on_mesh\nrank + 1").text.splitlines()[1].startswith("2   rank 1")
+    assert all(map(psutil.pid_exists, kept))
+    kernel.ok("%mesh down --detach")
+    assert "free until" in kernel.ok("%mesh ls --all").text
+    # The same line finds them too, and what fails for a reason of its own gives nothing back.
+    assert "there are 2 hosts" in kernel.cell("%mesh up hosts=3 --engine hosts --hosts 2 --keep 10m").error
+    assert "free until" in kernel.ok("%mesh ls --all").text
+    again = kernel.ok("%mesh up m1 hosts=2 gpus=2 --engine hosts --device cpu --pg none --keep 10m")
+    assert "on hosts that were kept since " in again.text
+    kernel.ok("%mesh down")
+    assert "no hosts are kept" in kernel.ok("%mesh ls --all").text
+    gone(dict(enumerate(kept)))
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("up dp=2 --keep 1h", "--keep goes with --engine hosts: write it too"),
+        ("up hosts=2 --engine hosts --keep soon", "'soon' is not a time over 0, such as 30m or 2h"),
+        ("attach", "no hosts are kept: `%mesh up ... --engine hosts --keep 1h` keeps them for the next time"),
+    ],
+)
+def test_mistakes_about_kept_hosts_are_told(kernel: Kernel, line: str, part: str) -> None:
+    assert part in kernel.cell(f"%mesh {line}").error

@@ -24,8 +24,9 @@ from meshbook.runtime import (
     endpoint,
     this_proc,
 )
+from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.roster import Roster
-from tests.runtime.troupe import Author, Child, Counter, Courier, Diary, Gate, Poet, Scribe
+from tests.runtime.troupe import Author, Chatterer, Child, Counter, Courier, Diary, Gate, Poet, Scribe
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -369,3 +370,30 @@ class TestActorsCallActors:
         with pytest.raises(RuntimeError, match="waits for itself"):
             poet.ask_myself.call_one(poet).get(10)
         assert poet.ask_my_other_self.call_one(poet).get(10) == []
+
+
+@pytest.mark.parametrize("how", ["print", "thread", "write", "nothing"])
+def test_what_an_endpoint_says_is_there_with_its_answer_and_looked_for_only_then(
+    stage: Stage, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if stage.engine == "inproc" and how in ("thread", "write"):
+        pytest.skip("of ranks that are threads only what these print themselves is heard")
+    procs = stage.procs({"r": 1})
+    procs.initialized.get(30)
+    chatterer = stage.spawn(Chatterer, on=procs)
+    chatterer.say.call_one("nothing", "").get(10)
+    talked: list[bool] = []
+    on_message = Roster.on_message
+
+    def spy(roster: Roster, rank: int, message: Any, frames: Any) -> None:
+        talked.append(message.talked)
+        on_message(roster, rank, message, frames)
+
+    monkeypatch.setattr(Roster, "on_message", spy)
+    for number in range(20):
+        word = f"{how} {number}"
+        chatterer.say.call_one(how, word).get(10)
+        said = roster_of(chatterer).logs[0].tail("stdout", 1)
+        assert (said == f"{word}\n") == (how != "nothing")
+    if how in ("print", "nothing"):
+        assert talked == [how == "print"] * 20

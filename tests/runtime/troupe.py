@@ -294,6 +294,21 @@ class Teller(Actor):
         port.exception(ValueError("at the port"))
 
 
+class Chatterer(Actor):
+    """Says things in every way there is."""
+
+    @endpoint
+    def say(self, how: str, text: str) -> None:
+        if how == "print":
+            print(text)
+        elif how == "thread":
+            thread = threading.Thread(target=print, args=(text,))
+            thread.start()
+            thread.join()
+        elif how == "write":
+            os.write(1, f"{text}\n".encode())
+
+
 class Scribe(Actor):
     """Writes down what comes, for the order of it."""
 

@@ -242,3 +242,30 @@ def test_nothing_is_imported_of_zmq_for_one_machine():
         "import sys; import meshbook.runtime.session as s; s.session().engine('local'); sys.exit('zmq' in sys.modules)"
     )
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
+
+
+SSH = '#!/bin/sh\nhost=$1; shift\nexec sh -c "$*"\n'
+"""As sshd does: what stands behind the host is one line for a shell there."""
+
+KUBECTL = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n'
+"""As `kubectl exec`: what stands behind `--` is run as it is."""
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "command"),
+    [
+        ("ssh", SSH, "ssh -o BatchMode=yes {host}"),
+        ("ssh", SSH, "ssh {host} 'cd / && {command}'"),
+        ("kubectl", KUBECTL, "kubectl exec -i {host} --"),
+    ],
+)
+def test_launchers_of_the_clusters_page(
+    make: Callable[..., Bench], tmp_path: Path, name: str, script: str, command: str
+):
+    stand_in = tmp_path / name
+    stand_in.write_text(script.replace("host=$1; shift", "while [ $1 = -o ]; do shift 2; done; shift"))
+    stand_in.chmod(0o700)
+    bench = make(["worker-0", "worker-1"], command.replace(name, str(stand_in), 1))
+    workers = bench.workers(HOSTS_2X2)
+    assert workers.rank.call().get(20).values() == [0, 1, 2, 3]
+    assert [roster_of(workers).host_of(rank) for rank in (0, 3)] == ["worker-0", "worker-1"]

@@ -21,6 +21,7 @@ import traceback
 import warnings
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,6 +151,25 @@ def in_rank_slices(seat: Seat) -> object:
     with pytest.raises(ValueError, match="not in the slice"):
         group(tuple({0, 1, 2, 3} - {seat.rank}))
     return [of_pair, of_middle, group(pair) is group(pair)]
+
+
+def in_rank_loops_at_rest(seat: Seat) -> object:
+    import torch.distributed as dist
+
+    seat.groups.start()
+    _sum_of_ranks()
+    at_first = _slacks()
+    own: Any = dist.new_group()
+    with_own = _slacks()
+    dist.destroy_process_group(own)
+    main = int(Path(f"/proc/{os.getpid()}/timerslack_ns").read_text())
+    return at_first, with_own, main
+
+
+def _slacks() -> list[int]:
+    """The timer slacks of gloo's loops, in nanoseconds."""
+    tasks = [task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text() == "gloo_tcp_loop\n"]
+    return [int(Path(f"/proc/{task.name}/timerslack_ns").read_text()) for task in tasks]
 
 
 def in_rank_device_mesh(seat: Seat) -> object:

@@ -68,6 +68,14 @@ def test_default_group_is_there(zygote: Zygote) -> None:
     assert zygote.run("default_group", 4) == [[True, rank, 4, 6.0, True, [7, 7]] for rank in range(4)]
 
 
+@pytest.mark.skipif(not Path("/proc/self/timerslack_ns").exists(), reason="timers cannot be told to be late here")
+def test_loops_of_gloo_look_less_often_at_rest_and_no_other_thread_does(zygote: Zygote) -> None:
+    for at_first, with_own, main in zygote.run("loops_at_rest", 2):
+        assert at_first == [40_000_000]
+        assert with_own == [40_000_000] * 2
+        assert main == 50_000
+
+
 def test_start_does_not_wait_for_peers(zygote: Zygote) -> None:
     assert zygote.run("early_start", 3) == ["started first", None, None]
 

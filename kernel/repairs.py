@@ -1,0 +1,130 @@
+"""What is done to ranks that should not go on as they are: interrupt, free, end, replace, renumber."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from ..runtime.gather import Gather
+from ..runtime.heal import Healed, heal_roster
+from ..runtime.mesh import ProcMesh
+from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
+from ..runtime.reshape import Reshape
+from ..runtime.resize import resize_roster
+from ..runtime.shape import Shape
+from .debug.points import Points
+from .journal import Choice, Journal
+from .lent import Lent
+from .questions import Questions
+from .restore import HealedMesh, ResizedMesh, restore
+from .sent import Sent
+
+if TYPE_CHECKING:
+    from .mesh import Mesh
+
+
+class Repairs(Questions):
+    """The part of a `Mesh` that repairs it."""
+
+    procs: ProcMesh
+    axes: dict[str, int]
+    journal: Journal
+    points: Points
+    _sent: Sent
+    _lent: Lent
+    _sending: threading.Lock
+
+    def interrupt(self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5) -> dict[int, bool]:
+        """Raise KeyboardInterrupt on these ranks if they work (on `call`, if given); which of them did."""
+        chosen = self.roster.alive() if ranks is None else list(ranks)
+        gather = Gather(self.roster, chosen, f"{self.name}.interrupt")
+        self.roster.interrupt(chosen, call, gather)
+        gather.wait(timeout)
+        return {rank: bool(running) for rank, running in gather.answers.items()}
+
+    def heal(self, ranks: Sequence[int] | None = None, *, replay: Choice = "auto", timeout: float = 60.0) -> HealedMesh:
+        """Give these ranks (default: the dead ones) new processes in their places, and replay the cells that set up.
+
+        Living ranks among them are ended first. The others keep their state; all get new process groups.
+
+        Raises:
+            SpawnError: a rank did not come up in `timeout` seconds.
+            MeshStopped: the mesh was taken down.
+        """
+        self._check_up()
+        healed = heal_roster(self.roster, ranks, timeout)
+        self._sent.renew(healed.ranks)
+        self.points.renew(healed.ranks)
+        self._lent.renew(healed.ranks)
+        self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
+        return self._restored(healed, replay, timeout)
+
+    def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
+        """End these ranks at once (SIGKILL), with what they started; whether they were gone in time."""
+        self.roster.kill(ranks)
+        return wait_until(self.roster, lambda: set(ranks) <= set(self.roster.dead()), timeout)
+
+    def resize(self, sizes: Mapping[str, int], *, replay: Choice = "auto", timeout: float = 60.0) -> ResizedMesh:
+        """Give axes these sizes (those not named keep theirs): the mesh grows or shrinks while it lives.
+
+        Ranks that stay keep their coordinates, processes and state; new ones, and dead ones that stay, are set up as in
+        `heal`. Where an axis changes that is not the outermost, ranks get other numbers: your actors are stopped, and
+        views of the old `procs` raise `MeshStopped`. Raises what `resize_roster` does.
+        """
+        self._check_up()
+        started = time.monotonic()
+        self._sent.renew(self.roster.dead())
+        with self._sending:
+            try:
+                resized = resize_roster(self.roster, sizes, timeout)
+            finally:
+                self._take_shape(sizes)
+        self.points.renew(resized.ranks)
+        self._lent.renew(resized.ranks)
+        healed = Healed(resized.ranks, resized.failed, (), resized.seconds)
+        done = self._restored(healed, replay, timeout)
+        return ResizedMesh(resized, done, time.monotonic() - started)
+
+    def _restored(self, healed: Healed, replay: Choice, timeout: float) -> HealedMesh:
+        pushed = [] if replay == "none" else self.journal.pushed()
+        return restore(cast("Mesh", self), healed, self.journal.plan(replay), pushed, timeout)
+
+    def _take_shape(self, sizes: Mapping[str, int]) -> None:
+        """Note that the ranks are others, if they are: a resize that fails late has happened all the same."""
+        if self.axes == self.roster.axes:
+            return
+        plan = Reshape.of(self.axes, sizes)
+        self.axes = dict(plan.new)
+        self.procs = ProcMesh(self.roster, Shape.row_major(plan.new))
+        self._sent.reshape(plan.kept)
+        self.last_failed = plan.renumbered(self.last_failed)
+        self.journal.reshape(plan)
+        self.points.reshape(plan)
+
+    def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
+        """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""
+        self.interrupt(ranks, call, timeout)
+        release(self.roster, ranks, timeout)
+
+    def mend(self) -> str:
+        """Make the process groups anew if they are of no use as they are; why they were not, or nothing.
+
+        Raises:
+            MeshbookError: a rank could not make its own in time.
+        """
+        return mend(self.roster)
+
+    def unstick(self, ranks: Sequence[int] | None = None, *, reinit: bool = True, timeout: float = 3.0) -> Unstuck:
+        """Free ranks (default: all that are busy) from what they wait in, and keep every variable.
+
+        Interrupts them and breaks off their collectives: those of gloo by shutting down its connections, those of nccl
+        by aborting its communicators. Then all ranks get new process groups (`reinit`), so that the next collective
+        works; what was built on the old ones (`DistributedDataParallel`) is to be built again.
+
+        Raises:
+            MeshbookError: a rank could not make its new groups in time.
+        """
+        self._check_up()
+        return unstick(self.roster, self.roster.alive() if ranks is None else ranks, reinit, timeout)

@@ -1,0 +1,58 @@
+"""The write end of a pipe that all of a process may write to, interrupts and subprocesses notwithstanding."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import termios
+from collections import deque
+
+
+class Pipe:
+    """The write end of a pipe. Writes all it is given, over interrupts too; once nobody reads, drops it."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.unsent: deque[bytes | memoryview] = deque()
+        self._count = bytearray(4)
+
+    def own(self) -> None:
+        """A descriptor that no `dup2` on fds 1 and 2 turns away and no subprocess inherits."""
+        copy = fcntl.fcntl(self.fd, fcntl.F_DUPFD_CLOEXEC, 3)
+        if self.fd > 2:
+            os.close(self.fd)
+        self.fd = copy
+
+    def has_unread(self) -> bool:
+        """Whether the controller has not read all that anybody wrote."""
+        fcntl.ioctl(self.fd, termios.FIONREAD, self._count)
+        return any(self._count)
+
+    def send(self) -> None:
+        while self.unsent:
+            data = memoryview(self.unsent[0])
+            size = len(data)
+            # `extend(map(...))` keeps the result even when a KeyboardInterrupt strikes as `os.write` returns
+            # (an assignment would lose it, and the text would come twice); `finally` makes no call for the same.
+            done: list[int] = []
+            try:
+                done.extend(map(os.write, (self.fd,), (data,)))
+            except BlockingIOError:  # a subprocess made the shared pipe non-blocking
+                _wait_writable(self.fd)
+            except OSError as error:
+                if error.errno not in (errno.EPIPE, errno.EBADF):
+                    raise
+                self.unsent.clear()  # the controller is gone, and this rank with it
+            finally:
+                if done and done[0] == size:
+                    del self.unsent[0]
+                elif done:
+                    self.unsent[0] = data[done[0] :]
+
+
+def _wait_writable(fd: int) -> None:
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    poll.poll()

@@ -1,0 +1,48 @@
+"""What ranks were sent, against ranks that keep what comes to them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshbook.kernel import sent as module
+from meshbook.kernel.sent import Sent
+
+RANKS = 4
+
+sends = st.tuples(st.just("send"), st.sampled_from("abcdef"), st.sets(st.integers(0, RANKS - 1), min_size=1))
+renewals = st.tuples(st.just("renew"), st.none(), st.sets(st.integers(0, RANKS - 1)))
+shifts = st.tuples(st.just("shift"), st.none(), st.just(set[int]()))
+
+
+@given(st.lists(st.one_of(sends, renewals, shifts), max_size=40))
+def test_a_rank_has_the_text_of_every_key_it_is_sent(steps: list[tuple[str, str | None, set[int]]]) -> None:
+    kept, module.KEPT = module.KEPT, 3
+    try:
+        sent, ranks = Sent(), [dict[int, str]() for _ in range(RANKS)]
+        for step, source, chosen in steps:
+            if step == "renew":
+                sent.renew(chosen)
+                for rank in chosen:
+                    ranks[rank].clear()
+            elif step == "shift":
+                sent.reshape({rank: rank - 1 for rank in range(1, RANKS)})
+                ranks = [*ranks[1:], {}]
+            elif source is not None:
+                key, text = sent.note(source, sorted(chosen))
+                for rank in chosen:
+                    if text is not None:
+                        ranks[rank][key] = text
+                    assert ranks[rank][key] == source
+                if outdated := sent.outdated():
+                    for texts in ranks:
+                        texts.pop(outdated, None)
+                assert all(len(texts) <= 3 for texts in ranks)
+    finally:
+        module.KEPT = kept
+
+
+def test_a_source_travels_once() -> None:
+    sent = Sent()
+    assert [sent.note("x", [0, 1])[1], sent.note("x", [0, 1])[1]] == ["x", None]
+    assert sent.note("x", [1, 2]) == (1, "x"), "rank 2 has not seen it"
