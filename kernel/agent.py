@@ -23,7 +23,7 @@ from . import cell, comms
 from .cell import CellShell
 from .comms import CommMessage
 from .cut_off import NO_STORE
-from .debug.debugger import Debugger
+from .debug.debugger import STEPS, Debugger
 from .debug.events import encode as encode_event
 from .failure import is_users
 from .guest import Lines
@@ -37,9 +37,6 @@ from .source import call_cell, lines_text
 from .summary import readable
 
 _encode = msgspec.msgpack.Encoder().encode
-
-_STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits", "locals_at", "view", "listen")
-"""Methods of `Debugger` that the control thread may call."""
 
 VALUE_LIMIT = 1 << 20
 """Bytes up to which the value of a cell travels to the notebook by itself; a larger one stays until it is pulled."""
@@ -221,7 +218,7 @@ class KernelActor(Actor):
     @control_endpoint
     def debug(self, step: str, *args: Any) -> Any:
         """What the notebook asks of the debugger: a method of `Debugger` that the control thread may call."""
-        if step not in _STEPS:
+        if step not in STEPS:
             raise LookupError(f"the debugger has no step {step!r}")
         return getattr(self._debugger, step)(*args)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 import time
@@ -204,7 +205,8 @@ class Drive:
         is_time = rule.reason == "user" and rule.rung is Step.INTERRUPT and rule.unanswered_for(now) >= _OFFERED_AFTER
         if is_time and not self._has_offered:
             self._has_offered = True
-            text = "do not react yet: stop again breaks off collectives, a third time kills"
+            attach = f"`python -m meshbook.debug attach {os.getpid()} @busy` in a terminal looks inside"
+            text = f"do not react yet: stop again breaks off collectives, a third time kills; {attach}"
             self.live.note(self.run.owing, "◌", text)
 
     def _tell_failure(self, now: float) -> bool:

@@ -8,34 +8,42 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..kernel.debug.asking import Asker, asker
+from ..kernel.debug.bare import BareMesh, bare_meshes, on_bare
 from ..kernel.debug.desk import SOON
 from ..kernel.debug.sitting import Tell, announce, serve
 from ..kernel.fold import ranks_text
 from ..kernel.mesh import Mesh
 from ..runtime import meanwhile
 from ..widgets.stage import NotebookStage
+from .awaiting import AwaitingCell
 from .book import Book
+from .unattended import serve_stopped
 
 
 class Attention:
-    """Serves stops on the main thread where that blocks on an answer; elsewhere it says who is stopped."""
+    """Serves stops in the cell that blocks on an answer, or awaits one; elsewhere it says who is stopped."""
 
     def __init__(self, shell: Any, book: Book) -> None:
         self._shell = shell
         self._book = book
+        self._awaiting = AwaitingCell(shell)
 
     def load(self) -> None:
         meanwhile.duties.append(self.look)
         self._book.on_add = self._watch
+        on_bare.append(self._watch_bare)
         self._shell.events.register("pre_run_cell", self._on_cell)
+        self._awaiting.load()
 
     def unload(self) -> None:
         meanwhile.duties.remove(self.look)
         self._book.on_add = None
+        on_bare.remove(self._watch_bare)
         self._shell.events.unregister("pre_run_cell", self._on_cell)
+        self._awaiting.unload()
 
     def _on_cell(self, info: object) -> None:
-        for mesh in list(self._book.meshes.values()):
+        for mesh in [*self._book.meshes.values(), *bare_meshes()]:
             mesh.desk.begin_cell()
 
     def look(self) -> None:
@@ -43,13 +51,25 @@ class Attention:
         for mesh in list(self._book.meshes.values()):
             if mesh.desk.stops.waiting and not mesh.desk.is_served and not mesh.is_down:
                 serve(mesh, asker(), lambda: False, _print)
+        serve_stopped()
 
     def _watch(self, mesh: Mesh) -> None:
         mesh.desk.listeners.append(lambda: self._on_stop(mesh))
 
+    def _watch_bare(self, mesh: BareMesh) -> None:
+        """A mesh that the notebook's code has made by itself; who is to be told is told by `unattended`."""
+
+        def on_stop() -> None:
+            if mesh.desk.stops.waiting and not mesh.desk.is_served and not meanwhile.is_waiting():
+                self._awaiting.call(self.look, mesh.desk.leave)
+
+        mesh.desk.listeners.append(on_stop)
+
     def _on_stop(self, mesh: Mesh) -> None:
         """On the loop's thread, which must not wait for what is asked of ranks."""
         if mesh.desk.stops.waiting and not mesh.desk.is_served and not meanwhile.is_waiting():
+            if not mesh.desk.is_in_background:
+                self._awaiting.call(self.look, mesh.desk.leave)
             stage = NotebookStage(self._shell)
 
             def tell(ranks: Sequence[int], mark: str, line: str) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from IPython.core.error import UsageError
 
 from ..kernel.mesh import Mesh
 from .obituary import Obituaries
-from .selector import Selection, near, parse_selector
+from .selection import selection
+from .selector import Selection, near
 
 
 @dataclass(slots=True)
@@ -69,10 +70,7 @@ class Book:
     def select(self, selector: str, mesh: Mesh, *, also_dead: bool = False) -> Selection:
         """The ranks of a mesh that a selector means; dead ones if it names them, or with `also_dead`."""
         text = selector or (self.slice if mesh.name == self.current else "")
-        read = parse_selector(text)
-        # Without states in it only who is dead matters. Every cell asks; a look at each process costs 40 us a rank.
-        states = mesh.states() if read.states else {} if also_dead else dict.fromkeys(mesh.roster.dead(), "dead")
-        return read.resolve(mesh.axes, states, self._hosts(mesh), range(mesh.num_ranks))
+        return selection(text, mesh, also_dead=also_dead)
 
     def free_name(self) -> str:
         """A name for a mesh that was given none: `m0`, `m1`, ..."""
@@ -80,7 +78,3 @@ class Book:
         while f"m{number}" in self.meshes:
             number += 1
         return f"m{number}"
-
-    def _hosts(self, mesh: Mesh) -> Sequence[str]:
-        specs = mesh.roster.specs
-        return [specs[rank].host or "localhost" for rank in range(mesh.num_ranks)]

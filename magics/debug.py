@@ -15,6 +15,7 @@ from ..kernel.debug.post_mortem import post_mortem
 from ..kernel.debug.sitting import serve
 from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
+from ..runtime import meanwhile
 from ..widgets.stage import NotebookStage
 from ..widgets.status import axes_text
 from .book import Book
@@ -79,7 +80,7 @@ def debug(book: Book, consoles: Consoles, args: Debug) -> None:
         return
     if mesh.desk.has_console:
         print("the prompt is in the console of this mesh: its close button brings it back into the cells")
-    elif mesh.desk.is_served:
+    elif mesh.desk.is_served or (mesh.desk.is_wanted and meanwhile.is_waiting()):
         print("the prompt is in the cell that runs")
     elif mesh.desk.is_wanted:
         serve(mesh, _someone(user), lambda: all(state.name != "busy" for state in mesh.roster.states.values()), _tell)

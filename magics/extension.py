@@ -29,6 +29,7 @@ from .hearings import Hearings
 from .mesh import MeshMagic
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
+from .selection import selection
 from .selector import SelectorError
 
 RUNNER = "__meshbook_run__"
@@ -62,7 +63,7 @@ class Extension:
         self.hearings.load()
         self.attention.load()
         ask_by(lambda: NotebookAsker(shell))
-        select_with(lambda mesh, text: self.book.select(text, mesh).ranks)
+        select_with(lambda mesh, text: selection(text, mesh).ranks)
         # The zygote's second of imports passes while the user types.
         threading.Thread(target=_warm, name="meshbook-warm", daemon=True).start()
 

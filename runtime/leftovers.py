@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from .hatch import SUFFIX
 from .proc import Stat, stat_of
 from .registry import Entry, Register, state_folder, this_place
 
@@ -105,7 +106,7 @@ def reap(folder: Path | None = None, end: Callable[[Entry], object] | None = Non
         report.ended += [(entry, register.controller) for entry, why in reasons.items() if not why]
         report.num_forgotten += verdict.fate is Fate.FORGET
         if not refused:
-            path.unlink(missing_ok=True)
+            _forget(path)
     return report
 
 
@@ -114,7 +115,12 @@ def tidy(folder: Path | None = None) -> None:
     with contextlib.suppress(OSError):
         for path, register in _registers(folder or state_folder()):
             if judge(register, this_place(), _stats(register)).fate is Fate.FORGET:
-                path.unlink(missing_ok=True)
+                _forget(path)
+
+
+def _forget(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.with_suffix(SUFFIX).unlink(missing_ok=True)
 
 
 def _stats(register: Register) -> dict[int, Stat]:

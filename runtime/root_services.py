@@ -4,12 +4,13 @@ its number."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .actor import Actor, endpoint
 from .adverbs import Gather, view_of
 from .fleet import RemoteFleet
 from .future import Future, Promise
+from .hatch import porter
 from .here import node
 from .scope import context
 from .shape import Shape
@@ -18,6 +19,7 @@ from .wire import codec
 
 if TYPE_CHECKING:
     from .node import Node
+    from .root import Root
 
 NUMBER = 1
 """The number of this actor in the root."""
@@ -76,6 +78,11 @@ class RootServices(Actor):
     def rename_owners(self, names: Mapping[tuple[int, int], tuple[int, int]]) -> None:
         """A resize gave ranks other numbers: what their cells had started is theirs still."""
         self._leases = {mesh: (names.get(owner, owner), procs) for mesh, (owner, procs) in self._leases.items()}
+
+    @endpoint
+    def bring_debugger(self, mesh: int) -> None:
+        """A rank of this mesh, which runs no cells, is at its first breakpoint; answers when it can stop there."""
+        porter().bring_debugger(cast("Root", node()).rosters[mesh])
 
     @endpoint
     def controller(self, name: str, cls: type[Actor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -11,10 +11,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import meanwhile
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
 from .engines.spec import Backend, RankSpec, Seat, environment, seats_here
+from .hatch import Hatch, look
 from .here import make_root_by, settle, unsettle
 from .mesh import ProcMesh
 from .root import Root
@@ -42,6 +44,10 @@ class Session:
         self._engines: dict[str, Engine] = {}
         self._hosted: dict[str, HostsEngine] = {}  # those of several hosts
         self.root = Root(self.reactor, self.engine, _specs_of)
+        self.hatch = Hatch(self.reactor)
+        self.hatch.open()
+        if sys.stdin is not None and sys.stdin.isatty():
+            meanwhile.duties.append(look)  # who sits there is asked what ranks that stop are to do
 
     def engine(self, name: str = "local") -> Engine:
         """The engine of this name; those of several hosts are made by `use_hosts`.
@@ -138,6 +144,9 @@ class Session:
             for roster in list(self.root.rosters.values()):
                 end.callback(roster.stop, grace=0.5)
             end.callback(self.root.close)
+            end.callback(self.hatch.close)
+            if look in meanwhile.duties:
+                meanwhile.duties.remove(look)
 
 
 _lock = threading.Lock()  # the background thread of `%load_ext` and the first cell may both be first

@@ -42,6 +42,11 @@ def ask_by(make: Callable[[], Asker] | None) -> None:
     _make[:] = [] if make is None else [make]
 
 
+def is_attended() -> bool:
+    """Is this a notebook, or another place that asks in a way of its own?"""
+    return bool(_make)
+
+
 def asker() -> Asker | None:
     """Who can be asked in the cell that begins now."""
     found = _make[0]() if _make else None

@@ -110,7 +110,9 @@ class Conversation:
                 self._desk.wait(lambda: not self._desk.stops.waiting or self._is_over())
             case Abort():
                 self._abort()
-                self._desk.wait(lambda: not self._desk.stops.waiting or self._is_over())
+                # Who sits at a prompt in an event loop is cancelled when that goes on.
+                if not self._desk.wait(lambda: not self._desk.stops.waiting or self._is_over()):
+                    self._desk.leave()
             case Focus(selector):
                 self._focus(selector)
                 self._keep(stop)
@@ -180,13 +182,15 @@ class Conversation:
         return gutter(places)
 
 
-def pass_over(desk: Desk, tell: Callable[[Sequence[int], str, str], object]) -> None:
+def pass_over(
+    desk: Desk, tell: Callable[[Sequence[int], str, str], object], why: str = "this front-end has no prompt"
+) -> None:
     """Where nobody can be asked: let all go on, and say so."""
     for stop in list(desk.stops.waiting.values()):
         if stop.kind in ("input", "password"):
             desk.answer(stop, CANNOT_ASK)
         else:
-            tell([stop.rank], "◌", f"passed over: stopped at {stop.place}, and this front-end has no prompt")
+            tell([stop.rank], "◌", f"passed over: stopped at {stop.place}, and {why}")
             desk.answer(stop, LEAVE)
     for rank, text in desk.take_said():
         for line in text.strip().splitlines():

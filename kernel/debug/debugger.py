@@ -21,11 +21,13 @@ import msgspec
 
 from ...runtime.ranks.place import Place
 from ...runtime.ranks.stacks import is_ours
+from .actor_threads import actor_at_work, call_on_loop, frame_of, suspended_in
 from .breakpoints import Breakpoint
 from .dap import Dap
 from .dialog import Dialog
 from .events import CANNOT_ASK, Event, Kind
 from .places import Stack, place_of, suspended, users_frame
+from .strikes import Strikes
 from .views import locals_text, users_of, users_stack, view_of
 from .watcher import Watcher
 
@@ -44,8 +46,8 @@ _PASSED_IN_CHILD = (
 )
 
 
-_ACTORS = "meshbook-actor-"
-"""How threads are called on which actors are."""
+STEPS = ("answer", "leave", "heed", "attach", "inspect", "completions", "arm", "hits", "locals_at", "view", "listen")
+"""Methods of `Debugger` that the notebook may ask for; the control thread calls them."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _breakpoints_of = msgspec.msgpack.Decoder(list[Breakpoint]).decode
@@ -72,10 +74,14 @@ class Debugger:
         self._others_pass = False  # nor do other threads (actors), until the user's next cell
         self._former_hook = sys.breakpointhook
         self._watcher = Watcher(self.stop)
+        self._strikes = Strikes(self.stop)
+        self._target = self._main
+        """The thread that somebody wants to stop, or to look at."""
         self.dap = Dap()
 
     def install(self) -> None:
         """In a rank that is a process: the debugger's words are ours from now on."""
+        self._place.stop = self.stop
         sys.breakpointhook = self._on_breakpoint
         pdb.set_trace = self._set_trace
         builtins.input = self.input
@@ -162,8 +168,9 @@ class Debugger:
             self._watcher.take_up(frame)
 
     def _awaiting(self) -> Stack:
-        """Where the coroutines of the cell are, which its thread is not in now."""
-        return self._suspended() if threading.current_thread() is self._main else []
+        """Where the coroutines of the cell, or of an actor, are, which their thread is not in now."""
+        thread = threading.current_thread()
+        return self._suspended() if thread is self._main else suspended_in(thread)
 
     def _suspended(self) -> Stack:
         awaited = self._place.awaited
@@ -185,8 +192,7 @@ class Debugger:
 
     def _dialog(self, kind: Kind) -> Dialog:
         dialog = Dialog(next(self._talks), kind, self._tell, lambda: self._place.rank)
-        thread = threading.current_thread()
-        dialog.thread = "" if thread is threading.main_thread() else thread.name
+        dialog.thread = _name_of(threading.current_thread())
         return dialog
 
     @contextmanager
@@ -244,26 +250,45 @@ class Debugger:
         return self._watcher.hits()
 
     def attach(self, until: float) -> str:
-        """Stop the main thread where it is.
+        """Stop the main thread where it is; where no cell runs there, an actor that works.
 
         `stopped` (already), `idle` (no user code runs), `late` (this could not be heard before `until`, in seconds of
         `time.time`, as C code held the rank), or `asked`: it stops now, or when the C code returns that it is in.
         """
         if time.time() > until:
             return "late"
+        self._target = self._main
         dialog = self._dialogs.get(self._main)
         if dialog is not None and dialog.is_asking:
             return "stopped"
         self._is_passing = False
-        return "asked" if self._place.visits.request(self._visit) else "idle"
+        if self._place.visits.request(self._visit):
+            return "asked"
+        return self._attach_actor()
 
     def _visit(self, frame: FrameType) -> None:
         if users_frame(frame) is not None or self._awaiting():
             self.stop(frame)
 
+    def _attach_actor(self) -> str:
+        found = actor_at_work()
+        if found is None or found.ident is None:
+            return "idle"
+        self._target = found
+        dialog = self._dialogs.get(found)
+        if dialog is not None and dialog.is_asking:
+            return "stopped"
+        self._others_pass = False
+        if users_frame(frame_of(found)) is not None:
+            self._strikes.strike(found.ident)
+        else:
+            call_on_loop(found, lambda: self._visit(sys._getframe()))  # pyright: ignore[reportPrivateUsage]
+        return "asked"
+
     def inspect(self) -> bool:
-        """Let the main thread be, and look at it from another; whether there is something to see."""
+        """Let the thread be that was to stop, and look at it from another; whether there is something to see."""
         self._place.visits.cancel()
+        self._strikes.cancel()
         frame = self._frame()
         if frame is not None:
             threading.Thread(target=self._inspect, name="meshbook-inspect", daemon=True).start()
@@ -273,7 +298,7 @@ class Debugger:
         from .rank_pdb import Inspector
 
         dialog = self._dialog("inspector")
-        dialog.thread = ""  # it is the main one that is shown
+        dialog.thread = _name_of(self._target)  # that is shown, not the one that looks
         looker = Inspector(dialog)
         looker.look = self._frame
         self._by_talk[dialog.talk] = looker
@@ -284,15 +309,14 @@ class Debugger:
         self._dialogs.pop(threading.current_thread(), None)
 
     def _frame(self) -> FrameType | None:
-        return sys._current_frames().get(self._main.ident or 0)  # pyright: ignore[reportPrivateUsage] - documented all the same
+        return frame_of(self._target)
 
     def locals_at(self, number: int) -> str:
         """The variables of a frame of the user's, counted from the innermost (1), while its thread runs on."""
-        threads = {each.ident: each.name for each in threading.enumerate()}
-        stack = users_stack(self._frame()) or users_of(self._suspended())
-        for ident, frame in sys._current_frames().items():  # pyright: ignore[reportPrivateUsage]
-            if not stack and threads.get(ident, "").startswith(_ACTORS):
-                stack = users_stack(frame)
+        stack = users_stack(frame_of(self._main)) or users_of(self._suspended())
+        actor = actor_at_work() if not stack else None
+        if actor is not None:
+            stack = users_stack(frame_of(actor)) or users_of(suspended_in(actor))
         return locals_text(stack, number)
 
     def completions(self, talk: int, prefix: str) -> list[str]:
@@ -314,3 +338,8 @@ class Debugger:
         """Where the thread of a conversation is: an encoded `View`; empty where it only asks for input."""
         found = self._by_talk.get(talk)
         return _encode(view_of(found.stack, found.curindex)) if found is not None and found.stack else b""
+
+
+def _name_of(thread: threading.Thread) -> str:
+    """What a thread is called for the reader; nothing for the main one, `actor-NAME` for those of actors."""
+    return "" if thread is threading.main_thread() else thread.name.removeprefix("meshbook-")

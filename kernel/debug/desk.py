@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import msgspec
 
@@ -18,7 +19,8 @@ from .stops import Key, Stops
 from .views import View
 
 if TYPE_CHECKING:
-    from ..mesh import Mesh
+    from ...runtime.roster import Roster
+    from .debugged import Debugged
 
 _view_of = msgspec.msgpack.Decoder(View).decode
 
@@ -31,6 +33,14 @@ _TICK = 0.02
 
 _ATTENTION = 0.5
 """Seconds after which it is no use any more that a rank hears it should stop."""
+
+
+_served: WeakSet[Desk] = WeakSet()
+
+
+def desk_of(roster: Roster) -> Desk | None:
+    """The desk of the mesh with these ranks, if it has one."""
+    return next((desk for desk in list(_served) if desk.mesh.roster is roster), None)
 
 
 class Desk:
@@ -46,9 +56,10 @@ class Desk:
         """What ranks said when they went on: rank and text."""
         self.listeners: list[Callable[[], object]] = []
         """Called, on the loop's thread, when somebody stops or goes on."""
-        self._mesh: Mesh | None = None
+        self._mesh: Debugged | None = None
         self._announced: set[Key] = set()
         self._num_serving = 0
+        self._num_background = 0
         self._has_left = False
         self.console: Callable[[], bool] = lambda: False
         """Is there a console in which the user talks with who is stopped, rather than in the cells?"""
@@ -56,12 +67,13 @@ class Desk:
         self._news = threading.Event()
         self._listen()
 
-    def serve(self, mesh: Mesh) -> None:
+    def serve(self, mesh: Debugged) -> None:
         """Belong to this mesh."""
         self._mesh = mesh
+        _served.add(self)
 
     @property
-    def mesh(self) -> Mesh:
+    def mesh(self) -> Debugged:
         assert self._mesh is not None
         return self._mesh
 
@@ -75,11 +87,13 @@ class Desk:
         """Inside, `listener` is called at each stop; `serves`: it lets the user talk with who is stopped."""
         self.listeners.append(listener)
         self._num_serving += serves
+        self._num_background += not serves
         try:
             yield
         finally:
             self.listeners.remove(listener)
             self._num_serving -= serves
+            self._num_background -= not serves
 
     @contextmanager
     def serving(self) -> Generator[None]:
@@ -94,6 +108,11 @@ class Desk:
     def is_served(self) -> bool:
         """Does a cell run that lets the user talk with who is stopped?"""
         return self._num_serving > 0 or self.has_console
+
+    @property
+    def is_in_background(self) -> bool:
+        """Does a cell run that says who is stopped, and asks nothing?"""
+        return self._num_background > 0
 
     @property
     def has_console(self) -> bool:

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..source import name_of
 from .brief import brief_text
 from .dialog import PROMPT, Dialog
 from .places import Stack, place_of, users_frame, users_index
+from .remains import is_function
 
 COMPLETE = "?"
 TABLE = "%table "
@@ -127,6 +129,20 @@ class RankPdb(Pdb):
         # `n = 3` is meant as it stands, not as `next`.
         return super().precmd(f"!{line}" if _ASSIGNMENT.match(line) else line)
 
+    def default(self, line: str) -> None:
+        super().default(line)
+        self._keep_locals()
+
+    def _keep_locals(self) -> None:
+        """Before 3.13 an assignment to a local variable lands in a copy: it is written back at once, as debugpy does.
+
+        Python itself does so when a trace function returns, and nobody else calls this one where a thread is struck, or
+        a signal brought it here.
+        """
+        frame: Any = self.curframe
+        if sys.version_info < (3, 13) and frame is not None and is_function(frame.f_code):
+            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+
     def completions(self, prefix: str) -> list[str]:
         """What could stand where this begins: names and attributes of the frame, or commands."""
         from ..completion import complete  # loads IPython's completer
@@ -139,7 +155,8 @@ class RankPdb(Pdb):
             start, words = complete(prefix, len(prefix), self.shell.Completer, names)
             return [prefix[:start] + word for word in words]
         found = {name for name in names if name.startswith(prefix) and (prefix or not name.startswith("_"))}
-        return sorted(found | set(self.completenames(prefix) if prefix else ()))[:_MOST_COMPLETIONS]
+        commands = self.completenames(prefix, prefix, 0, len(prefix)) if prefix else []
+        return sorted(found | set(commands))[:_MOST_COMPLETIONS]
 
     def do_frame(self, arg: str) -> None:
         """frame N
@@ -163,6 +180,14 @@ class RankPdb(Pdb):
         return True
 
     do_q = do_exit = do_EOF = do_quit
+
+    def do_interact(self, arg: str) -> None:
+        """interact
+        A prompt of Python's, with the names of the frame; `exit()` comes back here.
+        """
+        with suppress(SystemExit):  # a notebook has no Ctrl-D, and the cell is not to end
+            super().do_interact(arg)
+        self.message("left: this is the debugger again")
 
     def do_run(self, arg: str) -> None:
         """run
@@ -245,6 +270,9 @@ class Inspector(RankPdb):
             return
         self.setup(frame, None)
         self.print_stack_entry(self.stack[self.curindex])
+
+    def _keep_locals(self) -> None:
+        """Its thread has gone on: what is in the copy is old."""
 
     look: Callable[[], FrameType | None]
     """Gives the frame in which the thread is now."""

@@ -14,12 +14,12 @@ from .asking import Asker
 from .converse import Conversation, pass_over
 
 if TYPE_CHECKING:
-    from ..mesh import Mesh
+    from .debugged import Debugged
 
 Tell = Callable[[Sequence[int], str, str], object]
 
 
-def serve(mesh: Mesh, user: Asker | None, is_over: Callable[[], bool], tell: Tell) -> None:
+def serve(mesh: Debugged, user: Asker | None, is_over: Callable[[], bool], tell: Tell) -> None:
     """Let the user talk with all that are stopped; where there is none, let them go on, and say so by `tell`.
 
     Where a console does it, this only waits a moment. Raises `KeyboardInterrupt` for the stop button at the prompt.
@@ -34,12 +34,12 @@ def serve(mesh: Mesh, user: Asker | None, is_over: Callable[[], bool], tell: Tel
         conversation_of(mesh, user, is_over).hold()
 
 
-def conversation_of(mesh: Mesh, user: Asker, is_over: Callable[[], bool]) -> Conversation:
+def conversation_of(mesh: Debugged, user: Asker, is_over: Callable[[], bool]) -> Conversation:
     """A conversation of this user with the ranks of a mesh."""
     return Conversation(mesh.desk, user, _select_by(mesh), names_of(mesh), is_over, mesh.interrupt)
 
 
-def announce(mesh: Mesh, user: Asker | None, tell: Tell) -> None:
+def announce(mesh: Debugged, user: Asker | None, tell: Tell) -> None:
     """Say who is stopped in a cell that nobody waits for, and how to get there; without a user, let them go on."""
     if user is None:
         pass_over(mesh.desk, tell)
@@ -49,15 +49,15 @@ def announce(mesh: Mesh, user: Asker | None, tell: Tell) -> None:
         tell([stop.rank], "◌", f"{what}{f' at {stop.place}' if stop.place else ''}: `%mesh debug` answers it")
 
 
-_select: list[Callable[[Mesh, str], Sequence[int]]] = []
+_select: list[Callable[[Debugged, str], Sequence[int]]] = []
 
 
-def select_with(select: Callable[[Mesh, str], Sequence[int]] | None) -> None:
+def select_with(select: Callable[[Debugged, str], Sequence[int]] | None) -> None:
     """How selectors are read at the prompt: as in the notebook's magics, which stand above."""
     _select[:] = [] if select is None else [select]
 
 
-def _select_by(mesh: Mesh) -> Callable[[str], Sequence[int]]:
+def _select_by(mesh: Debugged) -> Callable[[str], Sequence[int]]:
     """Reads selectors of this mesh."""
 
     def plain(text: str) -> Sequence[int]:
@@ -68,12 +68,13 @@ def _select_by(mesh: Mesh) -> Callable[[str], Sequence[int]]:
     return (lambda text: _select[0](mesh, text)) if _select else plain
 
 
-def names_of(mesh: Mesh) -> Callable[[int], str]:
+def names_of(mesh: Debugged) -> Callable[[int], str]:
     """What a rank is called: `rank 3 (dp=1,tp=1)`."""
 
     def name_of(rank: int) -> str:
-        coord = coordinates(rank, mesh.axes)
-        return f"rank {rank} ({','.join(f'{axis}={i}' for axis, i in coord.items())})"
+        coord = coordinates(rank, dict(mesh.axes))
+        place = ",".join(f"{axis}={i}" for axis, i in coord.items())
+        return f"rank {rank} ({place})" if place else f"rank {rank}"
 
     return name_of
 

@@ -10,10 +10,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...runtime.ranks.stacks import is_ours
 from .breakpoints import Breakpoint
+from .conditions import Condition
 
 Stop = Callable[[FrameType, str], None]
 """Called with the frame and why it stops."""
@@ -27,13 +28,24 @@ _TOOL = 3
 _NAME = "meshbook"
 
 
+_Points = tuple[tuple[Breakpoint, Condition | None], ...]
+"""Breakpoints of one line with their conditions."""
+
+
+class _Plan(NamedTuple):
+    """What is armed in a code object, which it keeps: it is found by its identity, as its hash takes a microsecond."""
+
+    code: CodeType
+    lines: dict[int, _Points]
+
+
 class Watcher:
     """The armed breakpoints of one process."""
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
         self._armed: tuple[Breakpoint, ...] = ()
-        self._plans: dict[CodeType, dict[int, list[Breakpoint]]] = {}
+        self._plans: dict[int, _Plan] = {}
         self._hits: dict[int, int] = {}
 
     @property
@@ -72,7 +84,8 @@ class Watcher:
         return self._on_line if self._plan(frame.f_code) else None
 
     def _on_line(self, frame: FrameType, event: str, arg: object) -> Any:
-        if event == "line" and self._look(frame, frame.f_lineno):
+        points = self._plan(frame.f_code).get(frame.f_lineno) if event == "line" else None
+        if points is not None and self._look(points, frame):
             return frame.f_trace  # of the debugger, where it steps
         return self._on_line
 
@@ -95,43 +108,45 @@ class Watcher:
         return _monitoring.DISABLE  # each code object is looked at once
 
     def _on_monitored_line(self, code: CodeType, line: int) -> Any:
-        if line not in self._plan(code):
+        plan = self._plans.get(id(code))
+        points = (plan.lines if plan is not None else self._plan(code)).get(line)
+        if points is None:
             return _monitoring.DISABLE
-        self._look(sys._getframe(1), line)  # pyright: ignore[reportPrivateUsage] - documented all the same
+        self._look(points, sys._getframe(1))  # pyright: ignore[reportPrivateUsage] - documented all the same
         return None
 
     # Both
 
-    def _plan(self, code: CodeType) -> dict[int, list[Breakpoint]]:
+    def _plan(self, code: CodeType) -> dict[int, _Points]:
         """The lines of a code object that have breakpoints."""
-        plan = self._plans.get(code)
+        plan = self._plans.get(id(code))
         if plan is None:
-            plan = self._plans[code] = {}
-            for each in self._armed if not is_ours(code.co_filename) else ():
-                for line in each.lines_in(code):
-                    plan.setdefault(line, []).append(each)
-        return plan
+            plan = self._plans[id(code)] = _Plan(code, self._lines_of(code))
+        return plan.lines
 
-    def _look(self, frame: FrameType, line: int) -> bool:
+    def _lines_of(self, code: CodeType) -> dict[int, _Points]:
+        lines: dict[int, _Points] = {}
+        for each in self._armed if not is_ours(code.co_filename) else ():
+            for line in each.lines_in(code):
+                lines[line] = (
+                    *lines.get(line, ()),
+                    (each, Condition(each.condition, code) if each.condition else None),
+                )
+        return lines
+
+    def _look(self, points: _Points, frame: FrameType) -> bool:
         """Stop where there is reason to; whether there was."""
-        for each in self._plan(frame.f_code).get(line, ()):
-            why = _reason(each, frame)
-            if why:
-                self._hits[each.number] = self._hits.get(each.number, 0) + 1
-                self._stop(frame, why)
-                return True
+        for point, condition in points:
+            try:
+                if condition is not None and not condition.holds(frame):
+                    continue
+                why = f"breakpoint {point.number}: {point.text}"
+            except Exception as error:  # noqa: BLE001 - a condition that fails is told where it stands, not passed over
+                why = f"breakpoint {point.number}: its condition fails: {type(error).__name__}: {error}"
+            self._hits[point.number] = self._hits.get(point.number, 0) + 1
+            self._stop(frame, why)
+            return True
         return False
-
-
-def _reason(point: Breakpoint, frame: FrameType) -> str:
-    """Why this breakpoint stops here, or nothing."""
-    if not point.condition:
-        return f"breakpoint {point.number}: {point.text}"
-    try:
-        holds = eval(point.condition, frame.f_globals, frame.f_locals)
-        return f"breakpoint {point.number}: {point.text}" if holds else ""
-    except Exception as error:  # noqa: BLE001 - a condition that fails is told where it stands, not passed over
-        return f"breakpoint {point.number}: its condition fails: {type(error).__name__}: {error}"
 
 
 def _running() -> Iterator[CodeType]:

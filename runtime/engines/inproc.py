@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TextIO
+from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
@@ -350,7 +351,7 @@ class _Routed(io.TextIOBase):
         self._router, self._stream, self.former = router, stream, former
 
     def write(self, text: str) -> int:
-        streams = self._router.of_thread.get(threading.get_ident())
+        streams = self._router.of_thread.get(threading.current_thread())
         if streams is None:
             return self.former.write(text)
         streams.write(self._stream, text)
@@ -364,7 +365,7 @@ class _Router:
     """Keeps the two routed streams in `sys` as long as any rank is a thread."""
 
     def __init__(self) -> None:
-        self.of_thread: dict[int, _ThreadStreams] = {}
+        self.of_thread: WeakKeyDictionary[threading.Thread, _ThreadStreams] = WeakKeyDictionary()
         self._lock = threading.Lock()  # rank threads come and go at the same time
 
     def join(self, streams: _ThreadStreams) -> None:
@@ -375,7 +376,7 @@ class _Router:
                 sys.stdout = _Routed(self, "stdout", sys.stdout)
             if not isinstance(sys.stderr, _Routed):
                 sys.stderr = _Routed(self, "stderr", sys.stderr)
-            self.of_thread[threading.get_ident()] = streams
+            self.of_thread[threading.current_thread()] = streams
 
     def forget(self, streams: _ThreadStreams) -> None:
         """The rank of these streams has ended."""

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from . import ledger
-from .loops import hurry, rest
+from .loops import hurry, rest, threads
 from .sockets import knock, listening_ports
 
 LONG = timedelta(days=7)
@@ -113,12 +113,12 @@ class Bent:
             size: int, rank: int, ranks: list[int], backend: Any, store: Any, *args: Any, **options: Any
         ) -> Any:
             free = _connect_again(store) if _is_blocked(store) else store
-            before = listening_ports()
+            before, known = listening_ports(), threads()
             try:
                 return original(size, rank, ranks, backend, free, *args, **options)
             finally:
                 self.ports |= listening_ports() - before
-                rest()
+                rest(known)
 
         self._put(self.c10d, "_new_process_group_helper", with_free_store)
 

@@ -118,6 +118,7 @@ class Groups:
         self._served: Any = None  # the store that the next start takes, because it is served from here already
         self._ours: Any = None
         self._known_world: Any = None
+        self._checked: tuple[Any, GroupPlan] | None = None
         self._slices: dict[tuple[int, ...], ProcessGroup] = {}
         self._device_mesh: DeviceMesh | None = None
         self._num_user_inits: Counter[str] = Counter()
@@ -145,10 +146,16 @@ class Groups:
     @property
     def is_up(self) -> bool:
         """Whether the default group, ours or the user's own, is one of the whole mesh in its order."""
-        if self._bent is None or not self._bent.dist.is_initialized():
+        world = self._bent.c10d.GroupMember.WORLD if self._bent is not None else None
+        if self._bent is None or world is None:
             return False
-        dist = self._bent.dist
-        return dist.get_rank() == self.plan.rank and dist.get_world_size() == self.plan.world_size
+        checked = self._checked
+        if checked is None or checked[0] is not world or checked[1] is not self.plan:  # to ask takes its time
+            dist = self._bent.dist
+            if (dist.get_rank(), dist.get_world_size()) != (self.plan.rank, self.plan.world_size):
+                return False
+            self._checked = world, self.plan
+        return True
 
     def slice_group(self, ranks: tuple[int, ...]) -> ProcessGroup:
         """The group of exactly these ranks, ascending; all of them ask for it, the others need not.
@@ -320,7 +327,7 @@ class Groups:
 
     def _forget(self) -> None:
         self._slices.clear()
-        self._device_mesh = self._known_world = None
+        self._device_mesh = self._known_world = self._checked = None
 
     def _make_device_mesh(self) -> DeviceMesh:
         torch: Any = sys.modules["torch"]

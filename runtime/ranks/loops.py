@@ -8,6 +8,8 @@ comes over a connection wakes a loop as fast as ever; only the end of a group ta
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Collection
 from pathlib import Path
 
 REST = 0.04
@@ -19,9 +21,23 @@ _NAME = "gloo_tcp_loop\n"
 
 _TASKS = Path("/proc/self/task")
 
+_NAMED_WITHIN = 0.02
+"""Seconds in which a thread that has just begun says what it is called."""
 
-def rest() -> None:
-    """Let all loops of gloo in this process look less often; where that cannot be had, nothing happens."""
+
+def threads() -> frozenset[str]:
+    """The threads of this process, by number; none where that is not told."""
+    return frozenset(task.name for task in _TASKS.iterdir()) if _TASKS.is_dir() else frozenset()
+
+
+def rest(known: Collection[str] = ()) -> None:
+    """Let all loops of gloo in this process look less often; where that cannot be had, nothing happens.
+
+    Threads that are not `known` may have no name of their own yet: they are waited for.
+    """
+    deadline = time.monotonic() + _NAMED_WITHIN
+    while known and _has_nameless(threads() - set(known)) and time.monotonic() < deadline:
+        time.sleep(0.0005)
     _set_slack(REST)
 
 
@@ -30,9 +46,20 @@ def hurry() -> None:
     _set_slack(_PROMPT)
 
 
+def _has_nameless(threads: Collection[str]) -> bool:
+    own = Path("/proc/self/comm").read_text()
+    return any(_name_of(_TASKS / thread) == own for thread in threads)
+
+
+def _name_of(task: Path) -> str:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        return (task / "comm").read_text()
+    return ""
+
+
 def _set_slack(seconds: float) -> None:
     with contextlib.suppress(OSError):  # no Linux, or one that does not have it
         for task in _TASKS.iterdir():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
-                if (task / "comm").read_text() == _NAME:
+            if _name_of(task) == _NAME:
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                     Path(f"/proc/{task.name}/timerslack_ns").write_text(str(int(seconds * 1e9)))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Place:
     streams: Any = None
     visits: Any = None
     """The way of a debugger into the middle of user code (`Visits`); None on a rank that is a thread."""
+    stop: Callable[[FrameType], object] | None = None
+    """Stops the thread that calls it in this frame, for the debugger; None before there is one here."""
     awaited: Any = None
     """Gives the coroutine that the running call awaits, for who asks where this rank is (`stacks.sample`)."""
     report: Callable[[Metered], object] | None = None

@@ -17,7 +17,7 @@ from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from . import dumps, leaving, ledger, lifeline, seed, steward, waits
+from . import dumps, first_stop, leaving, ledger, lifeline, seed, steward, waits
 from .control import Control
 from .drivers import PATIENCE
 from .groups import GroupPlan, Groups
@@ -57,6 +57,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     outpost.settle_here()
     mailbox = Mailbox(spec.mesh, place, data, streams, interrupts)
     place.movers += [outpost.move, mailbox.move]
+    first_stop.install(place)
     mailbox.settle(steward.NUMBER, "steward", steward.Steward(place))
     answering = Control(control, mailbox, interrupts, outpost.on_control, _die)
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()

@@ -30,7 +30,7 @@ def modules() -> dict[str, ast.Module]:
 
 
 def _files() -> list[Path]:
-    return [ROOT / "__init__.py", *(file for wing in WINGS for file in sorted((ROOT / wing).rglob("*.py")))]
+    return [*sorted(ROOT.glob("*.py")), *(file for wing in WINGS for file in sorted((ROOT / wing).rglob("*.py")))]
 
 
 def _dotted(file: Path) -> str:

@@ -20,9 +20,9 @@ def test_every_folder_of_the_package_has_an_init(root: Path, modules: dict[str, 
     assert parents <= modules.keys()
 
 
-def test_the_root_holds_the_face_and_no_other_python_file(root: Path) -> None:
+def test_the_root_holds_the_face_and_the_command_and_no_other_python_file(root: Path) -> None:
     # Every .py of the root lands in the wheel as a module of meshbook, a conftest.py too.
-    assert [file.name for file in root.glob("*.py")] == ["__init__.py"]
+    assert sorted(file.name for file in root.glob("*.py")) == ["__init__.py", "debug.py"]
 
 
 def test_tests_have_no_init(root: Path) -> None:
@@ -31,5 +31,5 @@ def test_tests_have_no_init(root: Path) -> None:
 
 def test_the_links_for_checkers_lead_to_the_house(root: Path) -> None:
     links = {link.name: link.resolve() for link in (root / ".typing" / "meshbook").iterdir()}
-    names = ["__init__.py", "kernel", "magics", "py.typed", "runtime", "widgets"]
+    names = ["__init__.py", "debug.py", "kernel", "magics", "py.typed", "runtime", "widgets"]
     assert links == {name: (root / name).resolve() for name in names}

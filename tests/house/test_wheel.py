@@ -27,7 +27,7 @@ def test_a_wheel_places_the_kernelspec(root: Path, tmp_path: Path) -> None:
     wings = ["kernel", "magics", "runtime", "widgets"]
     for wing in wings:
         shutil.copytree(root / wing, tree / wing, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("__init__.py", "py.typed", "pyproject.toml", "README.md", "LICENSE"):
+    for file in ("__init__.py", "debug.py", "py.typed", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(root / file, tree)
     build = f"from setuptools.build_meta import build_wheel; build_wheel({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-W", "ignore", "-c", build], cwd=tree, check=True, capture_output=True)
@@ -35,3 +35,4 @@ def test_a_wheel_places_the_kernelspec(root: Path, tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     placed = [name for name in names if name.endswith("data/share/jupyter/kernels/meshbook/kernel.json")]
     assert len(placed) == 1
+    assert "meshbook/debug.py" in names  # `python -m meshbook.debug`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 import time
@@ -288,8 +289,10 @@ def test_what_another_press_would_do_is_told_once(run: PretendedRun, monkeypatch
     next(steps)
     for presses in (1, 0, 0):
         steps.send(presses)
-    text = "do not react yet: stop again breaks off collectives, a third time kills"
-    assert driven.live.told == [(RANKS, text)]
+    [(ranks, text)] = driven.live.told
+    assert ranks == RANKS
+    assert "do not react yet: stop again breaks off collectives, a third time kills" in text
+    assert f"`python -m meshbook.debug attach {os.getpid()} @busy`" in text
     steps.close()
 
 

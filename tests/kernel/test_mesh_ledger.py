@@ -69,7 +69,8 @@ def test_a_rank_that_called_something_else_is_told_with_its_line(mesh: Mesh) -> 
 
     def is_there(ledger: MeshLedger) -> bool:
         # gloo's threads note the end of the barrier a moment after they have told the cell
-        return bool(ledger.findings) and len(ledger.findings[0].waiting) == 3 and not ledger.lines()[0].is_open
+        is_told = bool(ledger.findings) and len(ledger.findings[0].waiting) == 3
+        return is_told and len(lines := ledger.lines()) == 3 and not lines[0].is_open
 
     ledger = stuck(mesh, body, is_there)
     assert [finding.text for finding in ledger.findings] == [

@@ -79,7 +79,7 @@ def test_every_sub_command_is_offered():
 def test_options_are_those_of_the_parser():
     flags = [flag for each in ON_MESH.options.values() for flag in each.flags]
     assert words("%%on_mesh -") == [*flags, "-h", "--help"]
-    assert words("%mesh ls --") == ["--json", "--help"]
+    assert words("%mesh ls --") == ["--all", "--json", "--help"]
 
 
 def test_an_option_that_is_there_is_not_offered_again_unless_it_may_be_repeated():

@@ -324,12 +324,30 @@ def test_a_breakpoint_in_an_endpoint_that_a_plain_cell_waits_for(kernel: Any) ->
     assert done.results == ["42"]
 
 
-def test_a_breakpoint_in_an_endpoint_that_is_awaited_says_how_to_get_there(kernel: Any) -> None:
+def test_a_breakpoint_in_an_endpoint_that_is_awaited_asks_in_the_cell(kernel: Any) -> None:
     kernel.ok(ACTOR)
     cell = kernel.start("await doubler.slice(dp=1, tp=0).double.call_one(21)")
+    cell.talk("p n", "c")
+    done = cell.end()
+    assert "is stopped at" in done.stdout and "21" in done.stdout and done.results == ["42"]
+
+
+def test_the_stop_button_at_such_a_prompt_ends_the_cell_and_lets_the_ranks_go_on(kernel: Any) -> None:
+    kernel.ok(ACTOR)
+    cell = kernel.start("await doubler.double.call(21)")
+    cell.asked()
+    kernel.interrupt()
+    assert "CancelledError" in cell.end().error
+    assert "'well'   ranks 0-3" in kernel.ok("%%on_mesh\n'well'").text
+
+
+def test_a_breakpoint_while_a_cell_computes_says_how_to_get_there(kernel: Any) -> None:
+    kernel.ok(ACTOR)
+    cell = kernel.start("future = doubler.slice(dp=1, tp=0).double.call_one(21)\nimport time\ntime.sleep(1)")
     cell.until("is stopped in the debugger at")
-    kernel.start_aside("m.desk.leave()").end()
-    assert cell.end().results == ["42"]
+    cell.end()
+    kernel.start("%mesh debug").talk("p n", "c")
+    assert kernel.ok("future.get()").results == ["42"]
 
 
 def test_an_endpoint_where_nobody_can_be_asked(kernel: Any) -> None:

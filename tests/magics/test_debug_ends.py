@@ -145,6 +145,25 @@ a = await inner()
 a"""
 
 
+def test_interact_is_left_by_exit_and_the_cell_goes_on(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh 1\nfound = 3\nbreakpoint()\nfound")
+    cell.talk("interact", "found * 14", "exit()", "p found + 10", "q")
+    done = cell.end()
+    assert "42" in done.text and "13" in done.stdout and "3   rank 1" in done.text
+
+
+@pytest.mark.parametrize("last", ["await asyncio.sleep(60)", "breakpoint()"])
+def test_abort_ends_a_cell_that_awaits(kernel: Any, last: str) -> None:
+    cell = kernel.start(f"%%on_mesh 1\nimport asyncio\nasync def work():\n    print('in')\n    {last}\nawait work()")
+    if "sleep" in last:
+        cell.until("in")
+        kernel.start_aside("%mesh debug 1").end()
+    cell.talk("p 40 + 2", "%abort")
+    done = cell.end()
+    assert "42" in done.stdout and done.status == "error", done.text
+    assert "'well'   ranks 0-3" in kernel.ok("%%on_mesh\n'well'").text
+
+
 def test_a_breakpoint_in_code_that_is_awaited(kernel: Any) -> None:
     cell = kernel.start(AWAITING)
     cell.talk("p kept", "w", "n", "u", "c")

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,13 +60,13 @@ def test_engines_by_name():
         one.engine("slurm")
 
 
-def test_closing_takes_all_meshes_down():
+def test_closing_takes_all_meshes_down(until: Callable[..., object]):
     meshes = [spawn_procs({"rank": 2}, "inproc") for _ in range(2)]
     workers = [mesh.spawn("workers", Worker) for mesh in meshes]
     assert [mesh.add.call(1).get(10).values() for mesh in workers] == [[1, 1], [1, 1]]
     session.close()
     assert all(mesh.roster.is_stopped for mesh in meshes)
-    assert loops() == []
+    until(lambda: loops() == [])
     with pytest.raises(SupervisionError):
         workers[0].add.call(1).get(5)
 

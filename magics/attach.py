@@ -1,0 +1,228 @@
+"""`python -m meshbook.debug`: what runs here, where it is, and the debugger's prompt, in a terminal of its own."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Any
+
+from ..kernel.debug.letters import Attach, Complete, End, Line, Look, Out, Question, Wire, Words
+from ..kernel.story import without_escapes
+from .found import Found, NotFound, choose, find, knock
+
+_PATIENCE = 0.5
+"""Seconds that the Tab key waits for the words of a rank."""
+
+_EPILOG = """\
+TARGET is a pid, the name of a mesh, or PID/MESH; without one, the only script there is. SEL names ranks to stop where
+they are, as in a notebook: 3, dp=1,tp=0, @busy. At the prompt: %rank, %who, %cast, %table, ?prefix, q; Tab completes.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """What the command line asks for; the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "ls":
+            print("\n".join(map(str, find())) or "no script or notebook of yours has a mesh here")
+            return 0
+        found, mesh, selector = choose(find(), options.words)
+        return (
+            _stacks(found, mesh, selector, options.native)
+            if options.command == "stacks"
+            else _attach(found, mesh, selector)
+        )
+    except (NotFound, OSError) as reason:
+        print(f"meshbook.debug: {reason}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m meshbook.debug", description=__doc__, epilog=_EPILOG, formatter_class=form
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("ls", help="your scripts and notebooks with their meshes, and who is stopped where")
+    for name, told in (
+        ("attach", "talk with ranks that are stopped, and stop those that SEL names"),
+        ("stacks", "where every rank is, merged; also of ranks that hang"),
+    ):
+        command = commands.add_parser(name, help=told, epilog=_EPILOG, formatter_class=form)
+        command.add_argument("words", nargs="*", metavar="TARGET SEL")
+        if name == "stacks":
+            command.add_argument("--native", action="store_true", help="frames of C too, where py-spy is installed")
+    return parser
+
+
+def _stacks(found: Found, mesh: str, selector: str, native: bool) -> int:
+    with knock(found.path, None) as stream:
+        wire = Wire(stream)
+        wire.send(Look(mesh, selector, native))
+        while (letter := wire.recv_from_process()) is not None:
+            if isinstance(letter, Out):
+                print(_as_shown(letter.text), end="")
+            elif isinstance(letter, End):
+                return _end(letter)
+    return _gone(found)
+
+
+def _attach(found: Found, mesh: str, selector: str) -> int:
+    with knock(found.path, None) as stream:
+        wire = Wire(stream)
+        wire.send(Attach(mesh, selector))
+        end = Terminal(wire).run()
+    return _end(end) if end is not None else _gone(found)
+
+
+def _end(end: End) -> int:
+    if end.text:
+        print(f"meshbook.debug: {end.text}" if end.is_fault else end.text, file=sys.stderr if end.is_fault else None)
+    return 1 if end.is_fault else 0
+
+
+def _gone(found: Found) -> int:
+    print(f"pid {found.pid} has ended")
+    return 0
+
+
+class _News(BaseException):
+    """Something came while a line was typed."""
+
+
+class Terminal:
+    """The user's side of a conversation: letters come on a thread of their own, lines are typed on the main one."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._news: SimpleQueue[Out | Question | End | None] = SimpleQueue()  # None: the other side has gone
+        self._words: SimpleQueue[tuple[str, ...]] = SimpleQueue()
+        self._is_typing = False
+        self._typed = ""
+        self._found: list[str] = []
+
+    def run(self) -> End | None:
+        """Until the process says that it is over; None where it says nothing any more, or the user has left."""
+        former = signal.signal(signal.SIGUSR1, self._on_news)
+        _prepare_editing(self._complete)
+        threading.Thread(target=self._receive, name="meshbook-letters", daemon=True).start()
+        try:
+            return self._talk()
+        finally:
+            signal.signal(signal.SIGUSR1, former)
+
+    def _talk(self) -> End | None:
+        asked: Question | None = None
+        while True:
+            try:
+                asked, end = self._take(asked)
+                if end is not _GOING:
+                    return end
+                if asked is not None and self._answer(asked):
+                    asked = None
+            except KeyboardInterrupt:
+                if asked is None:
+                    return End("left: all ranks go on")
+                self._typed = ""
+                print("\n(q leaves and lets all ranks go on)")
+            except EOFError:
+                print()
+                return End("left: all ranks go on")
+
+    def _take(self, asked: Question | None) -> tuple[Question | None, Any]:
+        """What has come; where nothing is asked, wait for something."""
+        while True:
+            try:
+                letter = self._news.get(block=asked is None)
+            except Empty:
+                return asked, _GOING
+            if letter is None or isinstance(letter, End):
+                return asked, letter
+            if isinstance(letter, Out):
+                print(_as_shown(letter.text), end="", flush=True)
+            else:
+                asked, self._typed = (letter if letter.number else None), ""
+
+    def _answer(self, asked: Question) -> bool:
+        """Let a line be typed; whether it was, and nothing came meanwhile that is to be shown first."""
+        try:
+            line = self._typed_line(asked)
+        except _News:
+            print()
+            return False
+        self._typed = ""
+        self._wire.send(Line(asked.number, line))
+        return True
+
+    def _typed_line(self, asked: Question) -> str:
+        self._is_typing = True
+        try:
+            if not self._news.empty():
+                raise _News
+            return getpass.getpass(asked.prompt) if asked.is_secret else input(asked.prompt)
+        finally:
+            self._is_typing = False
+
+    def _on_news(self, signum: int, frame: FrameType | None) -> None:
+        if self._is_typing:
+            self._is_typing = False
+            self._typed = _line_so_far()
+            raise _News
+
+    def _receive(self) -> None:
+        letter = self._wire.recv_from_process()
+        while letter is not None:
+            if isinstance(letter, Words):
+                self._words.put(letter.words)
+            elif isinstance(letter, Out | Question | End):
+                self._tell(letter)
+            letter = self._wire.recv_from_process()
+        self._tell(None)
+
+    def _tell(self, letter: Out | Question | End | None) -> None:
+        self._news.put(letter)
+        if self._is_typing:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    def _complete(self, text: str, number: int) -> str | None:
+        """What readline calls for the Tab key: the word of this number that begins so."""
+        if number == 0:
+            self._wire.send(Complete(text.removeprefix("?")))
+            try:
+                words = self._words.get(timeout=_PATIENCE)
+            except Empty:
+                words = ()
+            mark = "?" if text.startswith("?") else ""
+            self._found = [mark + word for word in words]
+        return self._found[number] if number < len(self._found) else None
+
+
+_GOING = object()
+
+
+def _as_shown(text: str) -> str:
+    """In a file or a pipe without colours."""
+    return text if sys.stdout.isatty() else without_escapes(text)
+
+
+def _prepare_editing(complete: Any) -> None:
+    """Line editing, history and the Tab key for `input`, where the terminal has them."""
+    try:
+        import readline
+    except ImportError:  # a Python that was built without it
+        return
+    readline.set_completer(complete)
+    readline.set_completer_delims(" \t\n()[]{},;=+-*/<>'\"")
+    readline.parse_and_bind("bind ^I rl_complete" if "libedit" in (readline.__doc__ or "") else "tab: complete")
+
+
+def _line_so_far() -> str:
+    readline = sys.modules.get("readline")
+    return readline.get_line_buffer() if readline is not None else ""

@@ -1,0 +1,71 @@
+"""A script that uses the library, for the debugger in another terminal: it does what it reads, a line each.
+
+`METHOD ARGUMENT...` calls an endpoint and prints what came; `async PATH` one of an async actor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from meshbook import Actor, endpoint, this_host
+
+
+class Worker(Actor):
+    @endpoint
+    def loop(self) -> int:
+        steps = 0
+        go = True
+        while go:
+            steps += 1
+        return steps // steps
+
+    @endpoint
+    def sleep(self, path: str) -> str:
+        secret = 42
+        while not Path(path).exists():
+            time.sleep(2)
+        return f"slept {secret}"
+
+    @endpoint
+    def halt(self, x: str) -> int:
+        y = int(x) + 1
+        breakpoint()
+        return y * 2
+
+    @endpoint
+    def trace(self) -> str:
+        import pdb
+
+        word = "traced"
+        pdb.set_trace()
+        return word
+
+
+class Waiter(Actor):
+    @endpoint
+    async def hang(self, path: str) -> int:
+        inner = 5
+        while not Path(path).exists():
+            await asyncio.sleep(0.05)
+        return inner
+
+
+def main() -> None:
+    with this_host().spawn_procs({"dp": 2}, name="lab") as procs:
+        worker = procs.spawn("worker", Worker)
+        waiter = procs.spawn("waiter", Waiter)
+        worker.initialized.get()
+        print("up", flush=True)
+        while line := sys.stdin.readline():
+            word, *rest = line.split()
+            if word == "async":
+                print(waiter.hang.call(*rest).get().values(), flush=True)
+            else:
+                print(getattr(worker, word).call(*rest).get().values(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
