@@ -115,7 +115,7 @@ def _header(setting: Setting, name: str, futures: Sequence[str]) -> str:
         "",
         "def _show(value, by):",
         "    if rank == by and value is not None:",
-        "        print(repr(value), flush=True)",
+        '        print(f"{value!r}\\n", end="", flush=True)  # in one piece: other ranks print too',
         "",
         "",
         "def display(*values, **options):",
