@@ -35,13 +35,16 @@ SIZE = 1 << 20
 OPEN = """async ({ source, message, columns }) => {
     const bytes = text => Uint8Array.from(atob(text), char => char.charCodeAt(0));
     const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-    const { default: { render } } = await import(url);
+    const { default: { initialize, render } } = await import(url);
     let take;
     const started = performance.now();
-    render({ el: document.body, model: {
+    const model = {
+        get: () => "benchmark",
         on: (_, heard) => { take = heard },
         send: ({ kind }) => kind === "hello" && queueMicrotask(() => take(message, columns.map(bytes))),
-    } });
+    };
+    initialize({ model });
+    render({ el: document.body, model });
     while (!document.querySelector("[data-frame]")) await new Promise(requestAnimationFrame);
     await new Promise(requestAnimationFrame);
     return (performance.now() - started) / 1e3;

@@ -29,9 +29,10 @@ from .failure import is_users
 from .guest import Lines
 from .inspection import inspect_name
 from .kept import Kept
-from .lookup import Unreadable, number_at
+from .lookup import Unreadable
 from .names import held_in
 from .outcome import Display
+from .reading import read_number
 from .source import call_cell, lines_text
 from .summary import readable
 
@@ -283,9 +284,9 @@ class KernelActor(Actor):
 
     @control_endpoint
     def sample(self, path: str) -> float | str:
-        """The number behind a name, or in words why there is none."""
+        """The number that an expression gives, read without running the user's code, or in words why there is none."""
         try:
-            return number_at(path, self._cells.namespace)
+            return read_number(path, self._cells.namespace)
         except Unreadable as reason:
             return str(reason)
 

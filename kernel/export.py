@@ -7,9 +7,12 @@ in which slices first appear. A cell's last value is printed by the first rank o
 from __future__ import annotations
 
 import ast
+import inspect
 import math
+import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 
 from ..runtime.shape import Shape
 from .journal import Entry, Pushed
@@ -112,7 +115,7 @@ def _header(setting: Setting, name: str, futures: Sequence[str]) -> str:
         "",
         "def _show(value, by):",
         "    if rank == by and value is not None:",
-        "        print(repr(value), flush=True)",
+        '        print(f"{value!r}\\n", end="", flush=True)  # in one piece: other ranks print too',
         "",
         "",
         "def display(*values, **options):",
@@ -142,12 +145,14 @@ def _groups(setting: Setting, slices: Sequence[tuple[int, ...]]) -> str:
 
 
 def _given(setting: Setting, pushed: Sequence[tuple[str, Pushed]]) -> str:
-    """What the notebook had pushed: literals as they are, of the rest who runs this has to say where it comes from."""
+    """What the notebook had pushed: literals and functions as they are, the rest is for who runs this to make."""
     lines: list[str] = []
     missing: list[str] = []
     for name, push in pushed:
         if push.is_kept and (literal := _literal(push.value)) is not None:
             lines.append(_under(_condition(setting, push.ranks), f"{name} = {literal}"))
+        elif push.is_kept and (definition := _definition(name, push.value)) is not None:
+            lines.append(_under(_condition(setting, push.ranks), definition))
         elif name not in missing:
             missing.append(name)
     if missing:
@@ -155,6 +160,19 @@ def _given(setting: Setting, pushed: Sequence[tuple[str, Pushed]]) -> str:
         lines.append(f"# TODO: make {words} here: the notebook made {'it' if len(missing) == 1 else 'them'}.")
         lines.append(f'raise NotImplementedError("make {words} here: pushed from the notebook with `%mesh push`")')
     return "\n".join(["# Pushed from the notebook.", *lines]) if lines else ""
+
+
+def _definition(name: str, value: object) -> str | None:
+    """The source of a function that the notebook has defined, if it can be had and stands alone."""
+    if not isinstance(value, FunctionType) or value.__module__ != "__main__" or value.__closure__:
+        return None
+    try:
+        source = textwrap.dedent(inspect.getsource(value)).rstrip()
+    except OSError:
+        return None
+    if not source.startswith(("def ", "async def ", "@")):  # a lambda, in the midst of a line
+        return None
+    return source if value.__name__ == name else f"{source}\n\n{name} = {value.__name__}"
 
 
 def _literal(value: object) -> str | None:

@@ -10,6 +10,9 @@ STATES = ("idle", "busy", "waiting", "stopped", "failed", "dead", "debug", "star
 
 BAD = ("dead", "failed", "stopped")
 
+INTERRUPTED = "interrupted"
+"""Why a rank has failed whose user has stopped it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:

@@ -56,11 +56,12 @@ def number_at(path: str, names: Mapping[str, object]) -> float:
         raise Unreadable("not defined")
     found = names[name]
     for is_attribute, key in steps:
-        found = _attribute(found, str(key)) if is_attribute else _item(found, key)
-    return _number(found)
+        found = attribute_of(found, str(key)) if is_attribute else item_of(found, key)
+    return number_of(found)
 
 
-def _attribute(owner: Any, name: str) -> object:
+def attribute_of(owner: Any, name: str) -> object:
+    """An attribute that is stored. Raises `Unreadable`."""
     if type(owner) is ModuleType:
         if name not in vars(owner):
             raise Unreadable(f"no attribute {name}")
@@ -77,7 +78,8 @@ def _attribute(owner: Any, name: str) -> object:
     return found
 
 
-def _item(owner: Any, key: str | int) -> object:
+def item_of(owner: Any, key: str | int) -> object:
+    """An item of a plain container. Raises `Unreadable`."""
     if type(owner) not in (*_MAPPINGS, *_ROWS) or (type(owner) in _ROWS and isinstance(key, str)):
         raise Unreadable(f"{type(owner).__name__} has no item {key!r} that can be read")
     try:
@@ -86,7 +88,8 @@ def _item(owner: Any, key: str | int) -> object:
         raise Unreadable(f"no item {key!r}") from None
 
 
-def _number(found: Any) -> float:
+def number_of(found: Any) -> float:
+    """What was found as a number, a tensor of one element too. Raises `Unreadable`."""
     if type(found) in (int, float, bool):
         return float(found)
     kind = cast("type[object]", type(found))

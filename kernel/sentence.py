@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .facts import RankFacts
+from .facts import INTERRUPTED, RankFacts
 from .fold import ranks_text
+
+Tone = Literal["quiet", "wait", "bad"]
 
 BEHIND = 0.5
 """Seconds that ranks have waited for one before it is behind."""
@@ -19,7 +21,7 @@ class Sentence:
 
     lead: str
     rest: str = ""
-    tone: Literal["quiet", "wait", "bad"] = "quiet"
+    tone: Tone = "quiet"
 
     def __str__(self) -> str:
         return f"{self.lead}{': ' if self.rest else ''}{self.rest}"
@@ -50,7 +52,7 @@ def sentence(facts: Sequence[RankFacts], now: float, finding: str = "") -> Sente
     if found := by_state.get("busy"):
         return _busy(found, by_state, len(facts), now)
     if found := by_state.get("failed"):
-        return Sentence(f"{_who(found)} failed in {_its(found)} last cell", "", "bad")
+        return Sentence(f"{_failed(found)} in {_its(found)} last cell", "", _tone(found))
     if found := by_state.get("starting"):
         return Sentence(f"{len(found)} of {len(facts)} ranks are starting")
     return Sentence(_all(facts, "idle"))
@@ -100,8 +102,17 @@ def _busy(busy: Sequence[RankFacts], by_state: dict[str, list[RankFacts]], num_r
     if loops := [each for each in busy if each.total > 0 or each.done]:
         rest.append(_loop(loops))
     if failed := [each for each in by_state.get("failed", []) if each.run]:  # in a cell that others still run
-        return Sentence(f"{_who(failed)} failed", f"{lead}", "bad")
+        return Sentence(_failed(failed), f"{lead}", _tone(failed))
     return Sentence(lead, "; ".join(filter(None, rest)))
+
+
+def _failed(failed: Sequence[RankFacts]) -> str:
+    is_fault = _tone(failed) == "bad"
+    return f"{_who(failed)} {'failed' if is_fault else 'was interrupted' if len(failed) == 1 else 'were interrupted'}"
+
+
+def _tone(failed: Sequence[RankFacts]) -> Tone:
+    return "wait" if all(each.why == INTERRUPTED for each in failed) else "bad"
 
 
 def _loop(loops: Sequence[RankFacts]) -> str:

@@ -19,8 +19,9 @@ from ..runtime.proc import Stat
 from ..runtime.wire import codec
 from ..runtime.wire.lane import Frames
 from ..runtime.wire.messages import Answer, Note, Reply
-from .facts import RankFacts
+from .facts import INTERRUPTED, RankFacts
 from .gpus import Gpus
+from .stopped import stopped
 
 if TYPE_CHECKING:
     from .mesh import Mesh
@@ -59,6 +60,7 @@ class MeshWatch:
         self._places = _Places(mesh)
         self._gpus = Gpus()
         self._checked = 0.0
+        self._interrupted: dict[int, str] = {}
         self._ticks: dict[int, tuple[int, int, float]] = {}  # of each rank: pid, clock ticks, when
         self._reports = -1
         self._look_at = 0.0
@@ -114,6 +116,7 @@ class MeshWatch:
         roster, failed = self.mesh.roster, dict.fromkeys(self.mesh.last_failed, 0)
         for run in self.mesh.running():
             failed.update(dict.fromkeys(run.progress.failed, run.call))
+            self._interrupted.update(stopped(run.progress))
         held = dict.fromkeys(self.mesh.desk.held, "")
         held |= {stop.rank: stop.place for stop in list(self.mesh.desk.stops.waiting.values())}
         for facts in self.facts:
@@ -122,6 +125,8 @@ class MeshWatch:
                 continue
             name, since = state.name, state.since
             facts.pid = state.pid
+            if name != "idle" or facts.rank not in failed:
+                self._interrupted.pop(facts.rank, None)
             if name == "busy":
                 facts.run = state.open_calls[0] if state.open_calls else 0
                 facts.cell = self.mesh.cells.get(facts.run, "")
@@ -133,6 +138,7 @@ class MeshWatch:
                 facts.run, facts.waiting = 0, ""
                 if name == "idle" and facts.rank in failed:
                     name, facts.run = "failed", failed[facts.rank]
+                    facts.why = INTERRUPTED if facts.rank in self._interrupted else ""
                 elif name == "stuck" and state.halt is not None:
                     name, since, facts.why = "stopped", state.halt.since, str(state.halt)
                 elif state.exit is not None:

@@ -36,12 +36,14 @@ class Consoles:
     _live: list[tuple[Mesh, ConsoleView]] = field(default_factory=list[tuple[Mesh, "ConsoleView"]])
 
     def show(self, mesh: Mesh) -> None:
-        """Show the console of a mesh here. Raises `GrammarError` where nobody can see it."""
-        from ..widgets.base import has_widgets  # with anywidget, which takes 0.2 s
+        """Show the console of a mesh here. Raises `GrammarError` where nobody can see it, or it hears nobody."""
+        from ..widgets.base import deafness, has_widgets  # with anywidget, which takes 0.2 s
         from ..widgets.console import ConsoleView
 
         if not has_widgets(self.shell):
             raise GrammarError("this front-end shows no widgets: `%mesh debug` asks in a cell")
+        if why := deafness(self.shell):
+            raise GrammarError(f"no console here: {why}; `%mesh debug` asks in the cell")
         self._live = [each for each in self._live if each[1].is_open]
         found = next((view for other, view in self._live if other is mesh), None)
         if found is None:

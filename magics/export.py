@@ -21,12 +21,15 @@ def export(book: Book, args: Export) -> Path:
     entries = [entry for entry in mesh.journal.entries if numbers is None or entry.number in numbers]
     if not entries:
         raise UsageError("no cell to export: none of these ran on the mesh with %%on_mesh")
+    text = script(_setting(mesh), entries, mesh.journal.pushed(), name=path.name)
     try:
-        path.write_text(script(_setting(mesh), entries, mesh.journal.pushed(), name=path.name))
+        path.write_text(text)
     except OSError as error:
         raise UsageError(f"{path} was not written: {error.strerror}") from None
     size = mesh.num_ranks
     print(f"{len(entries)} cells written to {path}: run them with `torchrun --nproc-per-node {size} {path}`")
+    if left := [word for word in ("TODO", "WARNING") if f"\n# {word}" in text]:
+        print(f"not all of it could be taken over: look for {' and '.join(left)} in the script")
     return path
 
 

@@ -94,7 +94,10 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Draw a number of every rank over time while cells run: a name, attribute or item; nothing is called for it."""
+    """Draw a number of every rank over time while cells run: loss, losses[-1], 'sum(losses[-10:]) / 10', w.norm().
+
+    It is read while the rank works, so functions of yours are not called for it.
+    """
 
     expr: str
     selector: str = ""
@@ -103,11 +106,27 @@ class Watch:
     mesh: MeshOption = None
 
 
+_OPERATOR = re.compile(r"[-+*/%<>=!]+")
+_QUOTED = re.compile(r"(?P<quote>['\"])(?P<text>.*)(?P=quote)")
+
+
 def watch_words(words: list[str], values: Values) -> Values:
-    """What to watch, then perhaps a selector."""
+    """What to watch, then perhaps a selector. What stands in quotes, or about an operator, is one expression.
+
+    Example:
+        >>> watch_words(["a", "+", "b", "dp=1"], {})
+        {'expr': 'a + b', 'selector': 'dp=1'}
+    """
     if not words and "stop" not in values:
-        raise GrammarError("write the name to watch, such as loss or history[-1]")
-    return {"expr": "".join(words[:1]), "selector": " ".join(words[1:])}
+        raise GrammarError("write the number to watch, such as loss, losses[-1] or w.norm()")
+    count = 1
+    while any(map(_OPERATOR.fullmatch, words[count - 1 : count + 1])) and count < len(words):
+        count += 1
+    expr = " ".join(words[:count])
+    quoted = _QUOTED.fullmatch(expr)
+    if quoted and quoted["quote"] not in quoted["text"]:
+        expr = quoted["text"]
+    return {"expr": expr, "selector": " ".join(words[count:])}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from ..kernel.lookup import steps_of
+from ..kernel.reading import check
 from ..kernel.watch import Watch
 from ..widgets.stage import NotebookStage
 from ..widgets.watch import WatchView
@@ -42,11 +42,9 @@ class Watches:
 
     def _start(self, args: WatchArgs) -> None:
         try:
-            steps_of(args.expr)
+            check(args.expr)
         except ValueError as error:
-            raise UsageError(
-                f"%mesh watch: {error}; calls are not made while a cell runs: assign what they give to a name"
-            ) from None
+            raise UsageError(f"%mesh watch: {error}") from None
         mesh = self._book.get(args.mesh)
         selection = self._book.select(args.selector, mesh)
         watch = Watch(mesh, args.expr, selection.ranks, args.every)

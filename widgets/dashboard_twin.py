@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from ..kernel.facts import BAD, RankFacts, counts
+from ..kernel.facts import BAD, INTERRUPTED, RankFacts, counts
 from ..kernel.sentence import Sentence, span_text
 from ..kernel.summary import readable
 from ..runtime.ranks.place import coordinates
@@ -125,6 +125,8 @@ def state_text(facts: RankFacts, now: float) -> str:
         return f"dead, {facts.why} {text} ago"
     if facts.state == "stopped":
         return f"{facts.why} for {text}"
+    if facts.state == "failed" and facts.why == INTERRUPTED:
+        return f"interrupted {text} ago"
     return f"{facts.state} for {text}"
 
 

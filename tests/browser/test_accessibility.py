@@ -80,7 +80,7 @@ def test_axe_finds_no_serious_fault_in_our_outputs(open_notebook: Any) -> None:
         assert nb.run(index) == "done"
         assert nb.outputs(index), f"{name} shows nothing"
     nb.output(3).locator(".mb-explorer tr[data-rank='2']").click()
-    nb.output(3).locator("img.mb-heat").wait_for()
+    nb.output(3).locator(".mb-explorer img.mb-heat").wait_for()
     nb.page.locator(".mbd[data-frame] .mbd-grid").click(position={"x": 10, "y": 10})
     nb.page.locator(".mbd").get_by_text("rank 0").first.wait_for()
     nb.output(1).locator("summary").last.click()

@@ -93,3 +93,11 @@ def test_long_times_are_short_to_read() -> None:
     for seconds, text in ((119, "119 s"), (600, "10 min"), (9000, "2 h 30 min")):
         facts[0].since = NOW - seconds
         assert f" {text} ago" in str(sentence(facts, NOW))
+
+
+def test_a_rank_that_its_user_interrupted_has_not_failed() -> None:
+    one = RankFacts(2, "failed", 40.0, why="interrupted", run=7)
+    busy = RankFacts(0, "busy", 40.0, cell="cell 3", run=7)
+    assert str(sentence([busy, one], now=50.0)).startswith("rank 2 was interrupted: rank 0 runs cell 3, for 10 s")
+    assert str(sentence([one, RankFacts(1, "idle")], now=50.0)) == "rank 2 was interrupted in its last cell"
+    assert sentence([one, RankFacts(1, "failed", 40.0)], now=50.0).tone == "bad"

@@ -145,6 +145,7 @@ def test_a_click_interrupts_one_rank_while_the_cell_blocks_the_kernel(kernel: Ke
     assert answer["ok"] and answer["text"] == "interrupted: rank 1", answer
     assert time.monotonic() - started < 5  # 0.1 s on a quiet machine
     view.until(lambda: view.states() == ["busy", "failed", "busy", "busy"])
+    view.until(lambda: view.head["lead"] == "rank 1 was interrupted")
     assert "interrupted" in view.ack(view.click("interrupt", [0, 2, 3]))["text"]
     assert cell.end().results == ["[0, 1, 2, 3]"]
 

@@ -230,7 +230,8 @@ def test_a_collective_goes_on_with_the_right_result(kernel: Any) -> None:
 def test_a_rank_held_by_c_code_is_looked_at_while_it_runs(kernel: Any) -> None:
     wait = "import ctypes, signal\nlibc = ctypes.CDLL(None)\nmark = 17\n"
     wait += "def f():\n    inner = 5\n    signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 65))\n"
-    wait += "    print('go', flush=True)\n    libc.sleep(3)\n    signal.pthread_sigmask(signal.SIG_UNBLOCK, range(34, 65))\nf()"
+    wait += "    print('go', flush=True)\n    libc.sleep(3)\n"
+    wait += "    signal.pthread_sigmask(signal.SIG_UNBLOCK, range(34, 65))\nf()"
     cell = kernel.start(f"%%on_mesh 2\n{wait}")
     cell.until("go")
     said = kernel.start_aside("%mesh debug 2").end().text

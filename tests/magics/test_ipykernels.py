@@ -115,6 +115,15 @@ def test_the_debugger_panel_shows_the_ranks(old: Kernel, leaks: Any) -> None:
     assert cell.end().status == "ok"
 
 
+def test_the_debuggers_console_is_there_where_it_hears_its_user(old: Kernel) -> None:
+    outputs = old.cell("%mesh debug --console", allow_stdin=True)
+    if has_subshells(old):
+        assert VIEW in outputs.shown[0], outputs.text
+    else:
+        assert "hears no clicks then, 7 does; `%mesh debug` asks in the cell" in outputs.error
+        assert not outputs.shown
+
+
 def shown(kernel: Kernel, has_subshells: bool) -> View:
     outputs = kernel.cell("%mesh dash", allow_stdin=True)
     bundle = next(data for data in outputs.shown if VIEW in data)

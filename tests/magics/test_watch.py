@@ -35,6 +35,21 @@ def test_a_number_is_drawn_while_a_cell_blocks(kernel: Kernel) -> None:
     assert [m for m in cell.messages if m["msg_type"] == "update_display_data"][-1]["content"]["data"]["text/html"]
 
 
+def test_an_expression_is_read_while_a_cell_blocks_and_what_would_call_the_user_is_refused(kernel: Kernel) -> None:
+    kernel.ok("%%on_mesh\ndef mine(x):\n    raise SystemExit\nw, seen = torch.zeros(3), [0]\n")
+    norm = kernel.start("%mesh watch w.norm()/2+len(seen)*0 --every 0.1")
+    calls = kernel.start("%mesh watch mine(w) --every 0.1")
+    for cell in (norm, calls):
+        assert cell.end().error == ""
+    busy = kernel.start("%%on_mesh\nw += 8 / 3 ** 0.5\nwhile not os.path.exists('seen'):\n    seen.append(1)")
+    kernel.listen_until(lambda: "  4" in states_of(norm)[-1], 20, "half the norm")
+    (kernel.folder / "seen").touch()
+    assert busy.end().error == ""
+    (kernel.folder / "seen").unlink()
+    assert "mine() is not called while a cell runs: assign the number to a name in the cell" in states_of(calls)[-1]
+    kernel.ok("%mesh watch --stop")
+
+
 def test_it_ends_with_the_mesh(kernel: Kernel) -> None:
     kernel.ok("%mesh up watched -n 2 --pg none --device cpu")
     kernel.ok("%%on_mesh\ny = 1.5 + rank")
@@ -49,8 +64,9 @@ def test_it_ends_with_the_mesh(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("line", "part"),
     [
-        ("loss.item()", "'loss.item()' is not a name, an attribute or an item"),
-        ("", "write the name to watch"),
+        ("'[x for x in losses]'", "cannot be read while a cell runs: assign the number to a name in the cell"),
+        ("loss[", "'loss[' is no expression, such as loss, losses[-1] or float(w.norm())"),
+        ("", "write the number to watch"),
         ("--stop z", "'z' is not watched"),
     ],
 )
