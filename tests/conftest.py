@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ import psutil
 import pytest
 
 from tests.holdings import GRACE, TOKEN, Holdings, left_since, our_process
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # of a suite that a shell has started in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start would ignore Ctrl-C too
 
 # Every process that a test starts inherits this, so that an orphan is still known as ours.
 _STATE = tempfile.TemporaryDirectory(prefix="meshbook-state-")

@@ -238,6 +238,7 @@ def test_what_sleeps_is_looked_at(script: Script, terminal: Callable[..., Termin
     assert "42" in attached.type("p secret")
     assert "only looked at" in attached.type("n")
     attached.send("half a line")
+    attached.until("half a line")  # a Ctrl-C that comes while readline takes a letter waits for the next one
     attached.press("c")
     assert "q leaves" in attached.prompt()
     assert "left: all ranks go on" in attached.leave("q")

@@ -30,7 +30,10 @@ def far(kernel: Kernel) -> Generator[Kernel]:
 
 
 def is_agent(process: psutil.Process) -> bool:
-    return "remote_agent" in " ".join(process.cmdline())
+    try:
+        return "remote_agent" in " ".join(process.cmdline())
+    except psutil.ZombieProcess:  # it has ended
+        return False
 
 
 def agents(kernel: Kernel) -> list[int]:
