@@ -157,10 +157,14 @@ class OnMesh:
         if args.local:
             self._run_here(source)
         self.on_send(mesh, selection.ranks, name)
+        if args.bg:  # before a rank can stop
+            mesh.desk.begin_background()
         try:
             keep = args.show == "diff"
             run = mesh.run(source, selection.ranks, name=name, first_line=first_line, keep=keep, is_inquiry=is_inquiry)
         except MeshbookError as error:
+            if args.bg:
+                mesh.desk.end_background()
             raise UsageError(str(error)) from None
         stage = NotebookStage(self._shell)
         budget = _UNBOUNDED if args.full else BUDGET
@@ -256,7 +260,10 @@ def _raise_if_stopped(cell: Cell) -> None:
 
 def _watch(cell: Cell) -> None:
     """The thread of a cell that runs in the background: it says so at once when ranks fail, asked or not."""
-    drive_in_background(cell.drive)
+    try:
+        drive_in_background(cell.drive)
+    finally:
+        cell.mesh.desk.end_background()
     note_failed(cell.drive, result_of(cell))
     try:
         checked(cell)

@@ -89,13 +89,11 @@ class Desk:
         """Inside, `listener` is called at each stop; `serves`: it lets the user talk with who is stopped."""
         self.listeners.append(listener)
         self._num_serving += serves
-        self._num_background += not serves
         try:
             yield
         finally:
             self.listeners.remove(listener)
             self._num_serving -= serves
-            self._num_background -= not serves
 
     @contextmanager
     def serving(self) -> Generator[None]:
@@ -110,6 +108,13 @@ class Desk:
     def is_served(self) -> bool:
         """Does a cell run that lets the user talk with who is stopped?"""
         return self._num_serving > 0 or self.has_console
+
+    def begin_background(self) -> None:
+        """A cell is about to be sent that says who is stopped, and asks nothing; until `end_background`."""
+        self._num_background += 1
+
+    def end_background(self) -> None:
+        self._num_background -= 1
 
     @property
     def is_in_background(self) -> bool:

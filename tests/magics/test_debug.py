@@ -246,9 +246,12 @@ def test_a_rank_held_by_c_code_is_looked_at_while_it_runs(kernel: Any) -> None:
 def test_of_a_rank_that_cannot_answer_the_stack_is_shown(kernel: Any) -> None:
     kernel.ok("%mesh up held -n 1 --device cpu --pg none")
     # A lock of C, taken twice while the GIL is held: nothing of Python runs there any more, and no signal ends it.
+    # A child says when it is so: as long as the rank's main thread waits there, and nowhere else.
+    is_held = "n=0; until [ $n = 50 ]; do grep -q futex /proc/$PPID/wchan && n=$((n+1)) || n=0; done; echo go"
     cell = kernel.start(
-        "%%on_mesh\nimport ctypes\nlock, c = ctypes.create_string_buffer(64), ctypes.PyDLL(None)\n"
-        "print('go', flush=True)\nc.pthread_mutex_lock(lock)\nc.pthread_mutex_lock(lock)"
+        "%%on_mesh\nimport ctypes, subprocess\nlock, c = ctypes.create_string_buffer(64), ctypes.PyDLL(None)\n"
+        f"child = subprocess.Popen({is_held!r}, shell=True)\n"
+        "c.pthread_mutex_lock(lock)\nc.pthread_mutex_lock(lock)"
     )
     cell.until("go")
     said = kernel.start_aside("%mesh debug 0").end().text
