@@ -12,8 +12,8 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-REST = 0.04
-"""Seconds by which a look may be late: 20 looks a second."""
+REST = 0.02
+"""Seconds by which a look may be late: 33 looks a second. Who is released from a collective waits for the next one."""
 
 _PROMPT = 50e-6  # what Linux gives a thread
 

@@ -71,8 +71,8 @@ def test_default_group_is_there(zygote: Zygote) -> None:
 @pytest.mark.skipif(not Path("/proc/self/timerslack_ns").exists(), reason="timers cannot be told to be late here")
 def test_loops_of_gloo_look_less_often_at_rest_and_no_other_thread_does(zygote: Zygote) -> None:
     for at_first, with_own, main in zygote.run("loops_at_rest", 2):
-        assert at_first == [40_000_000]
-        assert with_own == [40_000_000] * 2
+        assert at_first == [20_000_000]
+        assert with_own == [20_000_000] * 2
         assert main == 50_000
 
 
