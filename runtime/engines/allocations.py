@@ -72,6 +72,8 @@ class Shelf:
         for path in sorted(self._folder.glob("*.json")):
             with contextlib.suppress(OSError, msgspec.MsgspecError):  # gone meanwhile, or of another version
                 allocation = msgspec.json.decode(path.read_bytes(), type=Allocation)
+                if allocation.place[0] != os.uname().nodename:
+                    continue  # of another machine with the same home: its agents look for a notebook there
                 seen = path.stat().st_mtime
                 if allocation.is_over(seen, time.time()):
                     path.unlink(missing_ok=True)
@@ -99,7 +101,7 @@ class Shelf:
         self._path(launch, hosts).unlink(missing_ok=True)
 
     def _path(self, launch: str, hosts: Sequence[str]) -> Path:
-        name = hashlib.sha256("\0".join([launch, *hosts]).encode()).hexdigest()[:16]
+        name = hashlib.sha256("\0".join([os.uname().nodename, launch, *hosts]).encode()).hexdigest()[:16]
         return self._folder / f"{name}.json"
 
 

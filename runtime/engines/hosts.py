@@ -213,10 +213,7 @@ class HostsEngine:
     def give_back(self) -> None:
         """End the agents, also those that are kept, and wait for their launchers."""
         if self._keeper is not None:
-            for host in self.hosts:
-                host.post(Bye())
             self._keeper.drop()
-            self._keeper = None
         self.close()
 
     def close(self) -> None:
@@ -226,11 +223,15 @@ class HostsEngine:
         self._is_closed.set()
         assert self._pulse is not None
         self._pulse.join()
+        # Of agents that are not written down nobody would know: those of an `up` that failed must not wait.
+        is_kept = self._keeper is not None and self._keeper.leave()
         for host in self.hosts:
+            if not is_kept:
+                host.post(Bye())
             host.close()
             if host.hello is None:  # nobody would tell its launcher to end
                 self._launcher.forget(host.index)
-        if self._keeper is not None and self._keeper.leave():
+        if is_kept:
             self._launcher.let_go()
         else:
             self._launcher.close()

@@ -39,6 +39,8 @@ class Keeper:
                 f"these hosts are in use by process {found.holder.pid} of this machine: take its mesh down there, or "
                 "leave out --keep to start agents of your own beside its"
             )
+        if found is not None:
+            self.seconds = found.keep  # they were told so when they were started
         return found
 
     def note(self, port: int, keys: Keys, addresses: Sequence[Address]) -> None:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from meshbook.runtime.engines.allocations import NOBODY, Allocation, Shelf, this_process
 from meshbook.runtime.engines.hosts import HostsEngine
 from meshbook.runtime.engines.keeper import Keeper
-from meshbook.runtime.engines.launch import CommandLauncher
+from meshbook.runtime.engines.launch import CommandLauncher, Launch
 from meshbook.runtime.errors import SpawnError
 from meshbook.runtime.proc import stat_of
 from meshbook.runtime.registry import Entry, this_place
@@ -183,6 +183,29 @@ def test_a_notebook_that_was_killed_leaves_its_agents_and_no_rank(until: Until):
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.real
+@pytest.mark.slow
+def test_agents_of_a_start_that_failed_do_not_wait(
+    reactor: Reactor, shelf: Shelf, until: Until, monkeypatch: pytest.MonkeyPatch
+):
+    killed: list[int] = []
+    monkeypatch.setattr(Launch, "kill", lambda launch: killed.append(launch.pid))
+    command = "sh -c 'test {host} = left || exit 3; exec {command}'"
+    engine = HostsEngine(
+        reactor, CommandLauncher(reactor, command, NAMES), 2, keeper=Keeper(command, NAMES, 60.0, shelf)
+    )
+    engine.warm()
+    until(lambda: engine.hosts[0].hello is not None)
+    with pytest.raises(SpawnError, match=r"host right: .* exited with code 3"):
+        engine.seats({"hosts": 2})
+    hello = engine.hosts[0].hello
+    assert hello is not None
+    engine.close()
+    until(lambda: not lives(hello.pid))
+    assert hello.pid not in killed, "on another host nobody could kill it"
+    assert shelf.all() == []
+
+
 def kept(**changes: Any) -> Allocation:
     allocation = Allocation(
         launch="",
@@ -241,6 +264,12 @@ def test_when_an_allocation_is_over():
     assert not kept(holder=this_process()).is_over(now - 11, now), "it is in use"
     assert kept(holder=replace(this_process(), start=1)).is_over(now - 11, now), "another process of that number"
     assert kept(holder=this_process(), place=("elsewhere", "", "")).is_over(now - 11, now)
+
+
+def test_those_of_another_machine_with_the_same_home_are_left_to_it(shelf: Shelf):
+    shelf.put(kept(place=("elsewhere", "", "")))
+    assert shelf.all() == []
+    assert shelf.find("", NAMES) is None
 
 
 def test_files_of_others_are_passed_over(shelf: Shelf, tmp_path: Path):
