@@ -19,6 +19,7 @@ import cell
 import dashboard
 import debugger
 import faults
+import hot_line
 import idle
 import logs
 import payload
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "stacks": stacks.measure,
     "faults": faults.measure,
     "debugger": debugger.measure,
+    "hot_line": hot_line.measure,
     "dashboard": dashboard.measure,
 }
 

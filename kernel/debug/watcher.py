@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 from ...runtime.ranks.stacks import is_ours
 from .breakpoints import Breakpoint
-from .conditions import Condition
+from .conditions import Condition, Test
 
 Stop = Callable[[FrameType, str], None]
 """Called with the frame and why it stops."""
+
+Trace = Callable[[FrameType, str, object], Any]
 
 _monitoring: Any = getattr(sys, "monitoring", None)
 """None before Python 3.12."""
@@ -37,6 +39,18 @@ class _Plan(NamedTuple):
 
     code: CodeType
     lines: dict[int, _Points]
+    trace: Trace
+    """What looks at its lines on Python 3.11."""
+
+
+class _Hot(NamedTuple):
+    """A line with one condition, made ready: what is looked at most often is to cost least."""
+
+    code: CodeType
+    names: dict[str, Any] | None
+    """The globals that `test` was made for; None where it names none."""
+    test: Test
+    point: Breakpoint
 
 
 class Watcher:
@@ -46,6 +60,7 @@ class Watcher:
         self._stop = stop
         self._armed: tuple[Breakpoint, ...] = ()
         self._plans: dict[int, _Plan] = {}
+        self._hot: dict[int, _Hot] = {}  # by line; of several pieces of code, the one that ran it last
         self._hits: dict[int, int] = {}
 
     @property
@@ -56,6 +71,7 @@ class Watcher:
         """These, and no others, from now on; from any thread. (3.11: the main thread has to `take_up` them.)"""
         self._armed = tuple(each for each in breakpoints if each.is_on)
         self._plans = {}
+        self._hot = {}
         if _monitoring is not None:
             self._monitor()
 
@@ -71,23 +87,32 @@ class Watcher:
             return
         sys.settrace(self._on_call)
         while frame is not None:
-            if self._plan(frame.f_code):
-                frame.f_trace = self._on_line
+            plan = self._plan(frame.f_code)
+            if plan.lines:
+                frame.f_trace = plan.trace
             frame = frame.f_back
 
     def resume(self, frame: FrameType) -> Any:
         """The same when a debugger that traced has let go; the trace function of its frame."""
         self.take_up(frame)
-        return frame.f_trace if _monitoring is None and self._armed and self._plan(frame.f_code) else None
+        is_ours = _monitoring is None and self._armed and self._plan(frame.f_code).lines
+        return frame.f_trace if is_ours else None
 
     def _on_call(self, frame: FrameType, event: str, arg: object) -> Any:
-        return self._on_line if self._plan(frame.f_code) else None
+        plan = self._plan(frame.f_code)
+        return plan.trace if plan.lines else None
 
-    def _on_line(self, frame: FrameType, event: str, arg: object) -> Any:
-        points = self._plan(frame.f_code).get(frame.f_lineno) if event == "line" else None
-        if points is not None and self._look(points, frame):
-            return frame.f_trace  # of the debugger, where it steps
-        return self._on_line
+    def _tracer(self, lines: dict[int, _Points]) -> Trace:
+        find, look = lines.get, self._look
+
+        def on_line(frame: FrameType, event: str, arg: object) -> Any:
+            # As below: every line of the function pays for this.
+            points = find(frame.f_lineno)
+            if points is not None and event == "line" and look(points, frame):
+                return frame.f_trace  # of the debugger, where it steps
+            return on_line
+
+        return on_line
 
     # Python 3.12 and later
 
@@ -97,32 +122,56 @@ class Watcher:
             _monitoring.use_tool_id(_TOOL, _NAME)
         _monitoring.register_callback(_TOOL, events.PY_START, self._on_start)
         _monitoring.register_callback(_TOOL, events.PY_RESUME, self._on_start)
-        _monitoring.register_callback(_TOOL, events.LINE, self._on_monitored_line)
+        _monitoring.register_callback(_TOOL, events.LINE, self._on_monitored_line())
         _monitoring.set_events(_TOOL, events.PY_START | events.PY_RESUME if self._armed else 0)
         _monitoring.restart_events()
         for code in _running():
             self._on_start(code, 0)
 
     def _on_start(self, code: CodeType, offset: int) -> Any:
-        _monitoring.set_local_events(_TOOL, code, _monitoring.events.LINE if self._plan(code) else 0)
+        _monitoring.set_local_events(_TOOL, code, _monitoring.events.LINE if self._plan(code).lines else 0)
         return _monitoring.DISABLE  # each code object is looked at once
 
-    def _on_monitored_line(self, code: CodeType, line: int) -> Any:
-        plan = self._plans.get(id(code))
-        points = (plan.lines if plan is not None else self._plan(code)).get(line)
+    def _on_monitored_line(self) -> Callable[[CodeType, int], Any]:
+        find, look, stop = self._hot.get, self._look_at, self._stop_at
+        getframe = sys._getframe  # pyright: ignore[reportPrivateUsage] - documented all the same
+
+        def on_line(code: CodeType, line: int) -> Any:
+            # Each step here is paid for at every turn of a loop: no method is called, and no object made.
+            hot = find(line)
+            frame = getframe(1)
+            if hot is None or hot[0] is not code or not (hot[1] is None or hot[1] is frame.f_globals):
+                return look(code, line, frame)
+            try:
+                if not hot[2](frame.f_locals):
+                    return None
+            except Exception as error:  # noqa: BLE001 - a condition that fails is told where it stands, not passed over
+                stop(hot[3], frame, error)
+            else:
+                stop(hot[3], frame)
+            return None
+
+        return on_line
+
+    def _look_at(self, code: CodeType, line: int, frame: FrameType) -> Any:
+        points = self._plan(code).lines.get(line)
         if points is None:
             return _monitoring.DISABLE
-        self._look(points, sys._getframe(1))  # pyright: ignore[reportPrivateUsage] - documented all the same
+        (point, condition), *others = points
+        if condition is not None and not others:
+            names = frame.f_globals if condition.names_globals else None
+            self._hot[line] = _Hot(code, names, condition.test_in(frame), point)
+        self._look(points, frame)
         return None
 
     # Both
 
-    def _plan(self, code: CodeType) -> dict[int, _Points]:
-        """The lines of a code object that have breakpoints."""
+    def _plan(self, code: CodeType) -> _Plan:
         plan = self._plans.get(id(code))
         if plan is None:
-            plan = self._plans[id(code)] = _Plan(code, self._lines_of(code))
-        return plan.lines
+            lines = self._lines_of(code)
+            plan = self._plans[id(code)] = _Plan(code, lines, self._tracer(lines))
+        return plan
 
     def _lines_of(self, code: CodeType) -> dict[int, _Points]:
         lines: dict[int, _Points] = {}
@@ -138,15 +187,19 @@ class Watcher:
         """Stop where there is reason to; whether there was."""
         for point, condition in points:
             try:
-                if condition is not None and not condition.holds(frame):
+                if condition is not None and not condition.test_in(frame)(frame.f_locals):
                     continue
-                why = f"breakpoint {point.number}: {point.text}"
-            except Exception as error:  # noqa: BLE001 - a condition that fails is told where it stands, not passed over
-                why = f"breakpoint {point.number}: its condition fails: {type(error).__name__}: {error}"
-            self._hits[point.number] = self._hits.get(point.number, 0) + 1
-            self._stop(frame, why)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._stop_at(point, frame, error)
+            else:
+                self._stop_at(point, frame)
             return True
         return False
+
+    def _stop_at(self, point: Breakpoint, frame: FrameType, error: Exception | None = None) -> None:
+        self._hits[point.number] = self._hits.get(point.number, 0) + 1
+        failed = f"its condition fails: {type(error).__name__}: {error}" if error is not None else point.text
+        self._stop(frame, f"breakpoint {point.number}: {failed}")
 
 
 def _running() -> Iterator[CodeType]:

@@ -86,6 +86,56 @@ def test_a_condition_that_fails_stops_and_says_why(names: dict[str, Any], watche
     assert hits[0][2] == "breakpoint 2: its condition fails: NameError: name 'nothing' is not defined"
 
 
+def test_a_condition_is_looked_at_once_a_turn(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
+    watcher, hits = watched
+    seen = names["seen"] = []
+    watcher.arm([Breakpoint(1, cell="cell 5", line=4, condition="seen.append(i) or i in (2, 3)")])
+    run(watcher, lambda: names["work"](5))
+    assert seen == [0, 1, 2, 3, 4]
+    assert [local["i"] for _, local, _ in hits] == [2, 3] and watcher.hits() == {1: 2}
+
+
+def test_a_condition_that_comes_to_fail(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
+    watcher, hits = watched
+    watcher.arm([Breakpoint(1, cell="cell 5", line=4, condition="1 / (2 - i) < 0")])
+    run(watcher, lambda: names["work"](4))
+    failed = "breakpoint 1: its condition fails: ZeroDivisionError: division by zero"
+    assert [(local["i"], why) for _, local, why in hits] == [
+        (2, failed),
+        (3, "breakpoint 1: cell 5 line 4 if 1 / (2 - i) < 0"),
+    ]
+
+
+def test_the_same_code_with_other_globals(watched: tuple[Watcher, Hits]) -> None:
+    watcher, hits = watched
+    code = compile(SOURCE, CELL, "exec")
+    rooms: list[dict[str, Any]] = [{"limit": 1}, {"limit": 2}]
+    for room in rooms:
+        exec(code, room)
+    watcher.arm([Breakpoint(1, cell="cell 5", line=4, condition="i == limit")])
+    run(watcher, lambda: [room["work"](4) for room in (*rooms, *rooms)])
+    assert [local["i"] for _, local, _ in hits] == [1, 2, 1, 2]
+
+
+def test_a_cell_that_is_run_again(watched: tuple[Watcher, Hits]) -> None:
+    watcher, hits = watched
+    watcher.arm([Breakpoint(1, cell="cell 5", line=2, condition="i == 1")])
+
+    def run_both() -> None:
+        for _ in range(2):
+            exec(compile("for i in range(3):\n    x = i\n", CELL, "exec"), {})
+
+    run(watcher, run_both)
+    assert [local["i"] for _, local, _ in hits] == [1, 1]
+
+
+def test_two_conditions_on_a_line(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
+    watcher, hits = watched
+    watcher.arm([Breakpoint(n, cell="cell 5", line=4, condition=f"i == {n}") for n in (1, 3)])
+    run(watcher, lambda: names["work"](5))
+    assert [local["i"] for _, local, _ in hits] == [1, 3] and watcher.hits() == {1: 1, 3: 1}
+
+
 def test_a_function_by_its_name(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
     watcher, hits = watched
     watcher.arm([Breakpoint(1, function="other")])
