@@ -344,7 +344,8 @@ async def _pause(news: asyncio.Event, seconds: float) -> int:
     """Wait for news or until time is up; how often the user interrupted meanwhile."""
     task = asyncio.current_task()
     try:
-        await asyncio.wait_for(news.wait(), seconds)
+        async with asyncio.timeout(seconds):  # `wait_for` loses an interrupt that comes with news, on Python 3.11
+            await news.wait()
         news.clear()
     except TimeoutError:
         return 0

@@ -396,6 +396,18 @@ def test_an_awaited_cell_leaves_the_loop_to_others(run: PretendedRun) -> None:
     assert (turns, driven.live.told) == (RANKS, ["end"])
 
 
+def test_ctrl_c_that_comes_with_news_is_not_lost() -> None:
+    async def both_at_once() -> int:
+        news = asyncio.Event()
+        pause = asyncio.create_task(drive_module._pause(news, 5.0))
+        await asyncio.sleep(0)
+        news.set()
+        pause.cancel()
+        return await pause
+
+    assert asyncio.run(both_at_once()) == 1
+
+
 def test_an_awaited_cell_wakes_when_a_rank_dies(run: PretendedRun) -> None:
     driven = drive_of(run, on_error="wait")
 
