@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -276,6 +277,18 @@ class Kernel:
         """What the stop button does."""
         self._manager.interrupt_kernel()
 
+    def calm(self) -> None:
+        """End whatever a test that failed has left behind: cells that run, questions nobody answered."""
+        for _ in range(20):
+            self.interrupt()
+            with contextlib.suppress(Empty):
+                self._client.get_stdin_msg(timeout=0.5)
+                self.type("q")
+            with contextlib.suppress(TimeoutError):
+                self._client.kernel_info(reply=True, timeout=1.0)
+                return
+        raise AssertionError("the kernel is still busy")
+
     def reconnect(self) -> None:
         """The front-end goes away, whatever it was asked, and another comes; it does not wait for the kernel."""
         self._client.stop_channels()
@@ -388,7 +401,12 @@ def shared_kernel() -> Generator[Kernel]:
 @pytest.fixture
 def kernel(shared_kernel: Kernel) -> Kernel:
     """A kernel with a mesh `m`, dp=2 × tp=2, which many tests share: whoever spoils a mesh brings up another."""
-    shared_kernel.ok("m = %mesh use m")
+    try:
+        outputs = shared_kernel.cell("m = %mesh use m", timeout=15.0)
+    except AssertionError:  # the last test failed in the middle of something: one failure is enough
+        shared_kernel.calm()
+        outputs = shared_kernel.ok("m = %mesh use m")
+    assert outputs.status == "ok", outputs.text
     return shared_kernel
 
 
