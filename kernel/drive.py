@@ -20,6 +20,7 @@ from .cut_off import is_cut_off
 from .debug.asking import Asker, asker
 from .debug.post_mortem import post_mortem
 from .debug.sitting import announce, serve
+from .menu import What, offer
 from .outcome import Outcome
 from .patience import Patience, Step
 from .run import Progress, Run, Said
@@ -47,7 +48,12 @@ _SOON = 0.02
 
 
 _OFFERED_AFTER = 0.5
-"""Seconds after an interrupt at which those that did not react are named."""
+"""Seconds after a press of the stop button at which those that did not react are named."""
+
+_OFFERED = (Step.INTERRUPT, Step.RELEASE)
+"""The rungs at which there is something left to offer."""
+
+_CHOSEN = {What.BREAK: Step.RELEASE, What.KILL: Step.KILL, What.LEAVE: Step.ABANDON}
 
 
 class Teller(Protocol):
@@ -98,7 +104,8 @@ class Drive:
     watches: tuple[Callable[[float], object], ...] = ()
     """Called at each step with the time: what looks after the ranks of the run while it is driven."""
     _told_dead: set[int] = field(default_factory=set[int])
-    _has_offered: bool = False
+    _offered_at: Step = Step.WAIT
+    """The rung at which it was last said, or asked, what comes next."""
     _has_debugged: bool = False
 
     def steps(self) -> Generator[float, int, None]:
@@ -117,9 +124,9 @@ class Drive:
 
     def _wait(self) -> Generator[float, int, None]:
         """Until the run has ended: show what comes, and do what is to be done about those that do not."""
-        told, now = False, time.monotonic()
+        told, now, num_presses = False, time.monotonic(), 0
         while not self.run.finished.done():
-            num_presses = yield _SOON if self._untold_deaths() else TICK
+            num_presses += yield _SOON if self._untold_deaths() else TICK
             self.live.update(self.run.take(), time.monotonic())
             if self.run.finished.done():
                 break
@@ -134,7 +141,7 @@ class Drive:
             told = told or self._tell_failure(now)
             self._tell_deaths(now)
             self._act(self.patience.step(now, self._has_failure, num_presses))
-            self._offer(now)
+            num_presses = self._offer(now)
 
     def _talk(self) -> int:
         """Let the user talk with ranks that are stopped; how often stop was pressed meanwhile."""
@@ -201,15 +208,38 @@ class Drive:
             return f"no new process groups: {error}; `%mesh unstick` tries again"
         return f"new process groups, as {why}: wrap models in DistributedDataParallel again" if why else ""
 
-    def _offer(self, now: float) -> None:
-        """Say what another press of the stop button would do, where the first one did nothing."""
+    def _offer(self, now: float) -> int:
+        """Ask what is to be done where a press of the stop button did nothing, or say what another one would do.
+
+        How often stop was pressed meanwhile.
+        """
         rule = self.patience
-        is_time = rule.reason == "user" and rule.rung is Step.INTERRUPT and rule.unanswered_for(now) >= _OFFERED_AFTER
-        if is_time and not self._has_offered:
-            self._has_offered = True
+        is_stuck = rule.reason == "user" and rule.rung in _OFFERED and rule.unanswered_for(now) >= _OFFERED_AFTER
+        if not is_stuck or self._offered_at is rule.rung or self.run.finished.done():
+            return 0
+        is_first, self._offered_at = self._offered_at is Step.WAIT, rule.rung
+        if self.user is not None and not self.is_background and not self.mesh.desk.has_console:
+            return self._ask_what_then(self.user)
+        if is_first:
             attach = f"`python -m meshbook.debug attach {os.getpid()} @busy` in a terminal looks inside"
             text = f"do not react yet: stop again breaks off collectives, a third time kills; {attach}"
             self.live.note(self.run.owing, "◌", text)
+        return 0
+
+    def _ask_what_then(self, user: Asker) -> int:
+        self.live.update(self.run.take(), time.monotonic())
+        started = time.monotonic()
+        try:
+            what = offer(self.mesh, self.run, user, self.patience.rung is Step.RELEASE, self.live.note)
+        except KeyboardInterrupt:
+            return 1
+        finally:
+            self.patience.pause(time.monotonic() - started)
+        if what in _CHOSEN:
+            self.patience.choose(_CHOSEN[what])
+        else:
+            self.patience.wait_on()
+        return 0
 
     def _tell_failure(self, now: float) -> bool:
         """Say who failed while others still work; whether it was said. Who was interrupted did not fail."""

@@ -20,9 +20,6 @@ class Step(IntEnum):
     """Stop waiting: they do not react, and stay busy."""
 
 
-_LAST_PRESS = 3
-
-
 @dataclass
 class Patience:
     """Decides for one cell when ranks that still work are interrupted, released, killed or given up.
@@ -57,10 +54,13 @@ class Patience:
     _failed_at: float | None = None
     _stepped_at: float = 0.0
     _num_presses: int = 0
+    _is_waiting_on: bool = False
+    _has_given_up: bool = False
 
     def step(self, now: float, has_failure: bool, num_presses: int = 0) -> Step:
         """What to do at `now`, after so many more presses of the stop button. Each step but `WAIT` is said once."""
         self._num_presses += num_presses
+        self._is_waiting_on = self._is_waiting_on and not num_presses
         if has_failure and self._failed_at is None:
             self._failed_at = now
         self.reason = self.reason or self._why(now)
@@ -69,6 +69,17 @@ class Patience:
             return Step.WAIT
         self.rung, self._stepped_at = rung, now
         return rung
+
+    def choose(self, rung: Step) -> None:
+        """The user was asked what is to be done next, rather than to press again."""
+        if rung is Step.ABANDON:
+            self._has_given_up = True
+        else:
+            self._num_presses = max(self._num_presses, rung)
+
+    def wait_on(self) -> None:
+        """The user was asked, and waits: nothing more is done before the next press."""
+        self._is_waiting_on = True
 
     @property
     def wants_debugger(self) -> bool:
@@ -93,15 +104,19 @@ class Patience:
     @property
     def _wanted(self) -> Step:
         """The rung that the user wants, by pressing the button so often."""
-        return Step(min(self._num_presses, _LAST_PRESS))
+        return Step(min(self._num_presses, Step.KILL))
 
     def _next(self, now: float) -> Step:
         """The rung to stand on at `now`."""
         waited = now - self._stepped_at
         if self.rung is Step.WAIT:
             return Step.INTERRUPT
+        if self._has_given_up:
+            return Step.ABANDON
         if self._wanted > self.rung:
             return Step(self.rung + 1)
+        if self._is_waiting_on:
+            return self.rung
         if self.rung is Step.INTERRUPT and self.reason != "user" and waited >= self.impatience:
             return Step.RELEASE
         if self.rung is Step.ABANDON or waited >= (self.window if self.reason == "user" else self.patience):

@@ -36,7 +36,7 @@ def serve(mesh: Debugged, user: Asker | None, is_over: Callable[[], bool], tell:
 
 def conversation_of(mesh: Debugged, user: Asker, is_over: Callable[[], bool]) -> Conversation:
     """A conversation of this user with the ranks of a mesh."""
-    return Conversation(mesh.desk, user, _select_by(mesh), names_of(mesh), is_over, mesh.interrupt)
+    return Conversation(mesh.desk, user, selecting_in(mesh), names_of(mesh), is_over, mesh.interrupt)
 
 
 def announce(mesh: Debugged, user: Asker | None, tell: Tell) -> None:
@@ -57,7 +57,7 @@ def select_with(select: Callable[[Debugged, str], Sequence[int]] | None) -> None
     _select[:] = [] if select is None else [select]
 
 
-def _select_by(mesh: Debugged) -> Callable[[str], Sequence[int]]:
+def selecting_in(mesh: Debugged) -> Callable[[str], Sequence[int]]:
     """Reads selectors of this mesh."""
 
     def plain(text: str) -> Sequence[int]:

@@ -115,3 +115,20 @@ def test_once_it_has_begun_it_ends(presses: int, on_error: str) -> None:
 @pytest.mark.parametrize("on_error", ["stop", "wait"])
 def test_a_press_always_counts(on_error: str) -> None:
     assert steps(Patience(0.0, on_error=on_error), (1, False, 1)) == ["INTERRUPT"]
+
+
+def test_the_user_chooses_the_next_step_or_waits_on() -> None:
+    rule = Patience(start=0.0)
+    assert rule.step(1.0, False, 1) is Step.INTERRUPT
+    rule.wait_on()
+    assert [rule.step(now, False) for now in (5.0, 500.0)] == [Step.WAIT, Step.WAIT]
+    assert rule.step(501.0, False, 1) is Step.RELEASE
+    rule.choose(Step.KILL)
+    assert [rule.step(now, False) for now in (501.1, 503.0, 504.5)] == [Step.KILL, Step.WAIT, Step.ABANDON]
+
+
+def test_the_user_gives_them_up_at_once() -> None:
+    rule = Patience(start=0.0)
+    rule.step(1.0, False, 1)
+    rule.choose(Step.ABANDON)
+    assert rule.step(1.6, False) is Step.ABANDON

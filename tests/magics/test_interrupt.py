@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -74,12 +75,98 @@ def test_stop_pressed_twice(kernel: Kernel) -> None:
     assert "4 idle" in kernel.ok("%mesh").text
 
 
-def test_a_rank_that_does_not_react_is_left_alone_and_told(kernel: Kernel) -> None:
+DEAF = """%%on_mesh
+import signal, time
+print('in')
+if rank == 1:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    time.sleep(60)"""
+
+STUBBORN = """%%on_mesh
+import time
+print('in')
+ends = time.time() + 60
+while rank == 1 and time.time() < ends:
+    try:
+        time.sleep(0.1)
+    except KeyboardInterrupt:
+        print('no')"""
+
+
+@pytest.fixture
+def mesh(kernel: Kernel) -> Iterator[None]:
     kernel.ok("%mesh up deaf dp=2 --pg none")
-    cell = kernel.start(
-        "%%on_mesh\nimport os, signal, time\nprint('in')\nif rank == 1:\n"
-        "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n    time.sleep(60)"
-    )
+    yield
+    kernel.ok("%mesh down deaf --grace 0.1")
+
+
+def stopped_at_menu(kernel: Kernel, source: str) -> Any:
+    cell = kernel.start(source)
+    cell.until("0-1 │ in")
+    kernel.interrupt()
+    assert cell.asked() == "stop> "
+    return cell
+
+
+@pytest.mark.usefixtures("mesh")
+def test_what_is_to_be_done_with_a_rank_that_does_not_react_is_asked(kernel: Kernel) -> None:
+    cell = stopped_at_menu(kernel, STUBBORN)
+    cell.until("rank 1 does not react yet (cell ")
+    cell.until("b  break off collectives")
+    for line, answer in [
+        ("nonsense", "'nonsense' is none of w, a [RANKS], b, k, g, or nothing"),
+        ("w", "time.sleep(0.1)"),
+        ("a 7", "7"),
+    ]:
+        cell.type(line)
+        cell.until(answer)
+        assert cell.asked() == "stop> "
+    cell.type("a 1")
+    assert cell.asked() == "rank 1 ipdb> "
+    cell.type("p rank + 41")
+    assert cell.asked() == "rank 1 ipdb> "
+    cell.until("42")
+    cell.type("c")
+    assert cell.asked() == "stop> "
+    cell.type("k")
+    stopped = cell.end()
+    assert "1 ✗ killed, as you asked" in stopped.text
+    assert stopped.error.startswith("KeyboardInterrupt: killed: rank")
+    assert kernel.ok("%mesh restart @dead").status == "ok"
+
+
+@pytest.mark.usefixtures("mesh")
+def test_the_question_is_taken_back_when_they_react(kernel: Kernel) -> None:
+    source = STUBBORN.replace("60", "2").replace("        print('no')", "        time.sleep(1)")
+    stopped = stopped_at_menu(kernel, source).end()
+    assert stopped.error.startswith("KeyboardInterrupt: interrupted: rank")
+    assert "2 idle" in kernel.ok("%mesh").text
+
+
+@pytest.mark.usefixtures("mesh")
+def test_who_waits_on_waits_for_them(kernel: Kernel) -> None:
+    cell = stopped_at_menu(kernel, STUBBORN.replace("60", "5"))
+    cell.type("")
+    stopped = cell.end()
+    assert "still busy" not in stopped.error and "1 │ no" in stopped.text
+    assert "2 idle" in kernel.ok("%mesh").text
+
+
+@pytest.mark.usefixtures("mesh")
+def test_stop_at_the_question_is_the_next_step(kernel: Kernel) -> None:
+    cell = stopped_at_menu(kernel, DEAF)
+    kernel.interrupt()
+    assert cell.asked() == "stop> "
+    cell.until("1 ◌ did not react to the interrupt: broke off the collectives they may wait in")
+    cell.until("stop again kills")
+    cell.type("g")
+    assert "ranks 1 did not react and are still busy" in cell.end().error
+    assert "1 idle, 1 busy" in kernel.ok("%mesh").text
+
+
+@pytest.mark.usefixtures("mesh")
+def test_a_rank_that_does_not_react_is_left_alone_and_told(kernel: Kernel) -> None:
+    cell = kernel.start(DEAF, allow_stdin=False)
     cell.until("0-1 │ in")
     kernel.interrupt()
     stopped = cell.end()
@@ -89,7 +176,6 @@ def test_a_rank_that_does_not_react_is_left_alone_and_told(kernel: Kernel) -> No
     assert "1 idle, 1 busy" in kernel.ok("%mesh").text
     assert kernel.ok("%mesh restart @busy").stdout.startswith("rank 1 is back in ")
     assert "2   ranks 0-1" in kernel.ok("%on_mesh -- world_size").text
-    kernel.ok("%mesh down deaf")
 
 
 @pytest.mark.parametrize("spawn", ["fork", "exec"])
