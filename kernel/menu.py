@@ -63,22 +63,24 @@ def text_of(places: dict[int, str], is_released: bool) -> str:
     Example:
         >>> print(text_of({1: "cell 5 line 3"}, is_released=True))
         rank 1 does not react yet (cell 5 line 3)
-          w  all stacks          a [RANKS]  look inside, with the debugger
-          k  kill                g  leave it busy, and go on here
-          Enter  wait on (stop again kills)
+          w          all stacks
+          a [RANKS]  look inside, with the debugger
+          k          kill it
+          g          leave it busy, and go on here
+          Enter      wait on (stop again kills)
     """
     ranks = sorted(places)
     do, them = ("does", "it") if len(ranks) == 1 else ("do", "them")
     where = "; ".join(dict.fromkeys(places[rank] for rank in ranks if places[rank]))
     rows = [
         f"{named(ranks)} {do} not react yet{f' ({where})' if where else ''}",
-        "  w  all stacks          a [RANKS]  look inside, with the debugger",
-        f"  k  kill                g  leave {them} busy, and go on here",
-        "  Enter  wait on (stop again kills)",
+        "  w          all stacks",
+        "  a [RANKS]  look inside, with the debugger",
+        *([] if is_released else ["  b          break off collectives"]),
+        f"  k          kill {them}",
+        f"  g          leave {them} busy, and go on here",
+        f"  Enter      wait on (stop again {'kills' if is_released else 'breaks off collectives'})",
     ]
-    if not is_released:
-        rows[2] = f"  b  break off collectives   k  kill   g  leave {them} busy, and go on here"
-        rows[3] = "  Enter  wait on (stop again breaks off collectives)"
     return "\n".join(rows)
 
 

@@ -112,7 +112,7 @@ def stopped_at_menu(kernel: Kernel, source: str) -> Any:
 def test_what_is_to_be_done_with_a_rank_that_does_not_react_is_asked(kernel: Kernel) -> None:
     cell = stopped_at_menu(kernel, STUBBORN)
     cell.until("rank 1 does not react yet (cell ")
-    cell.until("b  break off collectives")
+    cell.until("break off collectives")
     for line, answer in [
         ("nonsense", "'nonsense' is none of w, a [RANKS], b, k, g, or nothing"),
         ("w", "time.sleep(0.1)"),

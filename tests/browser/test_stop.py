@@ -1,0 +1,47 @@
+"""The stop button in a browser: what is asked about a rank that does not react, and the question that goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(180)
+
+STUBBORN = """%%on_mesh
+import pathlib, time
+print('in')
+while rank == 1 and not pathlib.Path('enough').exists():
+    try:
+        time.sleep(0.05)
+    except KeyboardInterrupt:
+        print('no')"""
+
+
+def test_the_menu_asks_looks_inside_and_goes_when_the_rank_reacts(open_notebook: Any) -> None:
+    nb = open_notebook(["%load_ext meshbook\nm = %mesh up gpus=2 --device cpu --pg none", STUBBORN])
+    assert nb.run(0) == "done"
+    nb.start(1)
+    nb.wait_text(1, "in")
+    nb.press_stop()
+    nb.wait_text(1, "rank 1 does not react yet")
+    nb.page.locator("input.jp-Stdin-input").wait_for()
+    nb.picture("stop_menu")
+    answer(nb, "stop>", "a 1")
+    answer(nb, "ipdb>", "import pathlib; pathlib.Path('enough').touch()")
+    nb.wait_text(1, "rank 1 (gpus=1) is stopped at cell 2 line ")
+    answer(nb, "ipdb>", "c")
+    nb.wait_done()  # it has reacted, so that `stop>` stands there no more
+    nb.wait_text(1, "KeyboardInterrupt")
+    nb.picture("stop_menu_gone")
+    assert nb.page.locator("input.jp-Stdin-input").count() == 0
+    assert nb.errors == []
+
+
+def answer(nb: Any, prompt: str, line: str) -> None:
+    """Type a line behind a prompt, and wait until its box is gone."""
+    asked = nb.page.locator(".jp-Stdin", has=nb.page.locator(".jp-Stdin-prompt", has_text=prompt))
+    box = asked.locator("input").element_handle()
+    box.fill(line)
+    box.press("Enter")
+    box.wait_for_element_state("hidden")
