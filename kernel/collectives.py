@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from ..runtime.ranks.ledger import Entry, RankLedger
-from .fold import ranks_text
+from .fold import named, ranks_text
 from .ledger import Finding, History, compare, group_text, histories, place_text, tensors_text
 from .rows import seconds_text
 
@@ -105,7 +105,7 @@ class MeshLedger:
 
     def _remarks(self) -> list[str]:
         """What else there is to say: who has not answered, and who cannot tell more than a number."""
-        remarks = [f"no answer from ranks {ranks_text(self.silent)}"] if self.silent else []
+        remarks = [f"no answer from {named(self.silent)}"] if self.silent else []
         for rank, counts in self._unrecorded().items():
             said = ", ".join(f"{count} in {group}" for group, count in counts.items()) or "none"
             remarks.append(f"rank {rank}: its torch keeps no record; operations issued, sends included: {said}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .fold import ranks_text
+from .fold import named
 from .names import Held
 from .rows import clipped, facts_text
 from .summary import readable
@@ -34,7 +34,7 @@ class Holding:
     def cells(self) -> tuple[str, str, str, str]:
         """Name, type, size, ranks."""
         what, size = ("missing", "") if self.held is None else (_type_text(self.held), size_text(self.held))
-        return self.name, what, size or self.value, f"rank{'s' * (len(self.ranks) > 1)} {ranks_text(self.ranks)}"
+        return self.name, what, size or self.value, named(self.ranks)
 
 
 class Inventory:
@@ -85,7 +85,7 @@ class Inventory:
             if line.is_agreed and line.held is not None and line.held.kind != "value":
                 found.setdefault(_PLURALS[line.held.kind], []).append(line.name)
         remarks = [f"{kind}: {clipped(', '.join(names), 200)}" for kind, names in sorted(found.items())]
-        return remarks + ([f"no answer from ranks {ranks_text(self.silent)}"] if self.silent else [])
+        return remarks + ([f"no answer from {named(self.silent)}"] if self.silent else [])
 
     def data(self) -> dict[str, Any]:
         """`names` (a dict for each of `holdings`, what is not known left out) and `silent` ranks."""

@@ -9,7 +9,7 @@ import msgspec
 from ..runtime.errors import DeviceMeshError, MeshError
 from .cut_off import is_cut_off
 from .drive import Drive
-from .fold import ranks_text
+from .fold import named
 from .outcome import Failure, Frame
 from .patience import Step
 from .results import MeshResult
@@ -57,13 +57,13 @@ def interrupted_text(drive: Drive) -> str:
     busy = drive.abandoned
     if busy:
         return (
-            f"ranks {ranks_text(busy)} did not react and are still busy: "
+            f"{named(busy)} did not react and are still busy: "
             "`%mesh unstick` breaks off collectives, `%mesh restart @busy` gives fresh ranks"
         )
     by_place: dict[str, list[int]] = {}
     for rank, place in sorted(drive.waiting.items()):
         by_place.setdefault(place or "an unknown line", []).append(rank)
-    places = ", ".join(f"ranks {ranks_text(ranks)} at {place}" for place, ranks in by_place.items())
+    places = ", ".join(f"{named(ranks)} at {place}" for place, ranks in by_place.items())
     kept = f"; {drive.mended}" if drive.mended else ""
     if drive.patience.rung is Step.KILL:
         return f"killed: {places}; `%mesh restart @dead` brings them back"

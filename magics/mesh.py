@@ -12,7 +12,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from ..kernel.fold import ranks_text
+from ..kernel.fold import named
 from ..kernel.mesh import PULL_LIMIT, Mesh
 from ..runtime import leftovers
 from ..runtime.errors import MeshbookError
@@ -226,7 +226,7 @@ class MeshMagic:
             mesh.push(values, selection.ranks)
         except (EncodeError, MeshbookError) as error:
             raise UsageError(f"nothing was pushed: {error}") from None
-        print(f"pushed {', '.join(args.names)} to ranks {ranks_text(selection.ranks)}")
+        print(f"pushed {', '.join(args.names)} to {named(selection.ranks)}")
 
     def _pull(self, args: grammar.Pull) -> object:
         mesh, selection = self._selected(args.mesh, args.sel)
@@ -275,4 +275,4 @@ def _ends_text(ends: Mapping[int, str]) -> str:
     by_end: dict[str, list[int]] = {}
     for rank, end in sorted(ends.items()):
         by_end.setdefault(end, []).append(rank)
-    return "; ".join(f"rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)} {end}" for end, ranks in by_end.items())
+    return "; ".join(f"{named(ranks)} {end}" for end, ranks in by_end.items())

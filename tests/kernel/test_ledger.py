@@ -222,7 +222,7 @@ group          #    ranks  collective               at               state
 default group  #10  0-2    all_reduce (4,) float32  cell 5, line 2   done
 default group  #11  0-1    all_reduce (4,) float32  cell 5, line 2   done
 default group  #11  2      barrier                  an unknown line  open for 9.00 s
-no answer from ranks 3"""
+no answer from rank 3"""
     )
     assert "<strong>rank 2 called barrier" in ledger._repr_html_()  # pyright: ignore[reportPrivateUsage]
     assert msgspec.json.decode(msgspec.json.encode(ledger.data()))["findings"] == [ledger.findings[0].text]

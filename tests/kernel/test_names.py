@@ -114,7 +114,7 @@ def test_disagreement_comes_first() -> None:
         "≠ z  list     length 1       rank 2",
         "  a  int      differs        ranks 0-2",
         "functions: f",
-        "no answer from ranks 3",
+        "no answer from rank 3",
     ]
     assert inventory.data()["names"][2] == {"name": "z", "ranks": [0, 1], "is_agreed": False, "is_missing": True}
     assert inventory.data()["silent"] == [3]

@@ -26,7 +26,7 @@ def test_rows_that_stand_out_say_why_and_all_is_escaped() -> None:
 def test_an_inventory() -> None:
     inventory = Inventory({0: [Held("x", "value", "int", value="1")], 1: []}, silent=[2])
     page = InventoryView(inventory)._repr_html_()  # pyright: ignore[reportPrivateUsage]
-    assert page.count('class="mb-odd"') == 2 and "missing" in page and "no answer from ranks 2" in page
+    assert page.count('class="mb-odd"') == 2 and "missing" in page and "no answer from rank 2" in page
     empty = InventoryView(Inventory({0: []}))._repr_html_()  # pyright: ignore[reportPrivateUsage]
     assert "no names yet" in empty
     assert InventoryView(inventory).data() == inventory.data()
