@@ -9,6 +9,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import meanwhile
@@ -26,6 +27,7 @@ from .wire.reactor import Reactor
 from .wire.wiring import LinkKind
 
 if TYPE_CHECKING:
+    from .engines.courier import Delivery
     from .engines.hosts import HostsEngine
 
 ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker", "meshbook.runtime.ranks.seed:warm"]
@@ -109,6 +111,17 @@ class Session:
             launcher = MonarchLauncher(self.reactor, mesh, end)
             self._add(name, HostsEngine(self.reactor, launcher, num_hosts(mesh), ZYGOTE_MODULES, addr))
         return name
+
+    def sync(self, engine: Engine, folder: str) -> Delivery:
+        """Let the hosts of an engine have a copy of a folder as it is now; what was brought.
+
+        Raises `ValueError` for an engine of this machine, whose ranks read the folder itself, and `SpawnError` where it
+        cannot be.
+        """
+        hosts = next((each for each in self._hosted.values() if each is engine), None)
+        if hosts is None:
+            raise ValueError(f"engine {engine.name!r} has no hosts to bring {folder} to: its ranks read it themselves")
+        return hosts.sync(Path(folder))
 
     def release(self, engine: Engine, *, detach: bool = False) -> None:
         """Give hosts back that no mesh is on any more: their agents end. Other engines stay warm.
@@ -196,12 +209,14 @@ def specs_for(
     preload: Sequence[str] = (),
     path: Sequence[str] | None = None,
     link: LinkKind = "auto",
+    folder: str = "",
     seats: Sequence[Seat] = (),
 ) -> list[RankSpec]:
     """The specs of a mesh, one for each point of `axes` in row-major order.
 
     `seats` says where its ranks live; by default on this host. `device` is `cpu` or `cuda`: on cuda the `i`-th rank of
-    a host gets `cuda:i`. `link` is the kind of links to them on their host (`wire.wiring`).
+    a host gets `cuda:i`. `link` is the kind of links to them on their host (`wire.wiring`). `folder` is one that was
+    brought to the hosts (`Session.sync`).
     """
     number = mesh or secrets.randbits(62)
     world_size = len(Shape.row_major(axes)) if axes else 1
@@ -229,6 +244,7 @@ def specs_for(
             backend=backend,
             preload=tuple(preload),
             link=link,
+            folder=folder,
             host=seat.host,
             host_addr=seat.addr,
             master_addr=seats[0].addr,
@@ -238,8 +254,14 @@ def specs_for(
 
 
 def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto", **options: Any) -> ProcMesh:
-    """A process mesh of these axes, where the engine has room for it. Raises what `Engine.seats` does."""
-    seats = session().engine(engine).seats(axes)
+    """A process mesh of these axes, where the engine has room for it.
+
+    A `folder` among the options is brought to the hosts before. Raises what `Engine.seats` and `Session.sync` do.
+    """
+    place = session().engine(engine)
+    seats = place.seats(axes)
+    if options.get("folder"):
+        session().sync(place, options["folder"])
     roster = session().spawn(specs_for(axes, seats=seats, **options), engine, how)
     return ProcMesh(roster, Shape.row_major(axes))
 

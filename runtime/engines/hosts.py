@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ..errors import SpawnError
 from ..forks import let_go_in_child
@@ -24,6 +25,7 @@ from ..wire.reactor import Reactor
 from ..wire.zmq_door import Keys
 from ..wire.zmq_hub import ZmqHub
 from .base import Crew, Listener, Party
+from .courier import Courier, Delivery
 from .hosted import HostedCrew
 from .keeper import Keeper
 from .launch import Launcher
@@ -69,6 +71,7 @@ class HostsEngine:
         self.timeout = timeout
         """Seconds that agents may take to come."""
         self._keeper = keeper
+        self._courier = Courier()
         self._addresses: dict[int, Address] = {}  # by host, that of the agent it has or had last
         self._names = dict(enumerate(launcher.names))
         self._hub: ZmqHub | None = None
@@ -153,6 +156,7 @@ class HostsEngine:
         if self._keeper is not None and self._hub is not None:
             addresses = [self._addresses[host.index] for host in self.hosts]
             self._keeper.note(self._hub.port, self._hub.keys, addresses)
+        self._courier.catch_up(self.hosts)
 
     def _wait_kept(self) -> None:
         """Wait for agents that were kept, not for long: of those that have ended others are started."""
@@ -164,6 +168,13 @@ class HostsEngine:
         if any(host.trouble for host in kept):
             self.kept_since = None
             self.warm()
+
+    def sync(self, folder: Path) -> Delivery:
+        """Let the hosts that are there have a copy of a folder as it is now, and those that come in their places.
+
+        Ranks whose specs name it find it first on their `sys.path`. Raises what `Courier.bring` does.
+        """
+        return self._courier.bring(folder, [host for host in self.hosts if not host.trouble])
 
     def note_mesh(self, name: str, line: str) -> None:
         """Keep the line that has brought up a mesh here, where agents are kept."""

@@ -44,11 +44,13 @@ from ..wire.messages import (
     Introduce,
     Kill,
     Look,
+    Mirror,
     Packet,
     Passed,
     Relay,
     Reply,
     Said,
+    Store,
     decoder,
     encoder,
     wants_reply,
@@ -58,6 +60,7 @@ from ..wire.tape import Event
 from ..wire.zmq_link import ZmqLink
 from .agent import Agent, held_port
 from .base import Exit, Party
+from .copies import Copies
 from .local import LocalEngine
 from .sayings import sayings
 from .spec import decode_spec
@@ -83,10 +86,12 @@ class RemoteAgent:
         engine: LocalEngine,
         lane: Lane,
         addr: str,
+        copies: Copies,
         give_up: Callable[[], object] = lambda: None,
     ) -> None:
         self._reactor = reactor
         self._engine = engine
+        self._copies = copies
         self._lane = lane
         self._addr = addr
         self._env = _host_environment(addr)
@@ -107,6 +112,8 @@ class RemoteAgent:
             Introduce: self._introduce,
             Extend: self._extend,
             Passed: self._on_passed,
+            Mirror: self._mirror,
+            Store: lambda store, frames: self._copies.store(store.digest, frames[0]),
             Beat: lambda beat, _: None,
         }
 
@@ -148,7 +155,7 @@ class RemoteAgent:
 
     def _enlist(self, order: Enlist, _: Frames) -> None:
         specs = [decode_spec(spec) for spec in order.specs]
-        specs = [replace(spec, env=self._env | spec.env) for spec in specs]
+        specs = [self._copies.placed(replace(spec, env=self._env | spec.env)) for spec in specs]
         try:
             if order.crew in self._crews:
                 self._crews[order.crew].respawn(specs)
@@ -212,6 +219,14 @@ class RemoteAgent:
     def _on_passed(self, passed: Passed, frames: Frames) -> None:
         data = bytes(frames[0]) if frames else b""
         self._reactor.schedule(lambda: self._tunnels.take(passed.tunnel, data))
+
+    def _mirror(self, order: Mirror, _: Frames) -> None:
+        try:
+            lacks = self._copies.mirror(order.folder, order.files)
+        except (OSError, ValueError) as error:
+            self._say(Done(order.seq, str(error)))
+        else:
+            self._say(Done(order.seq, lacks=lacks))
 
     def _crew(self, number: int, act: Callable[[Agent], object]) -> None:
         if number in self._crews:
@@ -324,17 +339,19 @@ def main(source: str) -> None:
     reactor = Reactor()
     engine = LocalEngine(reactor, summons.modules)
     engine.warm()
+    copies = Copies()
     try:
         link: ZmqLink | None = ZmqLink(address)
         while link is not None:
             link.largest = PIECE
-            agent = RemoteAgent(reactor, engine, Lane(link), own_address(address.endpoint), link.give_up)
+            agent = RemoteAgent(reactor, engine, Lane(link), own_address(address.endpoint), copies, link.give_up)
             is_given_back = agent.serve()
             link.close()
             link = None if is_given_back else _next_link(address, summons.keep)
     finally:
         engine.close()
         reactor.close()
+        copies.close()
 
 
 def _next_link(address: Address, seconds: float) -> ZmqLink | None:

@@ -54,6 +54,8 @@ class RankSpec(msgspec.Struct, frozen=True):
     cwd: str
     path: tuple[str, ...]
     """`sys.path`."""
+    folder: str = ""
+    """A folder of the controller's that its host has a copy of: what of `cwd` and `path` is in it means the copy."""
     device: str = "cpu"
     backend: Backend = "auto"
     host: str = ""

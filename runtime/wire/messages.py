@@ -356,12 +356,37 @@ class Passed(Message, frozen=True):
     tunnel: int
 
 
+class FileMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a file holds, by the SHA-256 of it, and whether it may be run."""
+
+    digest: bytes
+    is_executable: bool = False
+
+
+class Mirror(Message, frozen=True):
+    """Controller to agent, host: your copy of this folder of mine is to hold these files, by path in it.
+
+    Answered by `Done`; where that says what it `lacks`, nothing was done yet, and the question is to be put again.
+    """
+
+    seq: int
+    folder: str
+    files: dict[str, FileMark]
+
+
+class Store(Message, frozen=True):
+    """Controller to agent, host: the content (the frame) of files that `Mirror` will name, by its SHA-256."""
+
+    digest: bytes
+
+
 class Done(Message, frozen=True):
     """Agent to controller, host: what was asked by this number is done, or (`trouble`) why not."""
 
     seq: int
     trouble: str = ""
     port: int = 0
+    lacks: tuple[bytes, ...] = ()
 
 
 class Heard(Message, frozen=True):
@@ -429,6 +454,8 @@ AnyMessage = (
     | Introduce
     | Extend
     | Passed
+    | Mirror
+    | Store
     | Done
     | Heard
     | Said

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,11 @@ import psutil
 import pytest
 
 from meshbook.runtime.engines.hosts import HostsEngine
-from meshbook.runtime.engines.launch import CommandLauncher
 from meshbook.runtime.engines.summons import VARIABLE, Summons
 from meshbook.runtime.errors import SpawnError, SupervisionError
 from meshbook.runtime.heal import heal_roster
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.wire.link import Address
-from meshbook.runtime.wire.reactor import Reactor
 from tests.runtime.actors import Messenger
 
 if TYPE_CHECKING:
@@ -40,30 +38,6 @@ def agent_of(bench: Bench, name: str) -> int:
     (host,) = [host for host in bench.engine.hosts if host.name == name]
     assert host.hello is not None
     return host.hello.pid
-
-
-@pytest.fixture
-def own(reactor: Reactor, make: Callable[..., Bench]) -> Bench:
-    """Two hosts of a test's own, which it may end."""
-    return make(["left", "right"])
-
-
-@pytest.fixture
-def make(reactor: Reactor) -> Generator[Callable[..., Bench]]:
-    """Makes engines of hosts that end with the test."""
-    from tests.runtime.conftest import PRELOAD, Bench
-
-    made: list[Bench] = []
-
-    def create(names: list[str], command: str = "", **options: Any) -> Bench:
-        engine = HostsEngine(reactor, CommandLauncher(reactor, command, names), len(names), PRELOAD, **options)
-        made.append(Bench(reactor, engine))
-        return made[-1]
-
-    yield create
-    for bench in made:
-        bench.close()
-        bench.engine.close()
 
 
 def lines(workers: Worker, source: str) -> list[Any]:

@@ -1,0 +1,61 @@
+"""Code that travels to hosts, which are processes on this machine here."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from meshbook.runtime.engines.hosts import HostsEngine
+from meshbook.runtime.errors import SpawnError
+from meshbook.runtime.heal import heal_roster
+from meshbook.runtime.mesh import roster_of
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Bench
+
+Until = Callable[..., Any]
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+
+def test_ranks_find_the_copy_of_a_folder_on_each_host(own: Bench, tmp_path: Path, until: Until) -> None:
+    engine = own.engine
+    assert isinstance(engine, HostsEngine)
+    (tmp_path / "travelled.py").write_text("WORD = 'one'\n")
+    (tmp_path / "large.bin").write_bytes(os.urandom(3 << 20))  # in pieces
+    engine.seats({"rank": 2})
+    engine.sync(tmp_path)
+    workers = own.workers({"hosts": 2, "gpus": 1}, folder=str(tmp_path), cwd=str(tmp_path))
+    say = "import os, sys, travelled\ntravelled.WORD, os.getcwd(), os.path.getsize('large.bin'), sys.path[0]"
+    seen = workers.do.call(say).get(20).values()
+    assert [(word, size) for word, _, size, _ in seen] == [("one", 3 << 20)] * 2
+    folders = [folder for _, folder, _, _ in seen]
+    assert len({*folders, str(tmp_path)}) == 3 and all(first == folder for _, folder, _, first in seen)
+
+    (tmp_path / "travelled.py").write_text("WORD = 'second'\n")
+    assert engine.sync(tmp_path).changed == ("travelled.py",)
+    again = "import importlib, travelled\nimportlib.reload(travelled).WORD"
+    assert workers.do.call(again).get(20).values() == ["second"] * 2
+
+    roster = roster_of(workers)
+    agent = engine.hosts[1].hello
+    assert agent is not None
+    os.kill(agent.pid, signal.SIGKILL)
+    until(lambda: roster.dead() == [1])
+    assert heal_roster(roster).ranks == (1,)
+    assert workers.do.call("import travelled\ntravelled.WORD").get(20).values() == ["second"] * 2
+    until(lambda: not os.path.exists(folders[1]))  # removed by the agent that came after it
+    own.close()
+    engine.close()
+    until(lambda: not any(map(os.path.exists, folders)))
+
+
+def test_a_folder_that_cannot_be_read_is_told(hosts: Bench, tmp_path: Path) -> None:
+    assert isinstance(hosts.engine, HostsEngine)
+    with pytest.raises(SpawnError, match=r"--sync: .*nothing cannot be read: No such file or directory"):
+        hosts.engine.sync(tmp_path / "nothing")
