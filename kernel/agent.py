@@ -152,13 +152,15 @@ class KernelActor(Actor):
         members: tuple[int, ...],
         has_store: bool,
         keep: bool = False,
+        autoreload: bool = False,
     ) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
         `source` is None when this rank has been sent it before under the same `key`; it begins in line `first_line`
         of what the user sees. `members` are the ranks of a
         partial slice (empty: the whole mesh), whose process group the cell finds as `group`; without a store that
-        answers no new one is made. With `keep`, its value stays for `compare`, until the next cell.
+        answers no new one is made. With `keep`, its value stays for `compare`, until the next cell. With `autoreload`,
+        modules whose files have changed are renewed before.
         """
         self._kept.clear()
         if source is not None:
@@ -167,6 +169,7 @@ class KernelActor(Actor):
         def prepare() -> None:
             with self._place.shield():
                 self._provide_group(members, has_store)
+                self._cells.autoreload(autoreload)
 
         def keeper(value: object) -> None:
             self._kept[number] = Kept(value)
@@ -238,6 +241,11 @@ class KernelActor(Actor):
         if cell not in self._kept:
             raise LookupError("the value to compare is gone: it was compared, or another cell has run")
         return getattr(self._kept[cell], step)(*args)
+
+    @endpoint
+    def autoreload(self, is_on: bool) -> None:
+        """From now on, see which files of modules change; the next cells come with the same word."""
+        self._cells.autoreload(is_on)
 
     @endpoint
     def forget(self, keys: tuple[int, ...]) -> None:

@@ -201,6 +201,10 @@ class CellShell:
         error = self.last_error
         return num_bytes(error, self.namespace.copy()) if error is not None else 0
 
+    def autoreload(self, is_on: bool) -> None:
+        """Look for modules whose files have changed before each cell, or no more."""
+        self._shell.autoreload(is_on)
+
     def attend(self, work: Callable[[], object]) -> None:
         """Run a callback of the user's, outside of any cell; what it raises comes out."""
         with self._opened(), _streams_kept():

@@ -8,7 +8,7 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
@@ -35,6 +35,9 @@ from .repairs import Repairs
 from .run import Run
 from .sent import Sent
 from .source import Sources, file_of
+
+if TYPE_CHECKING:
+    from ..runtime.engines.courier import Delivery
 
 A = TypeVar("A", bound=Actor)
 
@@ -74,6 +77,8 @@ class Mesh(Repairs):
         self.options: Any = None
         """What brought it up, kept by who did, to bring it up again."""
         self.roster.name = name
+        self.is_reloading = False
+        """Do its ranks renew modules whose files have changed before each cell? See `autoreload`."""
         self.last_failed: tuple[int, ...] = ()
         """The ranks on which the last cell failed: what `@failed` selects."""
         self.desk = Desk()
@@ -111,7 +116,7 @@ class Mesh(Repairs):
         """Start the ranks of a mesh and wait until all are ready.
 
         `spares` processes are kept warm beside them, to take the places of ranks that die (`heal`).
-        `options` are those of `session.specs_for`: `device`, `backend`, `env`, `cwd`, `preload`, `path`.
+        `options` are those of `session.specs_for`: `device`, `backend`, `env`, `cwd`, `preload`, `path`, `folder`.
 
         Raises:
             SpawnError: a rank did not come up; the others are ended.
@@ -164,7 +169,8 @@ class Mesh(Repairs):
         with self._sending:
             key, text = self._sent.note(source, chosen)
             has_store = self._has_store(chosen)
-            payload = arguments(run.cell, key, text, run.name, first_line, members, has_store, keep)
+            how = (keep, self.is_reloading)
+            payload = arguments(run.cell, key, text, run.name, first_line, members, has_store, *how)
             run.call = self.roster.call(chosen, self._actor, "run", None, payload, run, True, audience=run)
             self.cells[run.call] = run.name
             self._hear(run)
@@ -316,6 +322,32 @@ class Mesh(Repairs):
         """
         self._check_up()
         return self._call(self.roster.alive() if ranks is None else ranks, "pull", name, max_bytes)
+
+    @property
+    def folder(self) -> str:
+        """The folder that is brought to its hosts; empty where none is."""
+        return self.roster.specs[0].folder
+
+    def sync(self) -> Delivery:
+        """Bring the folder that this mesh was given to its hosts, as it is now.
+
+        Raises what `Session.sync` does, and `ValueError` where it was given none.
+        """
+        self._check_up()
+        if not self.folder:
+            raise ValueError(f"mesh {self.name!r} has no folder of its own: `%mesh up ... --sync DIR` gives it one")
+        return sessions.session().sync(self.roster.engine, self.folder)
+
+    def autoreload(self, is_on: bool = True) -> None:
+        """Let ranks renew modules whose files have changed before each cell (IPython's `%autoreload 2`), or no more.
+
+        Ranks that are idle look at the files now: what changes from here on is renewed.
+        """
+        self._check_up()
+        if is_on != self.is_reloading:
+            self.is_reloading = is_on
+            busy = {rank for run in self.running() for rank in run.owing}
+            self._call([rank for rank in self.roster.alive() if rank not in busy], "autoreload", is_on)
 
     def spawn(self, name: str, cls: type[A], *args: Any, **kwargs: Any) -> A:
         """Make actors of your own on the ranks, beside the one that runs cells."""

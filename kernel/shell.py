@@ -120,6 +120,17 @@ class QuietShell(InteractiveShell):
         self.compile.flags |= flags  # magics such as %timeit compile with these
 
     _future_flags = 0
+    _is_reloading = False
+
+    def autoreload(self, is_on: bool) -> None:
+        """Let IPython's autoreload renew modules whose files have changed before each cell, or do so no more.
+
+        Who has asked for it in a cell keeps it.
+        """
+        if is_on != self._is_reloading:
+            self._is_reloading = is_on
+            cast("Any", self.extension_manager).load_extension("autoreload")
+            self.run_line_magic("autoreload", "2" if is_on else "0")
 
     def translated(self, source: str) -> str:
         return str(self.transform_cell(source))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from IPython.core.error import UsageError
 
 from ..kernel.mesh import Mesh
+from .manage import State
 from .obituary import Obituaries
 from .selection import selection
 from .selector import Selection, near
@@ -22,6 +23,9 @@ class Book:
     current: str | None = None
     slice: str = ""
     """The selector of `%mesh use NAME[SELECTOR]`: what a cell without a selector runs on."""
+
+    reloading: State = "auto"
+    """Whether ranks renew modules whose files have changed before each cell: `auto`, as the notebook does itself."""
 
     on_add: Callable[[Mesh], object] | None = None
     """Called with each mesh that comes into the book."""

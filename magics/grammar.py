@@ -17,6 +17,7 @@ from .inquiries import Dash, Debug, Diff, Ledger, Logs, MeshOption, Stacks, Watc
 from .manage import (
     Actors,
     Attach,
+    Autoreload,
     Down,
     Export,
     Interrupt,
@@ -27,6 +28,7 @@ from .manage import (
     Resize,
     Restart,
     Status,
+    Sync,
     Unstick,
     Up,
     Use,
@@ -35,6 +37,7 @@ from .manage import (
     names_words,
     resize_words,
     selector_words,
+    state_words,
     up_words,
     use_words,
 )
@@ -62,6 +65,7 @@ __all__ = [
     "ON_MESH",
     "Actors",
     "Attach",
+    "Autoreload",
     "Break",
     "Dash",
     "Debug",
@@ -84,6 +88,7 @@ __all__ = [
     "Restart",
     "Stacks",
     "Status",
+    "Sync",
     "Unstick",
     "Up",
     "Use",
@@ -157,6 +162,8 @@ MeshArgs = (
     | Down
     | Restart
     | Resize
+    | Sync
+    | Autoreload
     | Interrupt
     | Unstick
     | Dash
@@ -201,6 +208,8 @@ COMMANDS = {
         Command("%mesh down", Down, "%mesh down m0", "[NAME]", name_words, "mesh"),
         Command("%mesh restart", Restart, "%mesh restart @dead", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh resize", Resize, "%mesh resize dp=8", "AXIS=N ...", resize_words, "selector"),
+        Command("%mesh sync", Sync, "%mesh sync"),
+        Command("%mesh autoreload", Autoreload, "%mesh autoreload on", "[on|off|auto]", state_words),
         Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh dash", Dash, "%mesh dash"),

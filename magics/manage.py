@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from ..kernel.journal import Choice
 from .inquiries import Json, MeshOption
@@ -33,6 +33,7 @@ Engine = Literal["local", "hosts", "monarch"]
 Spawn = Literal["auto", "fork", "exec"]
 Link = Literal["auto", "pair", "zmq", "zmq-tcp"]
 Group = Literal["auto", "nccl", "gloo", "none"]
+State = Literal["on", "off", "auto"]
 Gather = Literal["list", "stack", "dict"]
 
 
@@ -58,6 +59,7 @@ class Up:
     keep: Annotated[
         float, Option("--keep", "with hosts: let them wait TIME for the next notebook, such as 2h", "TIME", duration)
     ] = 0.0
+    sync: Annotated[str | None, Option("--sync", "with hosts or monarch: bring the code in DIR to them", "DIR")] = None
     spawn: Annotated[Spawn, Option("--spawn", "how the process of a rank begins")] = "auto"
     link: Annotated[Link, Option("--link", "how the ranks are connected")] = "auto"
     pg: Annotated[Group, Option("--pg", "the process group to set up")] = "auto"
@@ -78,6 +80,10 @@ class Up:
             raise GrammarError("--launch and --hosts go with --engine hosts: write it too")
         if self.engine == "local" and self.hosts:
             raise GrammarError("--hosts goes with --engine hosts, or monarch: write it too")
+        if self.engine == "local" and self.sync is not None:
+            raise GrammarError(
+                "--sync goes with --engine hosts, or monarch: ranks of this machine read the folder itself"
+            )
         if self.engine != "hosts" and self.keep:
             raise GrammarError("--keep goes with --engine hosts: write it too")
         if self.engine != "monarch" and self.job:
@@ -169,6 +175,23 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
+class Sync:
+    """Bring the folder of `%mesh up ... --sync DIR` to the hosts again, as it is now."""
+
+    mesh: MeshOption = None
+
+
+@dataclass(frozen=True, slots=True)
+class Autoreload:
+    """Renew modules whose files have changed before each cell on ranks: `on`, `off`, or `auto`: as in the notebook.
+
+    `state` is None to ask what holds.
+    """
+
+    state: State | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupt:
     """Stop what ranks run now; their state stays."""
 
@@ -235,6 +258,15 @@ def name_words(words: list[str], values: Values) -> Values:
     if len(words) > 1:
         raise GrammarError(f"'{words[1]}' is one word too many")
     return {"name": name(words[0]) if words else None}
+
+
+def state_words(words: list[str], values: Values) -> Values:
+    """`on`, `off` or `auto`, or nothing."""
+    if len(words) > 1:
+        raise GrammarError(f"'{words[1]}' is one word too many")
+    if words and words[0] not in get_args(State):
+        raise GrammarError(f"'{words[0]}' is not one of {', '.join(get_args(State))}")
+    return {"state": words[0] if words else None}
 
 
 def use_words(words: list[str], values: Values) -> Values:

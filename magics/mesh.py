@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -24,7 +25,7 @@ from ..widgets.stacks import StacksView
 from ..widgets.stage import NotebookStage
 from ..widgets.status import MeshList, Status, banner
 from ..widgets.strip import Strip
-from . import faults, grammar, resize
+from . import code, faults, grammar, resize
 from .allocate import KeptHosts, device_of, engine_of, kept_text, line_to_attach, not_up
 from .book import Book
 from .breaks import set_break
@@ -62,6 +63,8 @@ class MeshMagic:
             grammar.Down: self._down,
             grammar.Restart: self._restart,
             grammar.Resize: self._resize,
+            grammar.Sync: lambda args: code.sync(book, args),
+            grammar.Autoreload: lambda args: code.autoreload(shell, book, args),
             grammar.Interrupt: self._interrupt,
             grammar.Unstick: self._unstick,
             grammar.Dash: self.dashboards.show,
@@ -98,12 +101,13 @@ class MeshMagic:
         name = args.name or self._book.free_name()
         self._check_free(name)
         axes = dict(args.axes)
+        folder = _real(_folder(args.sync, "--sync"))
         try:
             engine = engine_of(args, axes, self._shell.user_ns)
         except (ValueError, MeshbookError) as mistake:
             raise UsageError(str(mistake)) from None
         try:
-            mesh = self._start(name, axes, args, engine, device_of(name, args, engine))
+            mesh = self._start(name, axes, args, engine, device_of(name, args, engine), folder)
         except BaseException:
             session().release(session().engine(engine), detach=True)  # what was kept before is not at fault
             raise
@@ -124,9 +128,13 @@ class MeshMagic:
                 f"mesh {name!r} is up: `%mesh down {name}` ends it, `%mesh up OTHER ...` starts one beside it"
             )
 
-    def _start(self, name: str, axes: Mapping[str, int], args: grammar.Up, engine: str, device: str) -> Mesh:
+    def _start(
+        self, name: str, axes: Mapping[str, int], args: grammar.Up, engine: str, device: str, folder: str
+    ) -> Mesh:
         started = time.perf_counter()
         try:
+            if folder:
+                print(code.told(session().sync(session().engine(engine), folder)))
             mesh = Mesh.up(
                 name,
                 axes,
@@ -137,7 +145,8 @@ class MeshMagic:
                 backend=args.pg,
                 link=args.link,
                 env=dict(args.env),
-                cwd=_folder(args.cwd),
+                cwd=_folder(args.cwd, "--cwd"),
+                folder=folder,
                 preload=args.imports,
                 path=sys.path,
                 spares=args.spares,
@@ -244,13 +253,18 @@ class MeshMagic:
         return mesh, self._book.select(selector, mesh)
 
 
-def _folder(cwd: str | None) -> str | None:
-    if cwd is None:
+def _folder(name: str | None, option: str) -> str | None:
+    if name is None:
         return None
-    folder = Path(cwd).expanduser()
+    folder = Path(name).expanduser()
     if not folder.is_dir():
-        raise UsageError(f"--cwd: there is no folder {cwd!r}")
+        raise UsageError(f"{option}: there is no folder {name!r}")
     return str(folder)
+
+
+def _real(folder: str | None) -> str:
+    """Where ranks' folder of work, which has no links in it, is looked for."""
+    return os.path.realpath(folder) if folder is not None else ""
 
 
 def _gathered(values: Mapping[int, Any], how: str) -> object:

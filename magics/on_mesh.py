@@ -32,6 +32,7 @@ from ..widgets.pages import Pages
 from ..widgets.stage import NotebookStage
 from ..widgets.table import result_html
 from .book import Book
+from .code import freshen
 from .diff import view_of
 from .grammar import Diff, OnMeshArgs, parse_on_mesh
 from .options import GrammarError, HelpRequested
@@ -156,6 +157,7 @@ class OnMesh:
             _warn_of_groupless(mesh, selection, source, first_line)
         if args.local:
             self._run_here(source)
+        freshen(self._shell, self._book, mesh)
         self.on_send(mesh, selection.ranks, name)
         if args.bg:  # before a rank can stop
             mesh.desk.begin_background()

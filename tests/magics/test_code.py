@@ -1,0 +1,140 @@
+"""Modules that are edited while ranks have imported them: `%mesh autoreload`, `%mesh sync`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+ASK = "%%on_mesh\nimport {0}\n{0}.word(), made()"
+
+
+class Module:
+    """A module of the user's in a folder, which is edited."""
+
+    moments = itertools.count(int(time.time()), 10)
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self.path = folder / f"{name}.py"
+        self.edit("first")
+
+    def edit(self, word: str) -> None:
+        self.write(f"def word():\n    return {word!r}\n")
+
+    def write(self, text: str) -> None:
+        """As a person does, who is not as fast as a test: the file has a later time each time."""
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(text)
+        os.utime(draft, (moment := next(self.moments), moment))
+        draft.replace(self.path)
+
+
+@pytest.fixture
+def module(kernel: Kernel, request: pytest.FixtureRequest) -> Generator[Module]:
+    made = Module(Path(kernel.folder), request.node.name)
+    kernel.ok(f"%%on_mesh\nfrom {made.name} import word as made\nimport {made.name}")
+    yield made
+    kernel.ok("%mesh autoreload auto")
+    kernel.ok(f"%%on_mesh\nimport sys\ndel made, {made.name}, sys.modules[{made.name!r}]")
+    made.path.unlink()
+
+
+def said(kernel: Kernel, module: Module) -> str:
+    return kernel.ok(ASK.format(module.name)).text
+
+
+def test_ranks_renew_what_has_changed_while_it_is_on(kernel: Kernel, module: Module) -> None:
+    module.edit("second")
+    assert "('first', 'first')" in said(kernel, module)
+    assert kernel.ok("%mesh autoreload").text.startswith("autoreload is off (auto: as `%autoreload` is here)")
+    assert kernel.ok("%mesh autoreload on").text.startswith("autoreload is on: before each cell, ranks renew")
+    module.edit("third")
+    assert "('third', 'third')" in said(kernel, module)  # what was imported by name too
+    module.write("def word(:\n")
+    ended = kernel.ok(ASK.format(module.name))
+    assert f"autoreload of {module.name} failed" in ended.stderr and "('third', 'third')" in ended.text
+    module.edit("fourth")
+    assert "('fourth', 'fourth')" in said(kernel, module)
+    kernel.ok("%mesh autoreload off")
+    module.edit("fifth")
+    assert "('fourth', 'fourth')" in said(kernel, module)
+
+
+def test_the_notebooks_own_autoreload_means_ranks_too(kernel: Kernel, module: Module) -> None:
+    kernel.ok("%load_ext autoreload\n%autoreload 2")
+    said(kernel, module)
+    module.edit("second")
+    assert "('second', 'second')" in said(kernel, module)
+    kernel.ok("%autoreload 0")
+    module.edit("third")
+    assert "('second', 'second')" in said(kernel, module)
+
+
+def test_a_cell_of_ranks_may_load_it_as_well(kernel: Kernel, module: Module) -> None:
+    kernel.ok("%%on_mesh\n%load_ext autoreload\n%autoreload 2")
+    module.edit("second")
+    assert "('second', 'second')" in said(kernel, module)
+    kernel.ok("%%on_mesh\n%autoreload 0")
+
+
+def test_a_rank_that_comes_new_renews_too(new_kernel: Callable[[], Kernel]) -> None:
+    kernel = new_kernel()
+    module = Module(Path(kernel.folder), "edited")
+    kernel.ok("%load_ext meshbook")
+    kernel.ok("%mesh up dp=2 --device cpu --pg none")
+    kernel.ok("%mesh autoreload on")
+    kernel.ok("%%on_mesh\nimport edited\nfrom edited import word as made")
+    kernel.ok("%mesh interrupt 1 --kill")
+    kernel.ok("%mesh restart @dead")
+    module.edit("second")
+    text = said(kernel, module)
+    assert "('second', 'second')" in text and "ranks 0-1" in text
+
+
+def test_code_travels_to_hosts_before_the_next_cell(new_kernel: Callable[[], Kernel], tmp_path: Path) -> None:
+    kernel = new_kernel()
+    (tmp_path / "project").mkdir()
+    module = Module(tmp_path / "project", "travels")
+    (tmp_path / "project" / "weights.bin").write_bytes(b"\0" * (11 << 20))
+    kernel.ok(f"%load_ext meshbook\nimport os\nos.chdir({str(tmp_path)!r})")
+    up = kernel.ok("%mesh up hosts=2 gpus=1 --engine hosts --device cpu --pg none --sync project")
+    assert "synced project to 2 hosts: 1 of 1 files was new or changed (travels.py)" in up.text
+    assert "left out: 'weights.bin' (11 MB, over 10 MB)" in up.text
+    kernel.ok("%%on_mesh\nfrom travels import word as made")
+    assert "('first', 'first')" in said(kernel, module)
+    module.edit("second")
+    assert "1 of 1 files was new or changed (travels.py)" in kernel.ok("%mesh sync").text
+    assert "nothing has changed" in kernel.ok("%mesh sync").text
+    assert "('first', 'first')" in said(kernel, module)
+    kernel.ok("%mesh autoreload on")
+    module.edit("third")
+    assert "('third', 'third')" in said(kernel, module)
+    kernel.ok("%%on_mesh\nimport travels\nplace = travels.__file__")
+    places = kernel.value("get_ipython().run_line_magic('mesh', 'pull place')")
+    assert len({*places, str(module.path)}) == 3
+    module.path.unlink()
+    assert "removed (travels.py)" in kernel.ok("%mesh sync").text
+    kernel.ok("%mesh down --grace 0.2")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("up x dp=2 --sync .", "--sync goes with --engine hosts, or monarch: ranks of this machine read the folder"),
+        ("up x hosts=1 --engine hosts --sync nowhere", "--sync: there is no folder 'nowhere'"),
+        ("sync", "mesh 'm' has no folder of its own: `%mesh up ... --sync DIR` gives it one"),
+        ("autoreload perhaps", "%mesh autoreload: 'perhaps' is not one of on, off, auto"),
+    ],
+)
+def test_mistakes_are_told(kernel: Kernel, line: str, why: str) -> None:
+    assert why in kernel.cell(f"%mesh {line}").error
