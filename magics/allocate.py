@@ -12,6 +12,7 @@ from IPython.core.error import UsageError
 
 from ..runtime.devices import choose_device
 from ..runtime.engines.allocations import Allocation, Shelf
+from ..runtime.engines.jobs import KINDS, read_options
 from ..runtime.engines.seating import wanted_hosts
 from ..runtime.errors import MeshbookError
 from ..runtime.session import session
@@ -23,20 +24,43 @@ from .selector import near
 def engine_of(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any]) -> str:
     """The name of the engine; one of several hosts is made for them. `names` are those of the notebook.
 
-    Raises `ValueError` where nothing says which hosts, and `SpawnError` where Monarch is missing.
+    Raises `ValueError` where nothing says which hosts, and `SpawnError` where Monarch is missing or gets none.
     """
     if args.engine == "local":
         return args.engine
-    if args.job:
-        if args.job not in names:
-            raise ValueError(f"there is no variable {args.job!r}: let it be a HostMesh of Monarch")
-        return session().use_monarch(names[args.job])
+    if args.engine == "monarch":
+        return _monarch(args, axes, names)
     hosts = args.hosts or wanted_hosts(axes)
     if hosts is None:
-        raise ValueError("how many hosts? Say --hosts N or --hosts A,B, or begin the axes with hosts=N")
-    if args.engine == "hosts":
-        return session().use_hosts(hosts, args.launch, args.keep, args.ready_timeout)
-    return session().use_monarch(hosts if isinstance(hosts, int) else len(hosts))
+        raise ValueError(_HOW_MANY)
+    return session().use_hosts(hosts, args.launch, args.keep, args.ready_timeout)
+
+
+def _monarch(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any]) -> str:
+    """A variable of the notebook that holds hosts comes before a kind of job of the same name."""
+    held = names.get(args.job)
+    if is_host_mesh(held):
+        if args.job_options:
+            raise ValueError(f"--job-option is for a job that is to be made: the hosts in {args.job!r} are there")
+        return session().use_monarch(held, timeout=args.ready_timeout)
+    job = args.job or "process"
+    if job not in KINDS:
+        kinds = f"{', '.join(KINDS)}, or a variable that holds a HostMesh of Monarch"
+        what = f"{job!r} holds a {type(held).__name__}" if job in names else f"there is no variable {job!r}"
+        raise ValueError(f"--job: {what}; write {kinds}")
+    options = read_options(job, args.job_options)
+    hosts = len(options["workers"]) if "workers" in options else args.hosts or wanted_hosts(axes)
+    if not isinstance(hosts, int):
+        raise ValueError(_HOW_MANY)
+    return session().use_monarch(hosts, job, timeout=args.ready_timeout, **options)
+
+
+def is_host_mesh(value: object) -> bool:
+    """Is this a `HostMesh` of Monarch? (Without importing it.)"""
+    return hasattr(value, "spawn_procs") and hasattr(value, "sizes") and not isinstance(value, type)
+
+
+_HOW_MANY = "how many hosts? Say --hosts N or --hosts A,B, or begin the axes with hosts=N"
 
 
 def device_of(name: str, args: grammar.Up, engine: str) -> str:

@@ -24,6 +24,7 @@ from .options import (
     num_bytes,
     seconds,
     seconds_or_none,
+    setting,
     variable,
     words_of,
 )
@@ -55,7 +56,14 @@ class Up:
     hosts: Annotated[tuple[str, ...] | int | None, Option("--hosts", "the hosts, or how many", "A,B|N", host_names)] = (
         None
     )
-    job: Annotated[str, Option("--job", "with monarch: the variable that holds its HostMesh", "NAME")] = ""
+    job: Annotated[
+        str,
+        Option("--job", "with monarch: process, slurm, kubernetes, attach, or the variable with its HostMesh", "JOB"),
+    ] = ""
+    job_options: Annotated[
+        tuple[tuple[str, str], ...],
+        Option("--job-option", "what the job is to be told, such as partition=gpu; repeat for more", "K=V", setting),
+    ] = ()
     keep: Annotated[
         float, Option("--keep", "with hosts: let them wait TIME for the next notebook, such as 2h", "TIME", duration)
     ] = 0.0
@@ -88,6 +96,8 @@ class Up:
             raise GrammarError("--keep goes with --engine hosts: write it too")
         if self.engine != "monarch" and self.job:
             raise GrammarError("--job goes with --engine monarch: write it too")
+        if self.job_options and not self.job:
+            raise GrammarError("--job-option goes with --job: write it too")
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,6 +327,14 @@ def variable(text: str) -> tuple[tuple[str, str], ...]:
     return ((key, value),)
 
 
+def setting(text: str) -> tuple[tuple[str, str], ...]:
+    """`K=V`, an option of a job."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.isidentifier():
+        raise GrammarError(f"'{text}' is not K=V, such as partition=gpu")
+    return ((key, value),)
+
+
 def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in choices:

@@ -96,20 +96,22 @@ class Session:
     def _add(self, name: str, engine: HostsEngine) -> None:
         self._engines[name] = self._hosted[name] = engine
 
-    def use_monarch(self, hosts: Any) -> str:
-        """The name of the engine whose agents Monarch places: on a `HostMesh` of it, or on so many processes here.
+    def use_monarch(self, hosts: Any, job: str = "process", *, timeout: float | None = None, **options: Any) -> str:
+        """The name of the engine whose agents Monarch places: on a `HostMesh` of it, or on so many hosts of a job.
 
-        Raises `SpawnError` where Monarch is not installed.
+        The kinds of jobs and their options are those of docs/clusters.md. Asked for the same again it is the same
+        engine, with its hosts. Raises what `MonarchEngine` does.
         """
-        name = f"{_HOSTS}of Monarch: {hosts if isinstance(hosts, int) else id(hosts)}"
+        told = "".join(f" {name}={options[name]}" for name in sorted(options))
+        name = f"{_HOSTS}of Monarch: {f'{hosts} of {job}{told}' if isinstance(hosts, int) else id(hosts)}"
         if name not in self._engines:
-            from .engines.hosts import HostsEngine, address_towards
-            from .engines.monarch import MonarchLauncher, num_hosts, process_hosts
+            from .engines.hosts import DIAL_SECONDS
+            from .engines.monarch import MonarchEngine
 
-            addr = "127.0.0.1" if isinstance(hosts, int) else address_towards([])
-            mesh, end = process_hosts(hosts) if isinstance(hosts, int) else (hosts, lambda: None)
-            launcher = MonarchLauncher(self.reactor, mesh, end)
-            self._add(name, HostsEngine(self.reactor, launcher, num_hosts(mesh), ZYGOTE_MODULES, addr))
+            wait = {"timeout": DIAL_SECONDS if timeout is None else timeout}
+            self._add(name, MonarchEngine(self.reactor, hosts, job, preload=ZYGOTE_MODULES, **wait, **options))
+        if timeout is not None:
+            self._hosted[name].timeout = timeout
         return name
 
     def sync(self, engine: Engine, folder: str) -> Delivery:

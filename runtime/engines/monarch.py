@@ -14,9 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any
 
-from ..errors import SpawnError
 from ..wire.reactor import Reactor
+from .hosts import DIAL_SECONDS, HostsEngine, address_towards
+from .jobs import complete
 from .launch import OnEnd
+from .monarch_jobs import hosts_of, need_monarch
 from .summons import Summons
 
 PLACE_SECONDS = 120.0
@@ -26,27 +28,39 @@ _END_SECONDS = 5.0
 """How long agents may take to end by themselves."""
 
 
-def process_hosts(num_hosts: int) -> tuple[Any, Callable[[], object]]:
-    """A host mesh of processes on this machine (Monarch's `ProcessJob`), and what ends it.
-
-    Raises `SpawnError` where Monarch is not installed.
-    """
-    _need_monarch()
-    job: Any = import_module("monarch.job").ProcessJob({"hosts": num_hosts})
-    return job.state(cached_path=None).hosts, job.kill
-
-
 def num_hosts(hosts: Any) -> int:
     """How many hosts a host mesh of Monarch has."""
     return math.prod(hosts.sizes.values())
 
 
-def _need_monarch() -> None:
-    try:
-        import_module("monarch.actor")
-    except ImportError as error:
-        what = "is not installed" if error.name == "monarch" else f"cannot be imported ({error})"
-        raise SpawnError(f"Monarch {what}: pip install 'meshbook[monarch]', on Linux, or use --engine hosts") from error
+class MonarchEngine(HostsEngine):
+    """The engine of hosts that Monarch has, or gets by a job of the kind `job` (`jobs.KINDS`), with its options.
+
+    `hosts` is a `HostMesh` of Monarch, or how many there are to be: a job is waited for, up to `timeout` seconds.
+
+    Raises `SpawnError` where Monarch is not installed or gets no hosts, and `ValueError` for options that are none.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        hosts: Any,
+        job: str = "process",
+        *,
+        preload: Sequence[str] = (),
+        timeout: float = DIAL_SECONDS,
+        **options: Any,
+    ) -> None:
+        options = complete(job, options)
+        is_here = isinstance(hosts, int) and job == "process"
+        mesh, end = hosts_of(job, hosts, options, timeout) if isinstance(hosts, int) else (hosts, lambda: None)
+        try:
+            launcher = MonarchLauncher(reactor, mesh, end)
+            addr = "127.0.0.1" if is_here else address_towards([])
+            super().__init__(reactor, launcher, num_hosts(mesh), preload, addr, timeout)
+        except BaseException:
+            end()
+            raise
 
 
 class MonarchLauncher:
@@ -58,7 +72,7 @@ class MonarchLauncher:
     is_one_by_one = True
 
     def __init__(self, reactor: Reactor, hosts: Any, end: Callable[[], object] = lambda: None) -> None:
-        _need_monarch()
+        need_monarch()
         self._reactor = reactor
         self._hosts = hosts
         self._end = end
@@ -99,6 +113,12 @@ class MonarchLauncher:
     def forget(self, host: int) -> None:
         if self._keeper is not None:  # that Monarch may have lost the host as well is of no interest
             self._pool.submit(lambda: self._keeper.kill.call_one(host).get(timeout=_END_SECONDS))
+
+    def hear(self, host: int) -> None:
+        """Monarch says what it has to say as the end of its hosts."""
+
+    def last_words(self, host: int) -> str:
+        return ""
 
     def let_go(self) -> None:
         raise NotImplementedError("agents on hosts of Monarch end with its controller, which is this process")

@@ -113,7 +113,14 @@ def test_monarch_places_the_agents(new_kernel: Callable[[], Kernel]) -> None:
         ("%mesh up x dp=2 --hosts a,b", "--launch and --hosts go with --engine hosts"),
         ("%mesh up x dp=2 --hosts 2", "--hosts goes with --engine hosts, or monarch"),
         ("%mesh up x dp=2 --job j", "--job goes with --engine monarch"),
-        ("%mesh up x dp=2 --engine monarch --job nothing", "there is no variable 'nothing'"),
+        ("%mesh up x dp=2 --engine monarch --job nothing", "there is no variable 'nothing'; write process, slurm, "),
+        ("%mesh up x dp=2 --engine monarch --job m", "--job: 'm' holds a Mesh; write process, slurm, "),
+        ("%mesh up x dp=2 --engine monarch --job slurm", "how many hosts? Say --hosts N"),
+        (
+            "%mesh up x hosts=2 --engine monarch --job slurm --job-option partitoin=gpu",
+            "--job slurm has no option 'partitoin': did you mean 'partition'?",
+        ),
+        ("%mesh up x hosts=2 --engine monarch --job-option partition=gpu", "--job-option goes with --job: write it"),
         ("%mesh up x dp=2 --engine hosts --hosts a,a", "'a,a' is not a number of hosts nor their names"),
         (
             "%mesh up x hosts=2 --engine hosts --launch 'ssh {host}'",

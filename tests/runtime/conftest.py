@@ -18,7 +18,7 @@ from meshbook.runtime.engines.hosts import HostsEngine
 from meshbook.runtime.engines.inproc import InprocEngine
 from meshbook.runtime.engines.launch import CommandLauncher
 from meshbook.runtime.engines.local import LocalEngine
-from meshbook.runtime.engines.monarch import MonarchLauncher, process_hosts
+from meshbook.runtime.engines.monarch import MonarchEngine
 from meshbook.runtime.mesh import ProcMesh
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.shape import Shape
@@ -138,8 +138,7 @@ def hosts(reactor: Reactor, hosts_engine: HostsEngine, leaks: Any) -> Generator[
 @pytest.fixture(scope="module")
 def monarch_engine(reactor: Reactor) -> Generator[HostsEngine]:
     """Two hosts of Monarch, which are processes on this machine."""
-    launcher = MonarchLauncher(reactor, *process_hosts(2))
-    engine = HostsEngine(reactor, launcher, 2, PRELOAD)
+    engine = MonarchEngine(reactor, 2, preload=PRELOAD)
     yield engine
     engine.close()
 

@@ -11,10 +11,11 @@ import psutil
 import pytest
 
 from meshbook.runtime.engines.hosts import HostsEngine
-from meshbook.runtime.engines.monarch import process_hosts
+from meshbook.runtime.engines.monarch import MonarchEngine
 from meshbook.runtime.errors import SpawnError
 from meshbook.runtime.heal import heal_roster
 from meshbook.runtime.mesh import roster_of
+from meshbook.runtime.wire.reactor import Reactor
 from tests.runtime.conftest import HAS_MONARCH
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ HOSTS_2X2 = {"hosts": 2, "gpus": 2}
 
 
 @pytest.mark.skipif(HAS_MONARCH, reason="torchmonarch is here")
-def test_without_the_package_it_says_how_to_get_it():
+def test_without_the_package_it_says_how_to_get_it(reactor: Reactor):
     with pytest.raises(SpawnError, match=r"Monarch is not installed: pip install 'meshbook\[monarch\]', on Linux"):
-        process_hosts(2)
+        MonarchEngine(reactor, 2)
 
 
 @pytest.mark.real
