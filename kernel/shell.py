@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import traceback
 import warnings
@@ -26,6 +27,9 @@ from traitlets import Type
 from traitlets.config import Config
 
 from .source import name_of
+
+_INSTALLED = tuple({f"{sysconfig.get_path(kind)}{os.sep}" for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
+"""Where modules of Python itself and of packages lie."""
 
 Publish = Callable[[Mapping[str, object], Mapping[str, object], str | None, bool], None]
 """Called with a mime bundle, its metadata, its display id, and whether it replaces what has that id."""
@@ -121,6 +125,7 @@ class QuietShell(InteractiveShell):
 
     _future_flags = 0
     _is_reloading = False
+    _num_modules = 0
 
     def autoreload(self, is_on: bool) -> None:
         """Let IPython's autoreload renew modules whose files have changed before each cell, or do so no more.
@@ -131,6 +136,16 @@ class QuietShell(InteractiveShell):
             self._is_reloading = is_on
             cast("Any", self.extension_manager).load_extension("autoreload")
             self.run_line_magic("autoreload", "2" if is_on else "0")
+        if is_on and len(sys.modules) != self._num_modules:
+            self._num_modules = len(sys.modules)
+            self._skip_installed()
+
+    def _skip_installed(self) -> None:
+        """What is installed does not change under the user's hands: to look at it would cost each cell 10 ms."""
+        reloader: Any = self.magics_manager.registry["AutoreloadMagics"]._reloader
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(_INSTALLED):
+                reloader.mark_module_skipped(name)
 
     def translated(self, source: str) -> str:
         return str(self.transform_cell(source))
