@@ -120,7 +120,7 @@ class HostsEngine:
         assert theirs.address is not None
         self._addresses[index] = theirs.address
         name = self._names.setdefault(index, f"host{index}")
-        host = RemoteHost(self._reactor, index, name, link, self._greet, self._pass_on, self._on_lost)
+        host = RemoteHost(self._reactor, index, name, link, self._greet, self._pass_on, self._on_lost, self._words_of)
         self.hosts[index : index + 1] = [host]
         return host
 
@@ -149,7 +149,8 @@ class HostsEngine:
         self._wait_kept()
         for host in self.hosts:
             if not self._reactor.wait(host.settled, self.timeout):
-                raise SpawnError(f"host {host.name}: its agent has not come within {self.timeout:g} s")
+                way = f"it is to dial {self._addr}; MESHBOOK_ADDR names another address of this machine"
+                raise SpawnError(f"host {host.name}: its agent has not come within {self.timeout:g} s: {way}")
             if host.trouble:
                 raise SpawnError(host.trouble)
 
@@ -260,7 +261,11 @@ class HostsEngine:
             taken = [self._names[index] for index in self._said if index != host.index]
             host.name = hello.host if hello.host not in taken else f"{hello.host}-{host.index}"
             self._names[host.index] = host.name
+        self._launcher.hear(host.index)
         return mismatch(hello, own_version())
+
+    def _words_of(self, host: RemoteHost) -> str:
+        return self._launcher.last_words(host.index)
 
     def _pass_on(self, host: RemoteHost, tunnel: int, frames: Frames) -> None:
         ends = self._tunnels.get(tunnel)

@@ -47,6 +47,14 @@ class Launcher(Protocol):
         """This host is lost: end what was started for it alone."""
         ...
 
+    def hear(self, host: int) -> None:
+        """This host has come: what its launcher has said by now was about that."""
+        ...
+
+    def last_words(self, host: int) -> str:
+        """The last line that its launcher has said since; empty where there is none."""
+        ...
+
     def close(self) -> None:
         """Wait until all launchers have ended; not for long."""
         ...
@@ -90,6 +98,16 @@ class CommandLauncher:
         if launch is not None:
             launch.kill()
 
+    def hear(self, host: int) -> None:
+        for launch in self._of(host):
+            launch.hear()
+
+    def last_words(self, host: int) -> str:
+        return next((launch.last_words() for launch in self._of(host)), "")
+
+    def _of(self, host: int) -> list[Launch]:
+        return [launch for hosts, launch in self._running.items() if host in hosts]
+
     def close(self) -> None:
         for launch in list(self._running.values()):  # the loop forgets them as they end
             launch.close()
@@ -127,6 +145,7 @@ class Launch:
         self._on_end = on_end
         self._argv = argv
         self._said: deque[str] = deque(maxlen=_TAIL)
+        self._num_said = self._num_heard = 0
         self._over = threading.Event()
         self._process = subprocess.Popen(
             argv,
@@ -148,6 +167,20 @@ class Launch:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    # On the loop.
+
+    def hear(self) -> None:
+        """What was said up to now is of no interest any more."""
+        self._read()
+        self._num_heard = self._num_said
+
+    def last_words(self) -> str:
+        """The last line that was said since."""
+        self._read()
+        return self._said[-1].strip() if self._num_said > self._num_heard else ""
+
+    # From any thread.
 
     def kill(self) -> None:
         """End it, and what it has started in its session."""
@@ -182,9 +215,13 @@ class Launch:
         self._reactor.add(self._end, self._ended)
 
     def _read(self) -> None:
+        if self._over.is_set():
+            return
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._out, 1 << 16):
-                self._said.extend(data.decode(errors="replace").splitlines())
+                lines = [line for line in data.decode(errors="replace").splitlines() if line.strip()]
+                self._said.extend(lines)
+                self._num_said += len(lines)
             self._reactor.remove(self._out)
 
     def _ended(self) -> None:

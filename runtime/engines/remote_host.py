@@ -55,7 +55,7 @@ class Pending:
 
 class RemoteHost:
     """One host. `greet` says what is wrong with an agent that says hello, if anything; `pass_on` takes what goes
-    through tunnels; `on_lost` is called once."""
+    through tunnels; `last_words` gives what its launcher has said; `on_lost` is called once."""
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class RemoteHost:
         greet: Callable[[RemoteHost, Hello], str],
         pass_on: Callable[[RemoteHost, int, Frames], object],
         on_lost: Callable[[RemoteHost], object],
+        last_words: Callable[[RemoteHost], str],
     ) -> None:
         self.index = index
         self.name = name
@@ -82,6 +83,7 @@ class RemoteHost:
         self._greet = greet
         self._pass_on = pass_on
         self._on_lost = on_lost
+        self._last_words = last_words
         self._numbers = itertools.count(1)
         self._pending: dict[int, Pending] = {}
         self._asking = threading.Lock()  # a question must not be put while the host is being given up
@@ -127,6 +129,8 @@ class RemoteHost:
         """It is there no more, and its ranks with it."""
         if self.trouble:
             return
+        if self.hello and (words := self._last_words(self)):  # such as that its time is up
+            why = f"{why}; its launcher said: {words}"
         with self._asking:
             self.trouble = f"host {self.name} was lost: {why}" if self.hello else f"host {self.name}: {why}"
             pending, self._pending = self._pending, {}

@@ -228,6 +228,16 @@ def test_a_folder_of_the_ranks_in_the_way_of_a_file_is_told(stage: Stage):
         stage.bring()
 
 
+def test_hosts_that_were_kept_are_sent_nothing_that_they_have(stage: Stage):
+    stage.write("a.py", "1")
+    stage.bring()
+    stage.courier = Courier()  # of the next notebook
+    stage.write("b.py", "2")
+    stage.bring()
+    assert [host.stored for host in stage.hosts] == [2, 2]
+    assert stage.there() == {"a.py": "1", "b.py": "2"}
+
+
 def test_a_host_that_is_lost_is_passed_over_and_its_successor_gets_all(stage: Stage):
     stage.write("a.py", "1")
     stage.bring()

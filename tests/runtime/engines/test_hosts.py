@@ -175,6 +175,62 @@ def test_one_launcher_for_all_hosts(make: Callable[..., Bench], until: Until, tm
     assert workers.slice(dp=1).rank.call_one().get(10) == 1
 
 
+SRUN = """#!/bin/sh
+trap 'echo slurmstepd: JOB 7 CANCELLED DUE TO TIME LIMIT; kill -9 $(cat {pids})' TERM
+echo waiting for resources
+for i in 0 1; do SLURM_PROCID=$i "$@" & echo $! >>{pids}; done
+wait; wait
+"""
+
+
+def test_an_allocation_that_ends_says_why(make: Callable[..., Bench], until: Until, tmp_path: Path):
+    srun = tmp_path / "srun"
+    srun.write_text(SRUN.format(pids=tmp_path / "pids"))
+    srun.chmod(0o700)
+    bench = make(["", ""], str(srun))
+    workers = bench.workers({"dp": 2})
+    waiting = workers.do.call("import time\ntime.sleep(60)")
+    assert isinstance(bench.engine, HostsEngine)
+    agent = psutil.Process(agent_of(bench, bench.engine.hosts[0].name))
+    launcher = agent.parent()
+    assert launcher is not None
+    launcher.terminate()
+    with pytest.raises(
+        SupervisionError, match=r"was lost: its agent .*; its launcher said: slurmstepd: JOB 7 CANCELLED"
+    ):
+        waiting.get(20)
+    until(lambda: roster_of(workers).dead() == [0, 1])
+    assert "DUE TO TIME LIMIT" in roster_of(workers).why_dead(1)
+
+
+SITE = """
+import importlib.metadata, os, platform, sys
+if "ODD" in os.environ:
+    version, odd = importlib.metadata.version, os.environ["ODD"]
+    importlib.metadata.version = lambda name: "9.9.9" if name == odd else version(name)
+    if odd == "python":
+        platform.python_version = lambda: "3.99.1"
+"""
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ("meshbook", r"host right: it runs meshbook 9\.9\.9, and this notebook \d+\.\d+\.\d+$"),
+        ("python", r"host right: it runs Python 3\.99\.1, and this notebook 3\.\d+\.\d+$"),
+        ("torch", r"host right: it has torch 9\.9\.9, and this notebook \d+\.\d+\.\d+"),
+    ],
+)
+def test_a_host_with_other_versions_is_refused_with_both(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, odd: str, why: str
+):
+    (tmp_path / "sitecustomize.py").write_text(SITE)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    bench = make(["left", "right"], f"sh -c 'test $0 = left || export ODD={odd}; exec {{command}}' {{host}}")
+    with pytest.raises(SpawnError, match=why):
+        bench.begin(HOSTS_2X2)
+
+
 @pytest.mark.parametrize(
     ("command", "why"),
     [
@@ -183,7 +239,7 @@ def test_one_launcher_for_all_hosts(make: Callable[..., Bench], until: Until, tm
             "sh -c 'exec {command} </dev/null' {host}",
             r"host b.d: .*\n  meshbook: no agent on .*: nothing came by standard input",
         ),
-        ("sh -c 'sleep 60' {host}", r"host b.d: its agent has not come within 0.5 s"),
+        ("sh -c 'sleep 60' {host}", r"host b.d: its agent has not come within 0.5 s: it is to dial 127.0.0.1; "),
     ],
 )
 def test_a_host_that_does_not_come(make: Callable[..., Bench], command: str, why: str):
