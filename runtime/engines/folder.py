@@ -25,7 +25,7 @@ IGNORED = frozenset(
     {".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
     | {".venv", ".tox", ".eggs", "node_modules"}
 )
-"""Folders that are not brought, nor is any other that holds a virtual environment."""
+"""What is not brought, nor is a folder that holds a virtual environment."""
 
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a file has another time when it changes: clocks of file systems are coarse."""
@@ -90,8 +90,10 @@ class Folder:
             return
         for entry in entries:
             path = above + entry.name
+            if entry.name in IGNORED:  # `.git` is a file in a worktree
+                continue
             if entry.is_dir(follow_symlinks=False):
-                if entry.name not in IGNORED and not Path(entry.path, "pyvenv.cfg").is_file():
+                if not Path(entry.path, "pyvenv.cfg").is_file():
                     yield from self._walk(Path(entry.path), f"{path}/", left_out)
             elif not entry.name.endswith(".pyc"):
                 yield path, entry

@@ -94,6 +94,11 @@ def test_a_mesh_that_nobody_holds_lives_on_until_the_end():
     assert not roster.is_stopped
 
 
+def test_a_folder_travels_to_no_rank_of_this_machine():
+    with pytest.raises(ValueError, match=r"engine 'inproc' has no hosts to bring /somewhere to: its ranks read it the"):
+        spawn_procs({"rank": 1}, "inproc", folder="/somewhere")
+
+
 @pytest.mark.real
 def test_the_whole_with_processes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(session, "ZYGOTE_MODULES", ["meshbook.runtime.ranks.worker"])

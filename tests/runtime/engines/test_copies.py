@@ -133,7 +133,15 @@ def test_what_may_be_run_stays_so(stage: Stage):
 
 def test_what_is_no_code_stays_here_and_is_named(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(folders, "LARGEST", 1 << 20)
-    for path in (".git/config", "__pycache__/a.pyc", "env/pyvenv.cfg", "env/lib/x.py", "node_modules/x.js", "b.pyc"):
+    for path in (
+        ".git/config",
+        "__pycache__/a.pyc",
+        "env/pyvenv.cfg",
+        "env/lib/x.py",
+        "node_modules/x.js",
+        "b.pyc",
+        "sub/.git",
+    ):
         stage.write(path, "no")
     (tmp_path / "secret.txt").write_text("secret")
     stage.write("data.bin", "x" * (2 << 20))
