@@ -340,6 +340,13 @@ def main(source: str) -> None:
     engine = LocalEngine(reactor, summons.modules)
     engine.warm()
     copies = Copies()
+
+    def leave(signum: int, _: object) -> None:  # of an allocation that ends: what is on the host's disk goes
+        copies.close()
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+
+    signal.signal(signal.SIGTERM, leave)
     try:
         link: ZmqLink | None = ZmqLink(address)
         while link is not None:

@@ -50,6 +50,12 @@ def test_ranks_find_the_copy_of_a_folder_on_each_host(own: Bench, tmp_path: Path
     assert heal_roster(roster).ranks == (1,)
     assert workers.do.call("import travelled\ntravelled.WORD").get(20).values() == ["second"] * 2
     until(lambda: not os.path.exists(folders[1]))  # removed by the agent that came after it
+
+    agent = engine.hosts[0].hello
+    assert agent is not None
+    os.kill(agent.pid, signal.SIGTERM)
+    until(lambda: roster.dead() == [0])
+    until(lambda: not os.path.exists(folders[0]))
     own.close()
     engine.close()
     until(lambda: not any(map(os.path.exists, folders)))
