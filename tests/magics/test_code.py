@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -87,27 +87,24 @@ def test_a_cell_of_ranks_may_load_it_as_well(kernel: Kernel, module: Module) -> 
     kernel.ok("%%on_mesh\n%autoreload 0")
 
 
-def test_a_rank_that_comes_new_renews_too(new_kernel: Callable[[], Kernel]) -> None:
-    kernel = new_kernel()
-    module = Module(Path(kernel.folder), "edited")
-    kernel.ok("%load_ext meshbook")
-    kernel.ok("%mesh up dp=2 --device cpu --pg none")
+def test_a_rank_that_comes_new_renews_too(kernel: Kernel, module: Module) -> None:
+    kernel.ok("%mesh up young dp=2 --device cpu --pg none")
     kernel.ok("%mesh autoreload on")
-    kernel.ok("%%on_mesh\nimport edited\nfrom edited import word as made")
+    kernel.ok(f"%%on_mesh\nimport {module.name}\nfrom {module.name} import word as made")
     kernel.ok("%mesh interrupt 1 --kill")
     kernel.ok("%mesh restart @dead")
     module.edit("second")
     text = said(kernel, module)
     assert "('second', 'second')" in text and "ranks 0-1" in text
+    kernel.ok("%mesh down young --grace 0.2")
 
 
-def test_code_travels_to_hosts_before_the_next_cell(new_kernel: Callable[[], Kernel], tmp_path: Path) -> None:
-    kernel = new_kernel()
+def test_code_travels_to_hosts_before_the_next_cell(kernel: Kernel, tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     module = Module(tmp_path / "project", "travels")
     (tmp_path / "project" / "weights.bin").write_bytes(b"\0" * (11 << 20))
-    kernel.ok(f"%load_ext meshbook\nimport os\nos.chdir({str(tmp_path)!r})")
-    up = kernel.ok("%mesh up hosts=2 gpus=1 --engine hosts --device cpu --pg none --sync project")
+    line = "%mesh up far hosts=2 gpus=1 --engine hosts --device cpu --pg none"
+    up = kernel.ok(f"{line} --sync {tmp_path}/project")
     assert "synced project to 2 hosts: 1 of 1 files was new or changed (travels.py)" in up.text
     assert "left out: 'weights.bin' (11 MB, over 10 MB)" in up.text
     kernel.ok("%%on_mesh\nfrom travels import word as made")
@@ -124,7 +121,8 @@ def test_code_travels_to_hosts_before_the_next_cell(new_kernel: Callable[[], Ker
     assert len({*places, str(module.path)}) == 3
     module.path.unlink()
     assert "removed (travels.py)" in kernel.ok("%mesh sync").text
-    kernel.ok("%mesh down --grace 0.2")
+    kernel.ok("%mesh autoreload auto")
+    kernel.ok("%mesh down far --grace 0.2")
 
 
 @pytest.mark.parametrize(
