@@ -9,6 +9,8 @@ Python, a whole GIL interval of 5 ms. At any moment exactly one thread runs the 
 from __future__ import annotations
 
 import contextlib
+import heapq
+import itertools
 import os
 import select
 import signal
@@ -38,6 +40,8 @@ class Reactor:
         self._poller = _Poller()
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._scheduled: deque[Callable[[], object]] = deque()
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []  # a heap, by when they are due
+        self._numbers = itertools.count()  # of timers: callbacks have no order
         self._watch = threading.Lock()  # held by the thread that runs the loop
         self._foreground = 0  # threads that want the loop; the background thread stays out while there are any
         self._counting = threading.Lock()  # of `_foreground`, which several threads change
@@ -75,6 +79,10 @@ class Reactor:
         """Run `call` on the loop, soon; any thread may ask."""
         self._scheduled.append(call)
         self._ring()
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Run `call` on the loop when so many seconds are over, or a few milliseconds after; only the loop may ask."""
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._numbers), call))
 
     def announce(self, event: threading.Event) -> None:
         """Set `event` and wake who waits for it; any thread may."""
@@ -197,12 +205,17 @@ class Reactor:
             self._turn(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def _turn(self, timeout: float | None) -> None:
+        if self._timers:
+            left = max(0.0, self._timers[0][0] - time.monotonic())
+            timeout = left if timeout is None else min(left, timeout)
         for fd in self._poller.poll(0 if self._scheduled else timeout):
             on_ready = self._callbacks.get(fd)
             if on_ready is not None:
                 contained(on_ready)
         for _ in range(len(self._scheduled)):
             contained(self._scheduled.popleft())
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            contained(heapq.heappop(self._timers)[2])
 
     def _ring(self) -> None:
         if self._closed:

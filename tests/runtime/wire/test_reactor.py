@@ -318,3 +318,24 @@ def test_writable_is_told_only_when_asked(reactor: Reactor, until: Until):
     reactor.remove(write_end)
     os.close(read_end)
     os.close(write_end)
+
+
+def test_what_is_asked_for_later_runs_on_the_loop_in_the_order_of_its_time(reactor: Reactor):
+    done, ran = threading.Event(), list[str]()
+
+    def begin() -> None:
+        reactor.later(0.03, lambda: (ran.append("last"), reactor.announce(done)))
+        reactor.later(0.01, lambda: ran.append(threading.current_thread().name))
+        reactor.later(0.0, lambda: ran.append("first"))
+
+    started = time.monotonic()
+    reactor.schedule(begin)
+    assert done.wait(10)  # not `reactor.wait`: the background thread runs the loop
+    assert time.monotonic() - started >= 0.03
+    assert ran == ["first", "meshbook-io", "last"]
+
+
+def test_what_is_asked_for_later_comes_while_a_thread_waits(reactor: Reactor):
+    done = threading.Event()
+    reactor.schedule(lambda: reactor.later(0.01, lambda: reactor.announce(done)))
+    assert reactor.wait(done, 10)
