@@ -12,12 +12,26 @@ from ..proc import Stat
 from ..wire import codec
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
-from ..wire.messages import AnyMessage, Disband, Enlist, Gone, Heard, Hold, Kill, Look, Packet, Relay, Said, decoder
-from ..wire.messages import encoder as message_encoder
-from ..wire.reactor import Reactor
+from ..wire.messages import (
+    AnyMessage,
+    Disband,
+    Enlist,
+    Heard,
+    Hold,
+    Kill,
+    Look,
+    Packet,
+    Relay,
+    Replies,
+    Reply,
+    Said,
+    decoder,
+    encoder,
+)
+from ..wire.reactor import Reactor, contained
 from .base import Exit, Listener
 from .outside import DUMP_TIMEOUT, SPY_TIMEOUT, Glimpse
-from .remote_host import Pending, RemoteHost
+from .remote_host import News, Pending, RemoteHost
 from .sayings import events_of
 from .spec import RankSpec, encode_spec
 
@@ -92,7 +106,7 @@ class HostedCrew:
         self._relay(ranks, message, payload, is_control=True)
 
     def _relay(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None, *, is_control: bool) -> None:
-        packet = message_encoder.encode(Packet(message))
+        packet = encoder.encode(Packet(message))
         for host, chosen in self._by_host(ranks):
             host.post(Relay(self.number, tuple(chosen), packet, is_control), payload)
 
@@ -171,13 +185,21 @@ class HostedCrew:
 
     # What comes in.
 
-    def on_news(self, news: Heard | Said | Gone, frames: Frames) -> None:
-        if isinstance(news, Heard):
+    def on_news(self, news: News, frames: Frames) -> None:
+        if isinstance(news, Replies):
+            self._on_replies(news, frames)
+        elif isinstance(news, Heard):
             self._listener.on_message(news.rank, decoder.decode(news.packet).message, frames)
         elif isinstance(news, Said):
             self._listener.on_output(news.rank, events_of(news.events))
         else:
             self._end(news.rank, Exit(news.code, news.signum, news.why))
+
+    def _on_replies(self, news: Replies, frames: Frames) -> None:
+        for rank, body, seconds, talked in zip(news.ranks, news.bodies, news.seconds, news.talked, strict=True):
+            reply = Reply(news.seq, True, seconds, talked)
+            # One that raises must not take the answers of others with it.
+            contained(lambda rank=rank, reply=reply, body=body: self._listener.on_message(rank, reply, [frames[body]]))
 
     def on_host_lost(self, host: RemoteHost) -> None:
         for rank in [rank for rank, its in list(self._hosts.items()) if its is host]:

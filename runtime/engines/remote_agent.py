@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -37,32 +37,26 @@ from ..wire.messages import (
     Done,
     Enlist,
     Extend,
-    Gone,
-    Heard,
     Hello,
     Hold,
     Introduce,
     Kill,
     Look,
     Mirror,
-    Packet,
     Passed,
     Relay,
     Reply,
-    Said,
     Store,
     decoder,
-    encoder,
     wants_reply,
 )
 from ..wire.reactor import Reactor
-from ..wire.tape import Event
 from ..wire.zmq_link import ZmqLink
 from .agent import Agent, held_port
-from .base import Exit, Party
+from .base import Party
 from .copies import Copies
+from .ears import Ears, encoded
 from .local import LocalEngine
-from .sayings import sayings
 from .spec import decode_spec
 from .summons import VARIABLE, Summons
 from .tunnels import Tunnels
@@ -96,6 +90,7 @@ class RemoteAgent:
         self._addr = addr
         self._env = _host_environment(addr)
         self._crews: dict[int, Agent] = {}
+        self._ears: dict[int, Ears] = {}
         self._held: dict[int, socket.socket] = {}
         self._tunnels = Tunnels(reactor, self._pass)
         self._is_over = threading.Event()
@@ -158,10 +153,11 @@ class RemoteAgent:
         specs = [self._copies.placed(replace(spec, env=self._env | spec.env)) for spec in specs]
         try:
             if order.crew in self._crews:
+                self._ears[order.crew].welcome(spec.rank for spec in specs)
                 self._crews[order.crew].respawn(specs)
             else:
-                ears, held = _Ears(order.crew, self._say), self._held.pop(order.crew, None)
-                self._crews[order.crew] = self._engine.agent(specs, ears, order.how, held)
+                ears = self._ears[order.crew] = Ears(order.crew, self._reactor, self._say)
+                self._crews[order.crew] = self._engine.agent(specs, ears, order.how, self._held.pop(order.crew, None))
         except (SpawnError, OSError, ValueError) as error:
             self._say(Done(order.seq, str(error)))
         else:
@@ -171,15 +167,15 @@ class RemoteAgent:
         crew = self._crews.get(relay.crew)
         if crew is None:
             return
-        message = decoder.decode(relay.packet).message
-        payload = _encoded(frames)
+        message, ears = decoder.decode(relay.packet).message, self._ears[relay.crew]
+        payload = encoded(frames)
+        ears.expect(message, relay.ranks)
         try:
             (crew.post_control if relay.is_control else crew.post)(relay.ranks, message, payload)
         except MemoryError as error:  # the shared memory of this host is full
             if wants_reply(message):
-                failure = codec.encode(describe(error))
-                for rank in relay.ranks:
-                    self._say(Heard(relay.crew, rank, encoder.encode(Packet(Reply(message.seq, ok=False)))), failure)
+                reply, failure = Reply(message.seq, ok=False), bytearray(codec.encode(describe(error)).head)
+                self._reactor.schedule(lambda: [ears.on_message(rank, reply, [failure]) for rank in relay.ranks])
 
     def _look(self, look: Look, _: Frames) -> None:
         def answer() -> None:
@@ -194,6 +190,7 @@ class RemoteAgent:
         crew = self._crews.pop(order.crew, None)
         if crew is not None:
             crew.close()
+            del self._ears[order.crew]
         self._say(Done(order.seq))
 
     def _introduce(self, order: Introduce, _: Frames) -> None:
@@ -252,27 +249,6 @@ class RemoteAgent:
             self._num_quiet = num_quiet + 1
             if num_quiet * PACE > FORGOTTEN:
                 self._give_up()
-
-
-class _Ears:
-    """Hears the ranks of one crew, and tells the controller."""
-
-    def __init__(self, crew: int, say: Callable[[AnyMessage, Encoded | None], None]) -> None:
-        self._crew = crew
-        self._say = say
-
-    def on_message(self, rank: int, message: AnyMessage, frames: Frames) -> None:
-        self._say(Heard(self._crew, rank, encoder.encode(Packet(message))), _encoded(frames))
-
-    def on_output(self, rank: int, events: Sequence[Event]) -> None:
-        self._say(Said(self._crew, rank, sayings(events)), None)
-
-    def on_exit(self, rank: int, exit: Exit) -> None:
-        self._say(Gone(self._crew, rank, exit.code, exit.signum, exit.why), None)
-
-
-def _encoded(frames: Frames) -> Encoded | None:
-    return Encoded(bytes(frames[0]), [memoryview(frame) for frame in frames[1:]]) if frames else None
 
 
 def _hello(addr: str) -> Hello:

@@ -14,9 +14,12 @@ from ..proc import Stat
 from ..wire.codec import Encoded
 from ..wire.lane import Frames, Lane
 from ..wire.link import NearLink
-from ..wire.messages import AnyMessage, Beat, Done, Gone, Heard, Hello, Passed, Said
+from ..wire.messages import AnyMessage, Beat, Done, Gone, Heard, Hello, Passed, Replies, Said
 from ..wire.reactor import Reactor
 from .remote_agent import PACE, PIECE
+
+News = Heard | Replies | Said | Gone
+"""What an agent tells of its ranks."""
 
 SILENCE = 4.0
 """Seconds without a sign of life after which a host is lost. A process that ends is seen at the next beat."""
@@ -25,7 +28,7 @@ SILENCE = 4.0
 class Branch(Protocol):
     """The ranks of one mesh on one host, as far as they are told of what comes."""
 
-    def on_news(self, news: Heard | Said | Gone, frames: Frames) -> None: ...
+    def on_news(self, news: News, frames: Frames) -> None: ...
 
     def on_host_lost(self, host: RemoteHost) -> None: ...
 
@@ -158,7 +161,7 @@ class RemoteHost:
             self.lose("its agent has ended")
 
     def _take(self, message: AnyMessage, frames: Frames) -> None:
-        if isinstance(message, Heard | Said | Gone):
+        if isinstance(message, News):
             if (branch := self.branches.get(message.crew)) is not None:
                 branch.on_news(message, frames)
         elif isinstance(message, Beat):

@@ -397,6 +397,20 @@ class Heard(Message, frozen=True):
     packet: bytes
 
 
+class Replies(Message, frozen=True):
+    """Agent to controller, host: these ranks have answered call `seq`, all well; equal answers have one frame.
+
+    Of each rank the number of its frame, and what else its `Reply` says.
+    """
+
+    crew: int
+    seq: int
+    ranks: tuple[int, ...]
+    bodies: tuple[int, ...]
+    seconds: tuple[float, ...]
+    talked: tuple[bool, ...]
+
+
 class Said(Message, frozen=True):
     """Agent to controller, host: a rank printed; of each event (`tape`) its kind, its run, and its text or number."""
 
@@ -458,6 +472,7 @@ AnyMessage = (
     | Store
     | Done
     | Heard
+    | Replies
     | Said
     | Gone
 )

@@ -90,6 +90,22 @@ def test_what_ranks_say_to_each_other_goes_within_a_host_and_between(hosts: Benc
         messengers.slice(hosts=0, gpus=0).fetch.call_one(there, data).get(20)
 
 
+def test_a_rank_that_works_on_holds_back_neither_answers_nor_errors(hosts: Bench, tmp_path: Path):
+    workers = hosts.workers(HOSTS_2X2)
+    gate = tmp_path / "gate"
+    waits = f"import os, time\nwhile here().rank == 1 and not os.path.exists({str(gate)!r}): time.sleep(0.01)"
+    came = workers.do.stream(f"{waits}\nhere().rank")
+    assert sorted(next(came).get(10) for _ in range(3)) == [0, 2, 3]
+    gate.touch()
+    assert next(came).get(10) == 1
+    gate.unlink()
+    raises = f"{waits}\nassert here().rank != 0, 'rank 0'\nhere().rank"
+    with pytest.raises(AssertionError, match="rank 0"):
+        workers.do.call(raises).get(10)
+    gate.touch()
+    assert workers.rank.call().get(10).values() == [0, 1, 2, 3]
+
+
 def test_process_groups_span_hosts(hosts: Bench):
     workers = hosts.workers(HOSTS_2X2, backend="gloo")
     source = "import torch, torch.distributed as dist\nx = torch.ones(3) * here().rank\ndist.all_reduce(x)\nx.tolist()"
