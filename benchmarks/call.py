@@ -8,22 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from statistics import median
 
+from echo import Echo
 from floor import Floor, compiled
 from measure import Row, check, medians, ratio
 
 from meshbook.kernel.mesh import Mesh
-from meshbook.runtime.actor import Actor, endpoint
 
 SIZES = (1, 4, 8)
 MOST = 1.8
-
-
-class Echo(Actor):
-    """Answers what it is asked."""
-
-    @endpoint
-    def echo(self, value: int) -> int:
-        return value
 
 
 def measure(is_quick: bool) -> Iterator[Row]:

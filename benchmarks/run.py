@@ -24,6 +24,7 @@ import idle
 import logs
 import payload
 import results
+import scale
 import spawn
 import stacks
 from measure import Row, heading
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "debugger": debugger.measure,
     "hot_line": hot_line.measure,
     "dashboard": dashboard.measure,
+    "scale": scale.measure,
 }
 
 
