@@ -24,6 +24,34 @@ os.environ["MESHBOOK_STATE"] = _STATE.name  # not the user's own, in this proces
 os.environ[TOKEN] = uuid.uuid4().hex
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    where = "where the meshes of the faults and debugger suites come up: docs/hosts.md says what differs there"
+    parser.addoption("--on", choices=("local", "hosts", "monarch"), default="local", help=where)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is marked `far` runs on hosts too."""
+    is_far = "on" in metafunc.fixturenames and metafunc.definition.get_closest_marker("far") is not None
+    if is_far and metafunc.config.getoption("on") == "local":
+        # None: as without the mark, so that both share what is made once a file.
+        metafunc.parametrize("on", [None, "hosts"], ids=["local", "hosts"], indirect=True, scope="module")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    callspec = getattr(item, "callspec", None)
+    on = (callspec and callspec.params.get("on")) or item.config.getoption("on")
+    for mark in item.iter_markers("differs"):
+        where, reason = mark.args
+        if on == where or (on, where) == ("monarch", "hosts"):  # whose ranks live with the same agents
+            pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def on(request: pytest.FixtureRequest) -> str:
+    """Where meshes come up: `local`, `hosts` or `monarch`."""
+    return getattr(request, "param", None) or str(request.config.getoption("on"))
+
+
 @dataclass(slots=True)
 class Leaks:
     """The watch over one test; ask for the fixture `leaks` to tell it what may stay."""

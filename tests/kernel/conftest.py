@@ -17,7 +17,9 @@ import pytest
 
 from meshbook.kernel.cell import CellShell
 from meshbook.kernel.outcome import Display, Failure, Outcome, Value
+from meshbook.runtime import session as sessions
 
+NUM_HOSTS = 2
 PROGRAM = Path(__file__).with_name("rank_program.py")
 
 
@@ -128,3 +130,17 @@ def zygote() -> Generator[Zygote]:
     zygote = Zygote()
     yield zygote
     zygote.close()
+
+
+@pytest.fixture(scope="module")
+def engine(on: str) -> Generator[str]:
+    """The name of the engine on which meshes of a file come up, which is warm."""
+    session = sessions.session()
+    if on == "local":
+        name = on
+        session.engine(name).warm()
+    else:
+        name = session.use_hosts(NUM_HOSTS) if on == "hosts" else session.use_monarch(NUM_HOSTS)
+        session.engine(name).seats({"rank": NUM_HOSTS})
+    yield name
+    sessions.close()

@@ -18,7 +18,6 @@ from meshbook.kernel.drive import Interrupted
 from meshbook.kernel.execute import tell_by
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.run import Said
-from meshbook.runtime import session as sessions
 from meshbook.runtime.errors import DeviceMeshError, MeshError
 from meshbook.runtime.heal import heal_mesh
 from tests.kernel.cells import SUM, lose, ran, values
@@ -27,14 +26,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
 @pytest.fixture(scope="module")
-def mesh() -> Iterator[Mesh]:
+def mesh(engine: str) -> Iterator[Mesh]:
     """One mesh for all; each test leaves it whole."""
-    sessions.session().engine().warm()
-    with Mesh.up("m", {"dp": 2, "tp": 2}, path=sys.path) as mesh:
+    with Mesh.up("m", {"dp": 2, "tp": 2}, engine=engine, path=sys.path) as mesh:
         ran(mesh, "import os, time, torch, torch.distributed as dist", name="cell 1")
         assert values(mesh, SUM) == ["10.0"] * 4
         yield mesh
-    sessions.close()
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 from meshbook.kernel.mesh import Mesh
-from meshbook.runtime import session as sessions
 from meshbook.runtime.heal import heal, heal_mesh
 from meshbook.runtime.regroup import wait_until
 from tests.kernel.cells import SUM, lose, ran, values
@@ -17,17 +17,9 @@ from tests.kernel.cells import SUM, lose, ran, values
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[sessions.Session]:
-    session = sessions.session()
-    session.engine().warm()
-    yield session
-    sessions.close()
-
-
 @pytest.fixture
-def mesh(session: sessions.Session) -> Iterator[Mesh]:
-    with Mesh.up("m", {"dp": 2, "tp": 2}, path=sys.path) as mesh:
+def mesh(engine: str) -> Iterator[Mesh]:
+    with Mesh.up("m", {"dp": 2, "tp": 2}, engine=engine, path=sys.path) as mesh:
         ran(mesh, "import torch, torch.distributed as dist", name="cell 1")
         yield mesh
 
@@ -57,6 +49,7 @@ def test_a_new_rank_knows_what_was_set_up_and_joins_collectives(mesh: Mesh, vict
     assert values(mesh, along) == ["2.0"] * 4
 
 
+@pytest.mark.far
 def test_the_same_environment_and_coordinates(mesh: Mesh) -> None:
     told = "import os\n(mesh.coord, device, os.getcwd(), os.environ['RANK'], os.environ['WORLD_SIZE'])"
     before = values(mesh, told)
@@ -168,19 +161,18 @@ def test_none_gives_a_bare_rank_and_all_runs_everything(mesh: Mesh) -> None:
 
 
 @pytest.mark.parametrize("link", ["zmq", "zmq-tcp"])
-def test_over_other_links(session: sessions.Session, link: str) -> None:
-    with Mesh.up("z", {"dp": 2}, path=sys.path, link=link) as mesh:
+def test_over_other_links(engine: str, link: str) -> None:
+    with Mesh.up("z", {"dp": 2}, engine=engine, path=sys.path, link=link) as mesh:
         ran(mesh, "import torch, torch.distributed as dist")
         lose(mesh, [0])
         heal(mesh)
         assert values(mesh, SUM) == ["3.0"] * 2
 
 
-def test_after_the_zygote_has_gone_another_one_forks(session: sessions.Session, leaks: Any) -> None:
-    with Mesh.up("o", {"dp": 2}, path=sys.path) as mesh:
+def test_after_the_zygote_has_gone_another_one_forks(engine: str, leaks: Any) -> None:
+    with Mesh.up("o", {"dp": 2}, engine=engine, path=sys.path) as mesh:
         ran(mesh, "import torch, torch.distributed as dist")
-        engine: Any = session.engine()
-        engine._zygote._process.kill()
+        psutil.Process(psutil.Process(mesh.roster.states[1].pid).ppid()).kill()
         lose(mesh, [1])
         heal(mesh)
         assert values(mesh, SUM) == ["3.0"] * 2

@@ -16,7 +16,6 @@ from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.report import StackReport
 from meshbook.kernel.stacks import RankStack
 from meshbook.runtime import session as sessions
-from meshbook.runtime import this_host
 from meshbook.runtime.engines import spy
 from meshbook.runtime.mesh import ProcMesh
 from meshbook.runtime.ranks import dumps
@@ -30,22 +29,13 @@ HOLDS_GIL = "import re\nre.match('(a+)+$', 'a' * 60 + 'b')"
 """Runs for hours, and no signal ends it."""
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[sessions.Session]:
-    """One zygote for all tests here."""
-    session = sessions.session()
-    session.engine().warm()
-    yield session
-    sessions.close()
-
-
 @pytest.fixture
-def new_mesh(session: sessions.Session) -> Iterator[Callable[..., Mesh]]:
+def new_mesh(engine: str) -> Iterator[Callable[..., Mesh]]:
     meshes: list[Mesh] = []
 
     def create(size: int = 1, **options: object) -> Mesh:
         settings = {"path": sys.path, "backend": "none"} | options
-        meshes.append(Mesh.up("m", {"rank": size}, **settings))  # type: ignore[arg-type]
+        meshes.append(Mesh.up("m", {"rank": size}, engine=engine, **settings))  # type: ignore[arg-type]
         return meshes[-1]
 
     yield create
@@ -143,12 +133,12 @@ def test_the_dead_are_said_to_be_dead(new_mesh: Callable[..., Mesh]) -> None:
     assert [stack.state for stack in mesh.stacks().stacks] == ["dead", "dead"]
 
 
-def test_a_rank_that_starts_says_what_it_imports(session: sessions.Session, tmp_path: Path) -> None:
+def test_a_rank_that_starts_says_what_it_imports(engine: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     (tmp_path / "slow_module.py").write_text(f"open({str(gate)!r}).read()\n")
     procs = sessions.spawn_procs(
-        {"rank": 1}, "local", "auto", path=[str(tmp_path), *sys.path], preload=("slow_module",), backend="none"
+        {"rank": 1}, engine, "auto", path=[str(tmp_path), *sys.path], preload=("slow_module",), backend="none"
     )
     try:
         report = until(lambda: look(procs.roster), lambda stacks: any("open(" in line for line in lines(stacks[0])))
@@ -161,9 +151,9 @@ def test_a_rank_that_starts_says_what_it_imports(session: sessions.Session, tmp_
 
 
 @pytest.fixture
-def procs(session: sessions.Session) -> Iterator[ProcMesh]:
+def procs(engine: str) -> Iterator[ProcMesh]:
     """A mesh without the actor that runs cells."""
-    procs = this_host().spawn_procs({"rank": 3})
+    procs = sessions.spawn_procs({"rank": 3}, engine)
     procs.roster.wait_ready(30)
     yield procs
     procs.roster.stop(grace=0)
@@ -233,8 +223,10 @@ def test_without_py_spy_native_says_how_to_get_it(
 
 
 def test_the_last_rung_says_that_nothing_was_reached(
-    new_mesh: Callable[..., Mesh], monkeypatch: pytest.MonkeyPatch
+    new_mesh: Callable[..., Mesh], monkeypatch: pytest.MonkeyPatch, on: str
 ) -> None:
+    if on != "local":
+        pytest.skip("who looks is the agent, whose process this test cannot patch")
     monkeypatch.setattr(spy, "program", lambda: None)
     monkeypatch.setattr(dumps, "take", lambda pids, timeout: {})
     mesh = new_mesh()

@@ -10,26 +10,16 @@ import pytest
 
 from meshbook.kernel.collectives import MeshLedger
 from meshbook.kernel.mesh import Mesh
-from meshbook.runtime import session as sessions
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 WAIT = 30.0
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[sessions.Session]:
-    """One zygote for all tests here."""
-    session = sessions.session()
-    session.engine().warm()
-    yield session
-    sessions.close()
-
-
 @pytest.fixture
-def mesh(session: sessions.Session) -> Iterator[Mesh]:
+def mesh(engine: str) -> Iterator[Mesh]:
     """Three ranks, so that one may be odd; nothing was issued on them yet."""
-    with Mesh.up("m", {"rank": 3}, path=sys.path) as mesh:
+    with Mesh.up("m", {"rank": 3}, engine=engine, path=sys.path) as mesh:
         run(mesh, "import torch, torch.distributed as dist")
         yield mesh
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from meshbook.kernel.mesh import Mesh
-from meshbook.runtime import session as sessions
 from meshbook.runtime.regroup import wait_until
 from tests.kernel.cells import SUM, ran, values
 
@@ -22,15 +21,13 @@ FUNCTIONAL = "import torch.distributed._functional_collectives as functional"
 
 
 @pytest.fixture(scope="module")
-def mesh() -> Iterator[Mesh]:
+def mesh(engine: str) -> Iterator[Mesh]:
     """One mesh for all: each test leaves it as it found it, which is what they are about."""
-    sessions.session().engine().warm()
-    with Mesh.up("m", {"dp": 3}, path=sys.path) as mesh:
+    with Mesh.up("m", {"dp": 3}, engine=engine, path=sys.path) as mesh:
         ran(mesh, f"import torch, torch.distributed as dist\n{FUNCTIONAL}")
         ran(mesh, "net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))\nkept = rank * 10")
         assert values(mesh, SUM) == ["6.0"] * 3
         yield mesh
-    sessions.close()
 
 
 @pytest.fixture(autouse=True)

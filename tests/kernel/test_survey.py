@@ -13,7 +13,6 @@ import pytest
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.sentence import sentence
 from meshbook.kernel.survey import MeshWatch
-from meshbook.runtime import session as sessions
 from tests.kernel.cells import lose, ran
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -26,17 +25,9 @@ dist.all_reduce(torch.ones(1))
 """
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[sessions.Session]:
-    session = sessions.session()
-    session.engine().warm()
-    yield session
-    sessions.close()
-
-
 @pytest.fixture
-def mesh(session: sessions.Session) -> Iterator[Mesh]:
-    with Mesh.up("m", {"dp": 3}, path=sys.path) as mesh:
+def mesh(engine: str) -> Iterator[Mesh]:
+    with Mesh.up("m", {"dp": 3}, engine=engine, path=sys.path) as mesh:
         yield mesh
 
 
@@ -64,7 +55,7 @@ def states(watch: MeshWatch) -> list[str]:
 
 def test_idle_ranks_cost_memory_and_are_not_asked(mesh: Mesh, watch: MeshWatch) -> None:
     assert states(watch) == ["idle"] * 3
-    assert all(each.memory and each.memory > 10 << 20 for each in watch.facts)
+    until(watch, lambda: all(each.memory and each.memory > 10 << 20 for each in watch.facts))
     assert [each.pid for each in watch.facts] == [mesh.roster.states[rank].pid for rank in range(3)]
 
 

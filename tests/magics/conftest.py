@@ -25,6 +25,10 @@ from jupyter_core.utils import ensure_event_loop
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _WAIT = 30.0  # seconds that a cell may take unless a test says otherwise: a loaded machine must not fail it
 
+_UP = re.compile(r"(%mesh up\b)(?![^\n]*--engine)")
+_ENGINES = {"local": "", "hosts": " --engine hosts --hosts 2", "monarch": " --engine monarch --hosts 2"}
+"""What a line that brings a mesh up says about where."""
+
 Message = dict[str, Any]
 
 
@@ -156,11 +160,13 @@ def _is_idle(message: Message) -> bool:
 class Kernel:
     """An ipykernel in a process of its own, with an empty profile in a folder of its own."""
 
-    def __init__(self, prefix: Path | None = None, before: Path | None = None) -> None:
+    def __init__(self, prefix: Path | None = None, before: Path | None = None, on: str = "local") -> None:
         """With a `prefix`, the kernel `meshbook` that is installed there; else a plain one that runs this Python.
 
         What lies in the folder `before` is imported in place of what is installed: an ipykernel of another version.
+        Meshes whose lines do not say where they come up do so `on` this engine.
         """
+        self._where = _ENGINES[on]
         self.folder = Path(tempfile.mkdtemp(prefix="mb-"))  # short: it is part of the sockets' names
         self._by_cell: dict[str, list[Message]] = {}
         self._subshell = ""
@@ -190,13 +196,22 @@ class Kernel:
 
     def start(self, source: str, **options: Any) -> Cell:
         """Send a cell."""
-        number = self._client.execute(source, **options)
+        number = self._client.execute(self._placed(source), **options)
         self._by_cell[number] = []
         return Cell(self, number)
 
+    def _placed(self, source: str) -> str:
+        return _UP.sub(rf"\1{self._where}", source)
+
     def start_in_cell(self, source: str) -> Cell:
         """Send a cell as a notebook does, which names the cell."""
-        content = {"code": source, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": True}
+        content = {
+            "code": self._placed(source),
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": True,
+        }
         message = self._client.session.msg("execute_request", content, metadata={"cellId": "c0ffee"})
         self._client.shell_channel.send(message)
         number = message["header"]["msg_id"]
@@ -209,7 +224,7 @@ class Kernel:
             self._client.control_channel.send(self._client.session.msg("create_subshell_request"))
             self._subshell = self._client.get_control_msg(timeout=_WAIT)["content"]["subshell_id"]
         content = {
-            "code": source,
+            "code": self._placed(source),
             "silent": False,
             "store_history": False,
             "user_expressions": {},
@@ -238,6 +253,10 @@ class Kernel:
         found = outputs.reply["user_expressions"]["it"]
         assert found["status"] == "ok", found
         return literal_eval(found["data"]["text/plain"])
+
+    def host(self, rank: int, name: str) -> str:
+        """What the host of a rank is called."""
+        return self.value(f"get_ipython().run_line_magic('mesh', 'use {name}').roster.host_of({rank})")
 
     def pids(self, name: str = "") -> dict[int, int]:
         """The process of each rank of a mesh."""
@@ -373,12 +392,12 @@ def loop_of_the_client() -> Generator[None]:
 
 
 @pytest.fixture
-def new_kernel() -> Generator[Callable[..., Kernel]]:
+def new_kernel(on: str) -> Generator[Callable[..., Kernel]]:
     """Makes kernels for one test."""
     kernels: list[Kernel] = []
 
     def create(prefix: Path | None = None) -> Kernel:
-        kernels.append(Kernel(prefix))
+        kernels.append(Kernel(prefix, on=on))
         return kernels[-1]
 
     yield create
@@ -386,9 +405,8 @@ def new_kernel() -> Generator[Callable[..., Kernel]]:
         kernel.close()
 
 
-@pytest.fixture(scope="package")
-def shared_kernel() -> Generator[Kernel]:
-    kernel = Kernel()
+def _prepared(on: str) -> Generator[Kernel]:
+    kernel = Kernel(on=on)
     try:
         kernel.ok("%load_ext meshbook")
         kernel.ok("m = %mesh up m dp=2 tp=2 --device cpu")
@@ -398,18 +416,32 @@ def shared_kernel() -> Generator[Kernel]:
         kernel.close()
 
 
+@pytest.fixture(scope="package")
+def shared_kernel(request: pytest.FixtureRequest) -> Generator[Kernel]:
+    yield from _prepared(str(request.config.getoption("on")))
+
+
+@pytest.fixture(scope="package")
+def far_kernel() -> Generator[Kernel]:
+    """Its mesh is on two hosts."""
+    yield from _prepared("hosts")
+
+
 @pytest.fixture
-def kernel(shared_kernel: Kernel) -> Kernel:
+def kernel(request: pytest.FixtureRequest, on: str, leaks: Any) -> Kernel:
     """A kernel with a mesh `m`, dp=2 × tp=2, which many tests share: whoever spoils a mesh brings up another."""
+    name = "shared_kernel" if on == request.config.getoption("on") else "far_kernel"
+    shared: Kernel = request.getfixturevalue(name)
+    leaks.allow_what_stands()
     try:
-        outputs = shared_kernel.cell("m = %mesh use m", timeout=15.0)
+        outputs = shared.cell("m = %mesh use m", timeout=15.0)
     except AssertionError:  # the last test failed in the middle of something: one failure is enough
-        shared_kernel.calm()
-        outputs = shared_kernel.cell("m = %mesh use m")
+        shared.calm()
+        outputs = shared.cell("m = %mesh use m")
     if outputs.status == "aborted":  # as cells are behind one that fails
-        outputs = shared_kernel.cell("m = %mesh use m")
+        outputs = shared.cell("m = %mesh use m")
     assert outputs.status == "ok", outputs.text
-    return shared_kernel
+    return shared
 
 
 Until = Callable[..., None]

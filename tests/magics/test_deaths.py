@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Generator
 from typing import Any
@@ -14,8 +13,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 Until = Callable[..., None]
-
-HOST = os.uname().nodename
 
 
 @pytest.fixture
@@ -36,13 +33,13 @@ ENDS = [
 
 @pytest.mark.parametrize(("end", "how"), ENDS, ids=["segfault", "abort", "_exit"])
 def test_a_rank_that_ends_by_itself_says_on_which_line(spare: Kernel, end: str, how: str) -> None:
-    pids = spare.pids()
+    pids, host = spare.pids(), spare.host(1, "spare")
     body = f"def f():\n    {end}\nif rank == 1:\n    print('oh no', file=sys.stderr)\n    f()\ntime.sleep(60)"
     cell = spare.start(f"%%on_mesh --grace 0.8\n{body}")
     cell.until("0,2 still work")
     ended = cell.end()
     number = ended.reply["execution_count"]
-    facts = f"rank 1 (dp=1, pid {pids[1]}) {how} on host {HOST}, at cell {number} line 6 > cell {number} line 3"
+    facts = f"rank 1 (dp=1, pid {pids[1]}) {how} on host {host}, at cell {number} line 6 > cell {number} line 3"
     assert f"  1 ✗ {facts}; 0,2 still work\n    ┆ oh no\n" in ended.stderr
     assert facts in ended.traceback
     assert ended.text.count("File ") == 0, "the stacks of faulthandler are not for the reader"
@@ -51,15 +48,16 @@ def test_a_rank_that_ends_by_itself_says_on_which_line(spare: Kernel, end: str, 
 
 
 def test_of_a_rank_that_is_killed_the_line_is_told_where_it_was_last_seen(spare: Kernel) -> None:
-    pids = spare.pids()
+    pids, host = spare.pids(), spare.host(2, "spare")
     body = "if rank == 2:\n    time.sleep(1)\n    os.kill(os.getpid(), 9)\ntime.sleep(60)"
     ended = spare.cell(f"%%on_mesh --grace 0.8\n{body}")
     number = ended.reply["execution_count"]
-    facts = f"rank 2 (dp=2, pid {pids[2]}) killed by SIGKILL (signal 9) on host {HOST}, "
+    facts = f"rank 2 (dp=2, pid {pids[2]}) killed by SIGKILL (signal 9) on host {host}, "
     assert f"{facts}last seen at cell {number} line 3 (0." in ended.stderr
     assert f"{facts}last seen at cell {number} line 3 (0." in ended.traceback
 
 
+@pytest.mark.far
 def test_a_death_is_told_at_once_and_a_second_one_too(spare: Kernel) -> None:
     pids = spare.pids()
     cell = spare.start("%%on_mesh --on-error wait\nif rank == 1:\n    os._exit(4)\nprint('in')\ntime.sleep(60)")
@@ -93,7 +91,7 @@ def test_a_death_while_idle_is_told_once_in_the_next_cell(spare: Kernel, until: 
     pids = spare.pids()
     for rank in (0, 2):
         psutil.Process(pids[rank]).kill()
-    until(lambda: spare.value("len(get_ipython().run_line_magic('mesh', 'ls').data()[-1]['states'])") == 2)
+    until(lambda: "1 idle, 2 dead" in spare.ok("%mesh ls").text)
     told = spare.ok("%%on_mesh\nrank").stderr
     assert told.startswith(f"note: ranks 0,2 (pids {pids[0]} {pids[2]}) were killed by SIGKILL (signal 9) ")
     assert told.endswith(" s ago, while idle: `%mesh restart @dead` brings them back\n")

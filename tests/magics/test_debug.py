@@ -52,6 +52,7 @@ def test_the_user_writes_a_variable_and_steps_into_a_function(kernel: Any) -> No
     assert "100   rank 2" in done.text
 
 
+@pytest.mark.far
 def test_one_rank_has_the_focus_and_the_others_are_held(kernel: Any) -> None:
     cell = kernel.start(STOP_ALL)
     kernel.until_stopped(0, 1, 2, 3)
@@ -167,6 +168,7 @@ def test_input_where_nobody_can_be_asked(kernel: Any) -> None:
 # After an error.
 
 
+@pytest.mark.far
 def test_post_mortem(kernel: Any) -> None:
     kernel.cell("%%on_mesh\ndef f(a):\n    b = a / rank\n    return b\nf(7)")
     cell = kernel.start("%mesh debug --pm")
@@ -214,6 +216,7 @@ def test_a_busy_rank_is_stopped_where_it_is(kernel: Any, how: str) -> None:
     kernel.ok("%%on_mesh\n1")
 
 
+@pytest.mark.far
 def test_a_collective_goes_on_with_the_right_result(kernel: Any) -> None:
     cell = kernel.start(
         "%%on_mesh\nt = torch.ones(1)\nprint('go', flush=True)\n"

@@ -127,12 +127,13 @@ def test_whatever_ranks_do_none_is_left(
     pids = children_of(kernel)
     assert len(set(pids.values())) >= 8  # a zygote, six ranks, and the child of one
     if ending == "%mesh down":
-        zygote = zygote_among(pids)
+        staying = staying_among(pids, kernel)
         kernel.ok("%mesh down --grace 0.2")
-        gone({number: pid for number, pid in pids.items() if pid != zygote}, 10)
+        gone({number: pid for number, pid in pids.items() if pid not in staying}, 10)
         return
     if ending == "zygote, then kernel":
-        psutil.Process(zygote_among(pids)).kill()
+        for zygote in zygotes_among(pids):
+            psutil.Process(zygote).kill()
     if ending == "shut down":
         kernel.shut_down()
     elif ending == "restart":
@@ -147,7 +148,12 @@ def kernel_ranks(pids: dict[int, int]) -> set[int]:
     return {pid for number, pid in pids.items() if number < 0}
 
 
-def zygote_among(pids: dict[int, int]) -> int:
-    """The one that forks: the parent of the ranks."""
-    [zygote] = {psutil.Process(pid).ppid() for pid in kernel_ranks(pids)}
-    return zygote
+def staying_among(pids: dict[int, int], kernel: Kernel) -> set[int]:
+    """Those that outlive a mesh: the kernel's own zygote, but no agent, whose zygote has forked the ranks."""
+    own = {child.pid for child in psutil.Process(kernel.pid).children()}
+    return own - {psutil.Process(zygote).ppid() for zygote in zygotes_among(pids)}
+
+
+def zygotes_among(pids: dict[int, int]) -> set[int]:
+    """Those that fork: the parents of the ranks."""
+    return {psutil.Process(pid).ppid() for pid in kernel_ranks(pids)}

@@ -58,6 +58,7 @@ def test_stop(kernel: Kernel, source: str, place: str) -> None:
     assert kernel.pids() == pids
 
 
+@pytest.mark.far
 def test_what_ranks_had_said_and_answered_is_kept(kernel: Kernel) -> None:
     cell = kernel.start("%%on_mesh -o r\nprint('in')\nif rank == 3:\n    time.sleep(60)\nrank")
     cell.until("0-3 │ in")

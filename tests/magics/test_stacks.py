@@ -45,6 +45,7 @@ if rank == 1:
 time.sleep(60)"""
 
 
+@pytest.mark.far
 @pytest.mark.slow
 @pytest.mark.real
 def test_a_running_cell_is_shown_with_its_line(own: Kernel) -> None:

@@ -40,7 +40,7 @@ def stop(until: Callable[..., None]) -> Callable[[int], None]:
 
 
 def test_a_stopped_rank_is_told_while_the_cell_waits_and_so_is_its_going_on(
-    spare: Kernel, stop: Callable[[int], None]
+    spare: Kernel, stop: Callable[[int], None], until: Callable[..., None]
 ) -> None:
     pid = spare.pids()[1]
     cell = spare.start("%%on_mesh\nprint('in')\ntime.sleep(0.2)\nrank")
@@ -52,10 +52,10 @@ def test_a_stopped_rank_is_told_while_the_cell_waits_and_so_is_its_going_on(
     os.kill(pid, signal.SIGCONT)
     ended = cell.end()
     advice = f"kill -CONT {pid} goes on, `%mesh interrupt 1 --kill` ends it"
-    host = os.uname().nodename
+    host = spare.host(1, "spare")
     assert f"  1 ‖ rank 1 (dp=1, pid {pid}) on host {host}: stopped (SIGSTOP): {advice}\n" in ended.stderr
     assert ended.status == "ok"
-    assert "stuck" not in spare.ok("%mesh").text
+    until(lambda: "stuck" not in spare.ok("%mesh").text)
 
 
 def test_its_going_on_is_told(spare: Kernel, stop: Callable[[int], None]) -> None:
@@ -78,6 +78,7 @@ def test_an_idle_rank_that_was_stopped_is_stuck_and_can_be_ended(
 ) -> None:
     pid = spare.pids()[2]
     stop(pid)
+    until(lambda: "1 stuck" in spare.ok("%mesh").text)
     status = spare.ok("%mesh status @stuck").text
     assert "‖ rank 2 (dp=2)  stuck" in status
     assert "stopped (SIGSTOP)" in status
@@ -97,9 +98,12 @@ def test_a_timeout_says_that_a_rank_was_stopped(spare: Kernel, stop: Callable[[i
     assert spare.ok("%on_mesh -- rank * 10").text.startswith("0    rank 0")
 
 
-def test_a_mesh_with_a_stopped_rank_goes_down_at_once(spare: Kernel, stop: Callable[[int], None]) -> None:
+def test_a_mesh_with_a_stopped_rank_goes_down_at_once(
+    spare: Kernel, stop: Callable[[int], None], until: Callable[..., None]
+) -> None:
     spare.ok("%mesh up other dp=2 --pg none")
     stop(spare.pids("other")[1])
+    until(lambda: "1 stuck" in spare.ok("%mesh").text)
     ended = spare.ok("%mesh down other --grace 20")
     assert ended.seconds < 10
     assert "rank 1 killed by SIGKILL" in ended.text
