@@ -7,7 +7,6 @@ from IPython.core.error import UsageError
 from ..kernel.fold import coords_text, ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.restore import HealedMesh, ResizedMesh
-from ..runtime.devices import choose_device, num_gpus
 from ..runtime.errors import MeshbookError
 from ..runtime.ranks.place import axes_text, coordinates
 from ..runtime.reshape import Reshape
@@ -23,9 +22,6 @@ def resize(book: Book, args: grammar.Resize) -> Mesh:
     """Grow or shrink a mesh, and say what was done."""
     mesh = book.get(args.mesh)
     try:
-        plan = Reshape.of(mesh.axes, args.axes)
-        if mesh.roster.specs[0].device.startswith("cuda"):
-            choose_device("cuda", plan.num_ranks, num_gpus())
         resized = mesh.resize(args.axes, replay=args.replay, timeout=args.ready_timeout)
     except (ValueError, MeshbookError) as error:
         raise UsageError(f"%mesh resize: {error}") from None

@@ -14,7 +14,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .engines.spec import RankSpec, environment
+from .devices import choose_device
+from .engines.spec import RankSpec, Seat, environment
 from .errors import MeshError, SpawnError
 from .heal import END_SECONDS, remake
 from .ranks import steward
@@ -65,7 +66,7 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     views of the mesh as it was raise `MeshStopped`.
 
     Raises:
-        ValueError: there is no such axis, or a size is below 1.
+        ValueError: there is no such axis, a size is below 1, or there are not so many hosts or GPUs.
         MeshError: a rank that is to stay is busy; nothing was done.
         SpawnError: there is no room for so many ranks, and nothing was done; or one did not come up in `timeout`
             seconds, and is dead in a mesh that has its new size.
@@ -74,9 +75,11 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     started = time.monotonic()
     plan = Reshape.of(roster.axes, sizes)
     _check_idle(roster, plan)
+    seats = _seats(roster, plan)
+    roster.crew.check_room([seats[rank].host for rank in plan.added])
     dropped = tuple(_dropped(roster, plan))
     _dismiss(roster, plan, grace)
-    specs = _specs(roster, plan)
+    specs = _specs(roster, plan, seats)
     stopped = () if plan.keeps_numbers else tuple(made.name for made in roster.made.values())
     _on_loop(roster, lambda: roster.reshape(plan, specs))
     survivors = roster.alive()
@@ -88,6 +91,7 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     failed = _welcome(roster, new, timeout)
     if new or plan.old != plan.new:
         regroup(roster)
+    roster.crew.settle(plan.new)
     keep_spares(roster)
     return Resized(plan, new, dropped, stopped, failed, time.monotonic() - started)
 
@@ -122,22 +126,46 @@ def _dismiss(roster: Roster, plan: Reshape, grace: float) -> None:
             raise SpawnError(f"a rank does not end, {END_SECONDS:g} s after SIGKILL: the mesh was not resized")
 
 
-def _specs(roster: Roster, plan: Reshape) -> list[RankSpec]:
-    """All ranks of the new grid. They take the accelerators that are free; who stays keeps its own."""
+def _seats(roster: Roster, plan: Reshape) -> Sequence[Seat]:
+    """Where all ranks of the new grid are to live."""
+    seats = roster.engine.reseat(plan.new, {number: roster.specs[rank].seat for rank, number in plan.kept.items()})
+    if roster.specs[0].device.startswith("cuda"):
+        choose_device("cuda", max(seat.local_world_size for seat in seats), roster.engine.num_gpus())
+    return seats
+
+
+def _specs(roster: Roster, plan: Reshape, seats: Sequence[Seat]) -> list[RankSpec]:
+    """All ranks of the new grid."""
     mesh = roster.mesh if plan.keeps_numbers else secrets.randbits(62)
-    size = plan.num_ranks
     stayed = {number: roster.specs[rank] for rank, number in plan.kept.items()}
-    used = {spec.device for spec in stayed.values()}
-    kind = roster.specs[0].device.partition(":")[0]
-    free = (device for i in range(2 * size) if (device := f"{kind}:{i}") not in used)
+    devices = _devices(stayed, seats, roster.specs[0].device.partition(":")[0])
     specs: list[RankSpec] = []
-    for rank in range(size):
+    for rank, seat in enumerate(seats):
         base = stayed.get(rank, roster.specs[0])
-        own = base.device if rank in stayed or kind == "cpu" else next(free)
-        place = {"rank": rank, "world_size": size, "local_rank": rank, "local_world_size": size}
+        place = {
+            "rank": rank,
+            "world_size": plan.num_ranks,
+            "local_rank": seat.local_rank,
+            "local_world_size": seat.local_world_size,
+        }
+        there = {"host": seat.host, "host_addr": seat.addr, "device": devices[rank]}
         env = environment(base.env, **place)
-        specs.append(replace(base, **place, axes=plan.new, mesh=mesh, env=env, device=own))
+        specs.append(replace(base, **place, **there, axes=plan.new, mesh=mesh, env=env))
     return specs
+
+
+def _devices(stayed: Mapping[int, RankSpec], seats: Sequence[Seat], kind: str) -> list[str]:
+    """Who stays keeps its accelerator, who comes takes a free one of its host."""
+    used = {(spec.host, spec.device) for spec in stayed.values()}
+    found: list[str] = []
+    for rank, seat in enumerate(seats):
+        if rank in stayed or kind == "cpu":
+            found.append(stayed[rank].device if rank in stayed else kind)
+            continue
+        candidates = (f"{kind}:{i}" for i in range(len(seats)))
+        found.append(next(device for device in candidates if (seat.host, device) not in used))
+        used.add((seat.host, found[-1]))
+    return found
 
 
 def _on_loop(roster: Roster, act: Callable[[], object]) -> None:
@@ -157,7 +185,8 @@ def _on_loop(roster: Roster, act: Callable[[], object]) -> None:
 def _tell(roster: Roster, survivors: Sequence[int], plan: Reshape) -> None:
     """Let the ranks that stayed know where they stand now."""
     told = Told(roster, survivors, "the new size of the mesh")
-    payload = codec.encode(((roster.mesh, plan.new, plan.kept), dict[str, Any]()))
+    seats = {rank: (spec.local_rank, spec.local_world_size) for rank, spec in roster.specs.items()}
+    payload = codec.encode(((roster.mesh, plan.new, plan.kept, seats), dict[str, Any]()))
     if survivors:
         roster.call(survivors, steward.NUMBER, "move", None, payload, told, True)
     told.wait(REGROUP_SECONDS + REGROUP_SECONDS_A_RANK * len(survivors))
@@ -170,8 +199,8 @@ def _welcome(roster: Roster, new: Sequence[int], timeout: float) -> dict[str, di
         return {}
     try:
         roster.wait_ready(timeout, new)
+        return remake(roster, new, timeout)
     except SpawnError as error:
         roster.kill(new)  # also those that are up: they have no actors yet
         regroup(roster)
         raise SpawnError(f"{error}\nThe mesh has its new size: `%mesh restart @dead` tries again") from None
-    return remake(roster, new, timeout)

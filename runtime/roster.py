@@ -318,8 +318,7 @@ class Roster:
         return self._is_stopped or rank in self._dropped
 
     def dismiss(self, plan: Reshape) -> None:
-        """Begin to end the ranks that a resize drops. Raises `SpawnError` first where there is no room for new ones."""
-        self.crew.check_room(len(plan.added))
+        """Begin to end the ranks that a resize drops."""
         for rank in plan.dropped:
             self._dropped[rank] = f"{self.name_of(rank)} was dropped: the mesh was resized to {axes_text(plan.new)}"
             self.states[rank].is_doomed = True

@@ -95,7 +95,7 @@ class Agent:
         self._all_gone = threading.Event()
         self._is_closed = False
         self._memory_kills = MemoryKills()
-        _allow_descriptors(_FDS_A_RANK * len(specs))
+        make_room(len(specs))
         self._lifeline, self._lifeline_in = os.pipe()
         let_go_in_child(self)
         port = specs[0].master_port
@@ -108,7 +108,7 @@ class Agent:
         self._wiring.seal()
 
     def respawn(self, specs: Sequence[RankSpec]) -> None:
-        _allow_descriptors(_FDS_A_RANK * len(specs))
+        make_room(len(specs))
         self._all_gone.clear()
         self._starter = self._find_starter()  # the zygote of old may be gone, or stale
         for spec in specs:
@@ -121,7 +121,7 @@ class Agent:
     def keep_spares(self, count: int, like: RankSpec) -> None:
         missing = max(0, count - len(self._spares))
         if missing:
-            _allow_descriptors(_FDS_A_RANK * missing)
+            make_room(missing)
             self._starter = self._find_starter()
         for _ in range(missing):
             self._start(replace(like, rank=SPARE, spare=self._spare_modules or ("sys",)), port=0, listen=-1)
@@ -157,8 +157,11 @@ class Agent:
         self.pids.clear()  # in place: others hold it
         self.pids.update(pids)
 
-    def check_room(self, more: int) -> None:
-        _allow_descriptors(_FDS_A_RANK * more)
+    def settle(self, axes: Mapping[str, int]) -> None:
+        """There is one host."""
+
+    def check_room(self, hosts: Sequence[str]) -> None:
+        make_room(len(hosts))
 
     def _start(self, spec: RankSpec, port: int, listen: int) -> None:
         ticket = secrets.randbits(62)
@@ -420,13 +423,17 @@ def held_port(addr: str = "127.0.0.1") -> socket.socket:
     return held
 
 
-def _allow_descriptors(more: int) -> None:
-    """Raise the soft limit of open files if `more` would not fit; the hard limit is the administrator's word."""
+def make_room(num_ranks: int) -> None:
+    """Raise the soft limit of open files if so many more ranks would not fit.
+
+    Raises `SpawnError` where that does not help: the hard limit is the administrator's word.
+    """
+    more = _FDS_A_RANK * num_ranks
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = len(os.listdir("/dev/fd")) + more + 256
     if 0 < hard < needed:
         raise SpawnError(
-            f"{more // _FDS_A_RANK} ranks need {needed} open files and this process may have {hard}: "
+            f"{num_ranks} ranks need {needed} open files and this process may have {hard}: "
             f"ask for at most {max(0, (hard - needed + more) // _FDS_A_RANK)} ranks, or raise `ulimit -n`"
         )
     if soft < needed:

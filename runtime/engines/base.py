@@ -93,17 +93,24 @@ class Crew(Protocol):
         """
         ...
 
+    def settle(self, axes: Mapping[str, int]) -> None:
+        """The mesh has these axes now, and its ranks live in their places: give back hosts that they leave out."""
+        ...
+
     def keep_spares(self, count: int, like: RankSpec) -> None:
-        """Have so many processes waiting that `respawn` takes at once; starts those that are missing, ends none."""
+        """Have so many processes waiting, on each host, that `respawn` takes at once.
+
+        Starts those that are missing, ends none. Raises `SpawnError` where there is no room for them.
+        """
         ...
 
     @property
     def num_spares(self) -> tuple[int, int]:
-        """How many spares wait, and how many of them have done their imports."""
+        """How many spares wait on all hosts, and how many of them have done their imports."""
         ...
 
-    def check_room(self, more: int) -> None:
-        """Raises `SpawnError` where so many more ranks do not fit."""
+    def check_room(self, hosts: Sequence[str]) -> None:
+        """Raises `SpawnError` where more ranks, one for each name of a host, do not fit there."""
         ...
 
     def stats(self, ranks: Sequence[int]) -> Mapping[int, Stat]:
@@ -144,6 +151,13 @@ class Engine(Protocol):
         """Where the ranks of such a mesh are to live, in order.
 
         Raises `SpawnError` where they cannot, and `ValueError` for axes that do not go with the hosts there are.
+        """
+        ...
+
+    def reseat(self, axes: Mapping[str, int], kept: Mapping[int, Seat]) -> Sequence[Seat]:
+        """Where the ranks of a mesh are to live that gets these axes: the `kept` ones stay on their hosts.
+
+        Raises what `seats` does.
         """
         ...
 

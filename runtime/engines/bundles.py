@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard
 
@@ -68,6 +68,15 @@ class Bundles:
         """These ranks are new, or there again. On any thread."""
         with self._lock:
             self._gone.difference_update(ranks)
+
+    def renumber(self, numbers: Mapping[int, int]) -> list[Parcel]:
+        """Ranks have other numbers from now on, by their old ones; those left out have ended, and are forgotten."""
+        released = self._release(self._held[-1]) if self._held else []
+        with self._lock:
+            owing = {seq: {numbers[rank] for rank in ranks if rank in numbers} for seq, ranks in self._owing.items()}
+            self._owing = {seq: ranks for seq, ranks in owing.items() if ranks}
+            self._gone = {numbers[rank] for rank in self._gone if rank in numbers}
+        return released
 
     @property
     def since(self) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
@@ -37,6 +37,10 @@ class Ears:
         self._bundles.welcome(ranks)
 
     # On the thread that runs the loop.
+
+    def renumber(self, numbers: Mapping[int, int]) -> None:
+        """Ranks are called by other numbers from now on, by their old ones: what was heard of them goes out before."""
+        self._send(self._bundles.renumber(numbers))
 
     def on_message(self, rank: int, message: AnyMessage, frames: Frames) -> None:
         if may_wait(message, frames):

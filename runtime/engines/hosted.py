@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -20,10 +21,14 @@ from ..wire.messages import (
     Hold,
     Kill,
     Look,
+    Muster,
     Packet,
     Relay,
+    Renumber,
+    Renumbered,
     Replies,
     Reply,
+    Room,
     Said,
     decoder,
     encoder,
@@ -33,6 +38,7 @@ from .base import Exit, Listener
 from .outside import DUMP_TIMEOUT, SPY_TIMEOUT, Glimpse
 from .remote_host import News, Pending, RemoteHost
 from .sayings import events_of
+from .seating import wanted_hosts
 from .spec import RankSpec, encode_spec
 
 _END_SECONDS = 10.0
@@ -40,13 +46,17 @@ _END_SECONDS = 10.0
 
 
 class HostedCrew:
-    """The ranks of one mesh on other hosts. `find` gives the host of a name, started again where it was lost."""
+    """The ranks of one mesh on other hosts.
+
+    `find` gives the host of a name, started again where it was lost; `leave` is told of one that the mesh leaves.
+    """
 
     def __init__(
         self,
         reactor: Reactor,
         number: int,
         find: Callable[[str], RemoteHost],
+        leave: Callable[[RemoteHost], object],
         specs: Sequence[RankSpec],
         listener: Listener,
         how: str,
@@ -55,11 +65,14 @@ class HostedCrew:
         self.number = number
         self._reactor = reactor
         self._find = find
+        self._leave = leave
         self._listener = listener
         self._how = how
         self._hosts: dict[int, RemoteHost] = {}  # of each living rank
         self._used: set[RemoteHost] = set()
         self._due: set[int] = set()  # ranks whose end has not been told
+        # By host, what renumberings mean that it has not confirmed yet: what is under way has the numbers of before.
+        self._renumbered: dict[RemoteHost, deque[Mapping[int, int]]] = {}
         self._is_closed = False
         first = find(specs[0].host)
         port = first.ask(lambda seq: Hold(seq, number)).wait().port
@@ -130,23 +143,44 @@ class HostedCrew:
             raise
 
     def renumber(self, kept: Mapping[int, int]) -> None:
-        """Only as everything stays: `check_room` has refused any other."""
-        assert all(rank == number for rank, number in kept.items())
+        for host, own in self._by_host(list(self._hosts)):
+            numbers = {rank: kept[rank] for rank in own if rank in kept}
+            if any(rank != number for rank, number in numbers.items()):
+                self._renumbered.setdefault(host, deque()).append(numbers)
+                host.post(Renumber(self.number, numbers))
+        self._hosts = {kept[rank]: host for rank, host in self._hosts.items() if rank in kept}
+        self._due = {kept[rank] for rank in self._due if rank in kept}
+
+    def settle(self, axes: Mapping[str, int]) -> None:
+        wanted = wanted_hosts(axes)
+        for host in [host for host in self._used if wanted is not None and host.index >= wanted]:
+            self._end_on(host, host.ask(lambda seq: Disband(seq, self.number)))
+            self._used.discard(host)
+            self._leave(host)
 
     def keep_spares(self, count: int, like: RankSpec) -> None:
-        raise SpawnError("this engine keeps no spares: a host's zygote forks a rank in milliseconds")
+        spec = encode_spec(like)
+        asked = [host.ask(lambda seq: Muster(seq, self.number, count, spec)) for host in self._living()]
+        for pending in asked:
+            pending.wait()
 
     @property
     def num_spares(self) -> tuple[int, int]:
-        return 0, 0
+        counts = [host.spares.get(self.number, (0, 0)) for host in self._living()]
+        return sum(num for num, _ in counts), sum(num_warm for _, num_warm in counts)
 
-    def check_room(self, more: int) -> None:
-        raise SpawnError("a mesh over several hosts cannot be resized: take it down, and bring it up with other sizes")
+    def _living(self) -> list[RemoteHost]:
+        return [host for host in self._used if not host.trouble]
+
+    def check_room(self, hosts: Sequence[str]) -> None:
+        asked = [self._find(name).ask(lambda seq, more=more: Room(seq, more)) for name, more in Counter(hosts).items()]
+        for pending in asked:
+            pending.wait()
 
     def stats(self, ranks: Sequence[int]) -> Mapping[int, Stat]:
         found: dict[int, Stat] = {}
         for host, chosen in self._by_host(ranks):
-            seen = host.stats.get(self.number, {})
+            seen = host.stats.get(self.number, {}) if host not in self._renumbered else {}
             found.update({rank: seen[rank] for rank in chosen if rank in seen})
         return found
 
@@ -176,32 +210,53 @@ class HostedCrew:
         self._is_closed = True
         asked = [(host, host.ask(lambda seq: Disband(seq, self.number))) for host in self._used]
         for host, pending in asked:
-            try:
-                pending.wait(_END_SECONDS)
-            except SpawnError:
-                if not host.trouble:  # else its ranks have ended with it
-                    raise
-            host.branches.pop(self.number, None)
+            self._end_on(host, pending)
+
+    def _end_on(self, host: RemoteHost, pending: Pending) -> None:
+        try:
+            pending.wait(_END_SECONDS)
+        except SpawnError:
+            if not host.trouble:  # else its ranks have ended with it
+                raise
+        host.branches.pop(self.number, None)
 
     # What comes in.
 
-    def on_news(self, news: News, frames: Frames) -> None:
+    def on_news(self, host: RemoteHost, news: News, frames: Frames) -> None:
+        if isinstance(news, Renumbered):
+            self._on_renumbered(host)
+            return
         if isinstance(news, Replies):
-            self._on_replies(news, frames)
-        elif isinstance(news, Heard):
-            self._listener.on_message(news.rank, decoder.decode(news.packet).message, frames)
+            self._on_replies(host, news, frames)
+            return
+        rank = self._number_now(host, news.rank)
+        if isinstance(news, Heard):
+            self._listener.on_message(rank, decoder.decode(news.packet).message, frames)
         elif isinstance(news, Said):
-            self._listener.on_output(news.rank, events_of(news.events))
+            self._listener.on_output(rank, events_of(news.events))
         else:
-            self._end(news.rank, Exit(news.code, news.signum, news.why))
+            self._end(rank, Exit(news.code, news.signum, news.why))
 
-    def _on_replies(self, news: Replies, frames: Frames) -> None:
-        for rank, body, seconds, talked in zip(news.ranks, news.bodies, news.seconds, news.talked, strict=True):
+    def _number_now(self, host: RemoteHost, rank: int) -> int:
+        for numbers in self._renumbered.get(host, ()):
+            rank = numbers[rank]  # who is left out has ended, and says nothing
+        return rank
+
+    def _on_renumbered(self, host: RemoteHost) -> None:
+        host.stats.pop(self.number, None)  # by numbers of before
+        self._renumbered[host].popleft()
+        if not self._renumbered[host]:
+            del self._renumbered[host]
+
+    def _on_replies(self, host: RemoteHost, news: Replies, frames: Frames) -> None:
+        ranks = [self._number_now(host, rank) for rank in news.ranks]
+        for rank, body, seconds, talked in zip(ranks, news.bodies, news.seconds, news.talked, strict=True):
             reply = Reply(news.seq, True, seconds, talked)
             # One that raises must not take the answers of others with it.
             contained(lambda rank=rank, reply=reply, body=body: self._listener.on_message(rank, reply, [frames[body]]))
 
     def on_host_lost(self, host: RemoteHost) -> None:
+        self._renumbered.pop(host, None)
         for rank in [rank for rank, its in list(self._hosts.items()) if its is host]:
             self._end(rank, Exit(why=f"ended: {host.trouble}"))
 

@@ -12,11 +12,13 @@ import secrets
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import SpawnError
 from ..forks import let_go_in_child
+from ..ranks.place import axes_text
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.link import Address
@@ -31,7 +33,7 @@ from .keeper import Keeper
 from .launch import Launcher
 from .remote_agent import PACE, own_version
 from .remote_host import RemoteHost
-from .seating import shares
+from .seating import hosts_of, local_ranks, shares, wanted_hosts
 from .spec import RankSpec, Seat
 from .summons import Summons
 
@@ -75,6 +77,7 @@ class HostsEngine:
         self._addresses: dict[int, Address] = {}  # by host, that of the agent it has or had last
         self._names = dict(enumerate(launcher.names))
         self._hub: ZmqHub | None = None
+        self._wanted = set(range(num_hosts))  # by index, those that are to be there
         self._num_kept = 0  # how many agents of a former notebook are expected
         self._said: set[int] = set()  # hosts that have said what they are called
         self._numbers = itertools.count(1)
@@ -94,7 +97,7 @@ class HostsEngine:
                 self._hub = self._listen()
                 self._pulse = threading.Thread(target=self._beat, name="meshbook-hosts", daemon=True)
                 self._pulse.start()
-            missing = [i for i in range(self.num_hosts) if i >= len(self.hosts) or self.hosts[i].trouble]
+            missing = [i for i in sorted(self._wanted) if i >= len(self.hosts) or self.hosts[i].trouble]
             if missing:
                 self._start(self._hub, missing)
 
@@ -112,6 +115,7 @@ class HostsEngine:
             raise SpawnError(f"kept hosts look for a notebook where there is no room for one: {error}") from error
         hub.seal()
         self._num_kept, self.kept_since = len(kept.addresses), kept.since
+        self._wanted |= set(range(self._num_kept))
         return hub
 
     def _await(self, hub: ZmqHub, index: int, known: Address | None = None) -> RemoteHost:
@@ -147,7 +151,7 @@ class HostsEngine:
         """Wait until all hosts are there. Raises `SpawnError` for the first that is not to come."""
         self.warm()
         self._wait_kept()
-        for host in self.hosts:
+        for host in [self.hosts[index] for index in sorted(self._wanted)]:
             if not self._reactor.wait(host.settled, self.timeout):
                 way = f"it is to dial {self._addr}; MESHBOOK_ADDR names another address of this machine"
                 raise SpawnError(f"host {host.name}: its agent has not come within {self.timeout:g} s: {way}")
@@ -185,6 +189,7 @@ class HostsEngine:
     def seats(self, axes: Mapping[str, int]) -> Sequence[Seat]:
         """Waits until all hosts are there; starts again those that were lost."""
         sizes = shares(axes, self.num_hosts)
+        self._wanted |= set(range(self.num_hosts))
         self._wait_here()
         return [
             Seat(local, size, host.name, host.hello.addr)
@@ -193,19 +198,45 @@ class HostsEngine:
             for local in range(size)
         ]
 
+    def reseat(self, axes: Mapping[str, int], kept: Mapping[int, Seat]) -> Sequence[Seat]:
+        """Starts hosts that the axes ask for, where the launcher can."""
+        num_hosts = wanted_hosts(axes) or self.num_hosts
+        if refusal := self._launcher.refusal(num_hosts):
+            raise ValueError(f"{axes_text(axes)} wants {num_hosts} hosts, and there are {self.num_hosts}: {refusal}")
+        former, self._wanted = self._wanted, self._wanted | set(range(num_hosts))
+        try:
+            self._wait_here()
+        except SpawnError:
+            self._wanted = former
+            raise
+        hosts = self.hosts[:num_hosts]
+        names = hosts_of(axes, {rank: seat.host for rank, seat in kept.items()}, [host.name for host in hosts])
+        addrs = {host.name: host.hello.addr for host in self.hosts if host.hello is not None}
+        sizes = Counter(names)
+        return [
+            Seat(local, sizes[name], name, addrs[name]) for name, local in zip(names, local_ranks(names), strict=True)
+        ]
+
+    def _leave(self, host: RemoteHost) -> None:
+        """A mesh is on it no more: its agent ends, unless another mesh is, or it is kept, or could not come back."""
+        with self._starting:
+            if not host.branches and self._keeper is None and self._launcher.is_one_by_one:
+                self._wanted.discard(host.index)
+                host.dismiss()
+
     def num_gpus(self) -> int:
         return min((host.hello.num_gpus for host in self.hosts if host.hello is not None), default=0)
 
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
-        return HostedCrew(self._reactor, next(self._numbers), self._find, specs, listener, how)
+        return HostedCrew(self._reactor, next(self._numbers), self._find, self._leave, specs, listener, how)
 
     def _find(self, name: str) -> RemoteHost:
         """The host of this name; it is started again where it was lost, and others are left as they are."""
-        living = [host for host in self.hosts if host.name == name and not host.trouble]
-        if living:
-            return living[0]
-        self._wait_here()
-        return next(host for host in self.hosts if host.name == name)
+        host = next(host for host in self.hosts if host.name == name)
+        if host.trouble:
+            self._wanted.add(host.index)
+            self._wait_here()
+        return self.hosts[host.index]
 
     def introduce(self, one: Party, other: Party) -> None:
         """Ranks of one host speak directly, those of two by way of their agents and this process."""

@@ -56,6 +56,9 @@ class InprocEngine:
     def seats(self, axes: Mapping[str, int]) -> Sequence[Seat]:
         return seats_here(math.prod(axes.values()))
 
+    def reseat(self, axes: Mapping[str, int], kept: Mapping[int, Seat]) -> Sequence[Seat]:
+        return self.seats(axes)
+
     def num_gpus(self) -> int:
         return 0
 
@@ -104,6 +107,9 @@ class _Threads:
         for number, rank in self._ranks.items():
             rank.spec = replace(rank.spec, rank=number)
 
+    def settle(self, axes: Mapping[str, int]) -> None:
+        """There is one host."""
+
     def keep_spares(self, count: int, like: RankSpec) -> None:
         """Threads start at once."""
 
@@ -111,7 +117,7 @@ class _Threads:
     def num_spares(self) -> tuple[int, int]:
         return 0, 0
 
-    def check_room(self, more: int) -> None:
+    def check_room(self, hosts: Sequence[str]) -> None:
         """Threads are cheap."""
 
     def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:

@@ -39,6 +39,10 @@ class Launcher(Protocol):
         """What the hosts are called; empty where only the agents can tell."""
         ...
 
+    def refusal(self, num_hosts: int) -> str:
+        """Why there cannot be so many hosts; empty where there can."""
+        ...
+
     def start(self, hosts: Sequence[int], summons: Summons, on_end: OnEnd) -> None:
         """Start the agents of these hosts, whose addresses are in the summons in the same order."""
         ...
@@ -82,6 +86,13 @@ class CommandLauncher:
     def names(self) -> Sequence[str]:
         return self._all if self.is_one_by_one else ()
 
+    def refusal(self, num_hosts: int) -> str:
+        if num_hosts <= len(self._all) or not self._command:
+            return ""
+        if not self.is_one_by_one:
+            return "its launcher starts all of them at once"
+        return "its launcher starts each by its name: bring the mesh up with more names in --hosts"
+
     def start(self, hosts: Sequence[int], summons: Summons, on_end: OnEnd) -> None:
         if not self.is_one_by_one:
             self._launch(tuple(hosts), "env", summons, on_end)
@@ -90,7 +101,8 @@ class CommandLauncher:
             self._launch((host,), "stdin", replace(summons, addresses=(address,)), on_end)
 
     def _launch(self, hosts: tuple[int, ...], source: str, summons: Summons, on_end: OnEnd) -> None:
-        argv = launch_line(self._command, self._all[hosts[0]] if self.is_one_by_one else "", source)
+        name = self._all[hosts[0]] if self.is_one_by_one and self._command else ""
+        argv = launch_line(self._command, name, source)
         self._running[hosts] = Launch(self._reactor, argv, summons, source, lambda why: on_end(hosts, why))
 
     def forget(self, host: int) -> None:

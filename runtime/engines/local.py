@@ -66,6 +66,9 @@ class LocalEngine:
     def seats(self, axes: Mapping[str, int]) -> Sequence[Seat]:
         return seats_here(math.prod(axes.values()))
 
+    def reseat(self, axes: Mapping[str, int], kept: Mapping[int, Seat]) -> Sequence[Seat]:
+        return self.seats(axes)
+
     def num_gpus(self) -> int:
         return num_gpus()
 

@@ -75,6 +75,7 @@ class MonarchLauncher:
         need_monarch()
         self._reactor = reactor
         self._hosts = hosts
+        self._num_hosts = num_hosts(hosts)
         self._end = end
         self._name = f"meshbook_{secrets.token_hex(4)}"
         self._keeper: Any = None
@@ -84,6 +85,9 @@ class MonarchLauncher:
     @property
     def names(self) -> Sequence[str]:
         return ()
+
+    def refusal(self, num_hosts: int) -> str:
+        return "" if num_hosts <= self._num_hosts else "the HostMesh of Monarch has no more"
 
     def start(self, hosts: Sequence[int], summons: Summons, on_end: OnEnd) -> None:
         texts = {
@@ -102,7 +106,7 @@ class MonarchLauncher:
 
     def _own_keeper(self, on_end: OnEnd) -> Any:
         actors: Any = import_module("meshbook.runtime.engines.monarch_actors")
-        everyone = range(num_hosts(self._hosts))
+        everyone = range(self._num_hosts)
         # Which host has failed a report says in words only; those that answer live.
         told: Callable[[str], object] = lambda why: self._reactor.schedule(lambda: on_end(everyone, why))  # noqa: E731
         actors.on_failure[self._name] = told

@@ -43,21 +43,25 @@ from ..wire.messages import (
     Kill,
     Look,
     Mirror,
+    Muster,
     Passed,
     Relay,
+    Renumber,
+    Renumbered,
     Reply,
+    Room,
     Store,
     decoder,
     wants_reply,
 )
 from ..wire.reactor import Reactor
 from ..wire.zmq_link import ZmqLink
-from .agent import Agent, held_port
+from .agent import Agent, held_port, make_room
 from .base import Party
 from .copies import Copies
 from .ears import Ears, encoded
 from .local import LocalEngine
-from .spec import decode_spec
+from .spec import RankSpec, decode_spec
 from .summons import VARIABLE, Summons
 from .tunnels import Tunnels
 
@@ -93,6 +97,7 @@ class RemoteAgent:
         self._ears: dict[int, Ears] = {}
         self._held: dict[int, socket.socket] = {}
         self._tunnels = Tunnels(reactor, self._pass)
+        self._numbering = threading.Lock()  # a beat is to name all ranks as before a renumbering, or as after it
         self._is_over = threading.Event()
         self._give_up = give_up
         self._num_quiet: int | None = None  # beats since the controller was heard; None while its word is done
@@ -100,6 +105,9 @@ class RemoteAgent:
         self._acts: dict[type, Callable[[Any, Frames], object]] = {
             Hold: self._hold,
             Enlist: self._enlist,
+            Room: self._room,
+            Muster: self._muster,
+            Renumber: self._renumber,
             Relay: self._relay,
             Kill: lambda kill, _: self._crew(kill.crew, lambda crew: crew.kill(kill.ranks)),
             Look: self._look,
@@ -149,8 +157,7 @@ class RemoteAgent:
             self._say(Done(hold.seq, port=self._held[hold.crew].getsockname()[1]))
 
     def _enlist(self, order: Enlist, _: Frames) -> None:
-        specs = [decode_spec(spec) for spec in order.specs]
-        specs = [self._copies.placed(replace(spec, env=self._env | spec.env)) for spec in specs]
+        specs = [self._own(spec) for spec in order.specs]
         try:
             if order.crew in self._crews:
                 self._ears[order.crew].welcome(spec.rank for spec in specs)
@@ -162,6 +169,43 @@ class RemoteAgent:
             self._say(Done(order.seq, str(error)))
         else:
             self._say(Done(order.seq))
+
+    def _own(self, encoded: bytes) -> RankSpec:
+        spec = decode_spec(encoded)
+        return self._copies.placed(replace(spec, env=self._env | spec.env))
+
+    def _room(self, order: Room, _: Frames) -> None:
+        try:
+            make_room(order.more)
+        except SpawnError as error:
+            self._say(Done(order.seq, str(error)))
+        else:
+            self._say(Done(order.seq))
+
+    def _muster(self, order: Muster, _: Frames) -> None:
+        crew = self._crews.get(order.crew)
+        try:
+            if crew is not None:
+                crew.keep_spares(order.count, self._own(order.spec))
+        except (SpawnError, OSError, ValueError) as error:
+            self._say(Done(order.seq, str(error)))
+        else:
+            self._tell()  # so that they are counted as soon as it is done
+            self._say(Done(order.seq))
+
+    def _renumber(self, order: Renumber, _: Frames) -> None:
+        done = threading.Event()
+
+        def do() -> None:  # on the loop, which tells what ranks say: between two of their messages
+            if (crew := self._crews.get(order.crew)) is not None:
+                self._ears[order.crew].renumber(order.numbers)
+                crew.renumber(order.numbers)
+            self._say(Renumbered(order.crew))
+            self._reactor.announce(done)
+
+        with self._numbering:
+            self._reactor.schedule(do)
+            self._reactor.wait(done)
 
     def _relay(self, relay: Relay, frames: Frames) -> None:
         crew = self._crews.get(relay.crew)
@@ -241,7 +285,14 @@ class RemoteAgent:
     def _beat(self) -> None:
         while not self._is_over.wait(PACE):
             self._listen()
-            self._say(Beat({number: dict(crew.stats(list(crew.pids))) for number, crew in self._crews.copy().items()}))
+            self._tell()
+
+    def _tell(self) -> None:
+        """Say that this host lives, and what it sees of the processes on it."""
+        with self._numbering:
+            crews = self._crews.copy().items()
+            stats = {number: dict(crew.stats(list(crew.pids))) for number, crew in crews}
+            self._say(Beat(stats, {number: crew.num_spares for number, crew in crews}))
 
     def _listen(self) -> None:
         """Notice a controller that lives and has forgotten this agent: else it would say so twice a second."""

@@ -14,11 +14,11 @@ from ..proc import Stat
 from ..wire.codec import Encoded
 from ..wire.lane import Frames, Lane
 from ..wire.link import NearLink
-from ..wire.messages import AnyMessage, Beat, Done, Gone, Heard, Hello, Passed, Replies, Said
+from ..wire.messages import AnyMessage, Beat, Bye, Done, Gone, Heard, Hello, Passed, Renumbered, Replies, Said
 from ..wire.reactor import Reactor
 from .remote_agent import PACE, PIECE
 
-News = Heard | Replies | Said | Gone
+News = Heard | Replies | Said | Gone | Renumbered
 """What an agent tells of its ranks."""
 
 SILENCE = 4.0
@@ -28,7 +28,7 @@ SILENCE = 4.0
 class Branch(Protocol):
     """The ranks of one mesh on one host, as far as they are told of what comes."""
 
-    def on_news(self, news: News, frames: Frames) -> None: ...
+    def on_news(self, host: RemoteHost, news: News, frames: Frames) -> None: ...
 
     def on_host_lost(self, host: RemoteHost) -> None: ...
 
@@ -78,8 +78,10 @@ class RemoteHost:
         """Set when it is there, or lost."""
         self.trouble = ""
         """Why it is lost; empty while it is not."""
-        self.stats: Mapping[int, Mapping[int, Stat]] = {}
+        self.stats: dict[int, dict[int, Stat]] = {}
         """By crew, what was last seen of its ranks."""
+        self.spares: Mapping[int, tuple[int, int]] = {}
+        """By crew, how many spares wait here, and how many of them have done their imports."""
         self.branches: dict[int, Branch] = {}
         self._reactor = reactor
         self._link = link
@@ -147,6 +149,13 @@ class RemoteHost:
         self._on_lost(self)
         self._reactor.announce(self.settled)
 
+    def dismiss(self) -> None:
+        """It is not needed any more: its agent ends."""
+        if not self.trouble:
+            self.post(Bye())
+            self.trouble = f"host {self.name} was given back"
+            self.close()
+
     def close(self) -> None:
         """Tell the agent that nothing follows: it ends."""
         self._link.unwatch(self._reactor)
@@ -163,9 +172,9 @@ class RemoteHost:
     def _take(self, message: AnyMessage, frames: Frames) -> None:
         if isinstance(message, News):
             if (branch := self.branches.get(message.crew)) is not None:
-                branch.on_news(message, frames)
+                branch.on_news(self, message, frames)
         elif isinstance(message, Beat):
-            self.stats = message.stats
+            self.stats, self.spares = message.stats, message.spares
         elif isinstance(message, Done):
             self._pending.pop(message.seq).resolve(message, frames)
         elif isinstance(message, Passed):

@@ -72,6 +72,11 @@ class RankSpec(msgspec.Struct, frozen=True):
     """Where its data lane is, when the link has names; None: `RankFds.data` is that lane."""
     control: Address | None = None
 
+    @property
+    def seat(self) -> Seat:
+        """Where it lives."""
+        return Seat(self.local_rank, self.local_world_size, self.host, self.host_addr)
+
 
 class RankFds(msgspec.Struct, frozen=True, array_like=True):
     """Descriptors a rank is born with; -1 where there is none.

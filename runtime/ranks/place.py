@@ -54,7 +54,8 @@ class Place:
 
     def move(self, move: Move) -> None:
         """The mesh was resized: stand where this says from now on, and tell those who want to know."""
-        self.rank = self.local_rank = move.numbers[self.rank]
+        self.rank = move.numbers[self.rank]
+        self.local_rank, _ = move.seats[self.rank]
         self.world_size = math.prod(move.axes.values())
         self.axes = dict(move.axes)
         self.coord = coordinates(self.rank, self.axes)
@@ -76,6 +77,8 @@ class Move:
     axes: Mapping[str, int]
     numbers: Mapping[int, int]
     """By its old number, the new one of each rank that was there before."""
+    seats: Mapping[int, tuple[int, int]]
+    """By its new number, which rank of its host each of them is now, and of how many."""
 
 
 def coordinates(rank: int, axes: dict[str, int]) -> dict[str, int]:

@@ -60,13 +60,12 @@ class Steward(Actor):
         self._newest = max(self._newest, generation)
 
     @endpoint
-    def move(self, mesh: int, axes: dict[str, int], numbers: dict[int, int]) -> None:
+    def move(self, mesh: int, axes: dict[str, int], numbers: dict[int, int], seats: dict[int, tuple[int, int]]) -> None:
         """The mesh was resized: take the new place in it. New process groups come with `regroup`."""
         place, groups = self._place, self._place.groups
-        place.move(Move(mesh, axes, numbers))
+        place.move(Move(mesh, axes, numbers, seats))
         if groups is not None:  # a rank that is a process: one that is a thread has no environment of its own
-            size = place.world_size
-            os.environ.update(environment({}, place.rank, size, place.local_rank, size))
+            os.environ.update(environment({}, place.rank, place.world_size, *seats[place.rank]))
             groups.move(place.rank, place.axes)
 
     @endpoint

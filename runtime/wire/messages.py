@@ -280,6 +280,8 @@ class Beat(Message, frozen=True):
     """Either end to the other, host: I live; an agent also says what it sees of the processes, by crew and rank."""
 
     stats: dict[int, dict[int, Stat]] = {}
+    spares: dict[int, tuple[int, int]] = {}
+    """By crew, how many spares wait, and how many of them have done their imports."""
 
 
 class Hold(Message, frozen=True):
@@ -299,6 +301,32 @@ class Enlist(Message, frozen=True):
     crew: int
     specs: tuple[bytes, ...]
     how: str
+
+
+class Room(Message, frozen=True):
+    """Controller to agent, host: is there room for so many more ranks? Answered by `Done`."""
+
+    seq: int
+    more: int
+
+
+class Muster(Message, frozen=True):
+    """Controller to agent, host: have so many spares of this crew, like this encoded `RankSpec`. Answered by `Done`."""
+
+    seq: int
+    crew: int
+    count: int
+    spec: bytes
+
+
+class Renumber(Message, frozen=True):
+    """Controller to agent, host: call ranks by other numbers from now on, by their old ones; forget those left out.
+
+    Answered by `Renumbered`.
+    """
+
+    crew: int
+    numbers: dict[int, int]
 
 
 class Relay(Message, frozen=True):
@@ -389,6 +417,12 @@ class Done(Message, frozen=True):
     lacks: tuple[bytes, ...] = ()
 
 
+class Renumbered(Message, frozen=True):
+    """Agent to controller, host: what follows names the ranks of this crew as `Renumber` said."""
+
+    crew: int
+
+
 class Heard(Message, frozen=True):
     """Agent to controller, host: a rank said this encoded message, with the frames."""
 
@@ -429,53 +463,15 @@ class Gone(Message, frozen=True):
     why: str
 
 
+# A line each would be half a screen.
+# fmt: off
 AnyMessage = (
-    Segment
-    | Dropped
-    | Released
-    | Spawn
-    | Call
-    | StopActor
-    | Connect
-    | Peer
-    | Died
-    | Revived
-    | PortSend
-    | Fault
-    | Bye
-    | Ready
-    | Reply
-    | Note
-    | Metered
-    | Interrupt
-    | Ask
-    | Sample
-    | Answer
-    | Fork
-    | Forked
-    | Exited
-    | Warm
-    | Warmed
-    | Become
-    | Hello
-    | Beat
-    | Hold
-    | Enlist
-    | Relay
-    | Kill
-    | Look
-    | Disband
-    | Introduce
-    | Extend
-    | Passed
-    | Mirror
-    | Store
-    | Done
-    | Heard
-    | Replies
-    | Said
-    | Gone
+    Segment | Dropped | Released | Spawn | Call | StopActor | Connect | Peer | Died | Revived | PortSend | Fault
+    | Bye | Ready | Reply | Note | Metered | Interrupt | Ask | Sample | Answer | Fork | Forked | Exited | Warm
+    | Warmed | Become | Hello | Beat | Hold | Enlist | Room | Muster | Renumber | Relay | Kill | Look | Disband
+    | Introduce | Extend | Passed | Mirror | Store | Done | Renumbered | Heard | Replies | Said | Gone
 )
+# fmt: on
 
 
 def wants_reply(message: AnyMessage) -> TypeGuard[Spawn | Call | StopActor]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from meshbook.kernel.mesh import Mesh
-from meshbook.runtime import session as sessions
 from meshbook.runtime.errors import MeshError, MeshStopped, SpawnError
 from meshbook.runtime.regroup import wait_until
 from tests.kernel.cells import SUM, ran, values
@@ -30,17 +29,9 @@ ALONG = (
 )
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[sessions.Session]:
-    session = sessions.session()
-    session.engine().warm()
-    yield session
-    sessions.close()
-
-
 @pytest.fixture
-def mesh(session: sessions.Session) -> Iterator[Mesh]:
-    with Mesh.up("m", {"dp": 2, "tp": 2}, path=sys.path) as mesh:
+def mesh(engine: str) -> Iterator[Mesh]:
+    with Mesh.up("m", {"dp": 2, "tp": 2}, engine=engine, path=sys.path) as mesh:
         ran(mesh, "import torch, torch.distributed as dist", name="cell 1")
         yield mesh
 
@@ -49,7 +40,12 @@ def check(mesh: Mesh, dp: int, tp: int) -> None:
     """All ranks stand where they should, know it, and meet in collectives of all, of a slice and along an axis."""
     size = dp * tp
     assert mesh.axes == mesh.procs.sizes == mesh.roster.axes == {"dp": dp, "tp": tp}
-    places = [(r, size, r, (r // tp, r % tp), True, True, mesh.axes, [r, size, r, size], r, size) for r in range(size)]
+    hosts = [mesh.roster.host_of(r) for r in range(size)]
+    seats = [(hosts[:r].count(hosts[r]), hosts.count(hosts[r])) for r in range(size)]
+    places = [
+        (r, size, seats[r][0], (r // tp, r % tp), True, True, mesh.axes, [r, size, *seats[r]], r, size)
+        for r in range(size)
+    ]
     assert [eval(text) for text in values(mesh, TOLD)] == [list(place) for place in places]
     assert values(mesh, SUM) == [f"{size * (size + 1) / 2}"] * size
     last = list(range(tp * (dp - 1), size))

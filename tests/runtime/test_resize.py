@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meshbook.runtime.actor import Actor, endpoint
-from meshbook.runtime.engines.local import LocalEngine
 from meshbook.runtime.errors import MeshError, MeshStopped, SpawnError, SupervisionError
 from meshbook.runtime.mesh import ProcMesh, roster_of
 from meshbook.runtime.ranks.place import here
@@ -18,7 +17,6 @@ from meshbook.runtime.shape import Shape
 from tests.runtime.troupe import Counter, Courier
 
 if TYPE_CHECKING:
-    from meshbook.runtime.engines.local import LocalEngine
     from tests.runtime.conftest import Bench
 
 Until = Callable[..., Any]
@@ -43,12 +41,6 @@ def places(mesh: Any) -> list[tuple[int, int, dict[str, int]]]:
     found = tellers.place.call().get(10).values()
     tellers.stop().get(10)  # type: ignore[attr-defined]
     return found
-
-
-@pytest.fixture(params=["inproc", pytest.param("local", marks=pytest.mark.real)])
-def bench(request: pytest.FixtureRequest, local_engine: LocalEngine) -> Bench:
-    """Where meshes can be resized: those over several hosts say that they cannot (`engines/test_hosts.py`)."""
-    return request.getfixturevalue(request.param)
 
 
 def test_growing_the_outermost_axis_leaves_all_that_was_there(bench: Bench):

@@ -1,4 +1,4 @@
-"""Engines of a test's own: for what is about the zygote itself."""
+"""Engines of a test's own: for what is about the zygote, or about agents, themselves."""
 
 from __future__ import annotations
 

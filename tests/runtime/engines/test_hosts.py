@@ -264,14 +264,6 @@ def test_a_host_that_does_not_come(make: Callable[..., Bench], command: str, why
         bench.begin(HOSTS_2X2)
 
 
-def test_what_this_engine_does_not_do_it_says(hosts: Bench):
-    crew = hosts.up({"dp": 2}).roster.crew
-    with pytest.raises(SpawnError, match="cannot be resized: take it down"):
-        crew.check_room(1)
-    with pytest.raises(SpawnError, match="keeps no spares"):
-        crew.keep_spares(1, hosts.up({"dp": 2}).roster.specs[0])
-
-
 def test_a_summons_is_read_as_it_was_written():
     summons = Summons((Address("tcp://10.0.0.1:5", b"\1\2", b"k"),), ("torch?",))
     assert Summons.read(summons.text()) == summons
