@@ -5,8 +5,12 @@ PYTHON ?= python3
 PY := .venv/bin/python
 ARGS ?=
 JOBS ?= 2
+ON ?= hosts
+FAULTS := $(addprefix tests/kernel/test_,heal.py stuck.py look.py resize.py execute.py mesh_ledger.py survey.py) \
+	$(addprefix tests/magics/test_,deaths.py ends.py interrupt.py resize.py stacks.py stopped.py)
+DEBUGGER := $(addprefix tests/magics/test_,attach.py break.py debug.py debug_actors.py debug_ends.py)
 
-.PHONY: help demo test browsers chaos check format bench docs freeze clean
+.PHONY: help demo test engines browsers chaos check format bench docs freeze clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -17,6 +21,9 @@ demo: .venv/.has-demo ## run notebooks/quickstart.ipynb on 4 ranks; the result g
 
 test: .venv/.has-test ## run the tests; ARGS="-k shape" goes to pytest
 	@$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+engines: .venv/.has-test ## the faults and debugger suites on two hosts; ON=monarch runs them on Monarch, where it is installed
+	@$(PY) -m pytest --on $(ON) $(FAULTS) $(DEBUGGER) $(ARGS)
 
 browsers: .venv/.has-test ## the tests in a browser, in all themes and front-ends; pictures go to build/screenshots/
 	@MESHBOOK_BROWSERS=all $(PY) -m pytest tests/browser $(ARGS)
