@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from meshbook import Actor, endpoint, this_host
+from meshbook.runtime.session import session, spawn_procs
 
 
 class Worker(Actor):
@@ -53,8 +56,18 @@ class Waiter(Actor):
         return inner
 
 
+def two() -> Any:
+    """Two ranks, where the environment says."""
+    on = os.environ.get("MESHBOOK_TEST_ON", "local")
+    if on == "local":
+        return this_host().spawn_procs({"dp": 2}, name="lab")
+    procs = spawn_procs({"dp": 2}, session().use_hosts(2) if on == "hosts" else session().use_monarch(2))
+    procs.roster.name = "lab"
+    return procs
+
+
 def main() -> None:
-    with this_host().spawn_procs({"dp": 2}, name="lab") as procs:
+    with two() as procs:
         worker = procs.spawn("worker", Worker)
         waiter = procs.spawn("waiter", Waiter)
         worker.initialized.get()

@@ -128,11 +128,12 @@ class Terminal:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def state(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
+def state(tmp_path_factory: pytest.TempPathFactory, on: str) -> Generator[Path]:
     """A folder of its own: kernels of other tests are in the common one."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("state")
         patch.setenv("MESHBOOK_STATE", str(folder))
+        patch.setenv("MESHBOOK_TEST_ON", on)
         yield folder
 
 
