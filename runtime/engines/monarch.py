@@ -128,7 +128,12 @@ class MonarchLauncher:
         raise NotImplementedError("agents on hosts of Monarch end with its controller, which is this process")
 
     def close(self) -> None:
-        self._pool.submit(self._close).result()
+        try:
+            closed = self._pool.submit(self._close)
+        except RuntimeError:  # the interpreter ends: pools do nothing more, and no loop runs in this thread any more
+            self._close()
+        else:
+            closed.result()
         self._pool.shutdown()
 
     def _close(self) -> None:

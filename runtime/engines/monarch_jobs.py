@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -12,12 +13,17 @@ from collections.abc import Callable, Generator, Mapping
 from importlib import import_module, metadata
 from typing import Any
 
+import psutil
+
 from ..errors import SpawnError
+from .guard import Guard
 from .hosts import address_towards
 from .jobs import Order, kubernetes_order, slurm_order
 
 OLDEST = (0, 7)
 """The first version of torchmonarch that has all that is used here."""
+
+_MARK = "MESHBOOK_JOB"
 
 Held = tuple[Any, Callable[[], object]]
 """A host mesh, and what gives it back."""
@@ -61,7 +67,7 @@ def hosts_of(kind: str, num_hosts: int, options: Mapping[str, Any], patience: fl
         if kind == "attach":
             return _attached(options["workers"], patience)
         if kind == "process":
-            return _running(_job("monarch.job", "ProcessJob", Order({"meshes": {"hosts": num_hosts}})), "hosts")
+            return _processes(num_hosts)
         if kind == "slurm":
             order = slurm_order(num_hosts, options, sys.executable, patience)
             job = _job("monarch.job", "SlurmJob", order)
@@ -71,6 +77,27 @@ def hosts_of(kind: str, num_hosts: int, options: Mapping[str, Any], patience: fl
         if not {"attach_to", "out_of_cluster", "kubeconfig"} & options.keys():  # else it dials, and is not dialled
             _listen()
         return _running(job, order.mesh, is_ours=kind == "slurm" or "image_spec" in order.of_mesh)
+
+
+def _processes(num_hosts: int) -> Held:
+    """Hosts that are processes of this machine. They would outlive this one: a guard ends them with it."""
+    mark = secrets.token_hex(8)  # which processes are its own the job does not say
+    order = Order({"meshes": {"hosts": num_hosts}, "env": {_MARK: mark}})
+    hosts, kill = _running(_job("monarch.job", "ProcessJob", order), "hosts")
+    guard = Guard([child.pid for child in psutil.Process().children() if _mark_of(child) == mark])
+
+    def end() -> None:
+        kill()
+        guard.close()
+
+    return hosts, end
+
+
+def _mark_of(child: psutil.Process) -> str:
+    try:
+        return child.environ().get(_MARK, "")
+    except (psutil.NoSuchProcess, psutil.AccessDenied):  # it has ended, or is none of ours
+        return ""
 
 
 def _job(module: str, name: str, order: Order) -> Any:
