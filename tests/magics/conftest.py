@@ -255,8 +255,8 @@ class Kernel:
         return literal_eval(found["data"]["text/plain"])
 
     def host(self, rank: int, name: str) -> str:
-        """What the host of a rank is called."""
-        return self.value(f"get_ipython().run_line_magic('mesh', 'use {name}').roster.host_of({rank})")
+        """What the host of a rank is called, of a mesh that has a name in the notebook."""
+        return self.value(f"{name}.roster.host_of({rank})")
 
     def pids(self, name: str = "") -> dict[int, int]:
         """The process of each rank of a mesh."""

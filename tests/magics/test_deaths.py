@@ -18,7 +18,7 @@ Until = Callable[..., None]
 @pytest.fixture
 def spare(kernel: Kernel) -> Generator[Kernel]:
     """The kernel with a mesh of three ranks whose ranks may die."""
-    kernel.ok("%mesh up spare dp=3 --device cpu --pg none")
+    kernel.ok("spare = %mesh up spare dp=3 --device cpu --pg none")
     kernel.ok("%%on_mesh\nimport ctypes, multiprocessing, os, sys, time")
     yield kernel
     kernel.ok("%mesh down spare --grace 0.2")
@@ -91,7 +91,7 @@ def test_a_death_while_idle_is_told_once_in_the_next_cell(spare: Kernel, until: 
     pids = spare.pids()
     for rank in (0, 2):
         psutil.Process(pids[rank]).kill()
-    until(lambda: "1 idle, 2 dead" in spare.ok("%mesh ls").text)
+    until(lambda: spare.value("spare.roster.dead()") == [0, 2])
     told = spare.ok("%%on_mesh\nrank").stderr
     assert told.startswith(f"note: ranks 0,2 (pids {pids[0]} {pids[2]}) were killed by SIGKILL (signal 9) ")
     assert told.endswith(" s ago, while idle: `%mesh restart @dead` brings them back\n")

@@ -24,7 +24,7 @@ Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by n
 @pytest.fixture
 def spare(kernel: Kernel) -> Generator[Kernel]:
     """The kernel with a mesh of three ranks that may be stopped."""
-    kernel.ok("%mesh up spare dp=3 --device cpu --pg none")
+    kernel.ok("spare = %mesh up spare dp=3 --device cpu --pg none")
     kernel.ok("%%on_mesh\nimport time")
     yield kernel
     kernel.ok("%mesh down spare --grace 0.2")
