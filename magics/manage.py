@@ -74,7 +74,9 @@ class Up:
     env: Annotated[
         tuple[tuple[str, str], ...], Option("--env", "set K in the ranks; repeat for more", "K=V", variable)
     ] = ()
-    spares: Annotated[int, Option("--spares", "keep N warm processes that take dead ranks' places", "N", count)] = 0
+    spares: Annotated[
+        int, Option("--spares", "keep N warm processes a host to take dead ranks' places", "N", count)
+    ] = 0
     cwd: Annotated[str | None, Option("--cwd", "the folder that the ranks work in", "DIR")] = None
     ready_timeout: Annotated[
         float, Option("--ready-timeout", "give up if not all are ready after S seconds", "S", seconds)

@@ -49,7 +49,6 @@ def test_a_new_rank_knows_what_was_set_up_and_joins_collectives(mesh: Mesh, vict
     assert values(mesh, along) == ["2.0"] * 4
 
 
-@pytest.mark.far
 def test_the_same_environment_and_coordinates(mesh: Mesh) -> None:
     told = "import os\n(mesh.coord, device, os.getcwd(), os.environ['RANK'], os.environ['WORLD_SIZE'])"
     before = values(mesh, told)

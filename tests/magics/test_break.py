@@ -69,6 +69,7 @@ def test_it_goes_on_stopping_after_a_step(clean: Any) -> None:
     assert "\n0\n" in done.stdout and "\n1\n" in done.stdout and "\n2\n" in done.stdout
 
 
+@pytest.mark.far
 def test_a_restarted_rank_has_it_too(clean: Any) -> None:
     clean.ok("%mesh up later -n 2 --device cpu --pg none")
     clean.ok("%mesh break again:2 1")

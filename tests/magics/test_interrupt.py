@@ -25,6 +25,7 @@ if rank == 0:
     dist.barrier(group=group)"""
 
 
+@pytest.mark.far
 @pytest.mark.parametrize(
     ("source", "place"),
     [

@@ -74,7 +74,6 @@ def test_busy_ranks_are_named_in_one_line(elastic: Kernel) -> None:
     elastic.ok("%mesh interrupt")
 
 
-@pytest.mark.far
 def test_a_spare_takes_a_dead_ranks_place(elastic: Kernel, until: Callable[..., None], on: str) -> None:
     spares = "1 spare" if on == "local" else "2 spares"  # one on each host
     up = elastic.ok("s = %mesh up s dp=2 --device cpu --pg none --spawn exec --spares 1").text
