@@ -160,9 +160,13 @@ class HostedCrew:
 
     def keep_spares(self, count: int, like: RankSpec) -> None:
         spec = encode_spec(like)
-        asked = [host.ask(lambda seq: Muster(seq, self.number, count, spec)) for host in self._living()]
-        for pending in asked:
-            pending.wait()
+        asked = [(host, host.ask(lambda seq: Muster(seq, self.number, count, spec))) for host in self._living()]
+        for host, pending in asked:
+            try:
+                pending.wait()
+            except SpawnError:
+                if not host.trouble:  # else the death of its ranks tells of it
+                    raise
 
     @property
     def num_spares(self) -> tuple[int, int]:
