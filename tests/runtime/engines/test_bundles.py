@@ -164,3 +164,14 @@ def test_what_goes_in_comes_out_in_the_order_of_each_rank(told: list[Any]):
     send(bundles.tire(now + HOLD))
     assert heard == said
     assert bundles.since is None
+
+
+def test_ranks_with_other_numbers_owe_what_they_owed_and_what_waits_goes_out_by_the_old_ones():
+    bundles = Bundles(1)
+    bundles.expect(7, [2, 3])
+    bundles.leave(1)
+    assert bundles.hold(2, Reply(7), b"x", 0.0) == []
+    assert [parcel.replies.ranks for parcel in bundles.renumber({2: 4, 3: 5})] == [(2,)]
+    bundles.expect(8, [1, 4])
+    assert bundles.hold(4, Reply(8), b"y", 0.0) == [], "rank 1 of now is not the one that has ended"
+    assert [parcel.replies.seq for parcel in bundles.hold(5, Reply(7), b"x", 0.0)] == [8, 7]
