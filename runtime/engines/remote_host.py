@@ -136,6 +136,7 @@ class RemoteHost:
             return
         if self.hello and (words := self._last_words(self)):  # such as that its time is up
             why = f"{why}; its launcher said: {words}"
+        self._on_lost(self)  # first: who sees the trouble may start the host again, and its launcher is not to be ended
         with self._asking:
             self.trouble = f"host {self.name} was lost: {why}" if self.hello else f"host {self.name}: {why}"
             pending, self._pending = self._pending, {}
@@ -146,7 +147,6 @@ class RemoteHost:
         for branch in list(self.branches.values()):
             branch.on_host_lost(self)
         self.branches.clear()
-        self._on_lost(self)
         self._reactor.announce(self.settled)
 
     def dismiss(self) -> None:
