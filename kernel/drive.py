@@ -183,7 +183,7 @@ class Drive:
             with suppress(KeyboardInterrupt):  # pressed again, as people do
                 self.waiting = self.mesh.where(owing, timeout=0.2)
                 if self.patience.reason != "user":  # who pressed the button wants it at once
-                    findings = self.mesh.ledger(owing, timeout=0.2, depth=64).findings
+                    findings = self.mesh.ledger(owing, timeout=0.4, depth=64).findings
                     self.parted = reasons(findings, owing, time.monotonic() - self.patience.start)
             with suppress(KeyboardInterrupt):
                 self.mesh.interrupt(owing, self.run.call, timeout=0.2)

@@ -192,8 +192,8 @@ from meshbook.runtime.wire.reactor import Reactor
 {before}
 reactor = Reactor()
 promise = Promise(reactor)
-reactor.schedule(lambda: print("waits", flush=True))
 try:
+    reactor.schedule(lambda: print("waits", flush=True))
     promise.future.get()
 except KeyboardInterrupt:
     print("interrupted", promise.future)
