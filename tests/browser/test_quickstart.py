@@ -22,7 +22,10 @@ while True:
 QUICKSTART = Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
 
 
-@pytest.mark.parametrize(("front_end", "theme"), [("lab", "JupyterLab Dark"), ("notebook", "JupyterLab Light")])
+@pytest.mark.parametrize(
+    ("front_end", "theme"),
+    [("lab", "JupyterLab Dark"), pytest.param("notebook", "JupyterLab Light", marks=pytest.mark.wide)],
+)
 def test_all_cells_of_the_quickstart(open_notebook: Any, front_end: FrontEnd, theme: Theme) -> None:
     nb = open_notebook(QUICKSTART, front_end=front_end, theme=theme)
     assert nb.run_all(120) == "done"

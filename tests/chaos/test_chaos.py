@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 3])
 def test_nothing_hangs_nothing_is_lost_nothing_is_left(seed: int) -> None:
     """In a process of its own: it stops itself, and takes no press of the stop button from pytest."""
     command = [sys.executable, "-m", "tests.chaos", "--seed", str(seed), "--steps", "120", "--ranks", "4"]
