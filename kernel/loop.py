@@ -47,7 +47,7 @@ class CellLoop:
             self._end(loop, watch.task)
             raise stop.with_traceback(watch.reached) from None
         finally:
-            watch.reached = None  # its frames hold the cell's tensors
+            watch.forget()
 
     def close(self) -> None:
         if self._loop is not None:
@@ -68,8 +68,6 @@ class CellLoop:
         loop.run_until_complete(asyncio.wait([task], timeout=GRACE))
         if not task.done():
             self._loop = None
-        elif not task.cancelled():
-            task.exception()  # asked for, so that asyncio does not complain that nobody did
 
 
 class _Watch:
@@ -88,6 +86,12 @@ class _Watch:
         except asyncio.CancelledError as cancelled:
             self.reached = cancelled.__traceback__
             raise
+
+    def forget(self) -> None:
+        """The coroutine has ended, or is left to itself."""
+        self.reached = None  # its frames hold the cell's tensors
+        if self.task.done() and not self.task.cancelled():
+            self.task.exception()  # asked for: else asyncio complains, whenever the task is collected, that nobody did
 
     @contextmanager
     def over_sigint(self) -> Generator[None]:

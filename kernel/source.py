@@ -4,17 +4,21 @@ from __future__ import annotations
 import __future__
 
 import ast
+import gc
 import inspect
 import linecache
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType
 from typing import Protocol
 
 _FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 """The bit flags of all `from __future__` imports."""
+
+_PARSE_ONLY = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 _CELL_FILE = re.compile(r"<(.*), run \d+>")
 
@@ -176,17 +180,37 @@ def _parsed(source: str, file: str, first_line: int, syntax: Syntax) -> tuple[as
     Plain Python skips IPython's transformers: they cost more than all the rest of a small cell.
     """
     above = "\n" * (first_line - 1)
-    flags = syntax.future_flags | ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    flags = syntax.future_flags | _PARSE_ONLY
     if syntax.has_default_syntax:
         try:
-            tree = compile(above + source, file, "exec", flags, dont_inherit=True)
+            tree = _tree_of(above + source, file, flags)
         except (SyntaxError, ValueError):
             pass  # not plain Python: what is wrong with it, if anything, is told below
         else:
             if not _is_one_word(tree):
                 return tree, above + source
     text = above + syntax.translated(source)
-    return compile(text, file, "exec", flags, dont_inherit=True), text
+    return _tree_of(text, file, flags), text
+
+
+def _tree_of(text: str, file: str, flags: int) -> ast.Module:
+    with _without_collection():
+        return compile(text, file, "exec", flags, dont_inherit=True)
+
+
+@contextmanager
+def _without_collection() -> Generator[None]:
+    """Python 3.11 fails with a `SystemError` if a destructor makes a syntax tree while it makes one itself.
+
+    A destructor that prints a traceback makes trees. (gh-106905 of Python's issues.)
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _is_one_word(tree: ast.Module) -> bool:

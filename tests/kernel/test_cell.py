@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import inspect
 import os
@@ -183,6 +184,45 @@ def test_displays_come_in_order_with_their_run(notebook: Notebook) -> None:
         (2, 5, "9", False),
     ]
     assert notebook.shown[3].metadata == {"wait": True}
+
+
+@pytest.mark.parametrize("end", ["KeyboardInterrupt", "SystemExit"])
+def test_asyncio_complains_of_no_cell_that_was_ended(
+    notebook: Notebook, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    outcome = notebook.run(f"import asyncio\nawait asyncio.sleep(0)\nraise {end}")
+    assert outcome.failure is not None and outcome.failure.type_name == end
+    notebook.shell.last_error = None
+    gc.collect()
+    assert not caplog.records
+
+
+class Trash:
+    """Is only there to be collected, parses a text then, and leaves another one of its kind."""
+
+    is_wanted = True
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        ast.parse("f(1)")
+        if Trash.is_wanted:
+            Trash()
+
+
+def test_a_destructor_that_parses_does_not_spoil_a_cell(notebook: Notebook) -> None:
+    source = "[[[(1 + 2)]]]\n" * 50 + "7"
+    former = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        Trash()
+        outcome = notebook.run(source)
+    finally:
+        Trash.is_wanted = False
+        gc.set_threshold(*former)
+        gc.collect()
+    assert outcome.value is not None and outcome.value.text == "7", outcome.failure
 
 
 def test_shells_in_threads_do_not_mix(new_notebook: Callable[[], Notebook]) -> None:

@@ -367,7 +367,8 @@ class Kernel:
         try:
             message = self._client.get_stdin_msg(timeout=timeout)
         except Empty:
-            self.listen_until(lambda: True, 0.0, "")
+            with contextlib.suppress(AssertionError):
+                self.listen_until(lambda: False, 0.1, "")  # all that has come belongs to the story
             seen = "".join(_text(message) for messages in self._by_cell.values() for message in messages)
             raise AssertionError(f"nothing was asked for {timeout:g} s; so far: {seen[-2000:]}") from None
         return message["content"]["prompt"]
