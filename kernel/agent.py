@@ -335,21 +335,22 @@ class KernelActor(Actor):
 
     def _provide_group(self, members: tuple[int, ...], has_store: bool) -> None:
         groups = self._place.groups
-        if groups is None or not (groups.is_up or groups.trouble):
+        whole = groups.whole_group if groups is not None else None
+        if groups is None or (whole is None and not groups.trouble):
             return
-        group = self._group_of(groups, members or tuple(range(self._place.world_size)), has_store)
+        group = whole if whole is not None and not members else self._group_of(groups, members, has_store)
         former = [names.pop("group", None) for names in (self._given, self._cells.namespace)]
         self._given["group"] = self._cells.namespace["group"] = group
         if former[0] is not group and not groups.has(former[0]):
             bury(former)
 
-    def _group_of(self, groups: Groups, ranks: tuple[int, ...], has_store: bool) -> Any:
+    def _group_of(self, groups: Groups, members: tuple[int, ...], has_store: bool) -> Any:
         if not groups.is_up:
             return _NoGroup(f"new ones could not be made here: {groups.trouble}; `%mesh unstick` tries again")
-        if not has_store and not groups.has_slice(ranks):
+        if not has_store and not groups.has_slice(members):
             return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, is stopped")
         try:
-            return groups.slice_group(ranks)
+            return groups.slice_group(members)
         except RuntimeError as error:  # of torch: the rank that serves the store has just gone
             return _NoGroup(f"rank {groups.plan.store_rank}, {NO_STORE}: {error}")
 

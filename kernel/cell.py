@@ -8,8 +8,9 @@ import inspect
 import os
 import reprlib
 import sys
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from itertools import count
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -23,7 +24,7 @@ from .loop import CellLoop
 from .mime import plain, portable
 from .outcome import Display, Outcome, Value
 from .shell import QuietShell
-from .source import Program, file_of, is_async, program_of
+from .source import Program, file_of, is_async, program_of, remember
 from .summary import describe, is_widget
 
 if TYPE_CHECKING:
@@ -71,7 +72,21 @@ def warm() -> None:
 
 
 _MOST_PROGRAMS = 128
-"""Compiled cells that are kept in case they run again, as in a loop."""
+"""Compiled cells that are kept in case they run again, as in a loop, or when the user runs a cell once more."""
+
+_Text = tuple[str, int]
+"""A cell's source and its first line."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A cell as it ran last."""
+
+    name: str
+    file: str
+    future_flags: int
+    """Those of `__future__` after it was compiled."""
+    program: Program
 
 
 class CellShell:
@@ -114,8 +129,7 @@ class CellShell:
         self._show, self._dumps, self._limit, self._opened = show, dumps, limit, opened
         self._loop = CellLoop(may_nest=owned is not None)
         self._run, self._numbers = 0, count(1)
-        self._files: dict[tuple[str, str, int], str] = {}  # of cells that may run again, by text, name and first line
-        self._programs: dict[str, tuple[int, Program]] = {}  # by file, with the `__future__` flags it was compiled with
+        self._programs: dict[_Text, _Compiled] = {}  # of cells that may run again
         self._last: object = None
         self.on_file: Callable[[str, str, int, str], object] = lambda file, source, first_line, place: None
         """Called before a cell runs, with its file name, text and first line; of one of the notebook's own its file."""
@@ -158,11 +172,11 @@ class CellShell:
         cell; `first_line` is where `source` begins in it, for the line numbers of tracebacks. `prepare` is called
         first: what it raises, the cell raises.
         """
+        former = self._programs.get((source, first_line))
         # A cell that runs again unchanged keeps its file name: its lines are the same.
-        key = (source, name, first_line)
-        file = self._files.get(key) or file_of(name, run)
+        file = former.file if former is not None and former.name == name else file_of(name, run)
         self.on_file(file, source, first_line, "")
-        return self._told(run, file, lambda: self._outcome(source, file, key, prepare, keep))
+        return self._told(run, file, lambda: self._outcome((source, first_line), name, file, prepare, keep))
 
     def call(
         self,
@@ -207,7 +221,7 @@ class CellShell:
 
     def attend(self, work: Callable[[], object]) -> None:
         """Run a callback of the user's, outside of any cell; what it raises comes out."""
-        with self._opened(), _streams_kept():
+        with self._opened(), _StreamsKept():
             work()
 
     def complete(self, text: str, cursor: int) -> tuple[int, list[str]]:
@@ -233,40 +247,42 @@ class CellShell:
         """End the event loop of the cells."""
         self._loop.close()
 
-    def _program(self, file: str, key: tuple[str, str, int]) -> Program:
+    def _program(self, text: _Text, name: str, file: str) -> Program:
         """The compiled cell; from the last time, where nothing has changed how a text is compiled."""
-        source, _, first_line = key
+        source, first_line = text
         shell = self._shell
-        if key in self._files and shell.has_default_syntax and self._programs[file][0] == shell.future_flags:
-            return self._programs[file][1]
-        program = program_of(source, file, first_line, shell)
-        self._files[key] = file
-        self._programs[file] = (shell.future_flags, program)
-        if len(self._files) > _MOST_PROGRAMS:
-            del self._programs[self._files.pop(next(iter(self._files)))]
+        former = self._programs.pop(text, None)
+        if former is None or not shell.has_default_syntax or former.future_flags != shell.future_flags:
+            program = program_of(source, file, first_line, shell)
+        elif former.file == file:
+            program = former.program
+        else:
+            remember(source, file, first_line)
+            program = former.program.named(former.file, file)
+        if program.is_plain:
+            self._programs[text] = _Compiled(name, file, shell.future_flags, program)
+        if len(self._programs) > _MOST_PROGRAMS:
+            del self._programs[next(iter(self._programs))]
         return program
 
     def _outcome(
         self,
-        source: str,
+        text: _Text,
+        name: str,
         file: str,
-        key: tuple[str, str, int],
         prepare: Callable[[], None],
         keep: Callable[[object], object] | None,
     ) -> Outcome:
         try:
             prepare()
             # Outside of what is interrupted: IPython swallows a KeyboardInterrupt in what it calls there.
-            told = self._shell.before_cell(source)
-            with self._opened(), self._cell_told(told), _streams_kept():
-                value = self._played(self._program(file, key))
-                self._bind_last(value)
-                if keep is not None:
-                    keep(value)
-                if is_widget(value):  # it lives here, and is shown as `display` does
-                    self._shell.show(value)
-                    return Outcome()
-                return Outcome() if value is None else Outcome(value=self._described(value))
+            told = self._shell.before_cell(text[0])
+            with self._opened():
+                try:
+                    with _StreamsKept():
+                        return self._valued(self._played(self._program(text, name, file)), keep)
+                finally:  # extensions hear of its end, and matplotlib draws then, also when it fails
+                    self._shell.after_cell(told)
         except BaseException as error:  # noqa: BLE001 - whatever a cell raises is its outcome
             self.last_error = error
             with self._opened():  # the text of an error is user code too
@@ -277,7 +293,7 @@ class CellShell:
     ) -> Outcome:
         try:
             prepare()
-            with self._opened(), _streams_kept(), self._guests.admit(head, buffers, lines) as (function, args, kwargs):
+            with self._opened(), _StreamsKept(), self._guests.admit(head, buffers, lines) as (function, args, kwargs):
                 value = self._called(function, args, kwargs)
                 return Outcome(value=Value(type(value).__name__, reprlib.repr(value), pickled=self._dumps(value)))
         except BaseException as error:  # noqa: BLE001 - as for a cell
@@ -295,13 +311,15 @@ class CellShell:
         finally:
             self.on_done()
 
-    @contextmanager
-    def _cell_told(self, told: Any) -> Generator[None]:
-        """IPython's extensions hear of the cell's end, and matplotlib draws then, also when it fails."""
-        try:
-            yield
-        finally:
-            self._shell.after_cell(told)
+    def _valued(self, value: object, keep: Callable[[object], object] | None) -> Outcome:
+        """What comes of a cell that ended with this value."""
+        self._bind_last(value)
+        if keep is not None:
+            keep(value)
+        if is_widget(value):  # it lives here, and is shown as `display` does
+            self._shell.show(value)
+            return Outcome()
+        return Outcome() if value is None else Outcome(value=self._described(value))
 
     def _played(self, program: Program) -> Any:
         try:
@@ -364,11 +382,13 @@ async def _awaited(code: CodeType | None, names: dict[str, Any]) -> Any:
     return await result if is_async(code) else result
 
 
-@contextmanager
-def _streams_kept() -> Generator[None]:
+class _StreamsKept:
     """A cell that replaces `sys.stdout` and fails before it puts it back must not silence the next."""
-    out, err = sys.stdout, sys.stderr
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = out, err
+
+    __slots__ = ("_kept",)
+
+    def __enter__(self) -> None:
+        self._kept = sys.stdout, sys.stderr
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout, sys.stderr = self._kept

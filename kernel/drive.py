@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ..runtime.errors import MeshbookError
+from ..runtime.wire import sigint
 from .collectives import reasons
 from .cut_off import is_cut_off
 from .debug.asking import Asker, asker
@@ -295,12 +295,12 @@ class StopButton:
     def __enter__(self) -> StopButton:
         self._is_installed = threading.current_thread() is threading.main_thread()
         if self._is_installed:
-            self._former = signal.signal(signal.SIGINT, self.press)
+            self._former = sigint.let(self.press)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._is_installed:
-            signal.signal(signal.SIGINT, self._former)
+            sigint.let(self._former)
 
     def press(self, *_: object) -> None:
         self._num_presses += 1

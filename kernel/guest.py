@@ -18,7 +18,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from ..runtime.wire import codec
-from .source import remember
+from .source import remember, renamed
 
 OF_RANKS = frozenset({"mesh", "rank", "world_size", "local_rank", "device", "coord", "group", "get_ipython", "display"})
 """Names that mean something else on every rank: those of the notebook stay at home."""
@@ -114,7 +114,7 @@ class Guests:
 
         def make_here(code: CodeType, names: dict[str, Any], *rest: Any) -> FunctionType:
             is_notebooks = names.get("__name__") == "__main__"
-            return make(_renamed(code, self._files), self._names if is_notebooks else names, *rest)
+            return make(renamed(code, self._files), self._names if is_notebooks else names, *rest)
 
         return make_here
 
@@ -144,12 +144,3 @@ def _without_names_of_ranks(function: Callable[..., Any]) -> Callable[..., Any]:
     copy.__module__ = function.__module__
     copy.__dict__.update(function.__dict__)
     return copy
-
-
-def _renamed(code: CodeType, files: Mapping[str, str]) -> CodeType:
-    """The code under the file name that its cell has on ranks, with the functions inside it."""
-    file = files.get(code.co_filename)
-    if file is None:
-        return code
-    inner = tuple(_renamed(each, files) if isinstance(each, CodeType) else each for each in code.co_consts)
-    return code.replace(co_filename=file, co_consts=inner)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
+
+from ..runtime.wire import sigint
 
 GRACE = 1.0
 """Seconds that a cell which was interrupted twice may still take for its `finally`."""
@@ -100,7 +101,7 @@ class _Watch:
         Raised there, it can fall between a task and its next step, which then never comes. (The idea is that of
         `asyncio.Runner`; other than there, a line of the cell itself is still interrupted at once.)
         """
-        handler = signal.getsignal(signal.SIGINT)
+        handler = sigint.handler()
         if threading.current_thread() is not threading.main_thread() or not callable(handler):
             yield
             return
@@ -114,11 +115,11 @@ class _Watch:
                 self.is_interrupted = True
                 self._loop.call_soon_threadsafe(self.task.cancel)  # threadsafe: it also wakes the loop
 
-        signal.signal(signal.SIGINT, on_signal)
+        sigint.let(on_signal)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, handler)
+            sigint.let(handler)
 
 
 def _let_loops_nest(loop: asyncio.AbstractEventLoop) -> None:

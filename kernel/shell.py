@@ -156,7 +156,7 @@ class QuietShell(InteractiveShell):
     def _count_transformers(self) -> tuple[int, ...]:
         given = self.input_transformer_manager
         kinds = (given.cleanup_transforms, given.line_transforms, given.token_transformers)
-        return (*map(len, kinds), len(self.input_transformers_post))
+        return (*map(len, kinds), len(self.input_transformers_post), len(self.ast_transformers))
 
     def before_cell(self, source: str) -> ExecutionResult:
         """Tell the extensions (autoreload) that a cell starts; give what this returns to `after_cell`."""

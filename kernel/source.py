@@ -9,7 +9,7 @@ import inspect
 import linecache
 import re
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType
@@ -28,7 +28,7 @@ class Syntax(Protocol):
 
     @property
     def has_default_syntax(self) -> bool:
-        """Has no cell or extension added a transformer of source text?"""
+        """Has no cell or extension added a transformer of source text or syntax trees?"""
         ...
 
     @property
@@ -54,10 +54,27 @@ class Program:
 
     body: CodeType | None
     last: CodeType | None
+    is_plain: bool = True
+    """Is it Python as it stands? Else what it means may depend on the names there are: `pwd`, a magic or a variable."""
 
     @property
     def is_async(self) -> bool:
         return is_async(self.body) or is_async(self.last)
+
+    def named(self, former: str, file: str) -> Program:
+        """The same as a cell of another file: one that runs again under a new number is not compiled again."""
+        files = {former: file}
+        body, last = (code and renamed(code, files) for code in (self.body, self.last))
+        return Program(body, last, self.is_plain)
+
+
+def renamed(code: CodeType, files: Mapping[str, str]) -> CodeType:
+    """The code under another file name, if there is one for its own, with the functions inside it."""
+    file = files.get(code.co_filename)
+    if file is None:
+        return code
+    inner = tuple(renamed(each, files) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_filename=file, co_consts=inner)
 
 
 def is_async(code: CodeType | None) -> bool:
@@ -153,14 +170,14 @@ def program_of(source: str, file: str, first_line: int, syntax: Syntax) -> Progr
     Raises `SyntaxError`, and what the user's own transformers raise.
     """
     remember(source, file, first_line)
-    tree, text = _parsed(source, file, first_line, syntax)
+    tree, text, is_plain = _parsed(source, file, first_line, syntax)
     body, last = _split(syntax.rewritten(tree).body, text)
     flags = syntax.future_flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     first = compile(ast.Module(body, []), file, "exec", flags, dont_inherit=True) if body else None
     if first is not None:
         syntax.future_flags |= first.co_flags & _FUTURES
         flags |= syntax.future_flags
-    return Program(first, compile(last, file, "eval", flags, dont_inherit=True) if last else None)
+    return Program(first, compile(last, file, "eval", flags, dont_inherit=True) if last else None, is_plain)
 
 
 def remember(source: str, file: str, first_line: int) -> None:
@@ -174,8 +191,8 @@ def remember(source: str, file: str, first_line: int) -> None:
         _names_of_files.pop(oldest, None)
 
 
-def _parsed(source: str, file: str, first_line: int, syntax: Syntax) -> tuple[ast.Module, str]:
-    """The syntax tree, and the text it came from.
+def _parsed(source: str, file: str, first_line: int, syntax: Syntax) -> tuple[ast.Module, str, bool]:
+    """The syntax tree, the text it came from, and whether that is the source as it stands.
 
     Plain Python skips IPython's transformers: they cost more than all the rest of a small cell.
     """
@@ -188,9 +205,9 @@ def _parsed(source: str, file: str, first_line: int, syntax: Syntax) -> tuple[as
             pass  # not plain Python: what is wrong with it, if anything, is told below
         else:
             if not _is_one_word(tree):
-                return tree, above + source
+                return tree, above + source, True
     text = above + syntax.translated(source)
-    return _tree_of(text, file, flags), text
+    return _tree_of(text, file, flags), text, False
 
 
 def _tree_of(text: str, file: str, flags: int) -> ast.Module:

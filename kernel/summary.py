@@ -46,6 +46,8 @@ def describe(
     >>> describe("x" * 5_000_000).stayed
     '4.8 MB, over the limit of 1 MB'
     """
+    if type(value) in _ATOMS:
+        return _described_atom(value, limit, dumps)
     try:
         facts = _facts(value)
     except Exception:  # noqa: BLE001 - nested and other odd tensors have no shape, and say so by raising
@@ -53,16 +55,21 @@ def describe(
     pickled, stayed = _travel(value, limit, dumps)
     return Value(
         type_name=type(value).__qualname__,
-        text=_text(value, formatter),
-        mime={} if formatter is None or type(value) in _ATOMS else _rich(value, formatter),
+        text=_shown(value, lambda value: _pretty(value, formatter)),
+        mime={} if formatter is None else _rich(value, formatter),
         shape=facts.shape,
         dtype=facts.dtype,
         device=facts.device,
         nbytes=facts.nbytes,
         pickled=pickled,
         stayed=stayed,
-        gist=None if type(value) in _ATOMS else gist_of(value),
+        gist=gist_of(value),
     )
+
+
+def _described_atom(value: object, limit: int, dumps: Callable[[object], bytes]) -> Value:
+    pickled, stayed = _travel(value, limit, dumps)
+    return Value(type(value).__qualname__, _shown(value, _repr), pickled=pickled, stayed=stayed)
 
 
 def is_widget(value: object) -> bool:
@@ -112,7 +119,7 @@ def _facts(value: Any) -> _Facts:
 def _travel(value: object, limit: int, dumps: Callable[[object], bytes]) -> tuple[bytes | None, str | None]:
     """The pickle, or why there is none."""
     try:
-        if (size := pickles_to_at_least(value, limit)) > limit:
+        if not isinstance(value, int) and (size := pickles_to_at_least(value, limit)) > limit:
             more = "" if bytes_of_data(value) else "at least "
             return None, f"{more}{readable(size)}, over the limit of {readable(limit)}"
         data = dumps(value)
@@ -151,9 +158,9 @@ def shortened(text: str, limit: int = TEXT_LIMIT) -> str:
     return f"{text[:head]}\n... {len(text) - head - tail} more characters ...\n{text[-tail:]}"
 
 
-def _text(value: object, formatter: DisplayFormatter | None) -> str:
+def _shown(value: object, text_of: Callable[[object], str]) -> str:
     try:
-        text = _repr(value) if type(value) in _ATOMS else _pretty(value, formatter)
+        text = text_of(value)
     except Exception as broken:  # noqa: BLE001 - a user's __repr__ may raise anything
         text = f"<{type(value).__qualname__} whose repr fails: {brief(broken)}>"
     return shortened(text) or f"<{type(value).__qualname__} with an empty repr>"

@@ -146,16 +146,28 @@ class Groups:
     @property
     def is_up(self) -> bool:
         """Whether the default group, ours or the user's own, is one of the whole mesh in its order."""
+        return self._world() is not None
+
+    @property
+    def whole_group(self) -> ProcessGroup | None:
+        """The default group, if it is one of the whole mesh in its order. Groups made beside a former one are gone."""
+        world = self._world()
+        if world is not None and world is not self._known_world:
+            self._forget()
+            self._known_world = world
+        return world
+
+    def _world(self) -> ProcessGroup | None:
         world = self._bent.c10d.GroupMember.WORLD if self._bent is not None else None
         if self._bent is None or world is None:
-            return False
+            return None
         checked = self._checked
         if checked is None or checked[0] is not world or checked[1] is not self.plan:  # to ask takes its time
             dist = self._bent.dist
             if (dist.get_rank(), dist.get_world_size()) != (self.plan.rank, self.plan.world_size):
-                return False
+                return None
             self._checked = world, self.plan
-        return True
+        return world
 
     def slice_group(self, ranks: tuple[int, ...]) -> ProcessGroup:
         """The group of exactly these ranks, ascending; all of them ask for it, the others need not.
@@ -314,16 +326,12 @@ class Groups:
             threading.Thread(target=_import_torch_at_knock, args=(fd,), name="mesh-door", daemon=True).start()
 
     def _mesh_dist(self) -> Any:
-        if not self.is_up:
+        if self.whole_group is None:
             raise RuntimeError(
                 "no default process group of the whole mesh on this rank; dist.init_process_group() makes one"
             )
         assert self._bent is not None
-        dist = self._bent.dist
-        if dist.group.WORLD is not self._known_world:
-            self._forget()
-            self._known_world = dist.group.WORLD
-        return dist
+        return self._bent.dist
 
     def _forget(self) -> None:
         self._slices.clear()

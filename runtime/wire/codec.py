@@ -40,6 +40,7 @@ Reducer = Callable[[Any], Any]
 """What `object.__reduce__` is, from outside: the object to a name, or to `(rebuild, arguments, ...)`."""
 
 _PROTOCOL = 5
+_ONE_PART = struct.Struct("<QQ")
 _ALIGN = 64  # a cache line, and what the widest vector loads want
 
 
@@ -108,10 +109,10 @@ def dumps(value: object, reducers: Mapping[type, Reducer] | None = None) -> byte
         [1, 'two']
     """
     head, buffers = encode(value, reducers)
+    if not buffers:
+        return _ONE_PART.pack(1, len(head)) + head
     sizes = [len(head), *(buffer.nbytes for buffer in buffers)]
     index = struct.pack(f"<{1 + len(sizes)}Q", len(sizes), *sizes)
-    if not buffers:
-        return index + head
     parts: list[Buffer] = []
     for part in (index, head, *buffers):
         parts += (part, bytes(-memoryview(part).nbytes % _ALIGN))

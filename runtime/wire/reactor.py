@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Any
 
 from ..forks import let_go_in_child
+from . import sigint
 
 _LEASE = 0.02
 """Seconds for which a thread that has waited keeps the loop to itself, in case it soon waits again."""
@@ -247,15 +248,15 @@ class _DeferredInterrupt:
 
     def __enter__(self) -> _DeferredInterrupt:
         if threading.current_thread() is threading.main_thread():
-            self._former = signal.getsignal(signal.SIGINT)
+            self._former = sigint.handler()
             if callable(self._former):
-                signal.signal(signal.SIGINT, self._note)
+                sigint.let(self._note)
                 self._is_installed = True
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._is_installed:
-            signal.signal(signal.SIGINT, self._former)
+            sigint.let(self._former)
 
     def deliver(self) -> None:
         """Let the handler that was there before do what it does on Ctrl-C."""

@@ -98,6 +98,27 @@ def test_a_transformer_of_syntax_trees_is_called(notebook: Notebook) -> None:
     assert notebook.value("4").text == "8"
 
 
+def test_a_transformer_that_comes_later_holds_for_cells_that_run_again(notebook: Notebook) -> None:
+    assert notebook.value("4").text == "4"
+    notebook.run(
+        "import ast\n"
+        "class Twice(ast.NodeTransformer):\n"
+        "    def visit_Constant(self, node): return ast.Constant(node.value * 2)\n"
+        "twice = Twice()\n"
+        "get_ipython().ast_transformers.append(twice);"
+    )
+    assert notebook.value("4").text == "8"
+    notebook.run("get_ipython().ast_transformers.remove(twice)")
+    assert notebook.value("4").text == "4"
+
+
+def test_a_future_import_holds_for_cells_that_run_again(notebook: Notebook) -> None:
+    source = "def f(x: int): pass\nf.__annotations__['x']"
+    assert notebook.value(source).text == "int"
+    notebook.run("from __future__ import annotations")
+    assert notebook.value(source).text == "'int'"
+
+
 def test_extensions_hear_of_cells_also_of_failing_ones(notebook: Notebook) -> None:
     notebook.run(
         "heard = []\n"

@@ -29,6 +29,15 @@ def test_frames_of_an_earlier_cells_function_are_the_users_with_their_sources(no
     assert "meshbook" not in failure.traceback
 
 
+def test_a_cell_that_runs_again_under_another_number_fails_in_that_one(notebook: Notebook) -> None:
+    source = "def f():\n    return [1 / x for x in (1, 0)]\nclass A:\n    f = lambda self: f()\nA().f()"
+    for cell in ("cell 1", "cell 2"):
+        failure = notebook.failure(source)
+        assert [(f.file, f.line) for f in failure.frames][:3] == [(cell, 5), (cell, 4), (cell, 2)]
+        assert [f.source for f in failure.frames][:2] == ["A().f()", "f = lambda self: f()"]
+    assert notebook.value("import inspect; inspect.getsource(f)").text.startswith("'def f()")
+
+
 def test_frames_of_libraries_are_not_the_users(notebook: Notebook) -> None:
     failure = notebook.failure("import json\njson.loads('{')")
     assert [frame.is_user for frame in failure.frames] == [True, False, False, False]
