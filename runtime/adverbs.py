@@ -209,6 +209,7 @@ class Gather:
         wait_for_all: bool = False,
     ) -> None:
         self._shape = shape
+        self._num_asked = len(shape)
         self._title = title
         self._fleet = fleet
         self._on_done = on_done
@@ -231,7 +232,7 @@ class Gather:
         self._settle()
 
     def _settle(self) -> None:
-        is_over = len(self._answers) + len(self._errors) == len(self._shape)
+        is_over = len(self._answers) + len(self._errors) == self._num_asked
         if self._errors and (is_over or not self._wait_for_all):
             error = next(iter(self._errors.values()))
             error.partial = dict(sorted(self._answers.items()))  # type: ignore[attr-defined]

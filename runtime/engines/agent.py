@@ -26,7 +26,18 @@ from ..proc import Stat, stat_of
 from ..registry import registry
 from ..wire.codec import Encoded
 from ..wire.lane import Lane, pack
-from ..wire.messages import AnyMessage, Become, Peer, Reply, Warmed, wants_reply
+from ..wire.messages import (
+    Answer,
+    AnyMessage,
+    Ask,
+    Become,
+    Interrupt,
+    Peer,
+    Reply,
+    Sample,
+    Warmed,
+    wants_reply,
+)
 from ..wire.outlet import Outlet
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
@@ -54,6 +65,7 @@ class _Peer:
     control: Outlet
     tapes: dict[int, Tape]  # by file descriptor of the pipe
     calls: deque[int] = field(default_factory=deque[int])  # on the data lane, not answered: the first one runs
+    asked: set[int] = field(default_factory=set[int])  # on the control lane, not answered
     pid: int = 0
     token: str = ""
     is_warm: bool = False
@@ -234,8 +246,11 @@ class Agent:
                         self._read_up_to_end(peer, message.seq)
                     if outlet is peer.data:
                         peer.calls.popleft()
+                if outlet is peer.control and isinstance(message, Reply | Answer):
+                    peer.asked.discard(message.seq)
                 self._listener.on_message(peer.rank, message, frames)
-                if outlet is peer.data and not peer.calls and outlet.link.is_level_triggered:
+                open_calls = peer.calls if outlet is peer.data else peer.asked
+                if not open_calls and outlet.link.is_level_triggered:
                     break  # an idle rank says nothing more: to ask would cost a system call that finds nothing
         except LinkClosed:
             # The end itself is told by the exit of the process: a child of the rank may hold the other end for longer.
@@ -328,15 +343,19 @@ class Agent:
     def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         peers = self._living(ranks)
         parts = pack(message, payload, self._pool, [peer.data.lane.peer for peer in peers])
+        number = message.seq if wants_reply(message) else None
         for peer in peers:
-            if wants_reply(message):
-                peer.calls.append(message.seq)
+            if number is not None:
+                peer.calls.append(number)
             peer.data.post(parts)
 
     def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         peers = self._living(ranks)
         parts = pack(message, payload, self._pool, [peer.control.lane.peer for peer in peers])
+        number = message.seq if wants_reply(message) or isinstance(message, Ask | Interrupt | Sample) else None
         for peer in peers:
+            if number is not None:
+                peer.asked.add(number)
             peer.control.post(parts)
 
     def introduce(self, rank: int, mesh: int, other: int, end: socket.socket, *, is_far: bool = False) -> None:

@@ -26,6 +26,8 @@ _HEADROOM = 16 * 1024
 
 _TINY = 4096  # a block of shared memory is at least a page
 
+_ABOUT_MEMORY = (Segment, Dropped, Released)
+
 # Instead of a packet's length: this datagram is a piece, and more follow, or it is the last one.
 _PIECE, _LAST_PIECE = 0xFFFFFFFE, 0xFFFFFFFF
 
@@ -184,25 +186,27 @@ class Lane:
             self._pieces.clear()
             size = int.from_bytes(view[:4], "little")
         packet = decoder.decode(view[4 : 4 + size])
-        message = packet.message
-        if isinstance(message, Segment):
-            assert self._mapped is not None
-            self._mapped.add(message.id, fds[0], message.size)
+        if isinstance(packet.message, _ABOUT_MEMORY):
+            self._heed(packet.message, fds)
             return None
-        if isinstance(message, Dropped):
-            assert self._mapped is not None
-            for segment in message.segments:
-                self._mapped.drop(segment)
-            return None
+        self.fds = fds
+        return packet.message, self._frames(packet, view[4 + size :])
+
+    def _heed(self, message: Segment | Dropped | Released, fds: list[int]) -> None:
+        """News of the shared memory."""
         if isinstance(message, Released):
             assert self.pool is not None
             for block in message.blocks:
                 self.pool.release(block, self.peer)
             if not self.pool.stats().blocks:
                 self.pool.trim(keep=HOT)
-            return None
-        self.fds = fds
-        return message, self._frames(packet, view[4 + size :])
+            return
+        assert self._mapped is not None
+        if isinstance(message, Segment):
+            self._mapped.add(message.id, fds[0], message.size)
+        else:
+            for segment in message.segments:
+                self._mapped.drop(segment)
 
     def _frames(self, packet: Packet, inline: memoryview) -> Frames:
         frames: Frames = []

@@ -254,7 +254,7 @@ def test_descriptors_travel_where_the_kind_says_so(ends: Ends) -> None:
 def interrupts(interval: float) -> Iterator[list[str]]:
     """Raises KeyboardInterrupt in the main thread all the time, where it runs code of links, not of the test."""
     raised: list[str] = []
-    is_on = True
+    is_on = False
     is_over = threading.Event()
 
     def interrupt(_: int, frame: FrameType | None) -> None:
@@ -272,6 +272,7 @@ def interrupts(interval: float) -> Iterator[list[str]]:
 
     former = signal.signal(signal.SIGUSR1, interrupt)
     with in_thread(send_signals):
+        is_on = True  # not before: to start a thread is code of threading too, and the test's
         try:
             yield raised
         finally:
