@@ -76,14 +76,16 @@ class Live:
         self._width = max(3, len(ranks_text(ranks)))
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
         self._last_lines = LastLines(tail) if tail is not None else None
-        self._late = LineFolder(
-            ranks, 0.0, BUDGET, self._width + _MARGIN
-        )  # keeps a line until its rank has finished it
 
     @cached_property
     def _folder(self) -> LineFolder:
         """Made when something is printed: most cells print nothing."""
         return LineFolder(self._ranks, WINDOW, self._budget, self._width + _MARGIN)
+
+    @cached_property
+    def _late(self) -> LineFolder:
+        """Keeps a line until its rank has finished it."""
+        return LineFolder(self._ranks, 0.0, BUDGET, self._width + _MARGIN)
 
     @cached_property
     def _bars(self) -> Bars | None:
