@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 
+import actors
 import call
 import cell
 import dashboard
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "spawn": spawn.measure,
     "cell": cell.measure,
     "call": call.measure,
+    "actors": actors.measure,
     "payload": payload.measure,
     "logs": logs.measure,
     "results": results.measure,
