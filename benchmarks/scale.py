@@ -28,6 +28,7 @@ from scaling import fit
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.outcome import Outcome, Value
 from meshbook.kernel.results import MeshResult
+from meshbook.runtime.engines.monarch_jobs import hosts_of
 from meshbook.runtime.session import session
 from meshbook.widgets.dashboard import Dashboard
 from meshbook.widgets.table import result_html
@@ -152,7 +153,7 @@ def over_monarch(repeats: int) -> Iterator[Row]:
         print("scale: Monarch is not installed, so nothing is measured beside it", file=sys.stderr)
         return
     with ExitStack() as stack:
-        hosts, end = import_module("meshbook.runtime.engines.monarch").process_hosts(2)
+        hosts, end = hosts_of("process", 2, {}, 60.0)
         stack.callback(end)
         procs = hosts.spawn_procs(per_host={"procs": 1})
         stack.callback(lambda: procs.stop().get())
