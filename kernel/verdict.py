@@ -57,7 +57,7 @@ def interrupted_text(drive: Drive) -> str:
     busy = drive.abandoned
     if busy:
         return (
-            f"{named(busy)} did not react and are still busy: "
+            f"{named(busy)} did not react and {'are' if busy[1:] else 'is'} still busy: "
             "`%mesh unstick` breaks off collectives, `%mesh restart @busy` gives fresh ranks"
         )
     by_place: dict[str, list[int]] = {}
