@@ -26,7 +26,7 @@ class Condition:
         (False, True)
     """
 
-    __slots__ = ("_expression", "_globals", "_names", "_test", "_text", "names_globals")
+    __slots__ = ("_expression", "_made", "_names", "_text", "names_globals")
 
     def __init__(self, text: str, code: CodeType) -> None:
         self._text = text
@@ -34,8 +34,7 @@ class Condition:
         named = _names_in(self._expression) if self._expression is not None else None
         self._names = _variables_of(code) & named if named is not None else None
         self.names_globals = self._names is None or self._names != named
-        self._globals: dict[str, Any] | None = None
-        self._test: Test = bool
+        self._made: tuple[dict[str, Any] | None, Test] = None, bool  # as one: several threads may run the line
 
     def holds(self, frame: FrameType) -> bool:
         """Whether it is so here. Raises what the expression does."""
@@ -43,10 +42,11 @@ class Condition:
 
     def test_in(self, frame: FrameType) -> Test:
         """The same, for all frames of this code that have these globals."""
-        if self._globals is not frame.f_globals:
-            self._globals = frame.f_globals
-            self._test = self._test_of(frame)
-        return self._test
+        names, test = self._made
+        if names is not frame.f_globals:
+            test = self._test_of(frame)
+            self._made = frame.f_globals, test
+        return test
 
     def _test_of(self, frame: FrameType) -> Test:
         names = frame.f_globals

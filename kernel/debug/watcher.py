@@ -154,23 +154,25 @@ class Watcher:
         return on_line
 
     def _look_at(self, code: CodeType, line: int, frame: FrameType) -> Any:
+        ready = self._hot  # before the plan: what was armed meanwhile has a new one
         points = self._plan(code).lines.get(line)
         if points is None:
             return _monitoring.DISABLE
         (point, condition), *others = points
         if condition is not None and not others:
             names = frame.f_globals if condition.names_globals else None
-            self._hot[line] = _Hot(code, names, condition.test_in(frame), point)
+            ready[line] = _Hot(code, names, condition.test_in(frame), point)
         self._look(points, frame)
         return None
 
     # Both
 
     def _plan(self, code: CodeType) -> _Plan:
-        plan = self._plans.get(id(code))
+        plans = self._plans  # before what is armed is read: it may be armed anew meanwhile, on another thread
+        plan = plans.get(id(code))
         if plan is None:
             lines = self._lines_of(code)
-            plan = self._plans[id(code)] = _Plan(code, lines, self._tracer(lines))
+            plan = plans[id(code)] = _Plan(code, lines, self._tracer(lines))
         return plan
 
     def _lines_of(self, code: CodeType) -> dict[int, _Points]:

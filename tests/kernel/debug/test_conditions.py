@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from meshbook.kernel.debug import conditions
 from meshbook.kernel.debug.conditions import Condition
 
 
@@ -54,3 +55,17 @@ def test_what_it_raises_is_raised_where_it_stands(text: str, error: type[Excepti
     frame = frame_of(2.0)
     with pytest.raises(error):
         Condition(text, frame.f_code).holds(frame)
+
+
+def test_another_thread_that_runs_the_line_waits_for_nothing_half_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = frame_of(2.0)
+    condition = Condition("loss > 3", frame.f_code)
+    make, seen = conditions._source, list[bool]()
+
+    def run_meanwhile(*args: Any) -> str:
+        monkeypatch.setattr(conditions, "_source", make)
+        seen.append(condition.holds(frame))
+        return make(*args)
+
+    monkeypatch.setattr(conditions, "_source", run_meanwhile)
+    assert (condition.holds(frame), seen) == (False, [False])

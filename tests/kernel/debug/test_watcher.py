@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -212,3 +212,24 @@ def test_files_match_by_the_end_of_their_path() -> None:
     assert not point.lines_in(code_in("/home/u/other/train.py"))
     assert not point.lines_in(code_in("train.py"))
     assert not Breakpoint(1, file="train.py", line=9).lines_in(code_in("/home/u/train.py"))
+
+
+class Rearmed(Watcher):
+    """Another thread arms it anew while it finds out where the first breakpoint is."""
+
+    def _lines_of(self, code: CodeType) -> Any:
+        lines = super()._lines_of(code)
+        if 4 in lines:
+            self.arm([Breakpoint(2, cell="cell 5", line=8)])
+        return lines
+
+
+def test_what_is_disarmed_while_it_is_looked_for_is_not_armed_again(names: dict[str, Any]) -> None:
+    hits: list[str] = []
+    watcher = Rearmed(lambda _, why: hits.append(why))
+    watcher.arm([Breakpoint(1, cell="cell 5", line=4, condition="i == 1")])
+    run(watcher, lambda: names["work"](3))  # which may stop: it has begun before
+    hits.clear()
+    run(watcher, lambda: [names["work"](3), names["other"](3)])
+    watcher.arm([])
+    assert hits == ["breakpoint 2: cell 5 line 8"]
