@@ -115,10 +115,11 @@ def complete(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"--job {kind} has no option {name!r}{_advice(name, known)}")
     if missing := [name for name in known.needed if name not in options]:
         raise ValueError(f"--job {kind} needs {missing[0]}: say --job-option {missing[0]}=...")
-    if kind == "kubernetes" and "gpus" in options and "image" not in options:
-        raise ValueError(
-            "--job kubernetes: gpus goes with image, for pods that are made; those that are there have theirs"
-        )
+    for name in ("gpus", "shared_memory_size"):
+        if kind == "kubernetes" and name in options and "image" not in options:
+            raise ValueError(
+                f"--job kubernetes: {name} goes with image, for pods that are made; those that are there have theirs"
+            )
     return dict(options)
 
 

@@ -84,7 +84,11 @@ def _processes(num_hosts: int) -> Held:
     mark = secrets.token_hex(8)  # which processes are its own the job does not say
     order = Order({"meshes": {"hosts": num_hosts}, "env": {_MARK: mark}})
     hosts, kill = _running(_job("monarch.job", "ProcessJob", order), "hosts")
-    guard = Guard([child.pid for child in psutil.Process().children() if _mark_of(child) == mark])
+    try:
+        guard = Guard([child.pid for child in psutil.Process().children() if _mark_of(child) == mark])
+    except BaseException:  # Ctrl-C too
+        kill()
+        raise
 
     def end() -> None:
         kill()

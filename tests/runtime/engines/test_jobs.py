@@ -36,6 +36,11 @@ def test_options_are_read_from_their_texts():
         ("attach", [], "--job attach needs workers: say --job-option workers=..."),
         ("kubernetes", [], "--job kubernetes needs namespace: say --job-option namespace=..."),
         ("kubernetes", [("namespace", "n"), ("gpus", "4")], "--job kubernetes: gpus goes with image, for pods that"),
+        (
+            "kubernetes",
+            [("namespace", "n"), ("shared_memory_size", "1Gi")],
+            "--job kubernetes: shared_memory_size goes",
+        ),
         ("slurm", [("gpus_per_node", "many")], "--job slurm: gpus_per_node=many is not a whole number of 1 or more"),
         ("slurm", [("exclusive", "perhaps")], "--job slurm: exclusive=perhaps is not yes or no"),
     ],
@@ -123,6 +128,19 @@ def test_pods_that_are_there_are_left_and_those_that_were_made_are_given_back(mo
     _, end = hosts_of("kubernetes", 2, {"namespace": "n", "image": "i"}, 60.0)
     assert job.asked["hosts"] == {"num_replicas": 2, "image_spec": {"image": "i"}}
     end()
+    assert job.killed == 1
+
+
+def test_processes_of_monarch_end_where_nobody_can_guard_them(monkeypatch: pytest.MonkeyPatch):
+    stand_in(monkeypatch, job := Job())
+    monkeypatch.setattr(sys.modules["monarch.job"], "ProcessJob", job, raising=False)
+
+    def interrupted(pids: list[int]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(monarch_jobs, "Guard", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hosts_of("process", 2, {}, 60.0)
     assert job.killed == 1
 
 
