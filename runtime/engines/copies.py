@@ -71,9 +71,12 @@ class Copies:
         """The folder of this agent. One whose agent was killed is removed by the next agent of this user here."""
         if self._root is None:
             _remove_deserted()
-            self._root = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getuid()}-"))
-            self._lock = os.open(self._root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # Without links on the way to it: what lies behind one in a copy is not ours to touch.
+            root = Path(os.path.realpath(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getuid()}-")))
+            self._lock = os.open(root / "unlocked", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
+            (root / "unlocked").rename(root / _LOCK)  # before, others would find it free
+            self._root = root
         return self._root
 
     def _incoming(self) -> Path:
@@ -107,7 +110,7 @@ class _Copy:
         change = difference(have, want)
         needed = {want[path].digest for path in change.put}
         for path, mark in have.items():  # what was moved comes from where it was
-            if mark.digest in needed - arrived:
+            if mark.digest in needed and mark.digest not in arrived:
                 shutil.copyfile(self.root / path, self._incoming / mark.digest.hex())
                 arrived.add(mark.digest)
         for path in [path for path in self._have if path not in want]:
@@ -125,13 +128,12 @@ class _Copy:
     def _put(self, path: str, mark: FileMark) -> None:
         target = self.root / path
         self._make_room(target.parent)
-        draft = target.with_name(f".{target.name[:200]}.draft")
+        if target.is_dir() and not target.is_symlink():
+            raise OSError(f"{path} is a folder there, in which ranks have written")
+        draft = self._incoming / "draft"  # not beside it: ranks can put a link in its way there
         shutil.copyfile(self._incoming / mark.digest.hex(), draft)
         draft.chmod(0o755 if mark.is_executable else 0o644)
         _forget_bytecode(target)
-        if target.is_dir() and not target.is_symlink():
-            draft.unlink()
-            raise OSError(f"{path} is a folder there, in which ranks have written")
         draft.replace(target)
         look = _look(target)
         assert look is not None

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from meshbook.runtime.engines import copies as copies_module
 from meshbook.runtime.engines import folder as folders
 from meshbook.runtime.engines.copies import Copies
 from meshbook.runtime.engines.courier import Courier, Delivery
@@ -226,6 +227,36 @@ def test_a_link_that_a_rank_puts_in_the_way_leads_nobody_out(stage: Stage, tmp_p
     assert (copy / "pkg/a.py").read_text() == "2" and not (copy / "pkg").is_symlink()
 
 
+def test_a_link_where_files_are_drafted_leads_nobody_out_either(stage: Stage, tmp_path: Path):
+    stage.write("a.py", "1")
+    stage.bring()
+    (tmp_path / "precious").write_text("precious")
+    (stage.copy() / ".a.py.draft").symlink_to(tmp_path / "precious")
+    stage.write("a.py", "2")
+    stage.bring()
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_name_may_be_as_long_as_names_can_be(stage: Stage):
+    name = "長" * 84 + ".py"  # 255 bytes
+    stage.write(name, "1")
+    stage.bring()
+    assert stage.there() == {name: "1"}
+
+
+def test_a_temporary_folder_behind_a_link_loses_what_is_gone_too(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "scratch").symlink_to("tmp")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    gone = stage.write("gone.py", "1")
+    stage.write("a.py", "1")
+    stage.bring()
+    gone.unlink()
+    stage.bring()
+    assert stage.there() == {"a.py": "1"}
+
+
 def test_a_folder_of_the_ranks_in_the_way_of_a_file_is_told(stage: Stage):
     stage.write("a", "1")
     stage.bring()
@@ -289,3 +320,17 @@ def test_copies_whose_agent_was_killed_go_with_the_next(stage: Stage, tmp_path: 
     assert not deserted.exists() and beginning.exists()
     assert stage.there() == {"a.py": "1"}  # those that live hold their locks
     beginning.rmdir()
+
+
+def test_an_agent_that_begins_is_not_taken_for_one_that_was_killed(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    lock = copies_module.fcntl.flock
+
+    def another_begins_first(fd: int, operation: int) -> None:
+        if not operation & copies_module.fcntl.LOCK_NB:
+            copies_module._remove_deserted()
+        lock(fd, operation)
+
+    monkeypatch.setattr(copies_module.fcntl, "flock", another_begins_first)
+    stage.write("a.py", "1")
+    stage.bring()
+    assert stage.there(0) == stage.there(1) == {"a.py": "1"}
