@@ -50,9 +50,10 @@ def resize_text(done: ResizedMesh) -> str:
         >>> plan = Reshape.of({"dp": 2, "tp": 2}, {"dp": 1, "tp": 3})
         >>> gone = tuple(Dropped(rank, {"dp": 1, "tp": rank - 2}, 70 + rank, was_dead=False) for rank in (2, 3))
         >>> healed = HealedMesh(Healed((2,), {}, (), 0.1), ("cell 1",), (), {}, (), 0.1)
-        >>> print(resize_text(ResizedMesh(Resized(plan, (2,), gone, ("counters",), {}, 0.1), healed, 0.15)))
+        >>> print(resize_text(ResizedMesh(Resized(plan, (2,), gone, ("counters",), {}, 0.1, ("b",)), healed, 0.15)))
         resized in 0.1 s: dp=2 tp=2 is dp=1 tp=3
         dropped, with what they knew: ranks 2-3 (dp=1,tp=0-1), pids 72 73
+        given back: host b, whose agent ends
         stopped, as ranks have other numbers: counters: spawn them again
         rank 2 is new (dp=0,tp=2): replayed cell 1
     """
@@ -62,6 +63,9 @@ def resize_text(done: ResizedMesh) -> str:
     lines = [f"resized in {done.seconds:.1f} s: {axes_text(plan.old)} is {axes_text(plan.new)}"]
     if done.process.dropped:
         lines.append(f"dropped, with what they knew: {_dropped_text(done.process)}")
+    if names := done.process.given_back:
+        whose = "whose agents end" if names[1:] else "whose agent ends"
+        lines.append(f"given back: host{'s' * (len(names) > 1)} {', '.join(names)}, {whose}")
     if moved := [rank for rank, number in plan.kept.items() if rank != number]:
         numbers = ranks_text(plan.kept[rank] for rank in moved)
         lines.append(f"{faults.named(moved)} stayed and now {'have numbers' if moved[1:] else 'has number'} {numbers}")

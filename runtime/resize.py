@@ -56,6 +56,8 @@ class Resized:
     failed: dict[str, dict[int, BaseException]]
     """By name, the actors that could not be made again on ranks that were dead, and why."""
     seconds: float
+    given_back: tuple[str, ...] = ()
+    """The names of hosts that were given back, as none of its ranks is on them any more."""
 
 
 def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.0, grace: float = 2.0) -> Resized:
@@ -91,9 +93,9 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     failed = _welcome(roster, new, timeout)
     if new or plan.old != plan.new:
         regroup(roster)
-    roster.crew.settle(plan.new)
+    given_back = tuple(roster.crew.settle(plan.new))
     keep_spares(roster)
-    return Resized(plan, new, dropped, stopped, failed, time.monotonic() - started)
+    return Resized(plan, new, dropped, stopped, failed, time.monotonic() - started, given_back)
 
 
 def _check_idle(roster: Roster, plan: Reshape) -> None:

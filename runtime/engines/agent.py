@@ -169,8 +169,9 @@ class Agent:
         self.pids.clear()  # in place: others hold it
         self.pids.update(pids)
 
-    def settle(self, axes: Mapping[str, int]) -> None:
+    def settle(self, axes: Mapping[str, int]) -> Sequence[str]:
         """There is one host."""
+        return ()
 
     def check_room(self, hosts: Sequence[str]) -> None:
         make_room(len(hosts))

@@ -93,8 +93,11 @@ class Crew(Protocol):
         """
         ...
 
-    def settle(self, axes: Mapping[str, int]) -> None:
-        """The mesh has these axes now, and its ranks live in their places: give back hosts that they leave out."""
+    def settle(self, axes: Mapping[str, int]) -> Sequence[str]:
+        """The mesh has these axes now, and its ranks live in their places: give back hosts that they leave out.
+
+        The names of those that were.
+        """
         ...
 
     def keep_spares(self, count: int, like: RankSpec) -> None:

@@ -48,7 +48,8 @@ _END_SECONDS = 10.0
 class HostedCrew:
     """The ranks of one mesh on other hosts.
 
-    `find` gives the host of a name, started again where it was lost; `leave` is told of one that the mesh leaves.
+    `find` gives the host of a name, started again where it was lost; `leave` is told of one that the mesh leaves, and
+    says whether it ends.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class HostedCrew:
         reactor: Reactor,
         number: int,
         find: Callable[[str], RemoteHost],
-        leave: Callable[[RemoteHost], object],
+        leave: Callable[[RemoteHost], bool],
         specs: Sequence[RankSpec],
         listener: Listener,
         how: str,
@@ -151,12 +152,14 @@ class HostedCrew:
         self._hosts = {kept[rank]: host for rank, host in self._hosts.items() if rank in kept}
         self._due = {kept[rank] for rank in self._due if rank in kept}
 
-    def settle(self, axes: Mapping[str, int]) -> None:
-        wanted = wanted_hosts(axes)
+    def settle(self, axes: Mapping[str, int]) -> list[str]:
+        wanted, given_back = wanted_hosts(axes), list[str]()
         for host in [host for host in self._used if wanted is not None and host.index >= wanted]:
             self._end_on(host, host.ask(lambda seq: Disband(seq, self.number)))
             self._used.discard(host)
-            self._leave(host)
+            if self._leave(host):
+                given_back.append(host.name)
+        return given_back
 
     def keep_spares(self, count: int, like: RankSpec) -> None:
         spec = encode_spec(like)

@@ -217,12 +217,17 @@ class HostsEngine:
             Seat(local, sizes[name], name, addrs[name]) for name, local in zip(names, local_ranks(names), strict=True)
         ]
 
-    def _leave(self, host: RemoteHost) -> None:
-        """A mesh is on it no more: its agent ends, unless another mesh is, or it is kept, or could not come back."""
+    def _leave(self, host: RemoteHost) -> bool:
+        """A mesh is on it no more: its agent ends, unless another mesh is, or it is kept, or could not come back.
+
+        Whether it ends.
+        """
         with self._starting:
-            if not host.branches and self._keeper is None and self._launcher.is_one_by_one:
+            is_free = not host.branches and self._keeper is None and self._launcher.is_one_by_one
+            if is_free:
                 self._wanted.discard(host.index)
                 host.dismiss()
+        return is_free
 
     def num_gpus(self) -> int:
         return min((host.hello.num_gpus for host in self.hosts if host.hello is not None), default=0)

@@ -107,8 +107,9 @@ class _Threads:
         for number, rank in self._ranks.items():
             rank.spec = replace(rank.spec, rank=number)
 
-    def settle(self, axes: Mapping[str, int]) -> None:
+    def settle(self, axes: Mapping[str, int]) -> Sequence[str]:
         """There is one host."""
+        return ()
 
     def keep_spares(self, count: int, like: RankSpec) -> None:
         """Threads start at once."""

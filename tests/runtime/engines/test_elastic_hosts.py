@@ -61,10 +61,10 @@ def test_a_host_is_given_back_and_started_again_and_a_third_one_comes(make: Call
     bench = make(["left", "right"])
     roster = bench.up(HOSTS_2X2).roster
     agent, pids = agent_of(bench, "right"), [state.pid for state in roster.states.values()]
-    resize_roster(roster, {"hosts": 1})
+    assert resize_roster(roster, {"hosts": 1}).given_back == ("right",)
     until(lambda: not psutil.pid_exists(agent))
     assert facts(roster) == [[0, 2, 0, 2], [1, 2, 1, 2]]
-    resize_roster(roster, {"hosts": 3})
+    assert resize_roster(roster, {"hosts": 3}).given_back == ()
     assert [roster.host_of(rank) for rank in range(6)] == ["left", "left", "right", "right", "host2", "host2"]
     assert facts(roster) == [[rank, 6, rank % 2, 2] for rank in range(6)]
     assert [roster.states[rank].pid for rank in (0, 1)] == pids[:2]
@@ -80,7 +80,7 @@ def test_a_host_that_another_mesh_is_on_stays_and_numbers_change_across_hosts(ho
     resize_roster(roster, {"gpus": 3})
     assert [roster.host_of(rank) for rank in range(6)] == ["alpha"] * 3 + ["beta"] * 3
     assert facts(roster) == [[rank, 6, rank % 3, 3] for rank in range(6)]
-    resize_roster(roster, {"hosts": 1, "gpus": 1})
+    assert resize_roster(roster, {"hosts": 1, "gpus": 1}).given_back == ()
     assert facts(roster) == [[0, 1, 0, 1]]
     assert psutil.pid_exists(agent)
     assert other.rank.call().get(10).values() == [0, 1, 2, 3]
@@ -166,7 +166,7 @@ def test_what_is_under_way_while_ranks_get_other_numbers_is_told_of_the_right_on
     a, b = Host(reactor, "a"), Host(reactor, "b")
     names, ears = {"a": a, "b": b}, Ears()
     specs = specs_for(HOSTS_2X2, seats=[Seat(rank % 2, 2, "aabb"[rank]) for rank in range(4)])
-    crew = HostedCrew(reactor, 7, cast("Any", names.__getitem__), lambda host: None, specs, ears, "auto")
+    crew = HostedCrew(reactor, 7, cast("Any", names.__getitem__), lambda host: False, specs, ears, "auto")
     far = cast("RemoteHost", b)
     b.stats[7] = {2: "of rank 2"}
     crew.renumber({0: 0, 1: 1, 2: 3, 3: 4})
