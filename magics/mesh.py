@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import time
@@ -101,7 +100,7 @@ class MeshMagic:
         name = args.name or self._book.free_name()
         self._check_free(name)
         axes = dict(args.axes)
-        folder = _real(_folder(args.sync, "--sync"))
+        folder = _folder(args.sync, "--sync") or ""
         try:
             engine = engine_of(args, axes, self._shell.user_ns)
         except (ValueError, MeshbookError) as mistake:
@@ -260,11 +259,6 @@ def _folder(name: str | None, option: str) -> str | None:
     if not folder.is_dir():
         raise UsageError(f"{option}: there is no folder {name!r}")
     return str(folder)
-
-
-def _real(folder: str | None) -> str:
-    """Where ranks' folder of work, which has no links in it, is looked for."""
-    return os.path.realpath(folder) if folder is not None else ""
 
 
 def _gathered(values: Mapping[int, Any], how: str) -> object:

@@ -123,7 +123,7 @@ class Session:
         hosts = next((each for each in self._hosted.values() if each is engine), None)
         if hosts is None:
             raise ValueError(f"engine {engine.name!r} has no hosts to bring {folder} to: its ranks read it themselves")
-        return hosts.sync(Path(folder))
+        return hosts.sync(Path(os.path.realpath(folder)))
 
     def release(self, engine: Engine, *, detach: bool = False) -> None:
         """Give hosts back that no mesh is on any more: their agents end. Other engines stay warm.
@@ -221,6 +221,9 @@ def specs_for(
     brought to the hosts (`Session.sync`).
     """
     number = mesh or secrets.randbits(62)
+    folder = os.path.realpath(folder) if folder else ""
+    place = _inside(folder, cwd or os.getcwd())
+    places = tuple(_inside(folder, each) for each in (sys.path if path is None else path))
     world_size = len(Shape.row_major(axes)) if axes else 1
     seats = seats or seats_here(world_size)
     return [
@@ -240,8 +243,8 @@ def specs_for(
                 seat.local_rank,
                 seat.local_world_size,
             ),
-            cwd=cwd or os.getcwd(),
-            path=tuple(sys.path if path is None else path),
+            cwd=place,
+            path=places,
             device=f"cuda:{seat.local_rank}" if device == "cuda" else device,
             backend=backend,
             preload=tuple(preload),
@@ -253,6 +256,12 @@ def specs_for(
         )
         for rank, seat in enumerate(seats)
     ]
+
+
+def _inside(folder: str, path: str) -> str:
+    """A path, without the links by which it leads into the folder, if it does."""
+    real = os.path.realpath(path) if folder and path else ""
+    return real if real and Path(real).is_relative_to(folder) else path
 
 
 def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto", **options: Any) -> ProcMesh:

@@ -304,6 +304,21 @@ def test_paths_of_a_rank_lead_into_the_copy_where_they_were_in_the_folder(stage:
     assert copies.placed(plain) is plain
 
 
+def test_a_folder_is_meant_by_any_of_its_names(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    stage.write("src/a.py", "1")
+    stage.bring()
+    copies, copy = stage.hosts[0].copies, stage.copy()
+    (tmp_path / "home").symlink_to(stage.root)
+    monkeypatch.chdir(stage.root / "src")
+    for folder in ("..", str(tmp_path / "home")):
+        (spec,) = specs_for(
+            {"rank": 1}, folder=folder, path=["", str(tmp_path / "home/src"), str(tmp_path / "home/../x")]
+        )
+        placed = copies.placed(spec)
+        assert placed.cwd == str(copy / "src")
+        assert placed.path == (str(copy), "", str(copy / "src"), str(tmp_path / "home/../x"))
+
+
 def test_a_path_that_leads_out_is_refused_by_the_host_too(stage: Stage):
     with pytest.raises(ValueError, match=r"'\.\./b' leads out"):
         stage.hosts[0].copies.mirror("/p", {"../b": FileMark(b"1")})
