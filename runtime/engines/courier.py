@@ -40,6 +40,7 @@ class Courier:
     def __init__(self) -> None:
         self._folders: dict[str, Folder] = {}
         self._brought: dict[tuple[str, RemoteHost], Mapping[str, FileMark]] = {}
+        self._unsure: set[tuple[str, RemoteHost]] = set()  # what was asked of them did not come to its end
         self._working = threading.Lock()  # meshes may be brought up on several threads
 
     def bring(self, root: Path, hosts: Sequence[RemoteHost]) -> Delivery:
@@ -49,6 +50,7 @@ class Courier:
         """
         with self._working:
             self._brought = {key: seen for key, seen in self._brought.items() if not key[1].trouble}
+            self._unsure = {key for key in self._unsure if not key[1].trouble}
             folder = self._folders.setdefault(str(root), Folder(root))
             for _ in range(_TRIES):
                 survey = folder.survey()
@@ -57,15 +59,19 @@ class Courier:
                     return _delivery(folder, survey, list(before.values()))
             raise SpawnError(f"--sync: {root} changes all the time: it was not brought to the hosts")
 
-    def catch_up(self, hosts: Sequence[RemoteHost]) -> None:
-        """Bring all folders anew where a host has come in the place of a lost one: all are to have the same."""
-        for root in list(self._folders):
-            if any((root, host) not in self._brought for host in hosts):
-                self.bring(Path(root), hosts)
+    def catch_up(self, root: str, host: RemoteHost) -> None:
+        """Bring a folder anew where this host has come in the place of a lost one: all are to have the same."""
+        if root in self._folders and (root, host) not in self._brought:
+            others = [other for its, other in list(self._brought) if its == root]
+            self.bring(Path(root), [*(other for other in others if not other.trouble), host])
 
     def _all_have(self, folder: Folder, survey: Survey, hosts: Sequence[RemoteHost]) -> bool:
         """Bring what is missing; False where the folder has changed meanwhile."""
-        stale = [host for host in hosts if self._brought.get((str(folder.root), host)) != survey.files]
+        root = str(folder.root)
+        stale = [
+            host for host in hosts if (root, host) in self._unsure or self._brought.get((root, host)) != survey.files
+        ]
+        self._unsure.update((root, host) for host in stale)
         lacks = self._ask(folder, survey, stale)
         by_digest = {mark.digest: path for path, mark in survey.files.items()}
         for digest in dict.fromkeys(each for missing in lacks.values() for each in missing):
@@ -76,7 +82,8 @@ class Courier:
                 host.post(Store(digest), Encoded(data, []))
         if any(self._ask(folder, survey, [host for host, missing in lacks.items() if missing]).values()):
             raise SpawnError(f"--sync: a host has lost files of {folder.root} that it was sent")
-        self._brought.update({(str(folder.root), host): survey.files for host in stale if not host.trouble})
+        self._brought.update({(root, host): survey.files for host in stale if not host.trouble})
+        self._unsure.difference_update((root, host) for host in stale)
         return True
 
     def _ask(self, folder: Folder, survey: Survey, hosts: Sequence[RemoteHost]) -> dict[RemoteHost, frozenset[bytes]]:

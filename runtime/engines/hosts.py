@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import SpawnError
@@ -161,7 +161,6 @@ class HostsEngine:
         if self._keeper is not None and self._hub is not None:
             addresses = [self._addresses[host.index] for host in self.hosts]
             self._keeper.note(self._hub.port, self._hub.keys, addresses)
-        self._courier.catch_up(self.hosts)
 
     def _wait_kept(self) -> None:
         """Wait for agents that were kept, not for long: of those that have ended others are started."""
@@ -177,9 +176,15 @@ class HostsEngine:
     def sync(self, folder: Path) -> Delivery:
         """Let the hosts that are there have a copy of a folder as it is now, and those that come in their places.
 
-        Ranks whose specs name it find it first on their `sys.path`. Raises what `Courier.bring` does.
+        Ranks whose specs name it find it first on their `sys.path`. Raises what `Courier.bring` does, and `SpawnError`
+        where no host is there.
         """
-        return self._courier.bring(folder, [host for host in self.hosts if not host.trouble])
+        if not self.hosts:
+            self._wait_here()
+        living = [host for host in self.hosts if not host.trouble]
+        if not living:
+            raise SpawnError(f"--sync: {self.hosts[0].trouble}")
+        return self._courier.bring(folder, living)
 
     def note_mesh(self, name: str, line: str) -> None:
         """Keep the line that has brought up a mesh here, where agents are kept."""
@@ -233,15 +238,22 @@ class HostsEngine:
         return min((host.hello.num_gpus for host in self.hosts if host.hello is not None), default=0)
 
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
-        return HostedCrew(self._reactor, next(self._numbers), self._find, self._leave, specs, listener, how)
+        folder = specs[0].folder
+        find: Callable[[str], RemoteHost] = lambda name: self._find(name, folder)  # noqa: E731
+        return HostedCrew(self._reactor, next(self._numbers), find, self._leave, specs, listener, how)
 
-    def _find(self, name: str) -> RemoteHost:
-        """The host of this name; it is started again where it was lost, and others are left as they are."""
+    def _find(self, name: str, folder: str) -> RemoteHost:
+        """The host of this name, which has the folder if it was brought to others.
+
+        It is started again where it was lost, and others are left as they are.
+        """
         host = next(host for host in self.hosts if host.name == name)
         if host.trouble:
             self._wanted.add(host.index)
             self._wait_here()
-        return self.hosts[host.index]
+        found = self.hosts[host.index]
+        self._courier.catch_up(folder, found)
+        return found
 
     def introduce(self, one: Party, other: Party) -> None:
         """Ranks of one host speak directly, those of two by way of their agents and this process."""

@@ -65,6 +65,9 @@ class Stage:
     def bring(self) -> Delivery:
         return self.courier.bring(self.root, cast("list[RemoteHost]", self.hosts))
 
+    def catch_up(self, host: int) -> None:
+        self.courier.catch_up(str(self.root), cast("RemoteHost", self.hosts[host]))
+
     def copy(self, host: int = 0) -> Path:
         (spec,) = specs_for({"rank": 1}, folder=str(self.root), cwd=str(self.root))
         return Path(self.hosts[host].copies.placed(spec).cwd)
@@ -283,9 +286,37 @@ def test_a_host_that_is_lost_is_passed_over_and_its_successor_gets_all(stage: St
     lost = stage.hosts[1]
     lost.trouble = "host right was lost"
     lost.copies.close()
+    stage.write("a.py", "2")
     stage.hosts[1] = Host("right")
-    stage.courier.catch_up(cast("list[RemoteHost]", stage.hosts))
-    assert stage.there(1) == {"a.py": "1"}
+    stage.catch_up(1)
+    assert stage.there(0) == stage.there(1) == {"a.py": "2"}, "all are to have the same"
+
+
+def test_who_has_come_for_others_is_left_alone_and_who_has_it_keeps_it(stage: Stage):
+    stage.write("a.py", "1")
+    stage.bring()
+    stage.hosts.append(Host("of another mesh"))
+    stage.write("a.py", "2")
+    stage.catch_up(0)
+    stage.courier.catch_up("", cast("RemoteHost", stage.hosts[2]))
+    assert (stage.there(0), stage.hosts[2].stored) == ({"a.py": "1"}, 0)
+
+
+def test_what_did_not_come_to_its_end_is_not_relied_on(stage: Stage):
+    """The first host has got what the second one had no room for, and then the edit is taken back."""
+    stage.write("a.py", "1")
+    stage.bring()
+    (stage.copy(1) / "b.py").mkdir()
+    (stage.copy(1) / "b.py/of a rank").touch()
+    stage.write("a.py", "2")
+    stage.write("b.py", "2")
+    with pytest.raises(SpawnError, match=r"host right: b\.py is a folder there"):
+        stage.bring()
+    assert stage.there(0) == {"a.py": "2", "b.py": "2"}
+    stage.write("a.py", "1")
+    (stage.root / "b.py").unlink()
+    stage.bring()
+    assert stage.there(0) == {"a.py": "1"}
 
 
 def test_paths_of_a_rank_lead_into_the_copy_where_they_were_in_the_folder(stage: Stage):

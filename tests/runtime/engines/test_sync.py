@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from meshbook.runtime.engines.hosts import HostsEngine
@@ -65,3 +66,44 @@ def test_a_folder_that_cannot_be_read_is_told(hosts: Bench, tmp_path: Path) -> N
     assert isinstance(hosts.engine, HostsEngine)
     with pytest.raises(SpawnError, match=r"--sync: .*nothing cannot be read: No such file or directory"):
         hosts.engine.sync(tmp_path / "nothing")
+
+
+def test_hosts_that_nobody_has_asked_for_yet_come_for_it_and_lost_ones_are_told(
+    own: Bench, tmp_path: Path, until: Until
+) -> None:
+    engine = own.engine
+    assert isinstance(engine, HostsEngine)
+    (tmp_path / "a.py").touch()
+    assert engine.sync(tmp_path).num_hosts == 2
+    agents = [psutil.Process(host.hello.pid) for host in engine.hosts if host.hello is not None]
+    zygotes = [child for agent in agents for child in agent.children()]
+    for agent in agents:
+        agent.kill()
+    until(lambda: all(host.trouble for host in engine.hosts))
+    assert psutil.wait_procs(zygotes, timeout=20)[1] == []  # they may be at their imports still
+    with pytest.raises(SpawnError, match="--sync: host left was lost: its agent"):
+        engine.sync(tmp_path)
+
+
+def test_a_host_that_comes_again_has_the_folder_or_no_ranks(own: Bench, tmp_path: Path, until: Until) -> None:
+    engine = own.engine
+    assert isinstance(engine, HostsEngine)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "project/travelled.py").write_text("WORD = 'one'\n")
+    for folder in ("project", "other"):
+        engine.sync(tmp_path / folder)
+    (tmp_path / "other").rmdir()  # no rank is there for it
+    workers = own.workers({"hosts": 2}, folder=str(tmp_path / "project"))
+    roster, agent = roster_of(workers), engine.hosts[1].hello
+    assert agent is not None
+    os.kill(agent.pid, signal.SIGKILL)
+    until(lambda: roster.dead() == [1])
+    (tmp_path / "project").rename(tmp_path / "away")
+    for _ in range(2):
+        with pytest.raises(SpawnError, match="project cannot be read: No such file or directory"):
+            heal_roster(roster)
+        until(lambda: roster.dead() == [1])
+    (tmp_path / "away").rename(tmp_path / "project")
+    assert heal_roster(roster).ranks == (1,)
+    assert workers.do.call("import travelled\ntravelled.WORD").get(20).values() == ["one"] * 2
