@@ -141,11 +141,17 @@ class QuietShell(InteractiveShell):
             self._skip_installed()
 
     def _skip_installed(self) -> None:
-        """What is installed does not change under the user's hands: to look at it would cost each cell 10 ms."""
-        reloader: Any = self.magics_manager.registry["AutoreloadMagics"]._reloader
+        """What is installed does not change under the user's hands: to look at it would cost each cell 10 ms.
+
+        It is IPython's own affair how it is told so: one that cannot be told looks at all of them.
+        """
+        reloader = getattr(self.magics_manager.registry.get("AutoreloadMagics"), "_reloader", None)
+        skip = getattr(reloader, "mark_module_skipped", None)
+        if skip is None:
+            return
         for name, module in list(sys.modules.items()):
             if str(getattr(module, "__file__", None)).startswith(_INSTALLED):
-                reloader.mark_module_skipped(name)
+                skip(name)
 
     def translated(self, source: str) -> str:
         return str(self.transform_cell(source))

@@ -27,6 +27,9 @@ class Book:
     reloading: State = "auto"
     """Whether ranks renew modules whose files have changed before each cell: `auto`, as the notebook does itself."""
 
+    knows_untold: bool = False
+    """Whether it was said that the notebook's own `%autoreload` cannot be seen."""
+
     on_add: Callable[[Mesh], object] | None = None
     """Called with each mesh that comes into the book."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import IPython
 from IPython.core.error import UsageError
 
 from ..kernel.mesh import Mesh
@@ -13,6 +15,9 @@ from . import grammar
 from .book import Book
 
 _MOST_NAMES = 3
+
+_TOLD = "as `%autoreload` is here"
+_UNTOLD = f"IPython {IPython.__version__} does not tell if `%autoreload` is on here: `%mesh autoreload on` renews them"
 
 
 def sync(book: Book, args: grammar.Sync) -> None:
@@ -25,10 +30,13 @@ def autoreload(shell: Any, book: Book, args: grammar.Autoreload) -> None:
     if args.state is not None:
         book.reloading = args.state
     is_on = _is_wanted(shell, book)
-    for mesh in book.meshes.values():
-        if not mesh.is_down:
-            mesh.autoreload(is_on)
-    why = " (auto: as `%autoreload` is here)" if book.reloading == "auto" else ""
+    try:
+        for mesh in book.meshes.values():
+            if not mesh.is_down:
+                mesh.autoreload(is_on)
+    except MeshbookError as error:
+        raise UsageError(str(error)) from None
+    why = f" (auto: {_UNTOLD if _is_on_here(shell) is None else _TOLD})" if book.reloading == "auto" else ""
     what = (
         "before each cell, ranks renew modules whose files have changed" if is_on else "ranks keep modules as they are"
     )
@@ -38,6 +46,9 @@ def autoreload(shell: Any, book: Book, args: grammar.Autoreload) -> None:
 def freshen(shell: Any, book: Book, mesh: Mesh) -> None:
     """Before a cell: let the ranks have the modules of now, if they are to."""
     is_on = _is_wanted(shell, book)
+    if not book.knows_untold and book.reloading == "auto" and _is_on_here(shell) is None:
+        book.knows_untold = True
+        print(f"ranks keep modules as they are: {_UNTOLD}", file=sys.stderr)
     if is_on == mesh.is_reloading and not (is_on and mesh.folder):
         return  # as nearly always
     try:
@@ -56,13 +67,17 @@ def _brought(mesh: Mesh) -> Delivery:
 
 
 def _is_wanted(shell: Any, book: Book) -> bool:
-    return _is_on_here(shell) if book.reloading == "auto" else book.reloading == "on"
+    return bool(_is_on_here(shell)) if book.reloading == "auto" else book.reloading == "on"
 
 
-def _is_on_here(shell: Any) -> bool:
-    """Is `%autoreload 2`, or more, on in the notebook? (IPython tells nobody but its own magics.)"""
-    reloader = getattr(shell.magics_manager.registry.get("AutoreloadMagics"), "_reloader", None)
-    return reloader is not None and reloader.enabled and reloader.check_all
+def _is_on_here(shell: Any) -> bool | None:
+    """Is `%autoreload 2`, or more, on in the notebook? None where this IPython keeps that to its own magics."""
+    magics = shell.magics_manager.registry.get("AutoreloadMagics")
+    if magics is None:
+        return False
+    reloader = getattr(magics, "_reloader", None)
+    enabled, check_all = getattr(reloader, "enabled", None), getattr(reloader, "check_all", None)
+    return None if enabled is None or check_all is None else bool(enabled and check_all)
 
 
 def told(delivery: Delivery) -> str:

@@ -267,3 +267,12 @@ def test_shells_in_threads_do_not_mix(new_notebook: Callable[[], Notebook]) -> N
         "0",
         "1",
     ]
+
+
+def test_autoreload_does_without_what_another_ipython_may_not_have(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("IPython.extensions.autoreload.ModuleReloader.mark_module_skipped")
+    notebook.shell.autoreload(True)
+    assert notebook.value("6 * 7").text == "42"
+    notebook.shell.autoreload(False)
