@@ -65,14 +65,14 @@ class Folder:
         for path, entry in self._walk(self.root, "", left_out):
             try:
                 if (reason := self._why_not(entry)) or not path.isprintable():
-                    left_out.append(f"{path!a} ({reason or 'its name cannot be told'})")
+                    left_out.append(f"{_told(path)} ({reason or 'its name cannot be told'})")
                     continue
                 total += entry.stat().st_size
                 files[path] = self._mark(path, entry)
             except FileNotFoundError:  # it went meanwhile
                 continue
             except OSError as error:
-                left_out.append(f"{path} ({error.strerror})")
+                left_out.append(f"{_told(path)} ({error.strerror})")
             if len(files) > MOST_FILES or total > MOST_BYTES:
                 most = f"over {MOST_FILES} files or {MOST_BYTES >> 20} MB"
                 raise SpawnError(f"--sync: {self.root} holds {most}: name the folder of the code")
@@ -86,14 +86,14 @@ class Folder:
         except OSError as error:
             if folder == self.root:
                 raise SpawnError(f"--sync: {folder} cannot be read: {error.strerror}") from error
-            left_out.append(f"{above} ({error.strerror})")
+            left_out.append(f"{_told(above)} ({error.strerror})")
             return
         for entry in entries:
             path = above + entry.name
             if entry.name in IGNORED:  # `.git` is a file in a worktree
                 continue
             if entry.is_dir(follow_symlinks=False):
-                if not Path(entry.path, "pyvenv.cfg").is_file():
+                if not os.path.isfile(f"{entry.path}/pyvenv.cfg"):  # `Path.is_file` raises where it may not look
                     yield from self._walk(Path(entry.path), f"{path}/", left_out)
             elif not entry.name.endswith(".pyc"):
                 yield path, entry
@@ -130,3 +130,8 @@ class Folder:
             if hashlib.sha256(data).digest() == digest:
                 return data
         return None
+
+
+def _told(path: str) -> str:
+    """A path as it can be printed."""
+    return path if path.isprintable() else ascii(path)

@@ -112,7 +112,7 @@ def test_code_travels_to_hosts_before_the_next_cell(kernel: Kernel, tmp_path: Pa
     line = "%mesh up far hosts=2 gpus=1 --engine hosts --device cpu --pg none"
     up = kernel.ok(f"{line} --sync {tmp_path}/project")
     assert "synced project to 2 hosts: 1 of 1 files was new or changed (travels.py)" in up.text
-    assert "left out: 'weights.bin' (11 MB, over 10 MB)" in up.text
+    assert "left out: weights.bin (11 MB, over 10 MB)" in up.text
     kernel.ok("%%on_mesh\nfrom travels import word as made")
     assert "('first', 'first')" in said(kernel, module)
     module.edit("second")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Callable, Generator
@@ -155,15 +156,36 @@ def test_what_is_no_code_stays_here_and_is_named(stage: Stage, tmp_path: Path, m
     (stage.root / "up").symlink_to("..")
     (stage.root / "nothing").symlink_to("not-there")
     os.mkfifo(stage.root / "pipe")
+    stage.write(os.fsdecode(b"\xff.py"), "no text")
     delivery = stage.bring()
     assert set(delivery.left_out) == {
-        "'data.bin' (2 MB, over 1 MB)",
-        "'out.txt' (a link out of the folder)",
-        "'pipe' (no plain file)",
-        "'up' (a link out of the folder)",
+        "data.bin (2 MB, over 1 MB)",
+        "out.txt (a link out of the folder)",
+        "pipe (no plain file)",
+        "up (a link out of the folder)",
+        "'\\udcff.py' (its name cannot be told)",
     }
     assert stage.there() == {"ok.py": "1", "inside.py": "1"}
     assert not (stage.copy() / "inside.py").is_symlink()
+
+
+def test_a_folder_that_may_not_be_looked_into_is_named(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    stage.write("ok.py", "1")
+    stage.write("données/x.py", "not mine")
+
+    def refusing(call: Callable[..., Any]) -> Callable[..., Any]:
+        def refused(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if "données" in str(path):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return call(path, *args, **kwargs)
+
+        return refused
+
+    with monkeypatch.context() as patch:
+        for name in ("stat", "scandir"):  # whoever runs the tests may be one who may look everywhere
+            patch.setattr(os, name, refusing(getattr(os, name)))
+        assert stage.bring().left_out == ("données/ (Permission denied)",)
+    assert stage.there() == {"ok.py": "1"}
 
 
 def test_a_folder_of_too_much_is_refused_whole(stage: Stage, monkeypatch: pytest.MonkeyPatch):
