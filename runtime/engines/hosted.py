@@ -154,7 +154,8 @@ class HostedCrew:
 
     def settle(self, axes: Mapping[str, int]) -> list[str]:
         wanted, given_back = wanted_hosts(axes), list[str]()
-        for host in [host for host in self._used if wanted is not None and host.index >= wanted]:
+        out = [host for host in self._used if wanted is not None and host.index >= wanted]
+        for host in sorted(out, key=lambda host: host.index):
             self._end_on(host, host.ask(lambda seq: Disband(seq, self.number)))
             self._used.discard(host)
             if self._leave(host):

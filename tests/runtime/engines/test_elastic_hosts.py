@@ -69,6 +69,7 @@ def test_a_host_is_given_back_and_started_again_and_a_third_one_comes(make: Call
     assert facts(roster) == [[rank, 6, rank % 2, 2] for rank in range(6)]
     assert [roster.states[rank].pid for rank in (0, 1)] == pids[:2]
     assert psutil.Process(roster.states[5].pid).parents()[1].pid == agent_of(bench, "host2")
+    assert resize_roster(roster, {"hosts": 1}).given_back == ("right", "host2")
 
 
 @pytest.mark.real
