@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,10 +86,9 @@ if rank == 1:
     time.sleep(60)"""
 
 STUBBORN = """%%on_mesh
-import time
+import os, time
 print('in')
-ends = time.time() + 60
-while rank == 1 and time.time() < ends:
+while rank == 1 and not os.path.exists('enough'):
     try:
         time.sleep(0.1)
     except KeyboardInterrupt:
@@ -100,6 +100,12 @@ def mesh(kernel: Kernel) -> Iterator[None]:
     kernel.ok("%mesh up deaf dp=2 --pg none")
     yield
     kernel.ok("%mesh down deaf --grace 0.1")
+    enough(kernel).unlink(missing_ok=True)
+
+
+def enough(kernel: Kernel) -> Path:
+    """The file for which the stubborn rank waits."""
+    return Path(kernel.folder, "enough")
 
 
 def stopped_at_menu(kernel: Kernel, source: str) -> Any:
@@ -139,16 +145,18 @@ def test_what_is_to_be_done_with_a_rank_that_does_not_react_is_asked(kernel: Ker
 
 @pytest.mark.usefixtures("mesh")
 def test_the_question_is_taken_back_when_they_react(kernel: Kernel) -> None:
-    source = STUBBORN.replace("60", "2").replace("        print('no')", "        time.sleep(1)")
-    stopped = stopped_at_menu(kernel, source).end()
+    cell = stopped_at_menu(kernel, STUBBORN)
+    enough(kernel).touch()
+    stopped = cell.end()
     assert stopped.error.startswith("KeyboardInterrupt: interrupted: rank")
     assert "2 idle" in kernel.ok("%mesh").text
 
 
 @pytest.mark.usefixtures("mesh")
 def test_who_waits_on_waits_for_them(kernel: Kernel) -> None:
-    cell = stopped_at_menu(kernel, STUBBORN.replace("60", "5"))
+    cell = stopped_at_menu(kernel, f"{STUBBORN}\ntime.sleep(3.5 * rank)")  # for longer than a press is waited for
     cell.type("")
+    enough(kernel).touch()
     stopped = cell.end()
     assert "still busy" not in stopped.error and "1 │ no" in stopped.text
     assert "2 idle" in kernel.ok("%mesh").text
