@@ -233,6 +233,7 @@ class _ThreadRank:
             work.join(timeout=0.05)
             self.interrupts.kill()  # again: the first may have struck where it is swallowed, in a destructor, say
         answer.join(timeout=5)
+        self.interrupts.take_back()
 
     def _work(self) -> None:
         enter(self.place, whole_process=False)
@@ -271,34 +272,64 @@ class _ThreadInterrupts(Interrupts):
     """Interrupts of a thread: an exception that the interpreter raises in it at its next Python instruction."""
 
     thread = 0
+    _has_raised = False
+    """Whether an exception was put into the thread that it may not have met yet."""
 
     def _strike(self, running: int) -> None:
         if self._shields:
             self._held_back = True
         else:
-            _raise_in(self.thread, KeyboardInterrupt)
+            self._raise(KeyboardInterrupt)
 
     def _insist(self, running: int) -> None: ...
 
     def end(self) -> None:
         with self._lock:
             self.running = 0
-            _raise_in(self.thread, None)  # one that has not struck yet was meant for this call
+            self.take_back()  # one that has not struck yet was meant for this call
 
     def close(self) -> None:
         with self._lock:
             self._shields = 1
-            _raise_in(self.thread, None)
+            self.take_back()
 
     def kill(self) -> None:
         if self.running:
-            _raise_in(self.thread, LinkClosed)
+            self._raise(LinkClosed)
+
+    def _raise(self, error: type[BaseException]) -> None:
+        self._has_raised = True
+        _raise_in(self.thread, error)
+
+    def take_back(self) -> None:
+        """What has not struck yet does so no more. On the thread itself, or when that has ended."""
+        if self._has_raised:
+            self._has_raised = False
+            _be_done_with_raising()
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raise in another thread, at its next Python instruction; None takes back what has not been raised yet."""
-    raised = ctypes.py_object() if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+class _Over(BaseException):
+    """What a thread raises in itself to be done with it."""
+
+
+def _be_done_with_raising() -> None:
+    """Let something be raised in this thread, in place of what it has not met yet.
+
+    Python 3.11 looks out for such exceptions in all threads until one of them meets one: to take one back with NULL, or
+    to put one into a thread that ends, leaves it on watch for good, and then a thread that is traced by a debugger or
+    for coverage never gets into the next function, but looks for ever.
+    """
+    try:
+        _raise_in(threading.get_ident(), _Over)
+        while True:  # it is raised at the next turn
+            pass
+    except _Over:
+        pass
+
+
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    """Raise in a thread, at its next Python instruction."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 _RUN: ContextVar[int] = ContextVar("meshbook_thread_run")

@@ -1,0 +1,46 @@
+"""What is about the engine of threads alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+TRACED = """
+import sys
+sys.path[:0] = {path!r}
+from meshbook.runtime import root, this_host
+from tests.runtime.actors import Worker
+
+root.default_engine[:] = ["inproc"]
+procs = this_host().spawn_procs({{"r": 2}})
+workers = procs.spawn("workers", Worker)
+workers.rank.call().get(10)
+{then}
+
+def f():
+    return 1
+
+sys.settrace(lambda *_: None)
+f()
+sys.settrace(None)
+print("traced")
+"""
+
+WAITING = """
+import threading
+begun = threading.Barrier(3)
+vars(sys.modules["tests.runtime.actors"]).update(begun=begun)
+waiting = workers.do.call("import time, tests.runtime.actors as a\\na.begun.wait()\\nwhile True: time.sleep(0.001)")
+begun.wait(10)
+"""
+
+
+@pytest.mark.parametrize("then", ["", f"{WAITING}\nprocs.stop().get(10)"], ids=["calls", "ends in a call"])
+def test_tracing_works_after(then: str) -> None:
+    """On Python 3.11 a debugger, or coverage, never got on after an exception that was put into a thread in vain."""
+    program = TRACED.format(path=sys.path, then=then)
+    # In a process of its own: who is caught hears not even the signal of a timeout.
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
+    assert ended.stdout == "traced\n", ended
