@@ -32,7 +32,7 @@ def engine_of(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any
         return _monarch(args, axes, names)
     hosts = args.hosts or wanted_hosts(axes)
     if hosts is None:
-        raise ValueError(_HOW_MANY)
+        raise ValueError("how many hosts? Say --hosts N or --hosts A,B, or begin the axes with hosts=N")
     return session().use_hosts(hosts, args.launch, args.keep, args.ready_timeout)
 
 
@@ -48,19 +48,18 @@ def _monarch(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any]
         kinds = f"{', '.join(KINDS)}, or a variable that holds a HostMesh of Monarch"
         what = f"{job!r} holds a {type(held).__name__}" if job in names else f"there is no variable {job!r}"
         raise ValueError(f"--job: {what}; write {kinds}")
+    if isinstance(args.hosts, tuple):
+        raise ValueError(f"Monarch chooses the hosts of a job: say how many, --hosts {len(args.hosts)}, not which")
     options = read_options(job, args.job_options)
     hosts = len(options["workers"]) if "workers" in options else args.hosts or wanted_hosts(axes)
-    if not isinstance(hosts, int):
-        raise ValueError(_HOW_MANY)
+    if hosts is None:
+        raise ValueError("how many hosts? Say --hosts N, or begin the axes with hosts=N")
     return session().use_monarch(hosts, job, timeout=args.ready_timeout, **options)
 
 
 def is_host_mesh(value: object) -> bool:
     """Is this a `HostMesh` of Monarch? (Without importing it.)"""
     return hasattr(value, "spawn_procs") and hasattr(value, "sizes") and not isinstance(value, type)
-
-
-_HOW_MANY = "how many hosts? Say --hosts N or --hosts A,B, or begin the axes with hosts=N"
 
 
 def device_of(name: str, args: grammar.Up, engine: str) -> str:

@@ -115,7 +115,8 @@ def test_monarch_places_the_agents(new_kernel: Callable[[], Kernel]) -> None:
         ("%mesh up x dp=2 --job j", "--job goes with --engine monarch"),
         ("%mesh up x dp=2 --engine monarch --job nothing", "there is no variable 'nothing'; write process, slurm, "),
         ("%mesh up x dp=2 --engine monarch --job m", "--job: 'm' holds a Mesh; write process, slurm, "),
-        ("%mesh up x dp=2 --engine monarch --job slurm", "how many hosts? Say --hosts N"),
+        ("%mesh up x dp=2 --engine monarch --job slurm", "how many hosts? Say --hosts N, or begin the axes with"),
+        ("%mesh up x dp=2 --engine monarch --hosts a,b", "Monarch chooses the hosts of a job: say how many, --hosts 2"),
         (
             "%mesh up x hosts=2 --engine monarch --job slurm --job-option partitoin=gpu",
             "--job slurm has no option 'partitoin': did you mean 'partition'?",
