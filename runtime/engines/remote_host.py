@@ -137,13 +137,7 @@ class RemoteHost:
         if self.hello and (words := self._last_words(self)):  # such as that its time is up
             why = f"{why}; its launcher said: {words}"
         self._on_lost(self)  # first: who sees the trouble may start the host again, and its launcher is not to be ended
-        with self._asking:
-            self.trouble = f"host {self.name} was lost: {why}" if self.hello else f"host {self.name}: {why}"
-            pending, self._pending = self._pending, {}
-        self._link.unwatch(self._reactor)
-        self._lane.close()
-        for number, each in pending.items():
-            each.resolve(Done(number, self.trouble), [])
+        self._end(f"host {self.name} was lost: {why}" if self.hello else f"host {self.name}: {why}")
         for branch in list(self.branches.values()):
             branch.on_host_lost(self)
         self.branches.clear()
@@ -153,8 +147,16 @@ class RemoteHost:
         """It is not needed any more: its agent ends."""
         if not self.trouble:
             self.post(Bye())
-            self.trouble = f"host {self.name} was given back"
-            self.close()
+            self._end(f"host {self.name} was given back")
+
+    def _end(self, trouble: str) -> None:
+        """It answers no more: who waits for it is told why."""
+        with self._asking:
+            self.trouble = trouble
+            pending, self._pending = self._pending, {}
+        self.close()
+        for number, each in pending.items():
+            each.resolve(Done(number, trouble), [])
 
     def close(self) -> None:
         """Tell the agent that nothing follows: it ends."""
@@ -176,7 +178,8 @@ class RemoteHost:
         elif isinstance(message, Beat):
             self.stats, self.spares = message.stats, message.spares
         elif isinstance(message, Done):
-            self._pending.pop(message.seq).resolve(message, frames)
+            if (pending := self._pending.pop(message.seq, None)) is not None:  # else it has just been given back
+                pending.resolve(message, frames)
         elif isinstance(message, Passed):
             self._pass_on(self, message.tunnel, frames)
         else:

@@ -25,7 +25,8 @@ from meshbook.runtime.roster import Roster
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.shape import Shape
 from meshbook.runtime.spares import keep_spares
-from meshbook.runtime.wire.messages import AnyMessage, Done, Gone, Renumber, Renumbered, Said
+from meshbook.runtime.wire.inproc import InprocLink
+from meshbook.runtime.wire.messages import AnyMessage, Done, Gone, Renumber, Renumbered, Room, Said
 from meshbook.runtime.wire.reactor import Reactor
 from tests.runtime.actors import Worker
 
@@ -183,3 +184,15 @@ def test_what_is_under_way_while_ranks_get_other_numbers_is_told_of_the_right_on
     crew.on_news(far, Gone(7, 1, 0, None, ""), [])
     assert (ears.said, ears.gone) == ([4, 2, 2, 2], [1])
     assert b.stats == {}
+
+
+def test_who_waits_for_a_host_that_is_given_back_is_told_so(reactor: Reactor):
+    link, theirs = InprocLink.make()
+    nothing: Any = lambda *_: ""  # noqa: E731
+    host = RemoteHost(reactor, 0, "a", link, nothing, nothing, nothing, nothing)
+    asked = host.ask(lambda seq: Room(seq, 1))
+    host.dismiss()
+    for pending in (asked, host.ask(lambda seq: Room(seq, 1))):
+        with pytest.raises(SpawnError, match="host a was given back"):
+            pending.wait(5)
+    theirs.close()
