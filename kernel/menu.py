@@ -102,6 +102,7 @@ class Withdrawable:
             try:
                 return self._answer_to(prompt)
             except KeyboardInterrupt:
+                self._is_asking = False  # it may have come just before that was said
                 if self._is_withdrawn:
                     return None
                 raise

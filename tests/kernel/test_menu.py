@@ -88,3 +88,31 @@ def test_the_stop_button_is_the_users() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         Withdrawable(Typist(press), Promise[Any]().future).ask("")
+
+
+def test_stop_that_comes_with_an_answer_does_not_leave_the_question_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    promise: Promise[Any] = Promise()
+    question = Withdrawable(Typist(lambda: "k"), promise.future)
+    entries = iter([False, True])
+
+    class Interrupted:
+        """A lock that stop is pressed at when it is taken for the second time."""
+
+        def __enter__(self) -> None:
+            if next(entries, False):
+                raise KeyboardInterrupt
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(question, "_lock", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        question.ask("")
+    heard: list[int] = []
+    former = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    try:
+        others = threading.Thread(target=promise.resolve, args=(None,))
+        others.start()
+        others.join()
+    finally:
+        signal.signal(signal.SIGINT, former)
+    assert heard == []
