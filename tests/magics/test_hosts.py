@@ -116,7 +116,7 @@ def test_monarch_places_the_agents(new_kernel: Callable[[], Kernel]) -> None:
         ("%mesh up x dp=2 --engine monarch --job nothing", "there is no variable 'nothing'; write process, slurm, "),
         ("%mesh up x dp=2 --engine monarch --job m", "--job: 'm' holds a Mesh; write process, slurm, "),
         ("%mesh up x dp=2 --engine monarch --job slurm", "how many hosts? Say --hosts N, or begin the axes with"),
-        ("%mesh up x dp=2 --engine monarch --hosts a,b", "Monarch chooses the hosts of a job: say how many, --hosts 2"),
+        ("%mesh up x dp=2 --engine monarch --hosts a,b", "--launch and --hosts go with --engine hosts"),
         (
             "%mesh up x hosts=2 --engine monarch --job slurm --job-option partitoin=gpu",
             "--job slurm has no option 'partitoin': did you mean 'partition'?",
