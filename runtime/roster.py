@@ -127,13 +127,21 @@ class Roster:
         Raises:
             SpawnError: one ended or failed before, or did not say so in `timeout` seconds.
         """
-        in_time = self._reactor.wait(self._settled, timeout)
-        states = [self.states[rank] for rank in self.states if ranks is None or rank in ranks]
-        for state in states:
-            if state.exit is not None or state.trouble:
-                raise SpawnError(self._why_not_up(state))
-        if not in_time:
-            raise SpawnError(self._why_late([state.rank for state in states if not state.is_ready], timeout))
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            in_time = self._reactor.wait(self._settled, None if deadline is None else deadline - time.monotonic())
+            states = [self.states[rank] for rank in self.states if ranks is None or rank in ranks]
+            for state in states:
+                if state.exit is not None or state.trouble:
+                    raise SpawnError(self._why_not_up(state))
+            late = [state.rank for state in states if not state.is_ready]
+            if not late:
+                return
+            if not in_time:
+                raise SpawnError(self._why_late(late, timeout))
+            self._settled.clear()  # another rank has ended
+            if all(state.is_ready or state.exit is not None or state.trouble for state in states):
+                self._settled.set()
 
     def _why_not_up(self, state: RankState) -> str:
         what = state.trouble or str(state.exit)
@@ -304,6 +312,7 @@ class Roster:
         """
         if self._is_stopped:
             raise MeshStopped(self._why_stopped)
+        self._let_be_told()
         for rank in ranks:
             self.states[rank] = RankState(rank)
             self.meters.forget_loops(rank)
@@ -312,6 +321,12 @@ class Roster:
         self._settled.clear()
         self._all_gone.clear()
         self.crew.respawn([replace(self.specs[rank], generation=self.generation + 1) for rank in ranks])
+
+    def _let_be_told(self) -> None:
+        """Wait until the loop is done with what it hears now: it may be telling of the end of a rank that is seen."""
+        told = threading.Event()
+        self._reactor.schedule(lambda: self._reactor.announce(told))
+        self._reactor.wait(told)
 
     def is_expected(self, rank: int) -> bool:
         """Was this rank to end, with its mesh or by a resize? Then it is no fault."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -176,3 +177,39 @@ def test_over_a_fresh_interpreter(local: Bench, until: Until):
     lose(workers, [0], until)
     assert heal(workers).ranks == (0,)
     assert workers.add.call(1).get(10).values() == [1]
+
+
+def test_the_end_of_another_rank_makes_none_ready(local: Bench, until: Until):
+    procs = local.up({"rank": 2})
+    roster = roster_of(procs)
+    lose(procs, [1], until)
+    roster.revive([1])
+    roster.kill([0])  # which is told before the new one is up
+    until(lambda: roster.dead() == [0])
+    roster.wait_ready(30, [1])
+    assert roster.states[1].is_ready
+
+
+def test_an_end_is_told_whole_before_another_process_comes(local: Bench, until: Until, monkeypatch: pytest.MonkeyPatch):
+    """Else what is told of the old one is taken for the new one: it was ready before it was up."""
+    procs = local.up({"rank": 2})
+    roster = roster_of(procs)
+    story: list[str] = []
+    begun = threading.Event()
+    tell, respawn = roster._hub.on_rank_gone, roster.crew.respawn
+
+    def tell_slowly(*args: Any) -> None:
+        begun.wait(0.3)
+        tell(*args)
+        story.append("told")
+
+    def respawn_at_once(specs: Any) -> None:
+        story.append("started")
+        begun.set()
+        respawn(specs)
+
+    monkeypatch.setattr(roster._hub, "on_rank_gone", tell_slowly)
+    monkeypatch.setattr(roster.crew, "respawn", respawn_at_once)
+    lose(procs, [1], until)
+    heal_roster(roster)
+    assert (story, roster.states[1].is_ready) == (["told", "started"], True)
