@@ -122,20 +122,14 @@ class Roster:
         return self._births.made
 
     def wait_ready(self, timeout: float | None, ranks: Sequence[int] | None = None) -> None:
-        """Return when these ranks (default: all) said they are ready.
-
-        Raises:
-            SpawnError: one ended or failed before, or did not say so in `timeout` seconds.
-        """
+        """Wait until these ranks (default: all) are ready. Raises `SpawnError` for one that ends, fails or is late."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             in_time = self._reactor.wait(self._settled, None if deadline is None else deadline - time.monotonic())
             states = [self.states[rank] for rank in self.states if ranks is None or rank in ranks]
-            for state in states:
-                if state.exit is not None or state.trouble:
-                    raise SpawnError(self._why_not_up(state))
-            late = [state.rank for state in states if not state.is_ready]
-            if not late:
+            if failed := [state for state in states if state.exit is not None or state.trouble]:
+                raise SpawnError(self._why_not_up(failed[0]))
+            if not (late := [state.rank for state in states if not state.is_ready]):
                 return
             if not in_time:
                 raise SpawnError(self._why_late(late, timeout))
@@ -307,12 +301,11 @@ class Roster:
     def revive(self, ranks: Sequence[int]) -> None:
         """Start these ranks again, which have ended: new processes in the same places. `wait_ready` waits for them.
 
-        Raises:
-            MeshStopped: the mesh was taken down.
+        Raises `MeshStopped` where the mesh was taken down.
         """
         if self._is_stopped:
             raise MeshStopped(self._why_stopped)
-        self._let_be_told()
+        self._reactor.let_finish()  # it may be telling of their ends still
         for rank in ranks:
             self.states[rank] = RankState(rank)
             self.meters.forget_loops(rank)
@@ -321,12 +314,6 @@ class Roster:
         self._settled.clear()
         self._all_gone.clear()
         self.crew.respawn([replace(self.specs[rank], generation=self.generation + 1) for rank in ranks])
-
-    def _let_be_told(self) -> None:
-        """Wait until the loop is done with what it hears now: it may be telling of the end of a rank that is seen."""
-        told = threading.Event()
-        self._reactor.schedule(lambda: self._reactor.announce(told))
-        self._reactor.wait(told)
 
     def is_expected(self, rank: int) -> bool:
         """Was this rank to end, with its mesh or by a resize? Then it is no fault."""

@@ -117,6 +117,12 @@ class Reactor:
             raise RuntimeError("the loop is closed: nothing comes any more")
         return event.is_set()
 
+    def let_finish(self) -> None:
+        """Wait until the loop is done with what it does now."""
+        done = threading.Event()
+        self.schedule(lambda: self.announce(done))
+        self.wait(done)
+
     def close(self) -> None:
         """End the loop and its thread; descriptors that are still watched stay open."""
         if self._closed:
