@@ -50,6 +50,9 @@ class StillReactor:
     def wait(self, event: threading.Event, timeout: float | None = None) -> bool:
         return event.is_set()
 
+    def let_finish(self) -> None:
+        """Between two turns it does nothing."""
+
     def turn(self) -> None:
         while self.scheduled:
             self.scheduled.pop(0)()
