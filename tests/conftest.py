@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import tempfile
@@ -35,6 +36,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if is_far and metafunc.config.getoption("on") == "local":
         # None: as without the mark, so that both share what is made once a file.
         metafunc.parametrize("on", [None, "hosts"], ids=["local", "hosts"], indirect=True, scope="module")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected by now stays: the collector would look at all of it again, a second each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
