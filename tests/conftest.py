@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ from tests.holdings import GRACE, TOKEN, Holdings, left_since, our_process
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # of a suite that a shell has started in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start would ignore Ctrl-C too
+
+# Hundreds of interpreters start here: what one has compiled, the next need not, whatever the environment says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Every process that a test starts inherits this, so that an orphan is still known as ours.
 _STATE = tempfile.TemporaryDirectory(prefix="meshbook-state-")
