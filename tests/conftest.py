@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import hypothesis
 import psutil
 import pytest
 
@@ -23,6 +24,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # of a suite that a shell
 # Hundreds of interpreters start here: what one has compiled, the next need not, whatever the environment says.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# An example may take 200 ms by default, by the clock on the wall: on a machine that others use too, that says nothing.
+hypothesis.settings.register_profile("meshbook", deadline=None)
+hypothesis.settings.load_profile("meshbook")
 
 # Every process that a test starts inherits this, so that an orphan is still known as ours.
 _STATE = tempfile.TemporaryDirectory(prefix="meshbook-state-")
