@@ -26,6 +26,8 @@ def own(new_kernel: Callable[[], Kernel]) -> Kernel:
     """A kernel of the test's own, with an idle rank and one that works."""
     kernel = new_kernel()
     kernel.ok("%load_ext meshbook")
+    # These ranks need no torch, and its import would take most of the time of the test.
+    kernel.ok("from meshbook.runtime import session\nsession.ZYGOTE_MODULES.remove('torch?')")
     kernel.ok("%mesh up dp=2 --pg none")
     kernel.start("%%on_mesh 1 -b\nimport time\nprint('in')\ntime.sleep(600)").until("in")
     return kernel
