@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import re
 import shutil
@@ -9,7 +11,6 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
 from tests.browser.jupyter import FrontEnd, Server, Theme, serve
@@ -33,19 +34,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[FrontEnd], Server]]:
-    """The servers of the session, each started when it is first asked for."""
-    running: dict[FrontEnd, tuple[Any, Server]] = {}
-
-    def get(front_end: FrontEnd) -> Server:
-        if front_end not in running:
-            context = serve(front_end, tmp_path_factory.mktemp(front_end))
-            running[front_end] = context, context.__enter__()
-        return running[front_end][1]
-
-    yield get
-    for context, _ in running.values():
-        context.__exit__(None, None, None)
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Server]]:
+    """The server of the session, started when it is first asked for."""
+    with contextlib.ExitStack() as stack:
+        yield functools.cache(lambda: stack.enter_context(serve(tmp_path_factory.mktemp("jupyter"))))
 
 
 @pytest.fixture(scope="module")
@@ -62,51 +54,49 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-def _made_of(cells: list[str], kernel: str) -> nbformat.NotebookNode:
-    return nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
-        metadata={"kernelspec": {"name": kernel, "display_name": kernel, "language": "python"}},
-    )
+@pytest.fixture(scope="module")
+def desk(browser: Any, server: Callable[[], Server]) -> Iterator[Any]:
+    from tests.browser.desk import Desk  # needs playwright
+
+    desk = Desk(browser, server())
+    yield desk
+    desk.close()
 
 
 @pytest.fixture
-def open_notebook(
-    request: pytest.FixtureRequest, browser: Any, servers: Callable[[FrontEnd], Server], leaks: Any
-) -> Generator[Opened]:
+def open_notebook(request: pytest.FixtureRequest, desk: Any, leaks: Any) -> Generator[Opened]:
     """`open_notebook(cells)`: a new notebook with these cells, in JupyterLab or (`front_end="notebook"`) Notebook 7.
 
-    In place of the cells, the file of a notebook: a copy of it is opened. `kernel="meshbook"` has the extension loaded.
+    In place of the cells, the file of a notebook: a copy of it is opened. `kernel="meshbook"` has the extension loaded;
+    `kernel="warm"` is one that the tests of a file share, and all meshes in it end with the test. `is_alone`: in a page
+    of its own, for what changes more of the page than its notebook.
     """
-    from tests.browser.page import NotebookPage  # needs playwright
-
-    opened: list[NotebookPage] = []
-    context = browser.new_context(viewport={"width": 1200, "height": 1000})
+    opened: list[Any] = []
 
     def open_(
         cells: list[str] | Path,
         front_end: FrontEnd = "lab",
         theme: Theme = "JupyterLab Light",
         kernel: str = "python3",
-    ) -> NotebookPage:
-        server = servers(front_end)
+        is_alone: bool = False,
+    ) -> Any:
+        is_shared = front_end == "lab" and not is_alone
+        if is_shared:
+            desk.prepare()
         leaks.allow_what_stands()
-        server.use_theme(theme)
-        name = re.sub(r"\W+", "_", f"{request.node.name}_{len(opened)}").strip("_") + ".ipynb"
-        nbformat.write(
-            _made_of(cells, kernel) if isinstance(cells, list) else nbformat.read(cells, 4), server.folder / name
-        )
-        page = NotebookPage(context.new_page(), server.folder / name)
-        page.watch_errors()
-        opened.append(page)
-        page.page.goto(server.page_of(name))
-        page.wait_until_ready()
-        return page
+        name = re.sub(r"\W+", "_", f"{request.node.name}_{len(opened)}").strip("_")
+        file = desk.written(name, cells, "python3" if kernel == "warm" else kernel)
+        opened.append(desk.lab if is_shared else desk.new_page(file))
+        if is_shared:
+            desk.open_here(file, theme, kernel == "warm")
+        else:
+            desk.load(opened[-1], theme, front_end)
+        return opened[-1]
 
     failed = request.session.testsfailed
     yield open_
-    if request.session.testsfailed > failed:
-        for number, page in enumerate(opened):
-            page.picture(f"failed_{request.node.name}_{number}")
-    for page in opened:
-        page.close()
-    context.close()
+    is_spoiled = request.session.testsfailed > failed
+    for number, nb in enumerate(opened):
+        if is_spoiled:
+            nb.picture(f"failed_{request.node.name}_{number}")
+        desk.put_away(nb, is_spoiled)

@@ -33,17 +33,19 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server: where it is and which folder it shows."""
+    """A running server of both front-ends: where it is and which folder it shows."""
 
-    front_end: FrontEnd
     url: str
     folder: Path
     settings: Path
 
-    def page_of(self, notebook: str) -> str:
-        """The address of a notebook, in a workspace that nobody has used."""
+    def page_of(self, notebook: str, front_end: FrontEnd = "lab") -> str:
+        """The address of a notebook, in a workspace that nobody else uses."""
+        own = Path(notebook).stem
         return (
-            f"{self.url}/lab/tree/{notebook}?reset" if self.front_end == "lab" else f"{self.url}/notebooks/{notebook}"
+            f"{self.url}/lab/workspaces/{own}/tree/{notebook}?reset"
+            if front_end == "lab"
+            else f"{self.url}/notebooks/{notebook}"
         )
 
     def use_theme(self, theme: Theme) -> None:
@@ -52,7 +54,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(front_end: FrontEnd, home: Path) -> Generator[Server]:
+def serve(home: Path) -> Generator[Server]:
     """Start a server and end it, with all kernels that it still has."""
     folder, settings = home / "notebooks", home / "settings"
     folder.mkdir(parents=True)
@@ -65,17 +67,17 @@ def serve(front_end: FrontEnd, home: Path) -> Generator[Server]:
     url = f"http://127.0.0.1:{port}"
     with (home / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            _command(front_end, port, folder), env=_environment(home), stdout=log, stderr=log, start_new_session=True
+            _command(port, folder), env=_environment(home), stdout=log, stderr=log, start_new_session=True
         )
     try:
         _wait_until_ready(url, process, home / "server.log")
-        yield Server(front_end, url, folder, settings)
+        yield Server(url, folder, settings)
     finally:
         _end(process)
 
 
-def _command(front_end: FrontEnd, port: int, folder: Path) -> list[str]:
-    module, app = ("jupyterlab", "LabApp") if front_end == "lab" else ("notebook", "JupyterNotebookApp")
+def _command(port: int, folder: Path) -> list[str]:
+    """Notebook 7's server, which serves JupyterLab too."""
     options = {
         "ServerApp.ip": "127.0.0.1",
         "ServerApp.port": port,
@@ -86,9 +88,10 @@ def _command(front_end: FrontEnd, port: int, folder: Path) -> list[str]:
         "ServerApp.terminals_enabled": False,
         "ServerApp.disable_check_xsrf": True,
         "IdentityProvider.token": "",
-        f"{app}.expose_app_in_browser": True,
+        "LabApp.expose_app_in_browser": True,
+        "JupyterNotebookApp.expose_app_in_browser": True,
     }
-    return [sys.executable, "-m", module, *(f"--{name}={value}" for name, value in options.items())]
+    return [sys.executable, "-m", "notebook", *(f"--{name}={value}" for name, value in options.items())]
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -17,8 +17,14 @@ SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 _PANEL = "window.jupyterapp.shell.currentWidget"
 _WAIT = 60.0
 
-_HARMLESS = ("reading 'schema'", "favicon", "WebGL", "is not a valid language")
-"""Errors that the front-ends themselves log on an empty page."""
+_HARMLESS = (
+    "reading 'schema'",
+    "favicon",
+    "WebGL",
+    "is not a valid language",
+    "'filebrowser:open-path' not registered",
+)
+"""Errors that the front-ends themselves log on an empty page, or where the other one was before."""
 
 
 @dataclass(slots=True)
@@ -37,6 +43,25 @@ class NotebookPage:
     def _note(self, error: str) -> None:
         if not any(words in error for words in _HARMLESS):
             self.errors.append(error)
+
+    def open(self, file: Path, kernel: str = "") -> None:
+        """Open another notebook in this page of JupyterLab, with a kernel of its own or with that of this id."""
+        self.file = file
+        self.page.evaluate(
+            """([path, id]) => {
+                jupyterapp.commands.execute('docmanager:open', { path, kernel: id ? { id } : undefined });
+            }""",
+            [file.name, kernel],
+        )
+        self.page.wait_for_function(f"path => {_PANEL}?.context?.path === path", arg=file.name)
+        self.wait_until_ready()
+
+    def open_copy(self, name: str) -> None:
+        """Open a copy of the file in this page of JupyterLab, with a new kernel, as one does who has got it."""
+        other = self.file.with_name(f"{name}.ipynb")
+        other.write_bytes(self.file.read_bytes())
+        self.leave()
+        self.open(other)
 
     def wait_until_ready(self, seconds: float = _WAIT) -> None:
         """Wait until the notebook is on the page and its kernel has started."""
@@ -109,6 +134,10 @@ class NotebookPage:
         script = f"([i, text]) => {{ {_PANEL}.content.widgets[i].model.sharedModel.setSource(text) }}"
         self.page.evaluate(script, [index, source])
 
+    def count(self, index: int) -> int:
+        """The number that stands before a cell that has run."""
+        return self.page.evaluate(f"i => {_PANEL}.content.widgets[i].model.executionCount", index)
+
     def outputs(self, index: int) -> list[dict[str, Any]]:
         """The outputs of a cell, as they would be saved."""
         return self.page.evaluate(f"i => {_PANEL}.content.widgets[i].model.outputs.toJSON()", index)
@@ -142,7 +171,26 @@ class NotebookPage:
         file.write_bytes((of or self.page).screenshot())  # with `path`, playwright keeps threads
         return file
 
+    @property
+    def kernel(self) -> str:
+        """The id of its kernel."""
+        return self.page.evaluate(f"{_PANEL}.sessionContext.session.kernel.id")
+
+    def execute(self, source: str) -> None:
+        """Have the kernel do what is in no cell."""
+        script = f"code => {_PANEL}.sessionContext.session.kernel.requestExecute({{ code, store_history: false }}).done"
+        reply = self.page.evaluate(script, source)["content"]
+        assert reply["status"] == "ok", reply
+
+    def shut_down(self) -> None:
+        """End the kernel."""
+        self.page.evaluate(f"() => {_PANEL}.sessionContext.shutdown()")
+
+    def leave(self) -> None:
+        """Close the notebook as it is; the page stays."""
+        self.page.evaluate(f"() => {_PANEL}.dispose()")
+
     def close(self) -> None:
         """End the kernel, then the page."""
-        self.page.evaluate(f"() => {_PANEL}.sessionContext.shutdown()")
+        self.shut_down()
         self.page.close()

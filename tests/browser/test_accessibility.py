@@ -75,7 +75,7 @@ def faults_of(area: Any) -> list[Any]:
 
 def test_axe_finds_no_serious_fault_in_our_outputs(open_notebook: Any) -> None:
     script = axe()
-    nb = open_notebook(list(CELLS.values()))
+    nb = open_notebook(list(CELLS.values()), is_alone=True)
     for index, name in enumerate(CELLS):
         assert nb.run(index) == "done"
         assert nb.outputs(index), f"{name} shows nothing"

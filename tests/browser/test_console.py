@@ -49,7 +49,7 @@ class OnPage:
 
 @pytest.mark.parametrize("theme", [pytest.param("JupyterLab Light", marks=pytest.mark.wide), "JupyterLab Dark"])
 def test_a_stopped_rank_is_looked_at_and_left(open_notebook: Any, theme: Theme) -> None:
-    nb = open_notebook([UP, "%mesh debug --console", STOP], theme=theme)
+    nb = open_notebook([UP, "%mesh debug --console", STOP], theme=theme, is_alone=True)
     assert nb.run(0) == "done" and nb.run(1) == "done"
     console = OnPage(nb)
     nb.start(2)

@@ -79,11 +79,11 @@ def opened(open_notebook: Any, *cells: str, **options: Any) -> tuple[Any, Dash]:
     ],
 )
 def test_a_click_stops_one_rank_while_the_cell_runs(open_notebook: Any, front_end: FrontEnd, cell: str) -> None:
-    nb, dash = opened(open_notebook, cell, front_end=front_end)
+    nb, dash = opened(open_notebook, cell, front_end=front_end, kernel="warm")
     nb.start(2)
     dash.wait("8 busy")
     dash.select(2, 0)
-    dash.wait("cell 3 line" if cell is TRAIN else "busy for")
+    dash.wait(f"cell {nb.count(1) + 1} line" if cell is TRAIN else "busy for")
     dash.press("interrupt")
     dash.wait("interrupted: rank 2")
     dash.wait("7 busy")
@@ -98,7 +98,7 @@ def test_a_click_stops_one_rank_while_the_cell_runs(open_notebook: Any, front_en
 
 @pytest.mark.parametrize("front_end", ["lab", pytest.param("notebook", marks=pytest.mark.wide)])
 def test_ranks_are_selected_by_mouse_and_by_keys_and_spelled(open_notebook: Any, front_end: FrontEnd) -> None:
-    nb, dash = opened(open_notebook, front_end=front_end)
+    nb, dash = opened(open_notebook, front_end=front_end, kernel="warm")
     spelled = dash.at(".mbd-pick code")
     dash.select(1, 0)
     assert spelled.text_content() == "dp=0,tp=1"
@@ -123,7 +123,7 @@ def test_ranks_are_selected_by_mouse_and_by_keys_and_spelled(open_notebook: Any,
 @pytest.mark.parametrize("theme", [pytest.param("JupyterLab Light", marks=pytest.mark.wide), "JupyterLab Dark"])
 def test_pictures(open_notebook: Any, theme: Theme) -> None:
     name = f"dashboard_{theme.split()[-1].lower()}"
-    nb, dash = opened(open_notebook, TRAIN, MADE_UP, TROUBLE, theme=theme)
+    nb, dash = opened(open_notebook, TRAIN, MADE_UP, TROUBLE, theme=theme, kernel="warm")
     nb.start(2)
     dash.wait("8 busy")
     dash.select(2, 1)
@@ -149,7 +149,7 @@ def test_pictures(open_notebook: Any, theme: Theme) -> None:
 
 
 def test_a_reloaded_page_is_live_again_and_a_mesh_that_ended_is_static(open_notebook: Any) -> None:
-    nb, dash = opened(open_notebook, "%mesh down")
+    nb, dash = opened(open_notebook, "%mesh down", is_alone=True)
     dash.wait("all 8 ranks idle")
     nb.save()
     nb.reload()
@@ -162,7 +162,7 @@ def test_a_reloaded_page_is_live_again_and_a_mesh_that_ended_is_static(open_note
 
 
 def test_the_last_state_stays_in_the_notebook(open_notebook: Any) -> None:
-    nb, dash = opened(open_notebook, "%mesh down")
+    nb, dash = opened(open_notebook, "%mesh down", kernel="warm")
     dash.wait("all 8 ranks idle")
     assert nb.run(2) == "done"
     nb.wait_text(1, "its last state")

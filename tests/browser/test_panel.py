@@ -72,7 +72,7 @@ def listed(first: int) -> list[str]:
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", pytest.param("JupyterLab Dark", marks=pytest.mark.wide)])
 def test_ranks_are_stopped_by_a_click_in_the_gutter_switched_and_let_go(open_notebook: Any, theme: Theme) -> None:
-    nb = open_notebook([UP, TRAIN, HERE], theme=theme, kernel="meshbook")
+    nb = open_notebook([UP, TRAIN, HERE], theme=theme, kernel="meshbook", is_alone=True)
     panel = OnPage(nb)
     assert nb.run(0) == "done"
     panel.switch("true")

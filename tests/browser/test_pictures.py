@@ -33,7 +33,7 @@ for step in meshbook.progress(range(2000), desc="step"):
 
 @pytest.mark.wide
 def test_the_notebook_of_readme(open_notebook: Any) -> None:
-    nb = open_notebook([UP, LOSS, BROKEN, FAILED])
+    nb = open_notebook([UP, LOSS, BROKEN, FAILED], is_alone=True)
     nb.page.set_viewport_size({"width": 1180, "height": 990})
     for index in range(4):
         assert nb.run(index) == "done"
@@ -46,7 +46,7 @@ def test_the_notebook_of_readme(open_notebook: Any) -> None:
 
 @pytest.mark.wide
 def test_the_dashboard_of_readme(open_notebook: Any) -> None:
-    nb = open_notebook([UP, "%mesh dash", "%%on_mesh\nimport torch", TRAIN])
+    nb = open_notebook([UP, "%mesh dash", "%%on_mesh\nimport torch", TRAIN], is_alone=True)
     for index in range(3):
         assert nb.run(index) == "done"
     nb.start(3)

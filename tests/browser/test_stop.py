@@ -19,7 +19,7 @@ while rank == 1 and not pathlib.Path('enough').exists():
 
 
 def test_the_menu_asks_looks_inside_and_goes_when_the_rank_reacts(open_notebook: Any) -> None:
-    nb = open_notebook(["%load_ext meshbook\nm = %mesh up gpus=2 --device cpu --pg none", STUBBORN])
+    nb = open_notebook(["%load_ext meshbook\nm = %mesh up gpus=2 --device cpu --pg none", STUBBORN], is_alone=True)
     assert nb.run(0) == "done"
     nb.start(1)
     nb.wait_text(1, "in")
@@ -29,7 +29,7 @@ def test_the_menu_asks_looks_inside_and_goes_when_the_rank_reacts(open_notebook:
     nb.picture("stop_menu")
     answer(nb, "stop>", "a 1")
     answer(nb, "ipdb>", "import pathlib; pathlib.Path('enough').touch()")
-    nb.wait_text(1, "rank 1 (gpus=1) is stopped at cell 2 line ")
+    nb.wait_text(1, f"rank 1 (gpus=1) is stopped at cell {nb.count(0) + 1} line ")
     answer(nb, "ipdb>", "c")
     nb.wait_done()  # it has reacted, so that `stop>` stands there no more
     nb.wait_text(1, "KeyboardInterrupt")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+import nbformat
 import pytest
 
 from tests.browser.jupyter import FrontEnd
@@ -63,7 +63,7 @@ def first_cells(table: Any) -> list[str]:
 
 @pytest.mark.parametrize("front_end", ["lab", pytest.param("notebook", marks=pytest.mark.wide)])
 def test_a_static_table_is_sorted_filtered_and_copied(open_notebook: Any, front_end: FrontEnd) -> None:
-    nb = open_notebook([UP, NUMBERS], front_end=front_end)
+    nb = open_notebook([UP, NUMBERS], front_end=front_end, kernel="warm")
     assert nb.run_all() == "done"
     table = nb.output(1).locator(".mb-result")
     assert first_cells(table) == ROWS
@@ -78,7 +78,7 @@ def test_a_static_table_is_sorted_filtered_and_copied(open_notebook: Any, front_
 
 
 def test_a_rich_value_is_unfolded_in_place_and_all_of_it_is_in_the_file(open_notebook: Any) -> None:
-    nb = open_notebook([UP, FIGURES], theme="JupyterLab Dark")
+    nb = open_notebook([UP, FIGURES], theme="JupyterLab Dark", kernel="warm")
     assert nb.run_all() == "done"
     table = nb.output(1).locator(".mb-result")
     frames = table.locator("td table")
@@ -94,7 +94,7 @@ def test_a_rich_value_is_unfolded_in_place_and_all_of_it_is_in_the_file(open_not
 
 def test_rows_fill_while_the_cell_runs_and_one_table_is_left(open_notebook: Any) -> None:
     waiting = "%%on_mesh\nimport os, time\nwhile rank and not os.path.exists('go'):\n    time.sleep(0.01)\nrank"
-    nb = open_notebook([UP, waiting, ""])
+    nb = open_notebook([UP, waiting, ""], kernel="warm")
     assert nb.run(0) == "done"
     nb.start(1)
     nb.wait_text(1, "1 of 8 ranks done")
@@ -108,7 +108,7 @@ def test_rows_fill_while_the_cell_runs_and_one_table_is_left(open_notebook: Any)
 
 @pytest.mark.parametrize("theme", [pytest.param("JupyterLab Light", marks=pytest.mark.wide), "JupyterLab Dark"])
 def test_a_result_is_walked_through(open_notebook: Any, theme: Any) -> None:
-    nb = open_notebook([UP, FIGURES, "figures.table()"], theme=theme)
+    nb = open_notebook([UP, FIGURES, "figures.table()"], theme=theme, is_alone=True)
     assert nb.run_all() == "done"
     explorer = nb.output(2).locator(".mb-explorer")
     explorer.locator("tr[data-rank='3']").click()
@@ -126,19 +126,20 @@ def test_a_result_is_walked_through(open_notebook: Any, theme: Any) -> None:
 
 
 def test_a_table_that_is_kept_as_static_needs_no_kernel(open_notebook: Any) -> None:
-    nb = open_notebook([UP, NUMBERS, "loss.table()"])
-    assert nb.run_all() == "done"
+    nb = open_notebook([UP, NUMBERS, "loss.table()", "%mesh down"], kernel="warm")
+    for index in range(3):
+        assert nb.run(index) == "done"
     nb.output(2).get_by_role("button", name="keep as static").click()
     nb.output(2).locator(".mb-result").wait_for()
     (output,) = nb.save().cells[2].outputs
     assert set(output["data"]) == {"text/html", "text/plain"}
-    nb.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
-    nb.reload()
+    assert nb.run(3) == "done"
+    nb.open_copy("kept")
     assert first_cells(nb.output(2).locator(".mb-result")) == ROWS
 
 
 def test_a_thousand_ranks_scroll_smoothly(open_notebook: Any) -> None:
-    nb = open_notebook(["%load_ext meshbook", MANY])
+    nb = open_notebook(["%load_ext meshbook", MANY], kernel="warm")
     assert nb.run_all() == "done"
     explorer = nb.output(1).locator(".mb-explorer")
     explorer.locator("tr[data-rank='0']").wait_for()
@@ -151,17 +152,13 @@ def test_a_thousand_ranks_scroll_smoothly(open_notebook: Any) -> None:
 
 
 def test_a_notebook_that_is_not_trusted_is_readable(open_notebook: Any) -> None:
-    nb = open_notebook([UP, NUMBERS])
+    nb = open_notebook([UP, NUMBERS, "%mesh down"], kernel="warm")
     assert nb.run_all() == "done"
-    nb.save()
-    nb.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
-    notebook = json.loads(nb.file.read_text())
-    other = nb.file.with_name("untrusted.ipynb")
+    notebook = nb.save()
     # Trust is a signature of the content, which what is changed by other hands has not.
-    notebook["cells"][1]["outputs"][0]["data"]["text/plain"] = ["changed"]
-    other.write_text(json.dumps(notebook))
-    nb.page.goto(f"{nb.page.url.partition('?')[0].replace(nb.file.name, other.name)}?reset")
-    nb.wait_until_ready()
+    notebook["cells"][1]["outputs"][0]["data"]["text/plain"] = "changed"
+    nbformat.write(notebook, nb.file)
+    nb.open_copy("untrusted")
     table = nb.output(1).locator("table")
     assert first_cells(table) == ROWS
     assert nb.output(1).get_by_role("searchbox").count() == 0
@@ -173,7 +170,7 @@ def test_what_is_printed_under_the_table_stands_above_the_result(open_notebook: 
         "%%on_mesh\nimport os, time\nprint('before', flush=True)\n"
         "while not os.path.exists('speak'):\n    time.sleep(0.01)\nprint('after', rank)\nrank"
     )
-    nb = open_notebook([UP, speaking])
+    nb = open_notebook([UP, speaking], kernel="warm")
     assert nb.run(0) == "done"
     nb.start(1)
     nb.wait_text(1, "0 of 8 ranks done")

@@ -24,7 +24,7 @@ LIVE = {1: ".mbd", 2: ".mbc", 5: ".mb-explorer"}
 
 @pytest.mark.parametrize("front_end", ["lab", pytest.param("notebook", marks=pytest.mark.wide)])
 def test_a_saved_notebook_reads_in_every_kernel(open_notebook: Any, front_end: FrontEnd) -> None:
-    nb = open_notebook(CELLS, front_end=front_end)
+    nb = open_notebook(CELLS, front_end=front_end, is_alone=True)
     for index in range(6):
         assert nb.run(index) == "done"
     for index, live in LIVE.items():
@@ -38,10 +38,10 @@ def test_a_saved_notebook_reads_in_every_kernel(open_notebook: Any, front_end: F
     nb.wait_text(1, "2 busy")
     nb.save()
     nb.picture(f"{front_end}_twins_live")
-    nb.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+    nb.shut_down()
     other = nb.file.with_name(f"reopened_{front_end}.ipynb")
     other.write_bytes(nb.file.read_bytes())
-    nb.page.goto(f"{nb.page.url.partition('?')[0].replace(nb.file.name, other.name)}?reset")
+    nb.page.goto(nb.page.url.replace(nb.file.stem, other.stem))
     nb.wait_until_ready()
     for index, text in {1: "as it was at", 2: "debugger of mesh", 3: "over time", 5: "value", 6: "ranks done"}.items():
         nb.wait_text(index, text)
