@@ -21,43 +21,45 @@ class _Box:
     def __init__(self, limit: int) -> None:
         self.items: deque[bytes] = deque()
         self.limit = limit
-        self.changed = threading.Condition()
+        # Held by its own `with`: an interrupt may strike in that of a condition, which is Python, and leave it held.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self.is_closed = False
         self.readable, self._bell = os.pipe()
         os.set_blocking(self.readable, False)
 
     def put(self, data: bytes, wait: bool) -> bool:
-        with self.changed:
+        with self._lock:
             while len(self.items) >= self.limit and not self.is_closed:
                 if not wait:
                     return False
-                self.changed.wait()
+                self._changed.wait()
             if self.is_closed:
                 raise LinkClosed("the other end is gone")
             self.items.append(data)
             os.write(self._bell, b".")
-            self.changed.notify_all()
+            self._changed.notify_all()
             return True
 
     def take(self, wait: bool) -> bytes | None:
-        with self.changed:
+        with self._lock:
             while not self.items:
                 if self.is_closed:
                     raise LinkClosed("the other end is gone")
                 if not wait:
                     return None
-                self.changed.wait()
+                self._changed.wait()
             os.read(self.readable, 1)
             data = self.items.popleft()
-            self.changed.notify_all()
+            self._changed.notify_all()
             return data
 
     def close(self) -> None:
-        with self.changed:
+        with self._lock:
             if not self.is_closed:
                 self.is_closed = True
                 os.close(self._bell)  # end-of-file makes the reading end readable for good
-                self.changed.notify_all()
+                self._changed.notify_all()
 
 
 class InprocLink:
