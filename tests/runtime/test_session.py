@@ -23,6 +23,9 @@ ROOT = str(Path(__file__).parents[2])
 @pytest.fixture(autouse=True)
 def ended() -> Iterator[None]:
     session.close()
+    for thread in threading.enumerate():
+        if thread.name.startswith("meshbook-actor"):  # of another test's session: it was told to end, and is about to
+            thread.join(10)
     yield
     session.close()
 
