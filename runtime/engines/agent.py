@@ -233,7 +233,7 @@ class Agent:
 
     # What comes in, all on the thread that runs the loop.
 
-    def _on_lane(self, peer: _Peer, outlet: Outlet) -> None:
+    def _on_lane(self, peer: _Peer, outlet: Outlet, *, is_last: bool = False) -> None:
         if outlet.backlog:
             outlet.drain()
         try:
@@ -247,11 +247,12 @@ class Agent:
                         self._read_up_to_end(peer, message.seq)
                     if outlet is peer.data:
                         peer.calls.popleft()
-                if outlet is peer.control and isinstance(message, Reply | Answer):
+                is_answer = isinstance(message, Reply | Answer)
+                if outlet is peer.control and is_answer:
                     peer.asked.discard(message.seq)
                 self._listener.on_message(peer.rank, message, frames)
                 open_calls = peer.calls if outlet is peer.data else peer.asked
-                if not open_calls and outlet.link.is_level_triggered:
+                if is_answer and not (open_calls or is_last) and outlet.link.is_level_triggered:
                     break  # an idle rank says nothing more: to ask would cost a system call that finds nothing
         except LinkClosed:
             # The end itself is told by the exit of the process: a child of the rank may hold the other end for longer.
@@ -309,7 +310,7 @@ class Agent:
         """Take what the rank still said, then report its end."""
         self._wiring.pump()
         for outlet in (peer.data, peer.control):
-            self._on_lane(peer, outlet)
+            self._on_lane(peer, outlet, is_last=True)
         for fd in peer.tapes:
             while self._on_pipe(peer, fd):
                 pass

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from meshbook.runtime import Channel, Port, PortReceiver, SupervisionError, ValueMesh
+from meshbook.runtime.mesh import roster_of
 from tests.runtime.troupe import Counter, Gate, Teller
 
 if TYPE_CHECKING:
@@ -144,6 +147,22 @@ class TestExplicitResponsePorts:
         with pytest.raises(SupervisionError, match="no answer"):
             stage.one(Teller).raises.call_one().get(10)
         assert "no answer" in stage.faults.get(timeout=10).report()
+
+
+def test_all_that_a_rank_has_sent_before_it_died_arrives(stage: Stage, until: Callable[..., Any]) -> None:
+    if stage.engine == "inproc":
+        pytest.skip("a thread does not die")
+    port, receiver = Channel[int].open()
+    procs = stage.procs({"r": 1})
+    teller = stage.spawn(Teller, on=procs)
+    roster = roster_of(teller)
+    teller.double.call_one(1).get(10)
+    pid = roster.states[0].pid
+    # The loop is kept busy until the rank is gone: it finds its words and its end at once.
+    roster.reactor.schedule(lambda: until(lambda: not psutil.pid_exists(pid)))
+    teller.last_words.broadcast(port, 200)
+    assert [receiver.recv().get(10) for _ in range(200)] == list(range(200))
+    stage.faults.get(timeout=10)
 
 
 def test_a_long_life_of_channels_leaves_no_trace(stage: Stage) -> None:

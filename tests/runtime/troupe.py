@@ -268,6 +268,13 @@ class Teller(Actor):
         port.send(1)
         port.send(2)
 
+    @endpoint
+    def last_words(self, port: Port[int], count: int) -> None:
+        """Say so much, and end the process."""
+        for number in range(count):
+            port.send(number)
+        os._exit(3)
+
     @endpoint(explicit_response_port=True)
     def regret(self, port: Port[int]) -> None:
         port.exception(KeyError("regret"))
