@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -31,6 +32,7 @@ from ..wire.messages import (
     AnyMessage,
     Ask,
     Become,
+    Call,
     Interrupt,
     Peer,
     Reply,
@@ -49,6 +51,8 @@ from .spec import RankFds, RankSpec, encode_spec
 from .starter import Starter
 
 _FDS_A_RANK = 6
+_PLENTY = 8
+"""A rank that has so many calls to answer does not wait for the next one."""
 SPARE = -1
 """The rank of a process that waits to become one."""
 _PIPE_BYTES = 1 << 20
@@ -227,7 +231,7 @@ class Agent:
 
     def _watch(self, peer: _Peer) -> None:
         for outlet in (peer.data, peer.control):
-            outlet.link.watch(self._reactor, lambda outlet=outlet: self._on_lane(peer, outlet))
+            outlet.link.watch(self._reactor, partial(self._on_lane, peer, outlet))
         for fd in peer.tapes:
             self._reactor.add(fd, lambda fd=fd: self._on_pipe(peer, fd))
 
@@ -356,9 +360,10 @@ class Agent:
         parts = pack(message, payload, self._pool, [peer.control.lane.peer for peer in peers])
         number = message.seq if wants_reply(message) or isinstance(message, Ask | Interrupt | Sample) else None
         for peer in peers:
+            may_wait = len(peer.asked) >= _PLENTY and isinstance(message, Call)
             if number is not None:
                 peer.asked.add(number)
-            peer.control.post(parts)
+            (peer.control.post_soon if may_wait else peer.control.post)(parts)
 
     def introduce(self, rank: int, mesh: int, other: int, end: socket.socket, *, is_far: bool = False) -> None:
         """Give this rank its end of a link to rank `other` of `mesh`, which may be on another host."""

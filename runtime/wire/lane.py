@@ -1,8 +1,8 @@
 """Lanes: messages with their frames over a link, large frames through shared memory.
 
-A datagram is the length of a `Packet`, the packet, then the frames that travel inline. Where the link can pass
+A message is the length of a `Packet`, the packet, then the frames that travel inline. Where the link can pass
 descriptors, a frame above `INLINE` bytes lies in a pool (`pool`) instead, copied once however many ranks get it.
-What is still too large for one datagram travels in pieces.
+A datagram is a message, or several small ones one behind the other; what is too large for one travels in pieces.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ class Lane:
         self._released: deque[int] = deque()
         self._told = 0  # the pool's news when they were last looked at
         self._pieces: list[bytes] = []
+        self._rest = memoryview(b"")  # of the last datagram, in the link's buffer: what is still to be read
         self.fds: list[int] = []
         """Descriptors that came with the last message that was received."""
         self.on_release: Callable[[], None] = lambda: None
@@ -133,7 +134,7 @@ class Lane:
 
     def send(self, message: AnyMessage, payload: Encoded | None = None) -> None:
         """Send to the other end; waits while it is slow."""
-        self.send_parts(pack(message, payload, self.pool, [self.peer]))
+        self.send_parts(pack(message, payload, self.pool, (self.peer,)))
 
     def send_parts(self, parts: Sequence[Buffer]) -> None:
         """Send what `pack` made, after the descriptors of the shared memory it may refer to."""
@@ -164,33 +165,45 @@ class Lane:
         """Wait for the next message that is not about shared memory."""
         while True:
             self.send_releases()
-            received = self._open(*self.link.recv())
+            received = self._open(self._rest, []) if self._rest else self._open(*self.link.recv())
             if received is not None:
                 return received
 
     def recv_nowait(self) -> tuple[AnyMessage, Frames] | None:
         """The next message that has arrived, or None."""
-        while (datagram := self.link.recv_nowait()) is not None:
-            received = self._open(*datagram)
+        while True:
+            if self._rest:
+                received = self._open(self._rest, [])
+            elif (datagram := self.link.recv_nowait()) is not None:
+                received = self._open(*datagram)
+            else:
+                return None
             if received is not None:
                 return received
-        return None
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether `recv_nowait` has more at hand, of which the link's descriptor knows nothing."""
+        return bool(self._rest)
 
     def _open(self, view: memoryview, fds: list[int]) -> tuple[AnyMessage, Frames] | None:
         size = int.from_bytes(view[:4], "little")
         if size >= _PIECE:
             self._pieces.append(bytes(view[4:]))
+            self._rest = view[:0]
             if size == _PIECE:
                 return None
             view = memoryview(b"".join(self._pieces))
             self._pieces.clear()
             size = int.from_bytes(view[:4], "little")
         packet = decoder.decode(view[4 : 4 + size])
+        inline = view[4 + size :]
         if isinstance(packet.message, _ABOUT_MEMORY):
+            self._rest = inline
             self._heed(packet.message, fds)
             return None
         self.fds = fds
-        return packet.message, self._frames(packet, view[4 + size :])
+        return packet.message, self._frames(packet, inline)
 
     def _heed(self, message: Segment | Dropped | Released, fds: list[int]) -> None:
         """News of the shared memory."""
@@ -219,6 +232,7 @@ class Lane:
             else:
                 assert self._mapped is not None
                 frames.append(memoryview(self._mapped.take(place)))
+        self._rest = inline[at:]
         return frames
 
     def _note_release(self, block: int) -> None:
@@ -227,6 +241,8 @@ class Lane:
 
     def send_releases(self) -> None:
         """Tell the other end which of its blocks are free again."""
+        if not self._released:
+            return
         blocks: list[int] = []
         while self._released:
             blocks.append(self._released.popleft())

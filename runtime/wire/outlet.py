@@ -1,4 +1,8 @@
-"""Outlets: datagrams to one process, sent at once or kept in order while it does not read."""
+"""Outlets: datagrams to one process, sent at once or kept in order while it does not read.
+
+Small messages to a process that has plenty to do may share a datagram: half of what a call costs while many are in
+flight is system calls, one for each message at each end.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,12 @@ from .reactor import Reactor
 _suppressed = contextlib.suppress(LinkClosed)  # reusable, and to make one costs as much as to send
 _Datagram = tuple[Sequence[Buffer], Sequence[int]]
 
+MOST_TOGETHER = 16
+"""So many messages share a datagram at most."""
+
+_SMALL = 2048
+"""Bytes of a message that may share one."""
+
 
 @dataclass(slots=True)
 class Outlet:
@@ -29,6 +39,7 @@ class Outlet:
     reactor: Reactor
     backlog: deque[_Datagram] = field(default_factory=deque[_Datagram])
     lock: threading.Lock = field(default_factory=threading.Lock)  # senders are on any thread
+    _together: list[Buffer] = field(default_factory=list[Buffer])
 
     def send(self, message: AnyMessage, payload: Encoded | None = None, fds: Sequence[int] = ()) -> None:
         """Send to this process alone. One that is gone is passed over: its end is told elsewhere."""
@@ -37,10 +48,36 @@ class Outlet:
     def post(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         """Send what `pack` made, for this process among others."""
         with self.lock, _suppressed:
+            if self._together:
+                self._send_together()
             for announcement, descriptors in self.lane.announcements():
                 self._send(announcement, descriptors)
             for datagram in datagrams(parts, self.link.largest):
                 self._send(datagram, fds)
+
+    def post_soon(self, parts: Sequence[Buffer]) -> None:
+        """The same for a message that may wait for the next ones: until there are many, or the loop comes round."""
+        if len(parts) > 1 or len(parts[0]) > _SMALL:
+            self.post(parts)
+            return
+        with self.lock, _suppressed:
+            self._together.append(parts[0])
+            if len(self._together) == 1:
+                self.reactor.schedule(self.flush)
+            elif len(self._together) >= MOST_TOGETHER:
+                self._send_together()
+
+    def flush(self) -> None:
+        """Send what waits for the next messages."""
+        with self.lock, _suppressed:
+            if self._together:
+                self._send_together()
+
+    def _send_together(self) -> None:
+        parts, self._together = self._together, []
+        for announcement, descriptors in self.lane.announcements():
+            self._send(announcement, descriptors)
+        self._send([b"".join(parts)], ())
 
     def _send(self, parts: Sequence[Buffer], fds: Sequence[int]) -> None:
         if self.backlog or not self.link.send_nowait(parts, fds):
@@ -65,4 +102,5 @@ class Outlet:
                 for fd in fds:
                     os.close(fd)
             self.backlog.clear()
+            self._together.clear()
         self.lane.close()
