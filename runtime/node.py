@@ -11,6 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -21,6 +22,7 @@ from .here import settle
 from .ndslice import NDSlice
 from .ranks.drivers import AnswerTo, Job, Resident, fatal, run_of
 from .ranks.failure import RemoteFailure, describe
+from .ranks.intake import Jobs
 from .scope import CreatorInstance, Instance
 from .shape import Point, Shape
 from .supervision import MeshFailure
@@ -201,6 +203,7 @@ class Node(ABC):
             kind_of(cls) == "async",
             ReplyPort,
             lambda dead: self._on_dead(dead, message),
+            self.jobs(message.actor),
             self.begin_run,
             self.flush,
             lambda: self.settle_here(whole_process=False),
@@ -212,13 +215,11 @@ class Node(ABC):
 
     def _call(self, message: Call, frames: Frames, answer: AnswerTo) -> None:
         if self._gate:
-            frames = list(frames)
             self._gate.append(lambda: self._call(message, frames, answer))
             return
         resident = self.residents.get(message.actor)
         if resident is None and message.actor not in self._departed and self._boot_failure is None:
             # A third party was told of the actor, and its call has overtaken the order to make it.
-            frames = list(frames)
             self._limit_patience(message.actor)
             self._early.setdefault(message.actor, []).append(lambda: self._call(message, frames, answer))
             return
@@ -227,7 +228,7 @@ class Node(ABC):
                 answer(Reply(message.seq, False), codec.encode(self._boot_failure or _STOPPED))
             return
         point = point_in(message.view, self.address[1]) if message.view is not None else resident.instance.rank
-        resident.put(Job(message, list(frames), point, answer))
+        resident.put(Job(message, frames, point, answer))
 
     def _limit_patience(self, actor: int) -> None:
         if self.patience is not None and actor not in self._early:
@@ -314,6 +315,10 @@ class Node(ABC):
         deadline = time.monotonic() + patience
         for end in ends:
             end.wait(max(0.0, deadline - time.monotonic()))
+
+    def jobs(self, actor: int) -> Jobs:
+        """A queue for the messages of a sync actor that is made here."""
+        return SimpleQueue[Any]()
 
     @abstractmethod
     def outgoing_run(self) -> int:

@@ -249,7 +249,8 @@ class _ThreadRank:
     def _answer(self) -> None:
         self.outpost.settle_here(whole_process=False)
         control = self._theirs[1]
-        Control(control, self.mailbox, self.interrupts, self.outpost.on_control, control.close).run()
+        intake = self.outpost.intake
+        Control(control, intake, self.mailbox, self.interrupts, self.outpost.on_control, control.close).run()
         _router.forget(self.streams)
 
 

@@ -9,22 +9,25 @@ from ..wire import codec
 from ..wire.lane import Frames, Lane
 from ..wire.messages import Answer, AnyMessage, Ask, Interrupt, Sample
 from .failure import describe
+from .intake import Intake
 from .interrupts import Interrupts
 from .mailbox import Mailbox
 
 
 class Control:
-    """Serves the control lane of a rank."""
+    """Serves the control lane of a rank: what comes in by `intake`, and is no call that an actor has taken."""
 
     def __init__(
         self,
         lane: Lane,
+        intake: Intake,
         mailbox: Mailbox,
         interrupts: Interrupts,
         on_other: Callable[[AnyMessage, Frames, list[int]], None],
         on_gone: Callable[[], None],
     ) -> None:
         self._lane = lane
+        self._intake = intake
         self._mailbox = mailbox
         self._interrupts = interrupts
         self._on_other = on_other
@@ -34,7 +37,7 @@ class Control:
         """Answer until the controller is gone, then call `on_gone`."""
         try:
             while True:
-                message, frames = self._lane.recv()
+                message, frames, fds = self._intake.next()
                 if isinstance(message, Interrupt):
                     running = self._interrupts.request(message.call)
                     self._lane.send(Answer(message.seq), codec.encode(running))
@@ -43,7 +46,7 @@ class Control:
                 elif isinstance(message, Ask):
                     self._answer(message.seq, lambda message=message, frames=frames: self._ask(message, frames))
                 else:
-                    self._on_other(message, frames, self._lane.fds)
+                    self._on_other(message, frames, fds)
         except LinkClosed:
             self._on_gone()
 

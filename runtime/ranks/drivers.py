@@ -12,7 +12,6 @@ import inspect
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from ..actor import WITH_PORT, Actor, EndpointProperty
@@ -26,6 +25,7 @@ from ..wire.lane import Frames
 from ..wire.messages import AnyMessage, Call, Reply, Spawn
 from . import log_names, stacks
 from .failure import RemoteFailure, describe
+from .intake import Jobs
 
 PATIENCE = 3.0
 """Seconds that an actor which ends waits for each mesh it owns."""
@@ -63,6 +63,7 @@ class Resident:
         is_async: bool,
         make_port: Callable[[Call, AnswerTo], Any],
         on_dead: Callable[[Resident], None],
+        jobs: Jobs,
         begin_run: Callable[[int], int],
         flush: Callable[[int], bool],
         settle: Callable[[], None],
@@ -72,6 +73,7 @@ class Resident:
         self.is_async = is_async
         self._make_port = make_port
         self._ports: list[Any] = []
+        self._context = Context(instance, instance.rank)  # of the last message: the next is as a rule in the same view
         self.on_dead = on_dead
         self.begin_run = begin_run
         self.flush = flush
@@ -84,7 +86,7 @@ class Resident:
         instance.on_kill = self._abort
         instance.is_in_logs = True
         log_names.install()
-        self._driver: _Sync | _Async = _Async(self) if is_async else _Sync(self)
+        self._driver: _Sync | _Async = _Async(self) if is_async else _Sync(self, jobs)
 
     def put(self, job: Job | Callable[[], Any]) -> None:
         """A message, or something to be done between two messages."""
@@ -146,7 +148,9 @@ class Resident:
 
     def begin_turn(self, job: Job) -> Turn:
         """The calling thread or task begins to work on a message."""
-        enter(Context(self.instance, job.point))
+        if self._context.message_rank is not job.point:
+            self._context = Context(self.instance, job.point)
+        enter(self._context)
         return Turn(job, self.begin_run(run_of(job.call)), time.perf_counter())
 
     def reply(self, turn: Turn, result: object, error: BaseException | None) -> None:
@@ -154,7 +158,7 @@ class Resident:
         ok = error is None
         try:
             value = describe(error) if error is not None else result
-            payload = check_size((value,), lambda: codec.encode(value), "an answer")
+            payload = codec.quick((value,), value) or check_size((value,), lambda: codec.encode(value), "an answer")
         except (codec.EncodeError, ValueError) as unfit:
             ok, payload = False, codec.encode(describe(unfit))
         job, talked = turn.job, self.flush(turn.said)
@@ -171,9 +175,9 @@ class Resident:
 class _Sync:
     """One thread that runs constructor, endpoints and hooks."""
 
-    def __init__(self, resident: Resident) -> None:
+    def __init__(self, resident: Resident, jobs: Jobs) -> None:
         self._resident = resident
-        self._queue: SimpleQueue[Job | Callable[[], Any] | None] = SimpleQueue()
+        self._queue = jobs
         self._then: Callable[[], None] | None = None
 
     def put(self, job: Job | Callable[[], Any]) -> None:

@@ -23,6 +23,7 @@ from ..wire.messages import Answer, AnyMessage, Connect, Died, Fault, Note, Peer
 from ..wire.outlet import Outlet
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
+from .intake import Intake, Jobs, Shared, Solo
 from .place import Move, Place
 from .streams import Streams
 
@@ -46,6 +47,7 @@ class Outpost(Node):
         self._control = control
         self._pool = pool
         self._streams = streams
+        self.intake: Intake = self._share(control) if Shared.is_possible(control) else Solo(control)
         place.report = lambda message: self._answer_root(message, None)
         self._ways: dict[Address, Outlet] = {}
         self._met: list[Outlet] = []  # all open links; on the loop only
@@ -55,6 +57,13 @@ class Outpost(Node):
         )  # of the two above: actors send on their threads, links come on the control thread
         if has_bootstrap:
             self._gate = []
+
+    def _share(self, control: Lane) -> Shared:
+        answer = self._answer_root
+        return Shared(control, lambda call, frames: self.receive(call, frames, answer), self.reactor.is_wanted)
+
+    def jobs(self, actor: int) -> Jobs:
+        return self.intake.jobs(actor)
 
     def send_away(self, address: Address, message: AnyMessage, payload: Encoded | None) -> None:
         if address == ROOT:
@@ -86,8 +95,10 @@ class Outpost(Node):
             self.receive(message, frames, self._answer_root)
 
     def _answer_root(self, message: AnyMessage, payload: Encoded | None) -> None:
-        with contextlib.suppress(LinkClosed):  # the controller is gone, and this rank with it
+        try:
             self._control.send(message, payload)
+        except LinkClosed:
+            return  # the controller is gone, and this rank with it
 
     def meet(self, address: Address, link: NearLink) -> None:
         """A link to another rank has come: because this rank asked, or the other did."""

@@ -59,7 +59,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     place.movers += [outpost.move, mailbox.move]
     first_stop.install(place)
     mailbox.settle(steward.NUMBER, "steward", steward.Steward(place))
-    answering = Control(control, mailbox, interrupts, outpost.on_control, _die)
+    answering = Control(control, outpost.intake, mailbox, interrupts, outpost.on_control, _die)
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()
     data.send(Ready(os.getpid(), _prepare(spec, groups)))
     mailbox.run()
