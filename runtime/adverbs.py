@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 from .actor import EndpointProperty
 from .channel import Port
@@ -16,7 +16,6 @@ from .errors import ActorError, MeshStopped, SupervisionError
 from .fleet import Fleet
 from .future import Future, Promise
 from .limits import check_size
-from .ndslice import NDSlice
 from .ranks.failure import RemoteFailure, rebuild
 from .scope import context, serial_task
 from .shape import Shape
@@ -40,6 +39,8 @@ class Endpoint(Generic[P, R]):
         self._mesh = mesh
         self._name = name
         self._declared = declared
+        self._title = f"{mesh._name}.{name}"
+        self._wire_name = declared.wire_name(name)
 
     def call(self, *args: Any, **kwargs: Any) -> Future[ValueMesh[Any]]:
         """Call all actors of the mesh: a `ValueMesh` of the answers.
@@ -56,21 +57,21 @@ class Endpoint(Generic[P, R]):
         """Call the only actor of the mesh. Raises `ValueError` at once if there are more."""
         if len(self._mesh) != 1:
             raise ValueError(f"call_one requires exactly 1 actor, but mesh has {len(self._mesh)}")
-        return self._single(self._mesh._shape, args, kwargs)
+        return self._single(self._mesh._target, args, kwargs)
 
     def choose(self, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call one actor of the mesh, picked at random."""
-        return self._single(_one_of(self._mesh._shape), args, kwargs)
+        return self._single(_one_of(self._mesh._target), args, kwargs)
 
     def stream(self, *args: Any, **kwargs: Any) -> Iterator[Future[Any]]:
         """Call all actors; futures of the answers in the order in which they come. The calls go out at once."""
         promises = [Promise[Any](self._mesh._fleet.reactor) for _ in range(len(self._mesh))]
-        self._send(self._mesh._shape, _Arrivals(self._title, self._mesh._fleet, promises), args, kwargs)
+        self._send(self._mesh._target, _Arrivals(self._title, self._mesh._fleet, promises), args, kwargs)
         return iter([promise.future for promise in promises])
 
     def broadcast(self, *args: Any, **kwargs: Any) -> None:
         """Call all actors and want no answer; one that raises has failed, and its owner hears of it."""
-        self._send(self._mesh._shape, None, args, kwargs)
+        self._send(self._mesh._target, None, args, kwargs)
 
     def rref(self, *args: Any, **kwargs: Any) -> Any:
         """Distributed results need the tensor engine, which is not here yet."""
@@ -85,45 +86,42 @@ class Endpoint(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Endpoint {self._title}{self._declared.arguments}>"
 
-    @property
-    def _title(self) -> str:
-        return f"{self._mesh._name}.{self._name}"
-
     def _gather(self, args: tuple[Any, ...], kwargs: dict[str, Any], wait_for_all: bool) -> Future[ValueMesh[Any]]:
         mesh = self._mesh
-        promise: Promise[ValueMesh[Any]] = Promise(mesh._fleet.reactor)
-        gather = Gather(mesh._shape, self._title, mesh._fleet, promise.resolve, promise.fail, wait_for_all)
-        self._send(mesh._shape, gather, args, kwargs)
-        self._guard(promise, mesh._shape)
+        fleet = mesh._fleet
+        promise: Promise[ValueMesh[Any]] = Promise(fleet.reactor)
+        gather = Gather(mesh._shape, self._title, fleet, promise.resolve, promise.fail, wait_for_all)
+        self._send(mesh._target, gather, args, kwargs)
+        self._guard(promise, mesh._target)
         return promise.future
 
-    def _single(self, shape: Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        promise: Promise[Any] = Promise(self._mesh._fleet.reactor)
-        self._send(shape, _Arrivals(self._title, self._mesh._fleet, [promise]), args, kwargs)
-        self._guard(promise, shape)
+    def _single(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
+        fleet = self._mesh._fleet
+        promise: Promise[Any] = Promise(fleet.reactor)
+        self._send(target, _Arrivals(self._title, fleet, [promise]), args, kwargs)
+        self._guard(promise, target)
         return promise.future
 
-    def _guard(self, promise: Promise[Any], shape: Shape) -> None:
+    def _guard(self, promise: Promise[Any], target: Target) -> None:
         """An actor that waits for a call to itself would wait for ever: it is told instead."""
         mesh, rank, actor = context().actor_instance.address
-        if actor == self._mesh._actor and mesh == self._mesh._fleet.mesh and rank in shape.ranks():
+        if actor == self._mesh._actor and mesh == self._mesh._fleet.mesh and rank in target.ranks:
             promise.forbid(
                 threading.get_ident(),
                 serial_task(),
                 f"{self._title}: this actor waits for itself, which would never end: call the method directly",
             )
 
-    def _send(self, shape: Shape, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _send(self, target: Target, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._declared.check(args, kwargs)
         mesh = self._mesh
-        payload = check_size((*args, *kwargs.values()), lambda: codec.encode((args, kwargs)), "arguments")
-        name = self._declared.wire_name(self._name)
+        payload = (None if kwargs else codec.quick(args, (args, kwargs))) or _fitting(args, kwargs)
         try:
-            mesh._fleet.call(shape.ranks(), mesh._actor, name, view_of(shape), payload, caller, mesh._on_main)
+            mesh._fleet.call(target.ranks, mesh._actor, self._wire_name, target.view, payload, caller, mesh._on_main)
         except MeshStopped as stopped:
             if caller is None:
                 raise
-            for rank in shape.ranks():  # as for every other end of an actor: the future tells it
+            for rank in target.ranks:  # as for every other end of an actor: the future tells it
                 caller.on_lost(rank, str(stopped))
 
 
@@ -167,13 +165,13 @@ def send(
 
     `selection` is `all` or `choose`.
     """
-    shape = endpoint._mesh._shape
+    target = endpoint._mesh._target
     if selection == "choose":
-        shape = _one_of(shape)
+        target = _one_of(target)
     elif selection != "all":
         raise ValueError(f"selection must be all or choose, not {selection!r}")
-    caller = None if port is None else _ToPort(endpoint._title, endpoint._mesh._fleet, port, shape)
-    endpoint._send(shape, caller, args, kwargs)
+    caller = None if port is None else _ToPort(endpoint._title, endpoint._mesh._fleet, port, target)
+    endpoint._send(target, caller, args, kwargs)
 
 
 class Accumulator(Generic[R, A]):
@@ -192,7 +190,7 @@ class Accumulator(Generic[R, A]):
         mesh = self._endpoint._mesh
         promise: Promise[A] = Promise(mesh._fleet.reactor)
         folding = _Folding(self._endpoint._title, mesh._fleet, len(mesh), self._identity, self._combine, promise)
-        self._endpoint._send(mesh._shape, folding, args, kwargs)
+        self._endpoint._send(mesh._target, folding, args, kwargs)
         return promise.future
 
 
@@ -266,11 +264,11 @@ class _Arrivals:
 class _ToPort:
     """Hands answers on to a port."""
 
-    def __init__(self, title: str, fleet: Fleet, port: Port[Any], shape: Shape) -> None:
+    def __init__(self, title: str, fleet: Fleet, port: Port[Any], target: Target) -> None:
         self._title = title
         self._fleet = fleet
         self._port = port
-        self._places = {rank: place for place, rank in enumerate(shape.ranks())}
+        self._places = {rank: place for place, rank in enumerate(target.ranks)}
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         port = self._port.ranked(self._places[rank])
@@ -327,9 +325,27 @@ def view_of(shape: Shape) -> View:
     return View(tuple(shape.labels), piece.offset, tuple(piece.sizes), tuple(piece.strides))
 
 
-def _one_of(shape: Shape) -> Shape:
-    """A random rank of a shape, as a shape without axes."""
-    return Shape((), NDSlice(offset=random.choice(shape.ranks()), sizes=[], strides=[]))
+class Target(NamedTuple):
+    """Where a call goes: the ranks, and the view of their mesh that they are to find themselves in."""
+
+    ranks: Sequence[int]
+    view: View
+
+    @staticmethod
+    def of(shape: Shape) -> Target:
+        """All ranks of a shape."""
+        return Target(tuple(shape.ranks()), view_of(shape))
+
+
+def _one_of(target: Target) -> Target:
+    """A random one of these ranks, in a view without axes."""
+    rank = random.choice(target.ranks)
+    return Target((rank,), View((), rank, (), ()))
+
+
+def _fitting(args: tuple[Any, ...], kwargs: dict[str, Any]) -> codec.Encoded:
+    """The arguments of a call. Raises `ValueError` where they are too much for one message."""
+    return check_size((*args, *kwargs.values()), lambda: codec.encode((args, kwargs)), "arguments")
 
 
 def opened(ok: bool, frames: Frames, title: str, fleet: Fleet, rank: int) -> Any:

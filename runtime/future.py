@@ -143,7 +143,17 @@ class Promise(Generic[R]):
 class _Answer:
     """What a promise writes and its future reads."""
 
-    __slots__ = ("_callbacks", "_event", "_lock", "_reactor", "error", "forbidden", "is_there", "value")
+    __slots__ = (
+        "_callbacks",
+        "_event",
+        "_is_waited_for",
+        "_lock",
+        "_reactor",
+        "error",
+        "forbidden",
+        "is_there",
+        "value",
+    )
 
     def __init__(self, reactor: Reactor | None) -> None:
         self.is_there = False
@@ -152,7 +162,8 @@ class _Answer:
         self.forbidden: tuple[int, asyncio.Task[Any] | None, str] | None = None
         self._reactor = reactor
         self._lock = threading.Lock()  # the loop's thread settles while others begin to wait
-        self._event: threading.Event | None = None  # made by the first who blocks: most answers are never blocked on
+        self._event: threading.Event | None = None  # for who blocks without a loop
+        self._is_waited_for = False
         self._callbacks: list[Callable[[], object]] = []
 
     def block(self, timeout: float | None) -> None:
@@ -161,13 +172,24 @@ class _Answer:
         check_timeout(timeout)
         if self.forbidden is not None and self.forbidden[0] == threading.get_ident():
             raise RuntimeError(self.forbidden[2])
+        if not (self._wait_on_loop(timeout) if self._reactor is not None else self._wait_for_event(timeout)):
+            raise TimeoutError(f"no answer after {timeout:g} s; the call goes on, and may be waited for again")
+
+    def is_set(self) -> bool:
+        """As a loop asks what it waits for."""
+        return self.is_there
+
+    def _wait_on_loop(self, timeout: float | None) -> bool:
+        assert self._reactor is not None
+        self._is_waited_for = True  # before another look: who settles looks at it after `is_there` was set
+        return meanwhile.wait(self._reactor, self, timeout)
+
+    def _wait_for_event(self, timeout: float | None) -> bool:
         with self._lock:
             event = self._event = self._event or threading.Event()
             if self.is_there:
                 event.set()
-        reactor = self._reactor
-        if not (meanwhile.wait(reactor, event, timeout) if reactor is not None else event.wait(timeout)):
-            raise TimeoutError(f"no answer after {timeout:g} s; the call goes on, and may be waited for again")
+        return event.wait(timeout)
 
     def when_there(self, call: Callable[[], object]) -> None:
         with self._lock:
@@ -184,10 +206,10 @@ class _Answer:
             self.is_there = True
             callbacks, self._callbacks = self._callbacks, []
             event = self._event
-        if event is not None and self._reactor is not None:
-            self._reactor.announce(event)
-        elif event is not None:
+        if event is not None:
             event.set()
+        if self._is_waited_for and self._reactor is not None:
+            self._reactor.wake()
         for call in callbacks:
             contained(call)
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from .wire.reactor import Reactor
+from .wire.reactor import Reactor, Signal
 
 PAUSE = 0.05
 """Seconds between two looks at whether there is something to do."""
@@ -18,7 +18,7 @@ _is_busy = False
 _num_waiting = 0
 
 
-def wait(reactor: Reactor, event: threading.Event, timeout: float | None) -> bool:
+def wait(reactor: Reactor, event: Signal, timeout: float | None) -> bool:
     """`reactor.wait`, with the duties done meanwhile; what those block on themselves is waited for plainly."""
     if not duties or _is_busy or threading.current_thread() is not threading.main_thread():
         return reactor.wait(event, timeout)
@@ -35,7 +35,7 @@ def is_waiting() -> bool:
     return _num_waiting > 0
 
 
-def _wait(reactor: Reactor, event: threading.Event, timeout: float | None) -> bool:
+def _wait(reactor: Reactor, event: Signal, timeout: float | None) -> bool:
     left = timeout
     while left is None or left > 0:
         started = time.monotonic()

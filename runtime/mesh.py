@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import inspect
 import secrets
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from .actor import Actor, kind_of
-from .adverbs import Endpoint, Gather, NotAnEndpoint, view_of
+from .adverbs import Endpoint, Gather, NotAnEndpoint, Target, view_of
 from .errors import MeshStopped
 from .fleet import Fleet
 from .future import Future, Promise
@@ -55,6 +56,10 @@ class _View(MeshTrait):
     @property
     def _is_stopped(self) -> bool:
         return self._theirs.mesh != self._number or self._theirs.is_stopped
+
+    @cached_property
+    def _target(self) -> Target:
+        return Target.of(self._shape)
 
     @property
     def _ndslice(self) -> NDSlice:
@@ -233,7 +238,9 @@ class ActorMesh(_View, Generic[A]):
             raise AttributeError(name)
         endpoints = self._class.endpoints()
         if name in endpoints:
-            return Endpoint[Any, Any](self, name, endpoints[name])
+            found: Endpoint[Any, Any] = Endpoint(self, name, endpoints[name])
+            setattr(self, name, found)  # the next one to ask need not come here
+            return found
         method = getattr(self._class, name, None)
         if inspect.isfunction(method):
             return NotAnEndpoint(self, name, method)

@@ -216,6 +216,8 @@ class Streams:
                 self._flush()
 
     def _flush(self) -> None:
+        if not self._pending and not self._out.unsent:
+            return
         if self._is_flushing:
             return  # a signal handler prints while this thread flushes: the loop below goes on with its text
         self._is_flushing = True

@@ -18,10 +18,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from ..forks import let_go_in_child
 from . import sigint
@@ -32,6 +31,12 @@ _LEASE = 0.02
 
 _GLANCE = 0.02
 """Seconds after which a follower looks whether its event was set without a word (`announce`)."""
+
+
+class Signal(Protocol):
+    """What may be waited for, such as a `threading.Event`. Who sets it lets the loop know (`Reactor.wake`)."""
+
+    def is_set(self) -> bool: ...
 
 
 class Reactor:
@@ -88,12 +93,16 @@ class Reactor:
     def announce(self, event: threading.Event) -> None:
         """Set `event` and wake who waits for it; any thread may."""
         event.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Let all who wait look whether what they wait for is set; any thread may."""
         if self._leader != threading.get_ident():
             self._ring()
         if self._followers:
             self._tell_followers()
 
-    def wait(self, event: threading.Event, timeout: float | None = None) -> bool:
+    def wait(self, event: Signal, timeout: float | None = None) -> bool:
         """Block until `event` is set or `timeout` seconds are over; whether it is set.
 
         On the main thread Ctrl-C raises `KeyboardInterrupt`, between two callbacks and never inside one: an
@@ -108,8 +117,12 @@ class Reactor:
             raise RuntimeError("this would wait for an answer on the thread that receives it: `await` it instead")
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
-            with _DeferredInterrupt(self._ring) as interrupt, self._wanted():
-                self._wait(event, deadline, interrupt)
+            with _DeferredInterrupt(self._ring) as interrupt:
+                self._want(1)
+                try:
+                    self._wait(event, deadline, interrupt)
+                finally:
+                    self._want(-1)
             if not interrupt.came:
                 break
             interrupt.deliver()  # Python's own handler raises; a user's may want the wait to go on
@@ -151,30 +164,28 @@ class Reactor:
     def _run(self) -> None:
         while not self._closed:
             with self._vacant:
-                while self._is_wanted() and not self._closed:
+                while self._is_taken() and not self._closed:
                     self._vacant.wait(_LEASE)
             with self._watch:
                 self._leader = threading.get_ident()
-                if not self._closed and not self._is_wanted():
+                if not self._closed and not self._is_taken():
                     self._turn(None)
                 self._leader = 0
             if self._followers:
                 self._tell_followers()
 
-    def _is_wanted(self) -> bool:
+    def is_wanted(self) -> bool:
+        """Whether a thread waits for something now."""
+        return self._foreground > 0
+
+    def _is_taken(self) -> bool:
         return self._foreground > 0 or time.monotonic() < self._lease_until
 
-    @contextmanager
-    def _wanted(self) -> Generator[None]:
+    def _want(self, change: int) -> None:
         with self._counting:
-            self._foreground += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._foreground -= 1
+            self._foreground += change
 
-    def _wait(self, event: threading.Event, deadline: float | None, interrupt: _DeferredInterrupt) -> None:
+    def _wait(self, event: Signal, deadline: float | None, interrupt: _DeferredInterrupt) -> None:
         """Lead the loop, or follow while another does, until there is no need to wait any more."""
         while not (event.is_set() or interrupt.came or _is_over(deadline) or self._closed):
             if not self._watch.acquire(blocking=False):
@@ -190,7 +201,7 @@ class Reactor:
                 if self._followers:
                     self._tell_followers()
 
-    def _follow(self, event: threading.Event, deadline: float | None) -> None:
+    def _follow(self, event: Signal, deadline: float | None) -> None:
         """Wait for a moment, or until something is said that may end the wait."""
         with self._news:
             self._followers += 1
@@ -207,7 +218,7 @@ class Reactor:
         with self._news:
             self._news.notify_all()
 
-    def _lead(self, event: threading.Event, deadline: float | None, interrupt: _DeferredInterrupt) -> None:
+    def _lead(self, event: Signal, deadline: float | None, interrupt: _DeferredInterrupt) -> None:
         while not (event.is_set() or interrupt.came or _is_over(deadline) or self._closed):
             self._turn(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
@@ -219,8 +230,9 @@ class Reactor:
             on_ready = self._callbacks.get(fd)
             if on_ready is not None:
                 contained(on_ready)
-        for _ in range(len(self._scheduled)):
-            contained(self._scheduled.popleft())
+        if self._scheduled:
+            for _ in range(len(self._scheduled)):
+                contained(self._scheduled.popleft())
         while self._timers and self._timers[0][0] <= time.monotonic():
             contained(heapq.heappop(self._timers)[2])
 
@@ -253,7 +265,7 @@ class _DeferredInterrupt:
         self._is_installed = False
 
     def __enter__(self) -> _DeferredInterrupt:
-        if threading.current_thread() is threading.main_thread():
+        if threading.get_ident() == threading.main_thread().ident:
             self._former = sigint.handler()
             if callable(self._former):
                 sigint.let(self._note)
