@@ -67,7 +67,8 @@ def interrupted_text(drive: Drive) -> str:
     kept = f"; {drive.mended}" if drive.mended else ""
     if drive.patience.rung is Step.KILL:
         return f"killed: {places}; `%mesh restart @dead` brings them back"
-    return f"interrupted: {places or 'when all ranks were done'}; they are idle and keep their state{kept}"
+    rest = "it is idle and keeps its state" if len(drive.waiting) == 1 else "they are idle and keep their state"
+    return f"interrupted: {places or 'when all ranks were done'}; {rest}{kept}"
 
 
 def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
