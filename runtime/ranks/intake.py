@@ -4,7 +4,8 @@ A call that the control thread reads must be handed to the thread of its actor, 
 it. So a sync actor that is called twice in a row is made the reader: while it has nothing to do it waits for the lane
 itself, and runs what it reads (leader/followers, as the controller's loop does: `wire.reactor`). The kernel decides
 whom a message wakes: both threads wait by an epoll of their own with EPOLLEXCLUSIVE, the actor's first in line; while
-the actor works nobody waits there, and the control thread hears of what comes.
+the actor works nobody waits there, and the control thread hears of what comes. Async actors do not read: the loop of
+one, woken for a message, may run something long before it comes to reading, and nobody else was woken.
 
 No message may be left lying. The control thread sleeps only after it has found the lane empty, and the reader rings for
 it whenever it was woken by the lane and does not read.
