@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -25,6 +26,10 @@ LONG = timedelta(days=7)
 A gloo group is dead after a timeout, and an operation's timeout cannot be changed once it was issued."""
 
 BURIAL_SECONDS = 0.5
+
+WAKE_SECONDS = 1.0
+"""How long groups that were broken off stay after that."""
+
 PROBE_SECONDS = 0.1
 
 _MODULE = "torch.distributed.distributed_c10d"
@@ -41,6 +46,8 @@ class Bent:
         self.dist: Any = importlib.import_module("torch.distributed")
         self.init: Callable[..., None] = self.c10d.init_process_group
         self.destroy: Callable[..., None] = self.c10d.destroy_process_group
+        self.holds_wake = False
+        """Whether groups that are destroyed now were broken off, and stay for a moment."""
         self.ports: set[int] = set()
         """Where the gloo groups of this process listen: their connections have one of these ports at one end."""
         self._before: list[tuple[Any, str, object]] = []
@@ -144,7 +151,10 @@ class Bent:
             original(group)
             if is_all:
                 ledger.forget()
-            finishes(groups.clear, BURIAL_SECONDS)
+            if self.holds_wake:
+                threading.Thread(target=_hold_wake, args=(groups,), name="mesh-wake", daemon=True).start()
+            else:
+                finishes(groups.clear, BURIAL_SECONDS)
             rest()
 
         def knock_and_destroy(group: Any = None) -> None:
@@ -155,6 +165,17 @@ class Bent:
         self.destroy = destroy_process_group
         for module in (self.c10d, self.dist):
             self._put(module, "destroy_process_group", functools.wraps(original)(knock_and_destroy))
+
+
+def _hold_wake(groups: list[Any]) -> None:
+    """Keep groups whose connections were shut just now until gloo has seen that.
+
+    Else a model in DDP that is built again at once lets go of the last reference to its group, and the group's
+    destructor may wait for its own thread for ever, which turns in a circle (torch 2.13, one death in eight). A model's
+    destructor keeps Python's lock meanwhile, so that its rank hears nothing any more.
+    """
+    time.sleep(WAKE_SECONDS)
+    groups.clear()
 
 
 def finishes(work: Callable[[], object], seconds: float) -> bool:

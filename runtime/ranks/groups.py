@@ -257,6 +257,8 @@ class Groups:
         What waits on a connection to `ports`, or to one of this rank's own, is broken off.
         """
         self.break_off(self.ports() | set(ports))
+        if self._bent is not None:
+            self._bent.holds_wake = True
         self.close()
         own, self._served = self._doors.pop(plan.master_port, (plan, None))
         self.plan = replace(plan, listen_fd=own.listen_fd)

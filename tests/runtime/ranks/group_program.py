@@ -19,6 +19,7 @@ import threading
 import time
 import traceback
 import warnings
+import weakref
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -350,12 +351,17 @@ def in_rank_rebuild(seat: Seat) -> object:
     seat.groups.start()
     dist.init_process_group("gloo")
     before = _sum_of_ranks()
+    former = weakref.ref(dist.group.WORLD)
     port = seat.next_socket.getsockname()[1]
     listen_fd = seat.next_socket.detach() if seat.rank == 0 else None
     seat.groups.rebuild(replace(seat.groups.plan, master_port=port, listen_fd=listen_fd, generation=1))
+    stays = former() is not None  # what a model that is let go of now does not end with it
     after = _sum_of_ranks()
     dist.init_process_group("gloo")
-    return [before, after, _sum_of_ranks()]
+    after_both = _sum_of_ranks()
+    (wake,) = [thread for thread in threading.enumerate() if thread.name == "mesh-wake"]
+    wake.join()
+    return [before, after, after_both, stays, former() is None]
 
 
 def in_rank_none(seat: Seat) -> object:

@@ -158,7 +158,7 @@ def test_close_with_dead_peers_is_prompt_and_silent(zygote: Zygote) -> None:
 
 
 def test_rebuild_makes_a_new_generation(zygote: Zygote) -> None:
-    assert zygote.run("rebuild", 2) == [[3.0, 3.0, 3.0]] * 2
+    assert zygote.run("rebuild", 2) == [[3.0, 3.0, 3.0, True, True]] * 2
 
 
 def test_no_groups_when_none_are_wanted(zygote: Zygote) -> None:
