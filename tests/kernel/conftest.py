@@ -18,8 +18,10 @@ import pytest
 from meshbook.kernel.cell import CellShell
 from meshbook.kernel.outcome import Display, Failure, Outcome, Value
 from meshbook.runtime import session as sessions
+from tests.profiles import COMPILER
 
 NUM_HOSTS = 2
+HERE = Path(__file__).parent
 PROGRAM = Path(__file__).with_name("rank_program.py")
 
 
@@ -133,8 +135,10 @@ def zygote() -> Generator[Zygote]:
 
 
 @pytest.fixture(scope="module")
-def engine(on: str) -> Generator[str]:
-    """The name of the engine on which meshes of a file come up, which is warm."""
+def engine(on: str) -> str:
+    """The name of the engine on which meshes of a file come up, which is warm, and stays so for the next file here."""
+    if COMPILER not in sessions.ZYGOTE_MODULES:
+        sessions.ZYGOTE_MODULES.append(COMPILER)
     session = sessions.session()
     if on == "local":
         name = on
@@ -142,5 +146,12 @@ def engine(on: str) -> Generator[str]:
     else:
         name = session.use_hosts(NUM_HOSTS) if on == "hosts" else session.use_monarch(NUM_HOSTS)
         session.engine(name).seats({"rank": NUM_HOSTS})
-    yield name
-    sessions.close()
+    return name
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """After the last test of this folder that this process runs, and its fixtures."""
+    if (nextitem is None or HERE not in nextitem.path.parents) and COMPILER in sessions.ZYGOTE_MODULES:
+        sessions.ZYGOTE_MODULES.remove(COMPILER)
+        sessions.close()

@@ -13,22 +13,12 @@ from meshbook.kernel import mesh as kernel_mesh
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.outcome import Outcome
 from meshbook.kernel.run import Run
-from meshbook.runtime import session as sessions
 from meshbook.runtime.wire.tape import Text
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[sessions.Session]:
-    """One zygote for all tests here."""
-    session = sessions.session()
-    session.engine().warm()
-    yield session
-    sessions.close()
-
-
 @pytest.fixture
-def mesh(session: sessions.Session) -> Iterator[Mesh]:
-    with Mesh.up("m", {"rank": 1}, path=sys.path, backend="none") as mesh:
+def mesh(engine: str) -> Iterator[Mesh]:
+    with Mesh.up("m", {"rank": 1}, engine=engine, path=sys.path, backend="none") as mesh:
         yield mesh
 
 

@@ -11,7 +11,6 @@ from meshbook.kernel.difference import Comparison
 from meshbook.kernel.measure import Tolerance
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.run import Run
-from meshbook.runtime import session as sessions
 from meshbook.runtime.errors import MeshbookError
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -29,12 +28,10 @@ optimizer.step()
 
 
 @pytest.fixture(scope="module")
-def mesh() -> Iterator[Mesh]:
-    sessions.session().engine().warm()
-    with Mesh.up("m", {"dp": 2, "tp": 2}, path=sys.path) as mesh:
+def mesh(engine: str) -> Iterator[Mesh]:
+    with Mesh.up("m", {"dp": 2, "tp": 2}, engine=engine, path=sys.path) as mesh:
         ran(mesh, SET_UP)
         yield mesh
-    sessions.close()
 
 
 def ran(mesh: Mesh, source: str, ranks: list[int] | None = None) -> Run:

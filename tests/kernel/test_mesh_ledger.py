@@ -24,8 +24,8 @@ def mesh(engine: str) -> Iterator[Mesh]:
         yield mesh
 
 
-def run(mesh: Mesh, source: str) -> None:
-    done = mesh.run(source)
+def run(mesh: Mesh, source: str, ranks: list[int] | None = None) -> None:
+    done = mesh.run(source, ranks)
     done.finished.get(WAIT)
     assert not done.progress.failed, done.progress.outcomes
 
@@ -116,10 +116,10 @@ def test_the_record_of_destroyed_groups_is_not_taken_for_that_of_new_ones(mesh: 
 
 
 def test_asking_imports_no_compiler(mesh: Mesh) -> None:
-    run(mesh, "import sys\ndist.barrier()")
+    run(mesh, "import sys\ndist.barrier()\nvars(torch).pop('_inductor', 0), sys.modules.pop('torch._inductor', 0)")
     mesh.ledger(timeout=WAIT)
     run(mesh, "assert 'torch._inductor' not in sys.modules")
-    run(mesh, "assert torch._inductor is sys.modules['torch._inductor']")
+    run(mesh, "assert torch._inductor is sys.modules['torch._inductor']", [0])
 
 
 def test_a_torch_that_keeps_no_record_leaves_a_count(mesh: Mesh) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.metrics import Metrics
-from meshbook.runtime import session as sessions
 
 CELL = """
 import meshbook
@@ -19,16 +17,9 @@ for step in meshbook.progress(range(50), desc="steps"):
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[None]:
-    sessions.session().engine().warm()
-    yield
-    sessions.close()
-
-
-@pytest.mark.parametrize("engine", ["inproc", pytest.param("local", marks=pytest.mark.real)])
-def test_what_ranks_report_is_there_at_once_and_stays(engine: str) -> None:
-    with Mesh.up("m", {"dp": 2}, engine=engine, backend="none", path=sys.path) as mesh:
+@pytest.mark.parametrize("kind", ["inproc", pytest.param("local", marks=pytest.mark.real)])
+def test_what_ranks_report_is_there_at_once_and_stays(kind: str, engine: str) -> None:
+    with Mesh.up("m", {"dp": 2}, engine=kind, backend="none", path=sys.path) as mesh:
         run = mesh.run(CELL).finished.get(30)
         assert not run.progress.failed
         metrics = mesh.metrics()
