@@ -17,7 +17,7 @@ def leave_torch_out(profile: Path) -> None:
     _configure(profile, "session.ZYGOTE_MODULES.remove('torch?')")
 
 
-def preload(profile: Path, *modules: str) -> None:
+def preload(profile: Path, modules: list[str]) -> None:
     """For ranks that all import these."""
     _configure(profile, f"session.ZYGOTE_MODULES += {modules}")
 

@@ -47,9 +47,11 @@ def test_the_examples_in_docstrings_run(module_name: str) -> None:
     if module_name in OPTIONAL:
         pytest.importorskip(OPTIONAL[module_name])
     module = importlib.import_module(module_name)
+    session.ZYGOTE_MODULES.remove("torch?")  # no example needs it
     try:
         failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     finally:
+        session.ZYGOTE_MODULES.insert(0, "torch?")
         session.close()  # an example may have brought a mesh up
     assert failed == 0, "the examples and what they gave stand above"
 

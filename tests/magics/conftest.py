@@ -12,6 +12,7 @@ import tempfile
 import time
 from ast import literal_eval
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -21,6 +22,8 @@ import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from jupyter_core.utils import ensure_event_loop
+
+from tests.profiles import COMPILER, preload
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _WAIT = 30.0  # seconds that a cell may take unless a test says otherwise: a loaded machine must not fail it
@@ -127,6 +130,16 @@ class Cell:
         """Wait for this text in what the cell prints and shows."""
         self._kernel.listen_until(lambda: text in self.text, timeout, f"{text!r}")
 
+    def until_all(self, num_ranks: int, text: str) -> None:
+        """Wait until each of so many ranks has said this, in one line or, on a busy machine, in several."""
+
+        def is_said() -> bool:
+            lines = re.findall(rf"^ *([\d,-]+) │ {re.escape(text)}", self.text, re.MULTILINE)
+            parts = [part.split("-") for line in lines for part in line.split(",")]
+            return len({rank for ends in parts for rank in range(int(ends[0]), int(ends[-1]) + 1)}) == num_ranks
+
+        self._kernel.listen_until(is_said, _WAIT, f"{text!r} of {num_ranks} ranks")
+
     def asked(self, timeout: float = _WAIT) -> str:
         """Wait until the cell asks for input; what it asks with."""
         return self._kernel.asked(timeout)
@@ -160,11 +173,18 @@ def _is_idle(message: Message) -> bool:
 class Kernel:
     """An ipykernel in a process of its own, with an empty profile in a folder of its own."""
 
-    def __init__(self, prefix: Path | None = None, before: Path | None = None, on: str = "local") -> None:
+    def __init__(
+        self,
+        prefix: Path | None = None,
+        before: Path | None = None,
+        on: str = "local",
+        prepare: Callable[[Path], None] = lambda profile: None,
+    ) -> None:
         """With a `prefix`, the kernel `meshbook` that is installed there; else a plain one that runs this Python.
 
         What lies in the folder `before` is imported in place of what is installed: an ipykernel of another version.
-        Meshes whose lines do not say where they come up do so `on` this engine.
+        Meshes whose lines do not say where they come up do so `on` this engine. What is to `prepare` its profile: see
+        `tests.profiles`.
         """
         self._where = _ENGINES[on]
         self.folder = Path(tempfile.mkdtemp(prefix="mb-"))  # short: it is part of the sockets' names
@@ -178,6 +198,7 @@ class Kernel:
         name = {} if prefix is None else {"kernel_name": "meshbook"}
         self._manager = KernelManager(kernel_spec_manager=specs, **address, **name)
         environment = os.environ | {"IPYTHONDIR": str(self.folder / "profile")}
+        prepare(self.folder / "profile")
         if before is not None:
             paths = [str(before), *filter(None, [os.environ.get("PYTHONPATH")])]
             environment["PYTHONPATH"] = os.pathsep.join(paths)
@@ -356,10 +377,10 @@ class Kernel:
                 raise AssertionError(f"no {what} after {timeout:g} s; so far: {seen[-2000:]}") from None
             self._by_cell.setdefault(message["parent_header"].get("msg_id", ""), []).append(message)
 
-    def until_stopped(self, *ranks: int) -> None:
-        """Wait until these ranks of mesh `m` are stopped in the debugger, while a cell that asks goes on."""
-        waits = f"m.desk.wait(lambda: set({ranks}) <= set(m.desk.stops.ranks), {_WAIT})"
-        done = self.start_aside(f"assert {waits}, m.desk.stops").end()
+    def until_stopped(self, *ranks: int, desk: str = "m.desk") -> None:
+        """Wait until these ranks of a mesh are stopped in the debugger, while a cell that asks goes on."""
+        waits = f"{desk}.wait(lambda: set({ranks}) <= set({desk}.stops.ranks), {_WAIT})"
+        done = self.start_aside(f"assert {waits}, {desk}.stops").end()
         assert done.status == "ok", done.text
 
     def asked(self, timeout: float) -> str:
@@ -397,8 +418,8 @@ def new_kernel(on: str) -> Generator[Callable[..., Kernel]]:
     """Makes kernels for one test."""
     kernels: list[Kernel] = []
 
-    def create(prefix: Path | None = None) -> Kernel:
-        kernels.append(Kernel(prefix, on=on))
+    def create(prefix: Path | None = None, **options: Any) -> Kernel:
+        kernels.append(Kernel(prefix, on=on, **options))
         return kernels[-1]
 
     yield create
@@ -407,7 +428,7 @@ def new_kernel(on: str) -> Generator[Callable[..., Kernel]]:
 
 
 def _prepared(on: str) -> Generator[Kernel]:
-    kernel = Kernel(on=on)
+    kernel = Kernel(on=on, prepare=partial(preload, modules=[COMPILER]))
     try:
         kernel.ok("%load_ext meshbook")
         kernel.ok("m = %mesh up m dp=2 tp=2 --device cpu")

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from meshbook import Actor, endpoint, this_host
-from meshbook.runtime.session import session, spawn_procs
+from meshbook.runtime.session import ZYGOTE_MODULES, session, spawn_procs
+
+ZYGOTE_MODULES.remove("torch?")  # these ranks need none
 
 
 class Worker(Actor):

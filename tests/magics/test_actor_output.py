@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.profiles import leave_torch_out
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
@@ -120,7 +122,7 @@ def test_a_constructor_is_heard(kernel: Kernel) -> None:
 def test_text_comes_while_the_cell_still_waits(kernel: Kernel) -> None:
     gate = kernel.folder / "gate-wait"
     cell = kernel.start(f"talkers.hold.call({str(gate)!r}).get();")
-    cell.until("0-3 │ I wait")
+    cell.until_all(4, "I wait")
     gate.touch()
     assert cell.end().stdout == "0-3 │ I wait\n0-3 │ I am done\n"
 
@@ -229,7 +231,7 @@ def test_tab_offers_the_command(kernel: Kernel) -> None:
 
 
 def test_unloading_and_loading_again_leaves_actors_heard(new_kernel: Any) -> None:
-    kernel = new_kernel()
+    kernel = new_kernel(prepare=leave_torch_out)
     kernel.ok(f"%load_ext meshbook\n{ACTORS}")
     up = "m = %mesh up -n 2 --device cpu --pg none\n"
     up += "t = m.spawn('t', Talker); t.initialized.get(); t.say.call('hi').get();"

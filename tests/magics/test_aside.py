@@ -14,7 +14,7 @@ Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by n
 def test_interrupt(kernel: Kernel) -> None:
     pids = kernel.pids()
     cell = kernel.start("%%on_mesh\nprint('in')\nwhile True: pass")
-    cell.until("0-3 │ in")
+    cell.until_all(4, "in")
     assert kernel.start_aside("%mesh interrupt dp=0").end().text == "interrupted: ranks 0-1\n"
     while "2 busy" not in kernel.start_aside("%mesh").end().text:
         pass
@@ -27,7 +27,7 @@ def test_interrupt(kernel: Kernel) -> None:
 
 def test_unstick_and_where_everybody_is(kernel: Kernel) -> None:
     cell = kernel.start("%%on_mesh\nprint('in')\nif rank != 1:\n    dist.barrier()")
-    cell.until("0-3 │ in")
+    cell.until_all(4, "in")
     stacks = ""
     while "barrier" not in stacks:
         stacks = kernel.start_aside("%mesh stacks").end().text
@@ -46,11 +46,11 @@ def test_hard_interrupt_and_kill(kernel: Kernel) -> None:
     kernel.ok("%mesh up aside dp=2 --device cpu")
     kernel.ok("%%on_mesh\nimport torch.distributed as dist")
     cell = kernel.start("%%on_mesh\nprint('in')\nif rank:\n    dist.monitored_barrier()")
-    cell.until("0-1 │ in")
+    cell.until_all(2, "in")
     assert "rank 1 is free" in kernel.start_aside("%mesh interrupt --hard").end().text
     assert cell.end().status == "error"
     cell = kernel.start("%%on_mesh\nprint('in')\nwhile True: pass")
-    cell.until("0-1 │ in")
+    cell.until_all(2, "in")
     assert kernel.start_aside("%mesh interrupt 0 --kill").end().text.startswith("killed: rank 0; ")
     cell.until("killed by SIGKILL")
     kernel.start_aside("%mesh interrupt").end()

@@ -31,7 +31,7 @@ def test_a_future_waits_and_gives_the_result(kernel: Kernel) -> None:
 def test_it_can_be_interrupted_by_another_cell(kernel: Kernel) -> None:
     assert kernel.ok("%mesh interrupt").stdout == "no rank was busy\n"
     cell = kernel.start("%%on_mesh dp=0 -b -o f\nprint('in')\ntime.sleep(60)")
-    cell.until("0-1 │ in")
+    cell.until_all(2, "in")
     busy = kernel.ok("%mesh").text
     assert "2 busy, 2 idle" in busy
     assert f"cell {cell.end().reply['execution_count']} line 3" in busy
@@ -72,7 +72,7 @@ def test_ranks_that_wait_for_one_that_raised_are_released(kernel: Kernel) -> Non
 def test_a_mesh_that_is_taken_down_ends_its_futures(kernel: Kernel) -> None:
     kernel.ok("%mesh up brief dp=2 --pg none")
     cell = kernel.start("%%on_mesh -b -o f\nimport time\nprint('in')\ntime.sleep(60)")
-    cell.until("0-1 │ in")
+    cell.until_all(2, "in")
     assert kernel.ok("%mesh down brief").stdout.startswith("mesh 'brief' is down: ranks 0-1 ")
     failed = kernel.cell("f.result()")
     assert failed.error == "MeshError: 2 of 2 ranks lost (dp=0-1)"

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.profiles import leave_torch_out
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
@@ -119,8 +121,8 @@ def test_a_result_too_large_to_travel_stays(kernel: Kernel) -> None:
     assert kernel.value("len(large[0])") == 3_000_000
 
 
-def test_there_is_no_mesh(new_kernel: Callable[[], Kernel]) -> None:
-    kernel = new_kernel()
+def test_there_is_no_mesh(new_kernel: Callable[..., Kernel]) -> None:
+    kernel = new_kernel(prepare=leave_torch_out)
     kernel.ok("%load_ext meshbook")
     hint = "there is no mesh yet: bring one up with `%mesh up dp=2` (or any axis names and sizes)"
     for source in ("%%on_mesh\n1", "%on_mesh -- 1", "%mesh down", "%mesh push x", "%mesh interrupt", "%mesh use m"):

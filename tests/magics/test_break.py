@@ -31,7 +31,7 @@ def clean(kernel: Any) -> Iterator[Any]:
 
 def test_armed_in_a_rank_that_runs(clean: Any) -> None:
     cell = clean.start(LOOP)
-    cell.until("0-3 │ go")
+    cell.until_all(4, "go")
     said = clean.start_aside("%mesh break step 2 if i > 5").end().text
     assert "breakpoint " in said and "step if i > 5, on rank 2" in said
     assert cell.talk("p i > 5", "p rank") == ["rank 2 ipdb> "] * 2

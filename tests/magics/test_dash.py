@@ -14,6 +14,7 @@ import pytest
 
 from meshbook.kernel.frames import Cell, apply, unpack
 from tests.magics.conftest import Kernel, Message
+from tests.profiles import leave_torch_out
 
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.notebook]
 
@@ -215,7 +216,7 @@ def test_stacks_and_a_word_for_the_debugger(kernel: Kernel, view: View) -> None:
 
 def test_the_debug_button_stops_a_rank_at_work_in_the_cell_that_waits_for_it(kernel: Kernel, view: View) -> None:
     cell = kernel.start("%%on_mesh\nprint('go', flush=True)\nwhile not globals().get('go'):\n    time.sleep(0.001)")
-    cell.until("0-3 │ go")
+    cell.until_all(4, "go")
     view.until(lambda: view.states()[2] == "busy")
     assert "rank 2 stopped; the prompt is in the cell that runs" in view.ack(view.click("debug", [2]))["text"]
     assert cell.talk("p rank", "go = True", "c")[0] == "rank 2 ipdb> "
@@ -269,7 +270,7 @@ def test_where_nobody_can_see_a_widget_the_facts_are_static(kernel: Kernel) -> N
 
 
 def test_a_kernel_that_is_shut_down_under_a_dashboard_ends_at_once(new_kernel: Any) -> None:
-    kernel = new_kernel()
+    kernel = new_kernel(prepare=leave_torch_out)
     kernel.ok("%load_ext meshbook\nm = %mesh up dp=2 --device cpu --pg none")
     show(kernel)
     kernel.ok("%unload_ext meshbook")

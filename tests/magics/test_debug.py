@@ -207,7 +207,7 @@ BUSY = {
 @pytest.mark.parametrize("how", BUSY)
 def test_a_busy_rank_is_stopped_where_it_is(kernel: Any, how: str) -> None:
     cell = kernel.start(f"%%on_mesh\nprint('go', flush=True)\n{BUSY[how]}")
-    cell.until("0-3 │ go")
+    cell.until_all(4, "go")
     kernel.start_aside("%mesh debug 1").end()
     assert cell.talk("p 40 + 2") == ["rank 1 ipdb> "]
     cell.asked()
@@ -223,7 +223,7 @@ def test_a_collective_goes_on_with_the_right_result(kernel: Any) -> None:
         "%%on_mesh\nt = torch.ones(1)\nprint('go', flush=True)\n"
         "while rank == 3 and not globals().get('go'):\n    time.sleep(0.01)\ndist.all_reduce(t)\nt"
     )
-    cell.until("0-3 │ go")
+    cell.until_all(4, "go")
     kernel.start_aside("%mesh debug 0").end()
     cell.talk("p rank", "c")
     kernel.start_aside("%mesh debug 3").end()

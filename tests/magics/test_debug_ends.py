@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.profiles import leave_torch_out
+
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 STOP_ALL = "%%on_mesh\nx = rank\nbreakpoint()\nx"
@@ -18,7 +20,7 @@ Until = Callable[..., None]
 @pytest.fixture
 def stopped(new_kernel: Any) -> tuple[Any, Any, dict[int, int]]:
     """A kernel of its own with a mesh of two ranks that are stopped, the cell, and the ranks' processes."""
-    kernel = new_kernel()
+    kernel = new_kernel(prepare=leave_torch_out)
     kernel.ok("%load_ext meshbook")
     kernel.ok("m = %mesh up m dp=2 --device cpu --pg none")
     pids = kernel.pids()

@@ -8,6 +8,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.profiles import leave_torch_out
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
@@ -22,12 +24,10 @@ def children_of(kernel: Kernel) -> dict[int, int]:
 
 
 @pytest.fixture
-def own(new_kernel: Callable[[], Kernel]) -> Kernel:
+def own(new_kernel: Callable[..., Kernel]) -> Kernel:
     """A kernel of the test's own, with an idle rank and one that works."""
-    kernel = new_kernel()
+    kernel = new_kernel(prepare=leave_torch_out)
     kernel.ok("%load_ext meshbook")
-    # These ranks need no torch, and its import would take most of the time of the test.
-    kernel.ok("from meshbook.runtime import session\nsession.ZYGOTE_MODULES.remove('torch?')")
     kernel.ok("%mesh up dp=2 --pg none")
     kernel.start("%%on_mesh 1 -b\nimport time\nprint('in')\ntime.sleep(600)").until("in")
     return kernel
@@ -70,7 +70,7 @@ def test_death_of_the_kernel(own: Kernel, gone: Callable[..., None]) -> None:
 
 
 def test_what_a_notebook_left_behind_is_reaped(
-    own: Kernel, new_kernel: Callable[[], Kernel], gone: Callable[..., None]
+    own: Kernel, new_kernel: Callable[..., Kernel], gone: Callable[..., None]
 ) -> None:
     assert own.ok("%mesh reap").results == ["nothing is left behind"]
     # The lifeline leaves nothing, so an orphan is made on purpose: registered as a rank, without a lifeline.
@@ -82,7 +82,7 @@ def test_what_a_notebook_left_behind_is_reaped(
         pid_of_kernel = own.pid
         own.kill()
         psutil.Process(pid_of_kernel).wait(10)
-        other = new_kernel()
+        other = new_kernel(prepare=leave_torch_out)
         other.ok("%load_ext meshbook")
         said = f"ended rank 0 (pid {pid}): its controller (pid {pid_of_kernel}) is gone"
         assert other.ok("%mesh reap").results == [said]

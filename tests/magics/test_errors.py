@@ -121,7 +121,7 @@ def test_a_timeout_names_the_line_of_an_awaiting_cell(kernel: Kernel) -> None:
 def test_a_rank_that_is_killed_is_named_with_its_end(spare: Kernel) -> None:
     pids = spare.pids()
     cell = spare.start("%%on_mesh -o r\nprint('in')\nif rank == 2:\n    time.sleep(60)\nrank")
-    cell.until("0-2 │ in")
+    cell.until_all(3, "in")
     psutil.Process(pids[2]).kill()
     failed = cell.end()
     assert failed.error == "DeviceMeshError: 1 of 3 ranks lost (dp=2)"

@@ -45,7 +45,7 @@ def test_a_function_runs_on_all_ranks_and_what_they_say_is_heard(spare: Kernel) 
 def test_the_stop_button_interrupts_a_function(spare: Kernel) -> None:
     spare.ok("m = get_ipython().run_line_magic('mesh', 'use spare')")
     cell = spare.start("def f():\n    print('in')\n    time.sleep(60)\nm.execute(f)")
-    cell.until("0-2 │ in")
+    cell.until_all(3, "in")
     spare.interrupt()
     stopped = cell.end(10)
     number = stopped.reply["execution_count"]

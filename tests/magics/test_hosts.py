@@ -11,6 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.profiles import leave_torch_out
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
@@ -139,7 +141,7 @@ def test_what_cannot_be(kernel: Kernel, line: str, why: str) -> None:
 def test_kept_hosts_are_there_after_a_restart_of_the_kernel(
     new_kernel: Callable[..., Kernel], gone: Callable[..., None]
 ) -> None:
-    kernel = new_kernel()
+    kernel = new_kernel(prepare=leave_torch_out)
     kernel.ok("%load_ext meshbook")
     kernel.ok("%mesh up hosts=2 gpus=1 --engine hosts --device cpu --pg none --keep 10m")
     kept = agents(kernel)

@@ -63,7 +63,7 @@ def test_stop(kernel: Kernel, source: str, place: str) -> None:
 @pytest.mark.far
 def test_what_ranks_had_said_and_answered_is_kept(kernel: Kernel) -> None:
     cell = kernel.start("%%on_mesh -o r\nprint('in')\nif rank == 3:\n    time.sleep(60)\nrank")
-    cell.until("0-3 │ in")
+    cell.until_all(4, "in")
     kernel.interrupt()
     assert cell.end(PROMPT).error.endswith(" line 4; it is idle and keeps its state")
     assert kernel.value("[r[i] for i in r.ranks if i not in r.failed]") == [0, 1, 2]
@@ -110,7 +110,7 @@ def enough(kernel: Kernel) -> Path:
 
 def stopped_at_menu(kernel: Kernel, source: str) -> Any:
     cell = kernel.start(source)
-    cell.until("0-1 │ in")
+    cell.until_all(2, "in")
     kernel.interrupt()
     assert cell.asked() == "stop> "
     return cell
@@ -177,7 +177,7 @@ def test_stop_at_the_question_is_the_next_step(kernel: Kernel) -> None:
 @pytest.mark.usefixtures("mesh")
 def test_a_rank_that_does_not_react_is_left_alone_and_told(kernel: Kernel) -> None:
     cell = kernel.start(DEAF, allow_stdin=False)
-    cell.until("0-1 │ in")
+    cell.until_all(2, "in")
     kernel.interrupt()
     stopped = cell.end()
     assert "1 ◌ do not react yet: stop again breaks off collectives, a third time kills" in stopped.stderr

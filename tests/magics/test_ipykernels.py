@@ -17,6 +17,7 @@ from meshbook.kernel import spec
 from tests.magics.conftest import Kernel
 from tests.magics.test_dash import AWAITED, BLOCKED, VIEW, View, connected
 from tests.magics.test_panel import TRAIN, Panel
+from tests.profiles import leave_torch_out
 
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.notebook]
 
@@ -41,7 +42,7 @@ def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = None if request.param == "newest" else fetched(request.param)
     prefix = tmp_path_factory.mktemp("kernel")
     spec.install(str(prefix))
-    kernel = Kernel(prefix, before=folder)
+    kernel = Kernel(prefix, before=folder, prepare=leave_torch_out)
     try:
         if folder is not None:
             assert kernel.value("__import__('ipykernel').__version__") == request.param
@@ -65,7 +66,7 @@ def test_output_and_result(old: Kernel) -> None:
 
 def test_output_comes_while_the_cell_runs_and_stop_reaches_the_ranks(old: Kernel) -> None:
     cell = old.start("%%on_mesh\nimport time\nprint('in', flush=True)\nwhile True: time.sleep(0.01)")
-    cell.until("0-3 │ in")
+    cell.until_all(4, "in")
     old.interrupt()
     assert cell.end().error.startswith("KeyboardInterrupt: interrupted: ranks 0-3")
     assert old.ok("%on_mesh -- 1").status == "ok"
@@ -74,7 +75,7 @@ def test_output_comes_while_the_cell_runs_and_stop_reaches_the_ranks(old: Kernel
 def test_a_cell_in_the_background_tells_from_its_thread(old: Kernel) -> None:
     cell = old.start("%%on_mesh -b -o later\nimport time\ntime.sleep(0.1)\nprint('late')")
     assert cell.end().status == "ok"
-    cell.until("0-3 │ late")
+    cell.until_all(4, "late")
     assert old.ok("later.result().ok").results == ["True"]
 
 

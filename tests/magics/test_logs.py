@@ -77,7 +77,7 @@ def test_mistakes_are_told_in_one_line(kernel: Kernel, line: str, expected: str)
 def test_following_a_cell_in_the_background_ends_with_it(kernel: Kernel) -> None:
     started = kernel.ok(f"%%on_mesh dp=0 -b\nprint('in')\n{UNTIL_GO.format('go-logs')}print('out')")
     cell = kernel.start(f"%mesh logs -f --cell {number_of(started)}")
-    cell.until("0-1 │ in\n")
+    cell.until_all(2, "in")
     (kernel.folder / "go-logs").touch()
     assert cell.end().text == "0-1 │ in\n0-1 │ out\n"
 
@@ -85,7 +85,7 @@ def test_following_a_cell_in_the_background_ends_with_it(kernel: Kernel) -> None
 def test_the_stop_button_ends_following_and_leaves_the_ranks_alone(kernel: Kernel) -> None:
     started = kernel.ok(f"%%on_mesh -b -o f\nprint('in')\n{UNTIL_GO.format('go-on')}rank")
     cell = kernel.start(f"%mesh logs -f --cell {number_of(started)}")
-    cell.until("0-3 │ in\n")
+    cell.until_all(4, "in")
     kernel.interrupt()
     ended = cell.end()
     assert (ended.status, ended.text) == ("ok", "0-3 │ in\n")
@@ -98,10 +98,10 @@ def test_from_a_subshell_while_a_cell_runs(kernel: Kernel) -> None:
     idle = kernel.start_aside("%mesh logs -f").end()
     assert idle.error.startswith("UsageError: -f in a subshell follows cells while they run, and none runs now")
     cell = kernel.start(f"%%on_mesh\nprint('in')\n{UNTIL_GO.format('go-aside')}print('out')")
-    cell.until("0-3 │ in")
+    cell.until_all(4, "in")
     assert kernel.start_aside("%mesh logs -n 1").end().text == "0-3 │ in\n"
     following = kernel.start_aside("%mesh logs -f -n 1")
-    following.until("0-3 │ in\n")
+    following.until_all(4, "in")
     (kernel.folder / "go-aside").touch()
     assert following.end().text == "0-3 │ in\n0-3 │ out\n"
     assert cell.end().status == "ok"

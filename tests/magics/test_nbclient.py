@@ -16,6 +16,8 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter, MarkdownExporter
 
+from tests.profiles import leave_torch_out
+
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.notebook]
 
 Run = Callable[..., Any]
@@ -25,7 +27,9 @@ Run = Callable[..., Any]
 def run_all(tmp_path: Path) -> Generator[Run]:
     """Runs cells in a kernel of their own; stops at the first that fails, as Run All does."""
 
-    def run(*cells: str) -> Any:
+    def run(*cells: str, has_torch: bool = False) -> Any:
+        if not has_torch:
+            leave_torch_out(tmp_path)
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         manager = AsyncKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
         client = NotebookClient(notebook, km=manager, timeout=60, resources={"metadata": {"path": str(tmp_path)}})
@@ -53,6 +57,7 @@ def test_run_all_stops_at_a_failing_cell(run_all: Run) -> None:
         "r.values(), list(m.axes)",
         "# why\n%%on_mesh\nprint('hi')\nif rank == 1:\n    raise ValueError('boom')",
         "print('never')",
+        has_torch=True,
     )
     assert texts(notebook.cells[2]).startswith("2.0   ranks 0-1")
     assert texts(notebook.cells[3]) == "([2.0, 2.0], ['dp'])\n"

@@ -11,6 +11,7 @@ import pytest
 from meshbook.kernel import spec
 from meshbook.magics.panel import missing
 from tests.magics.conftest import Cell, Kernel
+from tests.profiles import leave_torch_out
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -101,7 +102,7 @@ class Panel:
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     prefix = tmp_path_factory.mktemp("panel")
     spec.install(str(prefix))
-    kernel = Kernel(prefix)
+    kernel = Kernel(prefix, prepare=leave_torch_out)
     try:
         kernel.ok("m = %mesh up m gpus=3 --device cpu --pg none")
         yield kernel

@@ -83,7 +83,7 @@ outer(5)"""
 @pytest.mark.real
 def test_locals_of_a_frame_are_read_while_it_waits(kernel: Kernel) -> None:
     cell = kernel.start(WITH_LOCALS)
-    cell.until("0-3 │ in")
+    cell.until_all(4, "in")
     text = kernel.start_aside("%mesh stacks --locals 1").end().text
     assert "data = list length 5" in text and "odd = Odd" in text and "big = Tensor float32 [3, 4]" in text, text
     assert "line 10 in inner" in text and "0-3 │ cell" in text

@@ -45,7 +45,7 @@ def test_names_of_ranks(spare: Kernel) -> None:
 
 def test_busy_ranks_answer_too_and_as_json(spare: Kernel) -> None:
     cell = spare.start("%%on_mesh -b\nx = 5\nprint('in')\nwhile True: pass")
-    cell.until("0-2 │ in")
+    cell.until_all(3, "in")
     told = json.loads(spare.value("get_ipython().run_line_magic('mesh', 'who --json')"))
     assert told == {
         "names": [

@@ -16,6 +16,8 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.utils import ensure_event_loop
 from nbclient import NotebookClient
 
+from tests.profiles import COMPILER, preload
+
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.notebook, pytest.mark.timeout(180)]
 
 LESSON = Path(__file__).parents[2] / "notebooks" / "fault_tolerance.ipynb"
@@ -50,6 +52,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Generator[Executed]:
     folder = tmp_path_factory.mktemp("k")
     specs = KernelSpecManager(kernel_dirs=[])  # leaves ipykernel's own, which runs this Python
     manager = AsyncKernelManager(kernel_spec_manager=specs, transport="ipc", ip=str(folder / "k"))
+    preload(folder / "profile", [COMPILER, "sklearn.datasets"])
     os.environ["IPYTHONDIR"] = str(folder / "profile")
     try:
         NotebookClient(notebook, km=manager, timeout=100).execute(cleanup_kc=True)

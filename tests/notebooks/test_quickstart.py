@@ -13,6 +13,8 @@ import pytest
 from jupyter_core.utils import ensure_event_loop
 from nbconvert import HTMLExporter
 
+from tests.profiles import COMPILER, preload
+
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.notebook, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[2]
@@ -55,13 +57,17 @@ def _text(output: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def executed() -> Any:
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     loop = ensure_event_loop()
+    profile = tmp_path_factory.mktemp("profile")
+    preload(profile, [COMPILER, "sklearn.datasets"])
     demo = load_demo()
     printed: list[str] = []
     demo.print = lambda *words, **_: printed.append(" ".join(map(str, words)))
     notebook = nbformat.read(demo.NOTEBOOK, as_version=4)
-    failure = demo.run(notebook)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPYTHONDIR", str(profile))
+        failure = demo.run(notebook)
     yield Executed(notebook, failure, "\n".join(printed))
     loop.close()
 
