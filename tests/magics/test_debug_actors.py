@@ -77,8 +77,12 @@ def test_an_endpoint_that_sleeps_is_looked_at(kernel: Any, tmp_path: Any) -> Non
 
 def test_a_mesh_that_the_notebook_has_spawned_by_itself(kernel: Any) -> None:
     kernel.ok("procs = this_host().spawn_procs({'r': 2}, name='own'); own = procs.spawn('own', Worker)")
+    kernel.ok("from meshbook.kernel.debug.desk import desk_of")
     cell = kernel.start("own.halt.call(3).get().values()")
-    cell.talk("%rank 1", "%table twice", "q")  # the first waits for the other rank
+    cell.asked()
+    kernel.until_stopped(0, 1, desk="desk_of(procs.roster)")
+    cell.type("%rank 1")
+    cell.talk("%table twice", "q")
     done = cell.end()
     assert "0-1 │ 6" in done.stdout and done.results == ["[6, 6]"]
     cell = kernel.start("(await own.halt.call(4)).values()")

@@ -43,10 +43,11 @@ def test_an_expression_is_read_while_a_cell_blocks_and_what_would_call_the_user_
         assert cell.end().error == ""
     busy = kernel.start("%%on_mesh\nw += 8 / 3 ** 0.5\nwhile not os.path.exists('seen'):\n    seen.append(1)")
     kernel.listen_until(lambda: "  4" in states_of(norm)[-1], 20, "half the norm")
+    refusal = "mine() is not called while a cell runs: assign the number to a name in the cell"
+    kernel.listen_until(lambda: refusal in states_of(calls)[-1], 20, "the refusal")
     (kernel.folder / "seen").touch()
     assert busy.end().error == ""
     (kernel.folder / "seen").unlink()
-    assert "mine() is not called while a cell runs: assign the number to a name in the cell" in states_of(calls)[-1]
     kernel.ok("%mesh watch --stop")
 
 
