@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 Leaks = Any  # the class stands in `tests/conftest.py`, which cannot be imported by name
@@ -36,6 +37,8 @@ def test_a_thread_is_found(leaks: Leaks, name: str, daemon: bool) -> None:
 def test_a_child_is_found_and_so_is_its_zombie(leaks: Leaks) -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
+            while not psutil.Process(child.pid).cmdline():  # the kernel is still loading the program
+                pass
             assert leaks.found(grace=0) == [f"process {child.pid} sleep: sleep 60"]
         finally:
             child.kill()

@@ -427,8 +427,8 @@ def new_kernel(on: str) -> Generator[Callable[..., Kernel]]:
         kernel.close()
 
 
-def _prepared(on: str) -> Generator[Kernel]:
-    kernel = Kernel(on=on, prepare=partial(preload, modules=[COMPILER]))
+def _prepared(on: str, *modules: str) -> Generator[Kernel]:
+    kernel = Kernel(on=on, prepare=partial(preload, modules=[*modules]))
     try:
         kernel.ok("%load_ext meshbook")
         kernel.ok("m = %mesh up m dp=2 tp=2 --device cpu")
@@ -440,7 +440,7 @@ def _prepared(on: str) -> Generator[Kernel]:
 
 @pytest.fixture(scope="package")
 def shared_kernel(request: pytest.FixtureRequest) -> Generator[Kernel]:
-    yield from _prepared(str(request.config.getoption("on")))
+    yield from _prepared(str(request.config.getoption("on")), COMPILER)  # some tests train
 
 
 @pytest.fixture(scope="package")
