@@ -68,6 +68,7 @@ def open_notebook(request: pytest.FixtureRequest, desk: Any, leaks: Any) -> Gene
     """`open_notebook(cells)`: a new notebook with these cells, in JupyterLab or (`front_end="notebook"`) Notebook 7.
 
     In place of the cells, the file of a notebook: a copy of it is opened. `kernel="meshbook"` has the extension loaded;
+    the ranks of `"torchless"` import torch themselves if they need it, those of `"learner"` have what training needs;
     `kernel="warm"` is one that the tests of a file share, and all meshes in it end with the test. `is_alone`: in a page
     of its own, for what changes more of the page than its notebook.
     """

@@ -43,10 +43,11 @@ class Desk:
 
     def written(self, name: str, cells: list[str] | Path, kernel: str) -> Path:
         """The file of a new notebook with these cells, or a copy of one."""
+        spec = {"name": kernel, "display_name": kernel, "language": "python"}
         if isinstance(cells, Path):
             notebook = nbformat.read(cells, 4)
+            notebook.metadata["kernelspec"] = spec
         else:
-            spec = {"name": kernel, "display_name": kernel, "language": "python"}
             made = [nbformat.v4.new_code_cell(cell) for cell in cells]
             notebook = nbformat.v4.new_notebook(cells=made, metadata={"kernelspec": spec})
         file = self._server.folder / f"{name}.ipynb"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from meshbook.kernel import spec
+from tests.profiles import COMPILER, leave_torch_out, preload
 
 FrontEnd = Literal["lab", "notebook"]
 Theme = Literal["JupyterLab Light", "JupyterLab Dark"]
@@ -63,6 +64,8 @@ def serve(home: Path) -> Generator[Server]:
     kernel = home / "data" / "kernels" / spec.NAME
     kernel.mkdir(parents=True)
     (kernel / "kernel.json").write_text(json.dumps(spec.spec(sys.executable)))
+    leave_torch_out(_profile_of_kernel(home, "torchless"))
+    preload(_profile_of_kernel(home, "learner"), [COMPILER, "sklearn.datasets"])
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
     with (home / "server.log").open("wb") as log:
@@ -74,6 +77,20 @@ def serve(home: Path) -> Generator[Server]:
         yield Server(url, folder, settings)
     finally:
         _end(process)
+
+
+def _profile_of_kernel(home: Path, name: str) -> Path:
+    """Make a kernel of this name; the profile that it will have."""
+    folder, profile = home / "data" / "kernels" / name, home / name
+    folder.mkdir()
+    own = {
+        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": name,
+        "language": "python",
+        "env": {"IPYTHONDIR": str(profile)},
+    }
+    (folder / "kernel.json").write_text(json.dumps(own))
+    return profile
 
 
 def _command(port: int, folder: Path) -> list[str]:

@@ -149,7 +149,7 @@ def test_pictures(open_notebook: Any, theme: Theme) -> None:
 
 
 def test_a_reloaded_page_is_live_again_and_a_mesh_that_ended_is_static(open_notebook: Any) -> None:
-    nb, dash = opened(open_notebook, "%mesh down", is_alone=True)
+    nb, dash = opened(open_notebook, "%mesh down", kernel="torchless", is_alone=True)
     dash.wait("all 8 ranks idle")
     nb.save()
     nb.reload()

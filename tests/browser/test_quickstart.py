@@ -27,7 +27,7 @@ QUICKSTART = Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
     [("lab", "JupyterLab Dark"), pytest.param("notebook", "JupyterLab Light", marks=pytest.mark.wide)],
 )
 def test_all_cells_of_the_quickstart(open_notebook: Any, front_end: FrontEnd, theme: Theme) -> None:
-    nb = open_notebook(QUICKSTART, front_end=front_end, theme=theme, is_alone=True)
+    nb = open_notebook(QUICKSTART, front_end=front_end, theme=theme, kernel="learner", is_alone=True)
     assert nb.run_all(120) == "done"
     figures = 0
     for is_loaded_again in (False, True):  # what is in the file is all there
@@ -49,7 +49,7 @@ def test_all_cells_of_the_quickstart(open_notebook: Any, front_end: FrontEnd, th
 
 @pytest.mark.parametrize("front_end", ["lab", "notebook"])
 def test_a_cell_streams_what_ranks_say_and_shows_what_they_return(open_notebook: Any, front_end: FrontEnd) -> None:
-    nb = open_notebook([UP, BUSY], front_end=front_end, is_alone=True)
+    nb = open_notebook([UP, BUSY], front_end=front_end, kernel="torchless", is_alone=True)
     assert nb.run(0) == "done"
     nb.start(1)
     nb.wait_text(1, "first")

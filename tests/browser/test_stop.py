@@ -19,7 +19,9 @@ while rank == 1 and not pathlib.Path('enough').exists():
 
 
 def test_the_menu_asks_looks_inside_and_goes_when_the_rank_reacts(open_notebook: Any) -> None:
-    nb = open_notebook(["%load_ext meshbook\nm = %mesh up gpus=2 --device cpu --pg none", STUBBORN], is_alone=True)
+    nb = open_notebook(
+        ["%load_ext meshbook\nm = %mesh up gpus=2 --device cpu --pg none", STUBBORN], kernel="torchless", is_alone=True
+    )
     assert nb.run(0) == "done"
     nb.start(1)
     nb.wait_text(1, "in")

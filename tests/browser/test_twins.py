@@ -24,7 +24,7 @@ LIVE = {1: ".mbd", 2: ".mbc", 5: ".mb-explorer"}
 
 @pytest.mark.parametrize("front_end", ["lab", pytest.param("notebook", marks=pytest.mark.wide)])
 def test_a_saved_notebook_reads_in_every_kernel(open_notebook: Any, front_end: FrontEnd) -> None:
-    nb = open_notebook(CELLS, front_end=front_end, is_alone=True)
+    nb = open_notebook(CELLS, front_end=front_end, kernel="torchless", is_alone=True)
     for index in range(6):
         assert nb.run(index) == "done"
     for index, live in LIVE.items():
