@@ -55,6 +55,10 @@ class Births:
         """Those that are supervised."""
         self._births: dict[int, Birth] = {}
 
+    def homes(self) -> set[int]:
+        """The ranks that have some of them."""
+        return {rank for made in self.made.values() for rank in made.ranks}
+
     def note(self, birth: Birth, class_name: str) -> None:
         """An actor is made."""
         # Who runs cells hears of a death by the cell, and who runs a bootstrap by `ready`: neither is supervised.

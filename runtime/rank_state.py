@@ -38,3 +38,7 @@ class RankState:
         if not self.is_ready:
             return "starting"
         return "busy" if self.open_calls else "idle"
+
+    def is_at_rest(self, has_actors: bool) -> bool:
+        """Whether it may leave by itself, after its actors have cleaned up: they answer before their rank is ready."""
+        return self.name == "idle" or (has_actors and self.name == "starting" and not self.open_calls)

@@ -327,9 +327,10 @@ class Roster:
         self._send_home(plan.dropped)
 
     def _send_home(self, ranks: Sequence[int]) -> None:
-        idle = [rank for rank in ranks if self.states[rank].name == "idle"]
-        self.crew.kill([rank for rank in ranks if rank not in idle])
-        self.crew.post(idle, Bye())
+        homes = self._births.homes()
+        resting = [rank for rank in ranks if self.states[rank].is_at_rest(rank in homes)]
+        self.crew.kill([rank for rank in ranks if rank not in resting])
+        self.crew.post(resting, Bye())
 
     def reshape(self, plan: Reshape, specs: Sequence[RankSpec]) -> None:
         """Number the ranks that stay as in the new grid; those that come are dead until `revive`. On the loop."""

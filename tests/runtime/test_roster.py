@@ -237,6 +237,18 @@ def test_taking_down_lets_the_idle_go_and_ends_the_rest():
         roster.call([0], 1, "f", None, NOTHING, Heard())
 
 
+def test_actors_that_live_on_ranks_that_are_not_ready_yet_clean_up_too():
+    roster, crew, _ = new_roster({"rank": 3}, ready=False)
+    heard = Heard()
+    seq = roster.spawn_actor([0, 1], 7, "a", View((), 0, (), ()), (0, 0, 0), NOTHING, heard)
+    roster.on_message(0, Reply(seq), [])  # made; on rank 1 its constructor still runs, on rank 2 is none
+    roster.stop()
+    assert crew.killed == [1, 2]
+    assert ("data", (0,), Bye()) in crew.posted
+    roster.on_exit(1, Exit(signum=9))
+    close(roster)
+
+
 def test_a_rank_that_is_started_again_is_new_in_its_place():
     roster, crew, _ = new_roster({"rank": 3})
     roster.call([1], 1, "f", None, NOTHING, Heard())
