@@ -5,39 +5,57 @@
 m = %mesh up dp=2 tp=2
 ```
 
-The same things work without a notebook: `from meshbook import Actor, endpoint, this_host`.
+The same things work without a notebook: `from meshbook import Actor, endpoint, this_host`. All names of `monarch.actor`
+can be had here; those that few programs use are not in `__all__`.
 Importing the package imports nothing else; each name below is fetched when it is first used (PEP 562).
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from .runtime import (
+        Accumulator,
         Actor,
         ActorError,
         ActorMesh,
+        Channel,
+        Context,
         DeviceMeshError,
+        Endpoint,
         Extent,
         Future,
         HostMesh,
         MeshError,
+        MeshFailure,
+        NDSlice,
         Point,
+        Port,
+        PortReceiver,
         ProcMesh,
+        Region,
         Shape,
+        Slice,
         SupervisionError,
         ValueMesh,
+        as_endpoint,
+        concurrent_endpoint,
         context,
+        current_actor_name,
         current_rank,
         current_size,
         endpoint,
+        get_or_spawn_controller,
         heal,
         heal_mesh,
         log,
         progress,
+        returns_future,
+        send,
         this_host,
         this_proc,
     )
@@ -45,29 +63,45 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = (
+    "Accumulator",
     "Actor",
     "ActorError",
     "ActorMesh",
+    "Channel",
+    "Context",
     "DeviceMeshError",
+    "Endpoint",
     "Extent",
     "Future",
     "HostMesh",
     "MeshError",
+    "MeshFailure",
+    "NDSlice",
     "Point",
+    "Port",
+    "PortReceiver",
     "ProcMesh",
+    "Region",
     "Shape",
+    "Slice",
     "SupervisionError",
     "ValueMesh",
     "__version__",
+    "as_endpoint",
+    "concurrent_endpoint",
     "context",
+    "current_actor_name",
     "current_rank",
     "current_size",
     "endpoint",
+    "get_or_spawn_controller",
     "heal",
     "heal_mesh",
     "load_ipython_extension",
     "log",
     "progress",
+    "returns_future",
+    "send",
     "this_host",
     "this_proc",
     "unload_ipython_extension",
@@ -79,9 +113,9 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("meshbook")
-    if name in __all__:
-        from . import runtime
-
+    # Not `from . import`, which asks here first.
+    runtime = import_module(".runtime", __name__)
+    if name in runtime.__all__:
         return getattr(runtime, name)
     raise AttributeError(f"module 'meshbook' has no attribute {name!r}")
 

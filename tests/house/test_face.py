@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import meshbook
+import meshbook.runtime
 
 HEAVY = ["torch", "IPython", "zmq", "msgspec", "numpy", "cloudpickle", "psutil"]
 
@@ -18,6 +19,11 @@ HEAVY = ["torch", "IPython", "zmq", "msgspec", "numpy", "cloudpickle", "psutil"]
 def test_every_exported_name_resolves(name: str) -> None:
     assert getattr(meshbook, name) is not None
     assert name in dir(meshbook)
+
+
+@pytest.mark.parametrize("name", meshbook.runtime.__all__)
+def test_a_program_for_monarch_needs_no_other_module(name: str) -> None:
+    assert getattr(meshbook, name) is getattr(meshbook.runtime, name)
 
 
 def test_the_exported_names_are_sorted() -> None:
