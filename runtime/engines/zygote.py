@@ -46,11 +46,12 @@ def _preload(modules: list[str]) -> str:
     # What is here stays. A collector that looked at it would write to it, and copy 40 MB of it in every rank; while it
     # comes, looking at it again and again takes a tenth of the time.
     gc.disable()
-    if trouble := import_all(modules):
-        return trouble
+    trouble = import_all(modules)
     gc.collect()
     gc.freeze()
     gc.enable()
+    if trouble:
+        return trouble
     # The first fork of a process is several times slower than those after it.
     if (pid := os.fork()) == 0:
         os._exit(0)
