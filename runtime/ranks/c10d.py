@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import importlib
+import sys
 import threading
 import time
 from collections import Counter
@@ -27,8 +28,11 @@ A gloo group is dead after a timeout, and an operation's timeout cannot be chang
 
 BURIAL_SECONDS = 0.5
 
-WAKE_SECONDS = 1.0
-"""How long groups that were broken off stay after that."""
+WAKE_SECONDS = 0.5
+"""How long groups that were broken off stay, at least, when nobody has them any more."""
+
+_OURS = 3
+"""References to a group that only `_hold_wake` has: of its list, of the loop, of the call that counts them."""
 
 PROBE_SECONDS = 0.1
 
@@ -168,13 +172,17 @@ class Bent:
 
 
 def _hold_wake(groups: list[Any]) -> None:
-    """Keep groups whose connections were shut just now until gloo has seen that.
+    """Keep groups whose connections were shut until nobody else has them.
 
-    Else a model in DDP that is built again at once lets go of the last reference to its group, and the group's
-    destructor may wait for its own thread for ever, which turns in a circle (torch 2.13, one death in eight). A model's
-    destructor keeps Python's lock meanwhile, so that its rank hears nothing any more.
+    The destructor of such a group may wait for its own thread for ever, which turns in a circle (torch 2.13, one in
+    eight right after, one in thirty a second later). A model in DDP that is built again lets go of its group with
+    Python's lock, so that its rank would hear nothing any more: so it must not be the last to do so.
     """
-    time.sleep(WAKE_SECONDS)
+    is_wanted = True
+    while is_wanted:
+        time.sleep(WAKE_SECONDS)
+        is_wanted = any(sys.getrefcount(group) > _OURS for group in groups)
+    time.sleep(WAKE_SECONDS)  # a model that has let go of its group may not have ended yet
     groups.clear()
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ranks import waits
+from meshbook.runtime.ranks import c10d, waits
 from meshbook.runtime.ranks.groups import GroupPlan, Groups
 from meshbook.runtime.ranks.seed import prepare_torch
 
@@ -351,6 +351,7 @@ def in_rank_rebuild(seat: Seat) -> object:
     seat.groups.start()
     dist.init_process_group("gloo")
     before = _sum_of_ranks()
+    model = [dist.group.WORLD]  # which has its group as long as it lives
     former = weakref.ref(dist.group.WORLD)
     port = seat.next_socket.getsockname()[1]
     listen_fd = seat.next_socket.detach() if seat.rank == 0 else None
@@ -360,8 +361,11 @@ def in_rank_rebuild(seat: Seat) -> object:
     dist.init_process_group("gloo")
     after_both = _sum_of_ranks()
     (wake,) = [thread for thread in threading.enumerate() if thread.name == "mesh-wake"]
+    wake.join(3 * c10d.WAKE_SECONDS)
+    is_held = wake.is_alive()
+    model.clear()
     wake.join()
-    return [before, after, after_both, stays, former() is None]
+    return [before, after, after_both, stays and is_held, former() is None]
 
 
 def in_rank_none(seat: Seat) -> object:
