@@ -31,9 +31,6 @@ BURIAL_SECONDS = 0.5
 WAKE_SECONDS = 0.5
 """How long groups that were broken off stay, at least, when nobody has them any more."""
 
-_OURS = 3
-"""References to a group that only `_hold_wake` has: of its list, of the loop, of the call that counts them."""
-
 PROBE_SECONDS = 0.1
 
 _MODULE = "torch.distributed.distributed_c10d"
@@ -178,12 +175,17 @@ def _hold_wake(groups: list[Any]) -> None:
     eight right after, one in thirty a second later). A model in DDP that is built again lets go of its group with
     Python's lock, so that its rank would hear nothing any more: so it must not be the last to do so.
     """
-    is_wanted = True
-    while is_wanted:
+    while True:
         time.sleep(WAKE_SECONDS)
-        is_wanted = any(sys.getrefcount(group) > _OURS for group in groups)
+        if _most_references(groups) <= _most_references([object()]):
+            break
     time.sleep(WAKE_SECONDS)  # a model that has let go of its group may not have ended yet
     groups.clear()
+
+
+def _most_references(things: list[Any]) -> int:
+    """How many there are to one of these, with those of this list and of counting, which depend on the Python."""
+    return max((sys.getrefcount(thing) for thing in things), default=0)
 
 
 def finishes(work: Callable[[], object], seconds: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -17,7 +18,7 @@ from meshbook.runtime.wire.lane import Frames, Lane, pack
 from meshbook.runtime.wire.link import PairLink
 from meshbook.runtime.wire.messages import Ask, Call, StopActor
 
-pytestmark = pytest.mark.skipif(not hasattr(__import__("select"), "EPOLLEXCLUSIVE"), reason="Linux has it")
+pytestmark = pytest.mark.skipif(not hasattr(select, "EPOLLEXCLUSIVE"), reason="Linux has it")
 
 LONG = 20
 """Seconds after which what should have come is missing."""

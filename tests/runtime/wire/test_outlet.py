@@ -116,6 +116,7 @@ def test_what_waits_for_an_end_that_is_gone_is_dropped(ends: Ends, reactor: Reac
     reactor.let_finish()
     ends.post_soon(2)
     ends.outlet.flush()
+    assert not ends.outlet.backlog
 
 
 def test_senders_on_many_threads_lose_nothing_and_keep_their_order(ends: Ends) -> None:
