@@ -151,7 +151,7 @@ class Shared:
         if found is None:
             return False
         self._sort(*found)
-        while self._lane.has_rest and (found := self._lane.recv_nowait()) is not None:
+        while self._lane.rest and (found := self._lane.recv_nowait()) is not None:
             self._sort(*found)  # what shares a datagram are calls, so none of it must wait for the control thread
         return True
 

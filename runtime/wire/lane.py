@@ -32,6 +32,8 @@ _ABOUT_MEMORY = (Segment, Dropped, Released)
 _PIECE, _LAST_PIECE = 0xFFFFFFFE, 0xFFFFFFFF
 
 Frames = list[bytearray | memoryview]
+Datagram = tuple[Sequence[Buffer], Sequence[int]]
+"""The parts of one, and the descriptors that go with it."""
 
 
 def pack(
@@ -47,7 +49,8 @@ def pack(
     if payload is None:
         return [_head(Packet(message))]
     if not payload.buffers and len(payload.head) <= INLINE:  # nearly every message
-        return [_head(Packet(message, (len(payload.head),))) + payload.head]
+        head = encoder.encode(Packet(message, (len(payload.head),)))
+        return [len(head).to_bytes(4, "little") + head + payload.head]
     frames: list[Buffer] = [payload.head, *payload.buffers]
     if pool is None:
         head = _head(Packet(message, tuple(memoryview(f).nbytes for f in frames)))
@@ -91,7 +94,7 @@ def datagrams(parts: Sequence[Buffer], largest: int | None) -> Iterable[Sequence
         >>> [b"".join(parts)[4:] for parts in datagrams([b"abcd", b"efgh"], largest=7)]
         [b'abc', b'def', b'gh']
     """
-    if largest is None or (len(parts) == 1 and len(parts[0]) <= INLINE):
+    if largest is None:
         return (parts,)
     size = sum(memoryview(part).nbytes for part in parts)
     return (parts,) if size <= largest else _cut(parts, size, largest)
@@ -124,7 +127,8 @@ class Lane:
         self._released: deque[int] = deque()
         self._told = 0  # the pool's news when they were last looked at
         self._pieces: list[bytes] = []
-        self._rest = memoryview(b"")  # of the last datagram, in the link's buffer: what is still to be read
+        self.rest = memoryview(b"")
+        """Of the last datagram, what `recv_nowait` has still to read: the link's descriptor knows nothing of it."""
         self.fds: list[int] = []
         """Descriptors that came with the last message that was received."""
         self.on_release: Callable[[], None] = lambda: None
@@ -139,25 +143,31 @@ class Lane:
     def send_parts(self, parts: Sequence[Buffer]) -> None:
         """Send what `pack` made, after the descriptors of the shared memory it may refer to."""
         with self._sending:
-            for announcement, fds in self.announcements():
-                self.link.send(announcement, fds)
-            for datagram in datagrams(parts, self.link.largest):
-                self.link.send(datagram)
+            for datagram, fds in self.outgoing(parts):
+                self.link.send(datagram, fds)
 
     def is_sending_here(self) -> bool:
         """Has a signal handler, which asks, interrupted its own thread while that sends?"""
         return self._sending._is_owned()  # type: ignore[attr-defined] - what `threading.Condition` asks too
 
-    def announcements(self) -> list[tuple[list[Buffer], list[int]]]:
-        """Datagrams that tell the other end of new segments, with their descriptors, and of closed ones."""
-        if self.pool is None or self._told == self.pool.news:
-            return []
-        self._told = self.pool.news
-        told: list[tuple[list[Buffer], list[int]]] = [
+    def outgoing(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> Sequence[Datagram]:
+        """What is to be sent, in order, for what `pack` made: nearly always that alone.
+
+        Before it goes what tells the other end of new segments of shared memory, and of closed ones.
+        """
+        has_news = self.pool is not None and self._told != self.pool.news
+        if len(parts) == 1 and len(parts[0]) <= INLINE and not has_news:
+            return ((parts, fds),)
+        told = self._announcements(self.pool) if self.pool is not None and has_news else []
+        return [*told, *((datagram, fds) for datagram in datagrams(parts, self.link.largest))]
+
+    def _announcements(self, pool: Pool) -> list[Datagram]:
+        self._told = pool.news
+        told: list[Datagram] = [
             ([_head(Packet(Segment(segment.id, segment.size)))], [segment.fd])
-            for segment in self.pool.segments_for(self.peer)
+            for segment in pool.segments_for(self.peer)
         ]
-        if closed := self.pool.closed_for(self.peer):
+        if closed := pool.closed_for(self.peer):
             told.append(([_head(Packet(Dropped(tuple(closed))))], []))
         return told
 
@@ -165,15 +175,15 @@ class Lane:
         """Wait for the next message that is not about shared memory."""
         while True:
             self.send_releases()
-            received = self._open(self._rest, []) if self._rest else self._open(*self.link.recv())
+            received = self._open(self.rest, []) if self.rest else self._open(*self.link.recv())
             if received is not None:
                 return received
 
     def recv_nowait(self) -> tuple[AnyMessage, Frames] | None:
         """The next message that has arrived, or None."""
         while True:
-            if self._rest:
-                received = self._open(self._rest, [])
+            if self.rest:
+                received = self._open(self.rest, [])
             elif (datagram := self.link.recv_nowait()) is not None:
                 received = self._open(*datagram)
             else:
@@ -181,29 +191,39 @@ class Lane:
             if received is not None:
                 return received
 
-    @property
-    def has_rest(self) -> bool:
-        """Whether `recv_nowait` has more at hand, of which the link's descriptor knows nothing."""
-        return bool(self._rest)
-
     def _open(self, view: memoryview, fds: list[int]) -> tuple[AnyMessage, Frames] | None:
+        """The first message of a datagram, or of what is left of one; None for a piece, and for news of memory."""
         size = int.from_bytes(view[:4], "little")
         if size >= _PIECE:
-            self._pieces.append(bytes(view[4:]))
-            self._rest = view[:0]
-            if size == _PIECE:
-                return None
-            view = memoryview(b"".join(self._pieces))
-            self._pieces.clear()
-            size = int.from_bytes(view[:4], "little")
-        packet = decoder.decode(view[4 : 4 + size])
-        inline = view[4 + size :]
-        if isinstance(packet.message, _ABOUT_MEMORY):
-            self._rest = inline
-            self._heed(packet.message, fds)
+            return self._add_piece(view, fds, is_last=size == _LAST_PIECE)
+        at = 4 + size
+        packet = decoder.decode(view[4:at])
+        message = packet.message
+        if isinstance(message, _ABOUT_MEMORY):
+            self.rest = view[at:]
+            self._heed(message, fds)
             return None
+        frames: Frames = []
+        for place in packet.frames:
+            if isinstance(place, int):
+                # A copy of its own: the receive buffer is used again, and what is decoded from it must be writable.
+                frames.append(bytearray(view[at : at + place]))
+                at += place
+            else:
+                assert self._mapped is not None
+                frames.append(memoryview(self._mapped.take(place)))
+        self.rest = view[at:]
         self.fds = fds
-        return packet.message, self._frames(packet, inline)
+        return message, frames
+
+    def _add_piece(self, view: memoryview, fds: list[int], *, is_last: bool) -> tuple[AnyMessage, Frames] | None:
+        self._pieces.append(bytes(view[4:]))
+        self.rest = view[:0]
+        if not is_last:
+            return None
+        whole = memoryview(b"".join(self._pieces))
+        self._pieces.clear()
+        return self._open(whole, fds)
 
     def _heed(self, message: Segment | Dropped | Released, fds: list[int]) -> None:
         """News of the shared memory."""
@@ -220,20 +240,6 @@ class Lane:
         else:
             for segment in message.segments:
                 self._mapped.drop(segment)
-
-    def _frames(self, packet: Packet, inline: memoryview) -> Frames:
-        frames: Frames = []
-        at = 0
-        for place in packet.frames:
-            if isinstance(place, int):
-                # A copy of its own: the receive buffer is used again, and what is decoded from it must be writable.
-                frames.append(bytearray(inline[at : at + place]))
-                at += place
-            else:
-                assert self._mapped is not None
-                frames.append(memoryview(self._mapped.take(place)))
-        self._rest = inline[at:]
-        return frames
 
     def _note_release(self, block: int) -> None:
         self._released.append(block)

@@ -148,17 +148,7 @@ class PairLink:
     def watch_writes(self, reactor: Reactor, on: bool) -> None:
         reactor.watch_writes(self.fileno(), on)
 
-    def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
-        self._sendmsg(parts, fds, _SEND)
-
-    def send_nowait(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> bool:
-        try:
-            self._sendmsg(parts, fds, _SEND | _NOWAIT)
-        except BlockingIOError:
-            return False
-        return True
-
-    def _sendmsg(self, parts: Sequence[Buffer], fds: Sequence[int], flags: int) -> None:
+    def send(self, parts: Sequence[Buffer], fds: Sequence[int] = (), flags: int = _SEND) -> None:
         try:
             if fds:
                 cargo = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
@@ -174,24 +164,28 @@ class PairLink:
                 raise LinkClosed("this end is closed") from error
             raise
 
-    def recv(self) -> tuple[memoryview, list[int]]:
-        return self._recvmsg(_RECV)
-
-    def recv_nowait(self) -> tuple[memoryview, list[int]] | None:
+    def send_nowait(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> bool:
         try:
-            return self._recvmsg(_RECV | _NOWAIT)
+            self.send(parts, fds, _SEND | _NOWAIT)
         except BlockingIOError:
-            return None
+            return False
+        return True
 
-    def _recvmsg(self, flags: int) -> tuple[memoryview, list[int]]:
+    def recv(self, flags: int = _RECV) -> tuple[memoryview, list[int]]:
         try:
             size, cargo, _, _ = self._sock.recvmsg_into([self._buffer], _CARGO_SPACE, flags)
         except ConnectionResetError:
             # The other end left without reading all it was sent. Linux says so once, before what it had sent itself.
-            return self._recvmsg(flags)
+            return self.recv(flags)
         if size == 0:
             raise LinkClosed("the other end is gone")
         return self._view[:size], _descriptors(cargo) if cargo else []
+
+    def recv_nowait(self) -> tuple[memoryview, list[int]] | None:
+        try:
+            return self.recv(_RECV | _NOWAIT)
+        except BlockingIOError:
+            return None
 
     def close(self) -> None:
         self._sock.close()

@@ -15,13 +15,10 @@ from dataclasses import dataclass, field
 
 from ..errors import LinkClosed
 from .codec import Encoded
-from .lane import Lane, datagrams, pack
+from .lane import Datagram, Lane, pack
 from .link import Buffer, NearLink
 from .messages import AnyMessage
 from .reactor import Reactor
-
-_suppressed = contextlib.suppress(LinkClosed)  # reusable, and to make one costs as much as to send
-_Datagram = tuple[Sequence[Buffer], Sequence[int]]
 
 MOST_TOGETHER = 16
 """So many messages share a datagram at most."""
@@ -37,7 +34,7 @@ class Outlet:
     lane: Lane
     link: NearLink
     reactor: Reactor
-    backlog: deque[_Datagram] = field(default_factory=deque[_Datagram])
+    backlog: deque[Datagram] = field(default_factory=deque[Datagram])
     lock: threading.Lock = field(default_factory=threading.Lock)  # senders are on any thread
     _together: list[Buffer] = field(default_factory=list[Buffer])
 
@@ -47,20 +44,17 @@ class Outlet:
 
     def post(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         """Send what `pack` made, for this process among others."""
-        with self.lock, _suppressed:
+        with self.lock:
             if self._together:
                 self._send_together()
-            for announcement, descriptors in self.lane.announcements():
-                self._send(announcement, descriptors)
-            for datagram in datagrams(parts, self.link.largest):
-                self._send(datagram, fds)
+            self._send(parts, fds)
 
     def post_soon(self, parts: Sequence[Buffer]) -> None:
         """The same for a message that may wait for the next ones: until there are many, or the loop comes round."""
         if len(parts) > 1 or len(parts[0]) > _SMALL:
             self.post(parts)
             return
-        with self.lock, _suppressed:
+        with self.lock:
             self._together.append(parts[0])
             if len(self._together) == 1:
                 self.reactor.schedule(self.flush)
@@ -69,22 +63,27 @@ class Outlet:
 
     def flush(self) -> None:
         """Send what waits for the next messages."""
-        with self.lock, _suppressed:
+        with self.lock:
             if self._together:
                 self._send_together()
 
     def _send_together(self) -> None:
         parts, self._together = self._together, []
-        for announcement, descriptors in self.lane.announcements():
-            self._send(announcement, descriptors)
         self._send([b"".join(parts)], ())
 
     def _send(self, parts: Sequence[Buffer], fds: Sequence[int]) -> None:
-        if self.backlog or not self.link.send_nowait(parts, fds):
-            if not self.backlog:
-                self.link.watch_writes(self.reactor, True)
-            # Copies of the descriptors: until they go out, their owner may close them.
-            self.backlog.append((parts, [os.dup(fd) for fd in fds]))
+        try:
+            for datagram, cargo in self.lane.outgoing(parts, fds):
+                if self.backlog or not self.link.send_nowait(datagram, cargo):
+                    self._keep(datagram, cargo)
+        except LinkClosed:
+            return  # it will be told of elsewhere that the process has ended
+
+    def _keep(self, datagram: Sequence[Buffer], fds: Sequence[int]) -> None:
+        if not self.backlog:
+            self.link.watch_writes(self.reactor, True)
+        # Copies of the descriptors: until they go out, their owner may close them.
+        self.backlog.append((datagram, [os.dup(fd) for fd in fds]))
 
     def drain(self) -> None:
         """Send what was kept, as far as the other end takes it."""

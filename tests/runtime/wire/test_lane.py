@@ -143,7 +143,7 @@ def test_a_lane_without_a_pool_sends_any_size_too() -> None:
 def test_a_segment_is_announced_once(paired: Lanes) -> None:
     payload = Encoded(b"", [memoryview(bytes(1 << 20))])
     paired.near.send(Reply(1), payload)
-    assert paired.near.announcements() == []
+    assert paired.near.outgoing([b"next"]) == (([b"next"], ()),), "nothing goes before it any more"
     paired.near.send(Reply(2), payload)
     assert paired.pool.stats().segments == 1
     assert [message for message, _ in (received(paired.far), received(paired.far))] == [Reply(1), Reply(2)]
@@ -178,6 +178,6 @@ def test_the_next_receive_sends_the_releases(paired: Lanes) -> None:
 
 def test_a_link_without_descriptors_has_no_pool(lanes: Lanes) -> None:
     assert (lanes.near.pool is not None) == lanes.near.link.carries_fds
-    assert lanes.near.announcements() == []
+    assert lanes.near.outgoing([b"next"]) == (([b"next"], ()),)
     lanes.far.send_releases()
     assert lanes.near.recv_nowait() is None
