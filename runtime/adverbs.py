@@ -65,13 +65,14 @@ class Endpoint(Generic[P, R]):
 
     def stream(self, *args: Any, **kwargs: Any) -> Iterator[Future[Any]]:
         """Call all actors; futures of the answers in the order in which they come. The calls go out at once."""
-        promises = [Promise[Any](self._mesh._fleet.reactor) for _ in range(len(self._mesh))]
-        self._send(self._mesh._target, _Arrivals(self._title, self._mesh._fleet, promises), args, kwargs)
+        fleet = self._mesh._fleet
+        promises = [Promise[Any](fleet.reactor) for _ in range(len(self._mesh))]
+        self._send(fleet, self._mesh._target, _Arrivals(self._title, fleet, promises), args, kwargs)
         return iter([promise.future for promise in promises])
 
     def broadcast(self, *args: Any, **kwargs: Any) -> None:
         """Call all actors and want no answer; one that raises has failed, and its owner hears of it."""
-        self._send(self._mesh._target, None, args, kwargs)
+        self._send(self._mesh._fleet, self._mesh._target, None, args, kwargs)
 
     def rref(self, *args: Any, **kwargs: Any) -> Any:
         """Distributed results need the tensor engine, which is not here yet."""
@@ -87,18 +88,17 @@ class Endpoint(Generic[P, R]):
         return f"<Endpoint {self._title}{self._declared.arguments}>"
 
     def _gather(self, args: tuple[Any, ...], kwargs: dict[str, Any], wait_for_all: bool) -> Future[ValueMesh[Any]]:
-        mesh = self._mesh
-        fleet = mesh._fleet
+        fleet, target = self._mesh._fleet, self._mesh._target
         promise: Promise[ValueMesh[Any]] = Promise(fleet.reactor)
-        gather = Gather(mesh._shape, self._title, fleet, promise.resolve, promise.fail, wait_for_all)
-        self._send(mesh._target, gather, args, kwargs)
-        self._guard(promise, mesh._target)
+        gather = Gather(self._mesh._shape, self._title, fleet, promise.resolve, promise.fail, wait_for_all)
+        self._send(fleet, target, gather, args, kwargs)
+        self._guard(promise, target)
         return promise.future
 
     def _single(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
         fleet = self._mesh._fleet
         promise: Promise[Any] = Promise(fleet.reactor)
-        self._send(target, _Arrivals(self._title, fleet, [promise]), args, kwargs)
+        self._send(fleet, target, _Arrivals(self._title, fleet, [promise]), args, kwargs)
         self._guard(promise, target)
         return promise.future
 
@@ -112,12 +112,12 @@ class Endpoint(Generic[P, R]):
                 f"{self._title}: this actor waits for itself, which would never end: call the method directly",
             )
 
-    def _send(self, target: Target, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _send(self, fleet: Fleet, target: Target, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._declared.check(args, kwargs)
         mesh = self._mesh
         payload = (None if kwargs else codec.quick(args, (args, kwargs))) or _fitting(args, kwargs)
         try:
-            mesh._fleet.call(target.ranks, mesh._actor, self._wire_name, target.view, payload, caller, mesh._on_main)
+            fleet.call(target.ranks, mesh._actor, self._wire_name, target.view, payload, caller, mesh._on_main)
         except MeshStopped as stopped:
             if caller is None:
                 raise
@@ -170,8 +170,9 @@ def send(
         target = _one_of(target)
     elif selection != "all":
         raise ValueError(f"selection must be all or choose, not {selection!r}")
-    caller = None if port is None else _ToPort(endpoint._title, endpoint._mesh._fleet, port, target)
-    endpoint._send(target, caller, args, kwargs)
+    fleet = endpoint._mesh._fleet
+    caller = None if port is None else _ToPort(endpoint._title, fleet, port, target)
+    endpoint._send(fleet, target, caller, args, kwargs)
 
 
 class Accumulator(Generic[R, A]):
@@ -188,9 +189,10 @@ class Accumulator(Generic[R, A]):
     def accumulate(self, *args: Any, **kwargs: Any) -> Future[A]:
         """Call all actors now; the future is done when the last answer has been folded in."""
         mesh = self._endpoint._mesh
-        promise: Promise[A] = Promise(mesh._fleet.reactor)
-        folding = _Folding(self._endpoint._title, mesh._fleet, len(mesh), self._identity, self._combine, promise)
-        self._endpoint._send(mesh._target, folding, args, kwargs)
+        fleet = mesh._fleet
+        promise: Promise[A] = Promise(fleet.reactor)
+        folding = _Folding(self._endpoint._title, fleet, len(mesh), self._identity, self._combine, promise)
+        self._endpoint._send(fleet, mesh._target, folding, args, kwargs)
         return promise.future
 
 
@@ -207,7 +209,7 @@ class Gather:
         wait_for_all: bool = False,
     ) -> None:
         self._shape = shape
-        self._num_asked = len(shape)
+        self._ranks = shape.ranks()
         self._title = title
         self._fleet = fleet
         self._on_done = on_done
@@ -230,14 +232,14 @@ class Gather:
         self._settle()
 
     def _settle(self) -> None:
-        is_over = len(self._answers) + len(self._errors) == self._num_asked
+        is_over = len(self._answers) + len(self._errors) == len(self._ranks)
         if self._errors and (is_over or not self._wait_for_all):
             error = next(iter(self._errors.values()))
             error.partial = dict(sorted(self._answers.items()))  # type: ignore[attr-defined]
             error.by_rank = dict(self._errors)  # type: ignore[attr-defined]
             self._on_failed(error)
         elif is_over:
-            self._on_done(ValueMesh(self._shape, [self._answers[rank] for rank in self._shape.ranks()]))
+            self._on_done(ValueMesh(self._shape, map(self._answers.__getitem__, self._ranks)))
 
 
 class _Arrivals:

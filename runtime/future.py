@@ -104,9 +104,9 @@ class Future(Generic[R]):
         return f"<Future: failed: {answer.error!r}>" if answer.error is not None else f"<Future: {answer.value!r}>"
 
 
-def check_timeout(timeout: float | None) -> None:
+def check_timeout(timeout: float) -> None:
     """Raises `ValueError` for what is no number of seconds to wait."""
-    if timeout is not None and not (math.isfinite(timeout) and timeout >= 0):
+    if not (math.isfinite(timeout) and timeout >= 0):
         raise ValueError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
 
 
@@ -169,20 +169,21 @@ class _Answer:
     def block(self, timeout: float | None) -> None:
         if self.is_there:
             return
-        check_timeout(timeout)
+        if timeout is not None:
+            check_timeout(timeout)
         if self.forbidden is not None and self.forbidden[0] == threading.get_ident():
             raise RuntimeError(self.forbidden[2])
-        if not (self._wait_on_loop(timeout) if self._reactor is not None else self._wait_for_event(timeout)):
+        if self._reactor is None:
+            is_there = self._wait_for_event(timeout)
+        else:
+            self._is_waited_for = True  # before another look: who settles looks at it after `is_there` was set
+            is_there = meanwhile.wait(self._reactor, self, timeout)
+        if not is_there:
             raise TimeoutError(f"no answer after {timeout:g} s; the call goes on, and may be waited for again")
 
     def is_set(self) -> bool:
         """As a loop asks what it waits for."""
         return self.is_there
-
-    def _wait_on_loop(self, timeout: float | None) -> bool:
-        assert self._reactor is not None
-        self._is_waited_for = True  # before another look: who settles looks at it after `is_there` was set
-        return meanwhile.wait(self._reactor, self, timeout)
 
     def _wait_for_event(self, timeout: float | None) -> bool:
         with self._lock:

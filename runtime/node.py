@@ -124,7 +124,7 @@ class Node(ABC):
     def receive(self, message: AnyMessage, frames: Frames, answer: AnswerTo) -> None:
         """A message for somebody here; `answer` leads back to where it came from."""
         if isinstance(message, Call):
-            self._call(message, frames, answer)
+            self.take(message, frames, answer)
         elif isinstance(message, Spawn):
             if self._gate is None or message.name == BOOTSTRAP:
                 self._spawn(message, frames, answer)
@@ -213,15 +213,16 @@ class Node(ABC):
         resident.begin(on_made, instance.rank, run_of(message))
         self._admit_early(message.actor)
 
-    def _call(self, message: Call, frames: Frames, answer: AnswerTo) -> None:
+    def take(self, message: Call, frames: Frames, answer: AnswerTo) -> None:
+        """A call of an actor here: `receive` for those who know that it is one."""
         if self._gate:
-            self._gate.append(lambda: self._call(message, frames, answer))
+            self._gate.append(lambda: self.take(message, frames, answer))
             return
         resident = self.residents.get(message.actor)
         if resident is None and message.actor not in self._departed and self._boot_failure is None:
             # A third party was told of the actor, and its call has overtaken the order to make it.
             self._limit_patience(message.actor)
-            self._early.setdefault(message.actor, []).append(lambda: self._call(message, frames, answer))
+            self._early.setdefault(message.actor, []).append(lambda: self.take(message, frames, answer))
             return
         if resident is None:
             if message.wants_reply:

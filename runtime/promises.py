@@ -77,7 +77,8 @@ class _Deferred(Future[R]):
         return begin
 
     def _run(self, timeout: float | None) -> None:
-        check_timeout(timeout)
+        if timeout is not None:
+            check_timeout(timeout)
         begin = self._take()
         if begin is None:
             return

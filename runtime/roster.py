@@ -246,10 +246,10 @@ class Roster:
 
     def _note_sent(self, ranks: Sequence[int], seq: int) -> None:
         now = time.monotonic()
-        for state in (self.states[rank] for rank in ranks if rank in self.states):
-            if not state.open_calls:
-                state.since = now
-            state.open_calls.append(seq)
+        for state in map(self.states.get, ranks):
+            if state is not None:
+                state.since = state.since if state.open_calls else now
+                state.open_calls.append(seq)
 
     def _note_unsent(self, ranks: Sequence[int], seq: int) -> None:
         self._post.drop(seq)

@@ -230,6 +230,7 @@ class Agent:
                     os.close(write_end)
 
     def _watch(self, peer: _Peer) -> None:
+        self._reactor.expect(1)
         for outlet in (peer.data, peer.control):
             outlet.link.watch(self._reactor, partial(self._on_lane, peer, outlet))
         for fd in peer.tapes:
@@ -336,6 +337,7 @@ class Agent:
             self._all_gone.set()
 
     def _release(self, peer: _Peer) -> None:
+        self._reactor.expect(-1)
         for outlet in (peer.data, peer.control):
             with outlet.lock:  # a sender may be about to watch for room
                 outlet.link.unwatch(self._reactor)
@@ -348,7 +350,7 @@ class Agent:
 
     def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         peers = self._living(ranks)
-        parts = pack(message, payload, self._pool, [peer.data.lane.peer for peer in peers])
+        parts = pack(message, payload, self._pool, (peer.data.lane.peer for peer in peers))
         number = message.seq if wants_reply(message) else None
         for peer in peers:
             if number is not None:
@@ -357,7 +359,7 @@ class Agent:
 
     def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         peers = self._living(ranks)
-        parts = pack(message, payload, self._pool, [peer.control.lane.peer for peer in peers])
+        parts = pack(message, payload, self._pool, (peer.control.lane.peer for peer in peers))
         number = message.seq if wants_reply(message) or isinstance(message, Ask | Interrupt | Sample) else None
         for peer in peers:
             may_wait = len(peer.asked) >= _PLENTY and isinstance(message, Call)
@@ -415,7 +417,7 @@ class Agent:
             self._pool.close()
 
     def _living(self, ranks: Iterable[int]) -> list[_Peer]:
-        found = [self._peers.get(rank) for rank in ranks]  # None: a rank of old, that a resize has dropped
+        found = map(self._peers.get, ranks)  # None: a rank of old, that a resize has dropped
         return [peer for peer in found if peer is not None and peer.exit is None]
 
     def _send_releases(self, peer: _Peer, outlet: Outlet) -> None:

@@ -342,15 +342,20 @@ class _ThreadStreams:
     def __init__(self, on_text: object) -> None:
         self._on_text = on_text
         self._events: list[Event] = []
-        self.num_batches = 0
+        self._num_said = 0
         self._run = 0
         self._lock = threading.Lock()  # the rank's thread writes, the loop takes
 
     def begin(self, run: int) -> None:
         self._run = run
 
-    def join(self, run: int) -> None:
+    def join(self, run: int) -> int:
         _RUN.set(run)
+        return self._num_said
+
+    def leave(self, said: int) -> bool:
+        with self._lock:
+            return self._num_said != said or bool(self._events)
 
     def current(self) -> int:
         return _RUN.get(0) or self._run
@@ -364,17 +369,13 @@ class _ThreadStreams:
     def flush(self) -> None:
         """Nothing is held back."""
 
-    def has_unread(self) -> bool:
-        with self._lock:
-            return bool(self._events)
-
     def write(self, stream: str, text: str) -> None:
         self._add(Text(self.current(), "stderr" if stream == "stderr" else "stdout", text))
 
     def _add(self, event: Event) -> None:
         with self._lock:
             self._events.append(event)
-            self.num_batches += 1
+            self._num_said += 1
         self._on_text()  # type: ignore[operator]
 
     def take(self) -> list[list[Event]]:

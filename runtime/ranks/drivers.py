@@ -12,7 +12,9 @@ import inspect
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from ..actor import WITH_PORT, Actor, EndpointProperty
 from ..errors import MeshbookError
@@ -34,7 +36,7 @@ AnswerTo = Callable[[AnyMessage, Encoded | None], None]
 """Sends an answer back to where the message came from."""
 
 
-class Job(NamedTuple):
+class Job(msgspec.Struct, frozen=True):
     """A message for an actor, and how to answer it."""
 
     call: Call
@@ -43,7 +45,7 @@ class Job(NamedTuple):
     answer: AnswerTo
 
 
-class Turn(NamedTuple):
+class Turn(msgspec.Struct, frozen=True):
     """A message that is being worked on."""
 
     job: Job
@@ -87,10 +89,8 @@ class Resident:
         instance.is_in_logs = True
         log_names.install()
         self._driver: _Sync | _Async = _Async(self) if is_async else _Sync(self, jobs)
-
-    def put(self, job: Job | Callable[[], Any]) -> None:
-        """A message, or something to be done between two messages."""
-        self._driver.put(job)
+        self.put: Callable[[Job | Callable[[], Any]], None] = self._driver.put
+        """Takes a message, or something to be done between two messages."""
 
     def begin(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         """Start the driver; it makes the actor first, in this run, and tells how that went."""
@@ -178,10 +178,8 @@ class _Sync:
     def __init__(self, resident: Resident, jobs: Jobs) -> None:
         self._resident = resident
         self._queue = jobs
+        self.put: Callable[[Job | Callable[[], Any] | None], None] = jobs.put
         self._then: Callable[[], None] | None = None
-
-    def put(self, job: Job | Callable[[], Any]) -> None:
-        self._queue.put(job)
 
     def wither(self) -> None:
         clean_up(self._resident)
@@ -196,7 +194,7 @@ class _Sync:
 
     def end(self, then: Callable[[], None]) -> None:
         self._then = then
-        self._queue.put(None)
+        self.put(None)
 
     def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident

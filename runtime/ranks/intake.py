@@ -25,6 +25,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from ..errors import LinkClosed
+from ..wire.awake import Awake
 from ..wire.lane import Frames, Lane
 from ..wire.messages import Answer, AnyMessage, Ask, Call, Fault, Interrupt, Note, PortSend, Reply, Sample
 
@@ -73,15 +74,21 @@ class Solo:
 class Shared:
     """The control thread and one actor read. `on_call` puts a call where it belongs; it must not wait.
 
-    `is_awaited` tells whether somebody in this process blocks on an answer, which comes over this lane.
+    `is_awaited` tells whether somebody in this process blocks on an answer, which comes over this lane. `stays_awake`
+    says whether an actor that reads does so before it sleeps (`wire.awake`).
     """
 
     def __init__(
-        self, lane: Lane, on_call: Callable[[Call, Frames], object], is_awaited: Callable[[], bool] = lambda: False
+        self,
+        lane: Lane,
+        on_call: Callable[[Call, Frames], object],
+        is_awaited: Callable[[], bool] = lambda: False,
+        stays_awake: bool = False,
     ) -> None:
         self._lane = lane
         self._on_call = on_call
         self._is_awaited = is_awaited
+        self._stays_awake = stays_awake
         self._taking = threading.Lock()  # from a look at what was read before to where the next message is put
         self._handed: deque[Received] = deque()  # read by the reader, for the control thread
         self._queues: weakref.WeakValueDictionary[int, _ActorsJobs] = weakref.WeakValueDictionary()
@@ -157,7 +164,7 @@ class Shared:
 
     def desk(self) -> _Desk:
         """A place for an actor to wait at, before the control thread's in the line."""
-        desk = _Desk(self._lane.link.fileno())
+        desk = _Desk(self._lane.link.fileno(), self._stays_awake)
         with self._taking:
             self._control.stand_back()
         return desk
@@ -217,8 +224,9 @@ class _ActorsJobs:
 class _Desk:
     """Where a thread waits for a lane, or for a bell."""
 
-    def __init__(self, lane: int) -> None:
+    def __init__(self, lane: int, stays_awake: bool = False) -> None:
         self._lane = lane
+        self._awake = Awake() if stays_awake else None
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.epoll()
         self._poller.register(lane, select.EPOLLIN | select.EPOLLEXCLUSIVE)
@@ -231,7 +239,7 @@ class _Desk:
 
     def wait(self) -> bool:
         """Until the lane has something, or the bell rings; whether the lane has."""
-        ready = self._poller.poll()
+        ready = self._awake.poll(self._poller.poll) if self._awake else self._poller.poll()
         if len(ready) == 1 and ready[0][0] != self._bell:
             return True
         with contextlib.suppress(BlockingIOError):

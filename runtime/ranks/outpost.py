@@ -19,7 +19,7 @@ from ..supervision import MeshFailure
 from ..wire.codec import Encoded
 from ..wire.lane import Frames, Lane
 from ..wire.link import NearLink, PairLink
-from ..wire.messages import Answer, AnyMessage, Connect, Died, Fault, Note, Peer, PortSend, Reply, Revived
+from ..wire.messages import Answer, AnyMessage, Call, Connect, Died, Fault, Note, Peer, PortSend, Reply, Revived
 from ..wire.outlet import Outlet
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
@@ -41,13 +41,16 @@ class Outpost(Node):
         streams: Streams,
         *,
         has_bootstrap: bool = False,
+        stays_awake: bool = False,
     ) -> None:
+        """`stays_awake`: its actors do, before they sleep (`wire.awake`)."""
         super().__init__((mesh, place.rank), reactor)
         self._place = place
         self._control = control
         self._pool = pool
         self._streams = streams
-        self.intake: Intake = self._share(control) if Shared.is_possible(control) else Solo(control)
+        is_shared = Shared.is_possible(control)
+        self.intake: Intake = self._share(control, stays_awake) if is_shared else Solo(control)
         place.report = lambda message: self._answer_root(message, None)
         self._ways: dict[Address, Outlet] = {}
         self._met: list[Outlet] = []  # all open links; on the loop only
@@ -58,9 +61,11 @@ class Outpost(Node):
         if has_bootstrap:
             self._gate = []
 
-    def _share(self, control: Lane) -> Shared:
-        answer = self._answer_root
-        return Shared(control, lambda call, frames: self.receive(call, frames, answer), self.reactor.is_wanted)
+    def _share(self, control: Lane, stays_awake: bool) -> Shared:
+        def on_call(call: Call, frames: Frames) -> None:
+            self.take(call, frames, self._answer_root)
+
+        return Shared(control, on_call, self.reactor.is_wanted, stays_awake)
 
     def jobs(self, actor: int) -> Jobs:
         return self.intake.jobs(actor)
@@ -182,12 +187,10 @@ class Outpost(Node):
         return self._streams.current()
 
     def begin_run(self, run: int) -> int:
-        self._streams.join(run)
-        return self._streams.num_batches
+        return self._streams.join(run)
 
     def flush(self, said: int) -> bool:
-        self._streams.flush()
-        return self._streams.num_batches != said or self._streams.has_unread()
+        return self._streams.leave(said)
 
 
 def _send_releases(lane: Lane) -> None:

@@ -10,6 +10,7 @@ import secrets
 import sys
 from typing import Any
 
+from ..cores import cores
 from .imports import when_imported
 
 _BLAS_SETTERS = (
@@ -32,7 +33,7 @@ def prepare_torch(local_world_size: int, rank: int) -> None:
     """
     if local_world_size < 1:
         raise ValueError(f"local_world_size must be 1 or more, not {local_world_size}")
-    share = max(1, len(os.sched_getaffinity(0)) // local_world_size)
+    share = max(1, cores() // local_world_size)
     _reseed(rank)
     when_imported("torch", lambda: _share_torch(share))
     when_imported("numpy", lambda: share_openblas(share))

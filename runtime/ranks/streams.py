@@ -67,8 +67,7 @@ class Streams:
         self._resting: int | None = None  # None: where the pipe rests is not known, or a run has ended there
         self._is_open = False  # between `begin` and `end`, and not in a forked child: the pipe may be brought to rest
         self._talked = False
-        self.num_batches = 0
-        """Grows whenever something goes into the pipe."""
+        self._num_batches = 0  # grows whenever something goes into the pipe
         self._pending: list[str | _Piece] = []  # a bare str is stdout of the run that the pipe rests at
         self._size = 0
         self._is_flushing = False
@@ -113,15 +112,26 @@ class Streams:
         self._c_stdout()
         with self._lock:
             self._flush()
-            talked = self._talked or self.has_unread()
+            talked = self._talked or self._out.has_unread() or self._err.has_unread()
             if talked:
                 self._mark_both("end", run)
             self._resting, self._is_open, self._talked = None, False, False
         return talked
 
-    def join(self, run: int) -> None:
-        """What the calling thread or task prints from here on belongs to `run`, beside what the main thread does."""
+    def join(self, run: int) -> int:
+        """What the calling thread or task prints from here on belongs to `run`, beside what the main thread does.
+
+        How much has been said so far, for `leave`.
+        """
         _RUN.set(run)
+        return self._num_batches
+
+    def leave(self, said: int) -> bool:
+        """Flush; whether something was said since `said`, by anybody, or there is what the controller has not read."""
+        with self._lock:
+            if self._pending or self._out.unsent:
+                self._flush()
+            return self._num_batches != said or self._out.has_unread() or self._err.has_unread()
 
     def current(self) -> int:
         """The run that what the calling code prints belongs to."""
@@ -138,10 +148,6 @@ class Streams:
         """What was printed so far is in the pipe when this returns."""
         with self._lock:
             self._flush()
-
-    def has_unread(self) -> bool:
-        """Whether the controller has not read all that is in the pipes, whoever wrote it."""
-        return self._out.has_unread() or self._err.has_unread()
 
     def write(self, voice: _Voice, text: str) -> None:
         """One print's text. Hot: 0.3 microseconds."""
@@ -226,7 +232,7 @@ class Streams:
                 batch = self._pending[:]  # a signal handler may append to the list meanwhile
                 count, packets = len(batch), self._encoded(batch)
                 self._talked = True
-                self.num_batches += 1
+                self._num_batches += 1
                 # No call in these two lines: only at a call can a KeyboardInterrupt come between them.
                 self._out.unsent += packets
                 del self._pending[:count]

@@ -12,6 +12,7 @@ import sys
 import threading
 
 from ..engines.spec import RankFds, RankSpec, decode_spec
+from ..wire.awake import has_room
 from ..wire.lane import Lane
 from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
@@ -52,7 +53,16 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     enter(place)
     place.visits = Visits(interrupts, lambda: not control.is_sending_here())
     place.visits.install()
-    outpost = Outpost(spec.mesh, place, Reactor(), control, pool, streams, has_bootstrap=spec.has_bootstrap)
+    outpost = Outpost(
+        spec.mesh,
+        place,
+        Reactor(),
+        control,
+        pool,
+        streams,
+        has_bootstrap=spec.has_bootstrap,
+        stays_awake=has_room(spec.local_world_size),
+    )
     outpost.patience = PATIENCE if spec.generation else None
     outpost.settle_here()
     mailbox = Mailbox(spec.mesh, place, data, streams, interrupts)

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from ..forks import let_go_in_child
 from . import sigint
+from .awake import Awake, has_room
 
 _LEASE = 0.02
 """Seconds for which a thread that has waited keeps the loop to itself, in case it soon waits again."""
@@ -49,8 +50,10 @@ class Reactor:
         self._timers: list[tuple[float, int, Callable[[], object]]] = []  # a heap, by when they are due
         self._numbers = itertools.count()  # of timers: callbacks have no order
         self._watch = threading.Lock()  # held by the thread that runs the loop
+        self._num_near = 0  # processes of this machine that answer here
+        self._awake: Awake | None = None  # how to wait for them, where they are few
         self._foreground = 0  # threads that want the loop; the background thread stays out while there are any
-        self._counting = threading.Lock()  # of `_foreground`, which several threads change
+        self._counting = threading.Lock()  # of the three above, which several threads change
         self._lease_until = 0.0
         self._vacant = threading.Condition()
         self._closed = False
@@ -80,6 +83,13 @@ class Reactor:
         """Also call the callback of `fd` when it can be written to."""
         if fd in self._callbacks:
             self._poller.set_writes(fd, on)
+
+    def expect(self, change: int) -> None:
+        """So many more processes of this machine will answer here, or fewer; any thread may tell."""
+        with self._counting:
+            self._num_near += change
+            is_few = self._num_near > 0 and has_room(self._num_near)
+            self._awake = (self._awake or Awake()) if is_few else None
 
     def schedule(self, call: Callable[[], object]) -> None:
         """Run `call` on the loop, soon; any thread may ask."""
@@ -118,11 +128,13 @@ class Reactor:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
             with _DeferredInterrupt(self._ring) as interrupt:
-                self._want(1)
+                with self._counting:
+                    self._foreground += 1
                 try:
                     self._wait(event, deadline, interrupt)
                 finally:
-                    self._want(-1)
+                    with self._counting:
+                        self._foreground -= 1
             if not interrupt.came:
                 break
             interrupt.deliver()  # Python's own handler raises; a user's may want the wait to go on
@@ -181,13 +193,11 @@ class Reactor:
     def _is_taken(self) -> bool:
         return self._foreground > 0 or time.monotonic() < self._lease_until
 
-    def _want(self, change: int) -> None:
-        with self._counting:
-            self._foreground += change
-
     def _wait(self, event: Signal, deadline: float | None, interrupt: _DeferredInterrupt) -> None:
         """Lead the loop, or follow while another does, until there is no need to wait any more."""
-        while not (event.is_set() or interrupt.came or _is_over(deadline) or self._closed):
+        while not (event.is_set() or interrupt.came or self._closed):
+            if deadline is not None and time.monotonic() >= deadline:
+                return
             if not self._watch.acquire(blocking=False):
                 self._follow(event, deadline)
                 continue
@@ -200,6 +210,7 @@ class Reactor:
                 self._watch.release()
                 if self._followers:
                     self._tell_followers()
+            return
 
     def _follow(self, event: Signal, deadline: float | None) -> None:
         """Wait for a moment, or until something is said that may end the wait."""
@@ -219,14 +230,18 @@ class Reactor:
             self._news.notify_all()
 
     def _lead(self, event: Signal, deadline: float | None, interrupt: _DeferredInterrupt) -> None:
-        while not (event.is_set() or interrupt.came or _is_over(deadline) or self._closed):
-            self._turn(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        while not (event.is_set() or interrupt.came or self._closed):
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            self._turn(left, self._awake)
 
-    def _turn(self, timeout: float | None) -> None:
+    def _turn(self, timeout: float | None, awake: Awake | None = None) -> None:
         if self._timers:
             left = max(0.0, self._timers[0][0] - time.monotonic())
             timeout = left if timeout is None else min(left, timeout)
-        for fd in self._poller.poll(0 if self._scheduled else timeout):
+        timeout = 0 if self._scheduled else timeout
+        for fd, _ in awake.poll(self._poller.poll, timeout) if awake else self._poller.poll(timeout):
             on_ready = self._callbacks.get(fd)
             if on_ready is not None:
                 contained(on_ready)
@@ -294,10 +309,6 @@ def contained(call: Callable[[], object]) -> None:
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
-def _is_over(deadline: float | None) -> bool:
-    return deadline is not None and time.monotonic() >= deadline
-
-
 class _Poller:
     """`epoll` where it exists, else `poll`: both level-triggered."""
 
@@ -314,10 +325,11 @@ class _Poller:
     def set_writes(self, fd: int, on: bool) -> None:
         self._poller.modify(fd, select.POLLIN | (select.POLLOUT if on else 0))
 
-    def poll(self, timeout: float | None) -> list[int]:
+    def poll(self, timeout: float | None) -> list[tuple[int, int]]:
+        """The descriptors where something has happened, each with what."""
         if timeout is not None and not self._is_epoll:
             timeout *= 1000  # poll counts milliseconds, epoll seconds
-        return [fd for fd, _ in self._poller.poll(timeout)]
+        return self._poller.poll(timeout)
 
     def close(self) -> None:
         if self._is_epoll:

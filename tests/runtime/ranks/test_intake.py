@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from queue import SimpleQueue
+from typing import ClassVar
 
 import pytest
 
@@ -27,10 +28,12 @@ LONG = 20
 class Rank:
     """A control thread and actors that note on which thread what was read by whom."""
 
+    stays_awake: ClassVar[bool] = False
+
     def __init__(self) -> None:
         near, far = PairLink.make()
         self.near, self.lane = Lane(near), Lane(PairLink(far))
-        self.intake = Shared(self.lane, self._on_call)
+        self.intake = Shared(self.lane, self._on_call, stays_awake=self.stays_awake)
         self.heeded: SimpleQueue[Received | None] = SimpleQueue()
         self.read_by: dict[int, str] = {}
         """By the number of the call: the name of the thread that took it off the lane."""
@@ -65,6 +68,12 @@ class Rank:
         self._control.join()
         self.lane.close()
         self.intake.close()
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["asleep", "awake"])
+def _waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How an actor that reads waits."""
+    monkeypatch.setattr(Rank, "stays_awake", request.param)
 
 
 class Resident:
