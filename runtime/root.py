@@ -30,7 +30,7 @@ from .supervision import MeshFailure, default_fault_hook, raise_unhandled
 from .wire import codec
 from .wire.codec import Encoded
 from .wire.lane import Frames
-from .wire.messages import AnyMessage, Connect, Died, Fault, Revived, Spawn
+from .wire.messages import AnyMessage, Connect, Died, Fault, Forwarded, Revived, Spawn
 from .wire.reactor import Reactor
 
 SpawnRanks = Callable[[dict[str, int], int, bool], Sequence[RankSpec]]
@@ -133,6 +133,8 @@ class Root(Node):
         """A rank says something that is no answer: on the thread that runs the loop."""
         if isinstance(message, Connect):
             self._connect(roster, rank, message)
+        elif isinstance(message, Forwarded):
+            self._forward(roster, rank, message, frames)
         else:
             self.receive(message, frames, lambda reply, payload: roster.post_control(rank, reply, payload))
 
@@ -150,6 +152,12 @@ class Root(Node):
         else:
             one, two = Party(roster.crew, roster.mesh, rank), Party(other.crew, other.mesh, wanted.rank)
             roster.engine.introduce(one, two)
+
+    def _forward(self, roster: Roster, rank: int, message: Forwarded, frames: Frames) -> None:
+        """Hand on what one rank says to another; one that is gone is passed over, as both are told elsewhere."""
+        other = self.rosters.get(message.mesh)
+        if other is not None:
+            other.post_control(message.rank, Forwarded(roster.mesh, rank), Encoded(bytes(frames[0]), []))
 
     def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None:
         """Tell everybody who may know it, and the owners of what lived there."""

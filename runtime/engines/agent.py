@@ -367,11 +367,19 @@ class Agent:
                 peer.asked.add(number)
             (peer.control.post_soon if may_wait else peer.control.post)(parts)
 
-    def introduce(self, rank: int, mesh: int, other: int, end: socket.socket, *, is_far: bool = False) -> None:
-        """Give this rank its end of a link to rank `other` of `mesh`, which may be on another host."""
-        with end:
+    @property
+    def carries_fds(self) -> bool:
+        """Whether descriptors can be passed to its ranks."""
+        return self._wiring.carries_fds
+
+    def introduce(self, rank: int, mesh: int, other: int, end: socket.socket | None, *, is_far: bool = False) -> None:
+        """Give this rank its end of a link to rank `other` of `mesh`, which may be on another host.
+
+        Where none can be passed it is told so, and the controller hands on what the two say to each other.
+        """
+        with end or contextlib.nullcontext():
             for peer in self._living([rank]):
-                peer.control.send(Peer(mesh, other, is_far), fds=[end.fileno()])
+                peer.control.send(Peer(mesh, other, is_far), fds=[end.fileno()] if end else [])
 
     def stats(self, ranks: Sequence[int]) -> Mapping[int, Stat]:
         pids = {peer.rank: peer.pid for peer in self._living(ranks) if peer.pid}

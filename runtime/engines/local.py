@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from .. import leftovers
 from ..devices import num_gpus
@@ -85,6 +86,8 @@ class LocalEngine:
     def _starter(self, how: str, device: str) -> Starter:
         if how not in ("auto", "fork", "exec"):
             raise ValueError(f"spawn must be auto, fork or exec, not {how!r}")
+        if how == "fork" and sys.platform != "linux":
+            raise SpawnError(f"cannot fork: {why_exec(device)}; use --spawn exec")
         if how == "exec" or (how == "auto" and why_exec(device)):
             return self._exec
         with self._lock:
@@ -95,10 +98,11 @@ class LocalEngine:
         return self._exec if zygote.trouble else zygote
 
     def introduce(self, one: Party, other: Party) -> None:
-        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for party, peer, end in zip((one, other), (other, one), ends, strict=True):
-            assert isinstance(party.crew, Agent)
-            party.crew.introduce(party.rank, peer.mesh, peer.rank, end)
+        agents = cast("tuple[Agent, Agent]", (one.crew, other.crew))
+        can_pass = all(agent.carries_fds for agent in agents)
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if can_pass else (None, None)
+        for agent, party, peer, end in zip(agents, (one, other), (other, one), ends, strict=True):
+            agent.introduce(party.rank, peer.mesh, peer.rank, end)
 
     def close(self) -> None:
         """End the zygotes."""

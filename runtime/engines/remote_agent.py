@@ -248,11 +248,9 @@ class RemoteAgent:
 
     def _extend(self, order: Extend, _: Frames) -> None:
         def do() -> None:
-            end = self._tunnels.open(order.tunnel)
             crew = self._crews.get(order.crew)
-            if crew is None:
-                end.close()
-            else:
+            if crew is not None:
+                end = self._tunnels.open(order.tunnel) if crew.carries_fds else None
                 crew.introduce(order.rank, order.mesh, order.other, end, is_far=True)
 
         self._reactor.schedule(do)

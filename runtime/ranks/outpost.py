@@ -17,9 +17,23 @@ from ..root_services import Leased
 from ..shape import Shape
 from ..supervision import MeshFailure
 from ..wire.codec import Encoded
+from ..wire.inproc import InprocLink
 from ..wire.lane import Frames, Lane
 from ..wire.link import NearLink, PairLink
-from ..wire.messages import Answer, AnyMessage, Call, Connect, Died, Fault, Note, Peer, PortSend, Reply, Revived
+from ..wire.messages import (
+    Answer,
+    AnyMessage,
+    Call,
+    Connect,
+    Died,
+    Fault,
+    Forwarded,
+    Note,
+    Peer,
+    PortSend,
+    Reply,
+    Revived,
+)
 from ..wire.outlet import Outlet
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
@@ -53,6 +67,7 @@ class Outpost(Node):
         self.intake: Intake = self._share(control, stays_awake) if is_shared else Solo(control)
         place.report = lambda message: self._answer_root(message, None)
         self._ways: dict[Address, Outlet] = {}
+        self._forwarded: dict[Address, Callable[[bytes], object]] = {}  # who hears what the controller hands on
         self._met: list[Outlet] = []  # all open links; on the loop only
         self._asked: dict[Address, list[tuple[AnyMessage, Encoded | None]]] = {}
         self._lock = (
@@ -86,8 +101,13 @@ class Outpost(Node):
     def on_control(self, message: AnyMessage, frames: Frames, fds: Sequence[int]) -> None:
         """What the controller says that is not for the main thread."""
         if isinstance(message, Peer):
-            link = PairLink(socket.socket(fileno=fds[0]), carries_fds=not message.is_far)
-            self.meet((message.mesh, message.rank), link)
+            address = message.mesh, message.rank
+            self.meet(address, self._link_to(address, fds, message.is_far))
+        elif isinstance(message, Forwarded):
+            hand_in = self._forwarded.get((message.mesh, message.rank))
+            if hand_in is not None:
+                with contextlib.suppress(LinkClosed):  # nobody listens any more
+                    hand_in(bytes(frames[0]))
         elif isinstance(message, Died):
             self._part(message)
         elif isinstance(message, Revived):
@@ -104,6 +124,12 @@ class Outpost(Node):
             self._control.send(message, payload)
         except LinkClosed:
             return  # the controller is gone, and this rank with it
+
+    def _link_to(self, address: Address, fds: Sequence[int], is_far: bool) -> NearLink:
+        if fds:
+            return PairLink(socket.socket(fileno=fds[0]), carries_fds=not is_far)
+        link, self._forwarded[address] = InprocLink.to_elsewhere(_Forward(address, self._answer_root))
+        return link
 
     def meet(self, address: Address, link: NearLink) -> None:
         """A link to another rank has come: because this rank asked, or the other did."""
@@ -159,8 +185,10 @@ class Outpost(Node):
     def _part(self, message: Died) -> None:
         address = (message.mesh, message.rank)
         with self._lock:
-            self._ways.pop(address, None)
+            way = self._ways.pop(address, None)
             self._asked.pop(address, None)
+        if self._forwarded.pop(address, None) is not None and way is not None:
+            self.reactor.schedule(lambda: self._hang_up(way))  # its end is told by nothing else
         if self._pool is not None:
             self._pool.forget(address)
         self.lose(address, message.why, message.is_fault)
@@ -191,6 +219,21 @@ class Outpost(Node):
 
     def flush(self, said: int) -> bool:
         return self._streams.leave(said)
+
+
+class _Forward:
+    """Where messages for another rank go, if no link to it could be passed: to the controller."""
+
+    def __init__(self, address: Address, say: Callable[[AnyMessage, Encoded], object]) -> None:
+        self._message = Forwarded(*address)
+        self._say = say
+
+    def put(self, data: bytes, wait: bool) -> bool:
+        self._say(self._message, Encoded(data, []))
+        return True
+
+    def close(self) -> None:
+        """The controller tells the other rank if this one ends."""
 
 
 def _send_releases(lane: Lane) -> None:

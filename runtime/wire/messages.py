@@ -100,11 +100,18 @@ class Connect(Message, frozen=True):
 
 
 class Peer(Message, frozen=True):
-    """Controller to rank, control: the descriptor that comes along is a link to this rank, on this host or another."""
+    """Controller to rank, control: the descriptor that comes along is a link to this rank; none: use `Forwarded`."""
 
     mesh: int
     rank: int
     is_far: bool = False
+
+
+class Forwarded(Message, frozen=True):
+    """Rank to controller and controller to rank, control: a datagram for, or of, this rank; `Peer` brought no link."""
+
+    mesh: int
+    rank: int
 
 
 class Died(Message, frozen=True):
@@ -466,8 +473,8 @@ class Gone(Message, frozen=True):
 # A line each would be half a screen.
 # fmt: off
 AnyMessage = (
-    Segment | Dropped | Released | Spawn | Call | StopActor | Connect | Peer | Died | Revived | PortSend | Fault
-    | Bye | Ready | Reply | Note | Metered | Interrupt | Ask | Sample | Answer | Fork | Forked | Exited | Warm
+    Segment | Dropped | Released | Spawn | Call | StopActor | Connect | Peer | Forwarded | Died | Revived | PortSend
+    | Fault | Bye | Ready | Reply | Note | Metered | Interrupt | Ask | Sample | Answer | Fork | Forked | Exited | Warm
     | Warmed | Become | Hello | Beat | Hold | Enlist | Room | Muster | Renumber | Relay | Kill | Look | Disband
     | Introduce | Extend | Passed | Mirror | Store | Done | Renumbered | Heard | Replies | Said | Gone
 )

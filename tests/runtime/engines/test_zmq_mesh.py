@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
+from meshbook import runtime
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.outcome import Outcome
 from meshbook.kernel.run import Run
+from meshbook.runtime import Actor, ActorError, context, endpoint
 from meshbook.runtime import session as sessions
 from meshbook.runtime.wire.tape import Text
 from meshbook.runtime.wire.wiring import LinkKind
@@ -105,6 +108,55 @@ def test_a_killed_rank_is_noticed_and_the_other_lives(mesh: Mesh) -> None:
     alive = mesh.run("rank + 1", [0])
     alive.finished.get(10)
     assert text(alive, 0) == "1"
+
+
+class Adder(Actor):
+    """Adds its rank in the whole mesh."""
+
+    @endpoint
+    def add(self, value: Any) -> Any:
+        return value + context().actor_instance.rank.rank
+
+
+class Asker(Actor):
+    """Asks others: over zmq no link to them can be passed."""
+
+    def __init__(self, others: Any) -> None:
+        self._others = others
+
+    @endpoint
+    def ask(self, value: Any) -> list[Any]:
+        return self._others.add.call(value).get(10).values()
+
+    @endpoint
+    def ask_many(self, count: int) -> list[int]:
+        futures = [self._others.slice(rank=1).add.call_one(number) for number in range(count)]
+        return [future.get(10) for future in futures]
+
+    @endpoint
+    def ask_one(self, rank: int) -> int:
+        return self._others.slice(rank=rank).add.call_one(0).get(10)
+
+
+def test_actors_call_each_other_by_way_of_the_controller(mesh: Mesh) -> None:
+    others = mesh.spawn("adders", Adder)
+    with Mesh.up("n", {"rank": 1}, path=sys.path, backend="none", link="zmq") as further:
+        for askers in (mesh.spawn("askers", Asker, others), further.spawn("askers", Asker, others)):
+            assert askers.ask.call(5).get(20).values() == [[5, 6]] * len(askers)
+            assert askers.ask_many.call(100).get(20).values() == [list(range(1, 101))] * len(askers)
+            large = askers.ask.call(np.zeros(1 << 20)).get(20).values()[0]
+            assert [array.sum() for array in large] == [0, 1 << 20]
+
+
+def test_one_that_is_gone_is_told_of_there_too(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "unhandled_fault_hook", lambda failure: None)
+    askers = mesh.spawn("askers", Asker, mesh.spawn("adders", Adder)).slice(rank=0)
+    assert askers.ask_one.call_one(1).get(20) == 1
+    os.kill(mesh.roster.states[1].pid, signal.SIGKILL)
+    with pytest.raises(ActorError, match=r"rank 1 .*killed by SIGKILL"):
+        askers.ask_one.call_one(1).get(20)
+    mesh.heal()
+    assert askers.ask_one.call_one(1).get(20) == 1
 
 
 def test_ranks_leave_when_they_are_told_to(mesh: Mesh) -> None:
