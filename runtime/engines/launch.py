@@ -16,6 +16,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from ..wire.reactor import Reactor
+from .exits import end_of
 from .summons import VARIABLE, Summons
 
 _TAIL = 10
@@ -173,7 +174,7 @@ class Launch:
                 pipe.write(f"{summons.text()}\n".encode())
         self._out = self._process.stdout.fileno()
         os.set_blocking(self._out, False)
-        self._end = os.pidfd_open(self._process.pid)
+        self._end = end_of(self._process)
         reactor.schedule(self._watch)
 
     @property

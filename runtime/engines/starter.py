@@ -17,6 +17,7 @@ from ..forks import let_go_in_child
 from ..wire.link import PairLink
 from ..wire.messages import Exited, Fork, Forked, Packet, Warm, decoder, encoder
 from ..wire.reactor import Reactor
+from .exits import end_of
 from .spec import RankFds, RankSpec, encode_spec
 
 
@@ -189,7 +190,7 @@ class Exec:
         # One that has died by now leaves a broken pipe; its end is seen below.
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
             pipe.write(encode_spec(spec))
-        fd = os.pidfd_open(process.pid)
+        fd = end_of(process)
 
         def on_end() -> None:
             self._reactor.remove(fd)

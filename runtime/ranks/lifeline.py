@@ -2,7 +2,8 @@
 
 Linux sends SIGKILL to the rank's whole process group by itself (`O_ASYNC` with `F_SETSIG`), so also when the rank hangs
 in C code with the GIL held or has all signals blocked. Owner and signal belong to the open file description, which is
-shared by all ranks: each reopens the pipe to have its own.
+shared by all ranks: each reopens the pipe to have its own. Elsewhere a thread waits for the pipe's end, and needs the
+GIL when it comes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import select
 import signal
 import sys
+from _thread import start_new_thread
 
 _F_SETSIG = 10
 
@@ -19,7 +21,8 @@ _F_SETSIG = 10
 def arm(fd: int) -> None:
     """Tie the life of this process group to the other end of the pipe `fd`."""
     if sys.platform != "linux":
-        return  # the control thread's end-of-file does it there
+        start_new_thread(_end_with, (fd,))  # not a `threading.Thread`: no list of the user's threads shows it
+        return
     own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     os.close(fd)
     fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpgrp())
@@ -30,3 +33,9 @@ def arm(fd: int) -> None:
     poll.register(own, select.POLLHUP)
     if poll.poll(0):
         os._exit(0)
+
+
+def _end_with(fd: int) -> None:
+    """End this process group when the other end of the pipe `fd`, to which nobody writes, is gone."""
+    os.read(fd, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -107,9 +107,10 @@ class FarEnd:
             self.sock.close()
 
 
-# Plain numbers: to combine two `socket.MsgFlag` costs a microsecond each time.
-_SEND = int(socket.MSG_NOSIGNAL)
-_RECV = int(socket.MSG_CMSG_CLOEXEC)
+# Plain numbers: to combine two `socket.MsgFlag` costs a microsecond each time. macOS lacks the first two: Python
+# ignores SIGPIPE anyway, and there a pair is used within a process only.
+_SEND = int(getattr(socket, "MSG_NOSIGNAL", 0))
+_RECV = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 _NOWAIT = int(socket.MSG_DONTWAIT)
 
 

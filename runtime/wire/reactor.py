@@ -73,6 +73,7 @@ class Reactor:
         """Call `on_ready` whenever `fd` is readable or its other end is gone, on the thread that runs the loop."""
         self._callbacks[fd] = on_ready
         self._poller.add(fd)
+        self._let_notice()
 
     def remove(self, fd: int) -> None:
         """Stop watching `fd`; to be called before it is closed."""
@@ -83,6 +84,7 @@ class Reactor:
         """Also call the callback of `fd` when it can be written to."""
         if fd in self._callbacks:
             self._poller.set_writes(fd, on)
+            self._let_notice()
 
     def expect(self, change: int) -> None:
         """So many more processes of this machine will answer here, or fewer; any thread may tell."""
@@ -251,6 +253,11 @@ class Reactor:
         while self._timers and self._timers[0][0] <= time.monotonic():
             contained(heapq.heappop(self._timers)[2])
 
+    def _let_notice(self) -> None:
+        """Whoever sleeps in `poll`, unlike in `epoll`, does not see what is watched since."""
+        if not self._poller.is_epoll and self._leader != threading.get_ident():
+            self._ring()
+
     def _ring(self) -> None:
         if self._closed:
             return  # the number of the descriptor may be another's by now
@@ -313,8 +320,8 @@ class _Poller:
     """`epoll` where it exists, else `poll`: both level-triggered."""
 
     def __init__(self) -> None:
-        self._is_epoll = hasattr(select, "epoll")
-        self._poller: Any = select.epoll() if self._is_epoll else select.poll()
+        self.is_epoll = hasattr(select, "epoll")
+        self._poller: Any = select.epoll() if self.is_epoll else select.poll()
 
     def add(self, fd: int) -> None:
         self._poller.register(fd, select.POLLIN)
@@ -327,10 +334,10 @@ class _Poller:
 
     def poll(self, timeout: float | None) -> list[tuple[int, int]]:
         """The descriptors where something has happened, each with what."""
-        if timeout is not None and not self._is_epoll:
+        if timeout is not None and not self.is_epoll:
             timeout *= 1000  # poll counts milliseconds, epoll seconds
         return self._poller.poll(timeout)
 
     def close(self) -> None:
-        if self._is_epoll:
+        if self.is_epoll:
             self._poller.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import os
+import select
 import signal
 import threading
 import time
@@ -17,8 +18,11 @@ from meshbook.runtime.wire.reactor import Reactor
 Until = Callable[..., Any]
 
 
-@pytest.fixture
-def reactor() -> Generator[Reactor]:
+@pytest.fixture(params=["best", "poll"])
+def reactor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[Reactor]:
+    """A loop that waits by the best there is here, and one as on systems that have `poll` only."""
+    if request.param == "poll":
+        monkeypatch.delattr(select, "epoll", raising=False)
     reactor = Reactor()
     yield reactor
     reactor.close()
