@@ -66,7 +66,8 @@ class Endpoint(Generic[P, R]):
     def stream(self, *args: Any, **kwargs: Any) -> Iterator[Future[Any]]:
         """Call all actors; futures of the answers in the order in which they come. The calls go out at once."""
         fleet = self._mesh._fleet
-        promises = [Promise[Any](fleet.reactor) for _ in range(len(self._mesh))]
+        count = len(self._mesh)
+        promises = [Promise[Any](fleet.reactor, count) for _ in range(count)]
         self._send(fleet, self._mesh._target, _Arrivals(self._title, fleet, promises), args, kwargs)
         return iter([promise.future for promise in promises])
 
@@ -89,7 +90,7 @@ class Endpoint(Generic[P, R]):
 
     def _gather(self, args: tuple[Any, ...], kwargs: dict[str, Any], wait_for_all: bool) -> Future[ValueMesh[Any]]:
         fleet, target = self._mesh._fleet, self._mesh._target
-        promise: Promise[ValueMesh[Any]] = Promise(fleet.reactor)
+        promise: Promise[ValueMesh[Any]] = Promise(fleet.reactor, len(target.ranks))
         gather = Gather(self._mesh._shape, self._title, fleet, promise.resolve, promise.fail, wait_for_all)
         self._send(fleet, target, gather, args, kwargs)
         self._guard(promise, target)
@@ -97,7 +98,7 @@ class Endpoint(Generic[P, R]):
 
     def _single(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
         fleet = self._mesh._fleet
-        promise: Promise[Any] = Promise(fleet.reactor)
+        promise: Promise[Any] = Promise(fleet.reactor, 1)
         self._send(fleet, target, _Arrivals(self._title, fleet, [promise]), args, kwargs)
         self._guard(promise, target)
         return promise.future

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 
+@functools.cache
 def cores() -> int:
     """How many there are.
 

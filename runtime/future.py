@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from . import meanwhile
+from .wire.awake import has_room
 from .wire.reactor import Reactor, contained
 
 R = TypeVar("R")
@@ -111,12 +112,15 @@ def check_timeout(timeout: float) -> None:
 
 
 class Promise(Generic[R]):
-    """The other side of a future: whoever makes the answer holds it, and settles it once."""
+    """The other side of a future: whoever makes the answer holds it, and settles it once.
+
+    It comes over the loop of this `reactor`, if there is one, from `num_ranks` ranks, if so many will answer soon.
+    """
 
     __slots__ = ("_answer", "future")
 
-    def __init__(self, reactor: Reactor | None = None) -> None:
-        self._answer = _Answer(reactor)
+    def __init__(self, reactor: Reactor | None = None, num_ranks: int = 0) -> None:
+        self._answer = _Answer(reactor, num_ranks)
         self.future = cast("Future[R]", Future.__new__(Future))
         object.__setattr__(self.future, "_answer", self._answer)
 
@@ -148,6 +152,7 @@ class _Answer:
         "_event",
         "_is_waited_for",
         "_lock",
+        "_num_ranks",
         "_reactor",
         "error",
         "forbidden",
@@ -155,12 +160,13 @@ class _Answer:
         "value",
     )
 
-    def __init__(self, reactor: Reactor | None) -> None:
+    def __init__(self, reactor: Reactor | None, num_ranks: int) -> None:
         self.is_there = False
         self.value: Any = None
         self.error: BaseException | None = None
         self.forbidden: tuple[int, asyncio.Task[Any] | None, str] | None = None
         self._reactor = reactor
+        self._num_ranks = num_ranks
         self._lock = threading.Lock()  # the loop's thread settles while others begin to wait
         self._event: threading.Event | None = None  # for who blocks without a loop
         self._is_waited_for = False
@@ -177,7 +183,8 @@ class _Answer:
             is_there = self._wait_for_event(timeout)
         else:
             self._is_waited_for = True  # before another look: who settles looks at it after `is_there` was set
-            is_there = meanwhile.wait(self._reactor, self, timeout)
+            stays_awake = self._num_ranks > 0 and has_room(self._num_ranks)
+            is_there = meanwhile.wait(self._reactor, self, timeout, stays_awake=stays_awake)
         if not is_there:
             raise TimeoutError(f"no answer after {timeout:g} s; the call goes on, and may be waited for again")
 

@@ -18,14 +18,14 @@ _is_busy = False
 _num_waiting = 0
 
 
-def wait(reactor: Reactor, event: Signal, timeout: float | None) -> bool:
+def wait(reactor: Reactor, event: Signal, timeout: float | None, *, stays_awake: bool = False) -> bool:
     """`reactor.wait`, with the duties done meanwhile; what those block on themselves is waited for plainly."""
     if not duties or _is_busy or threading.current_thread() is not threading.main_thread():
-        return reactor.wait(event, timeout)
+        return reactor.wait(event, timeout, stays_awake=stays_awake)
     global _num_waiting
     _num_waiting += 1
     try:
-        return _wait(reactor, event, timeout)
+        return _wait(reactor, event, timeout, stays_awake)
     finally:
         _num_waiting -= 1
 
@@ -35,11 +35,11 @@ def is_waiting() -> bool:
     return _num_waiting > 0
 
 
-def _wait(reactor: Reactor, event: Signal, timeout: float | None) -> bool:
+def _wait(reactor: Reactor, event: Signal, timeout: float | None, stays_awake: bool) -> bool:
     left = timeout
     while left is None or left > 0:
         started = time.monotonic()
-        if reactor.wait(event, PAUSE if left is None else min(PAUSE, left)):
+        if reactor.wait(event, PAUSE if left is None else min(PAUSE, left), stays_awake=stays_awake):
             return True
         left = None if left is None else left - (time.monotonic() - started)
         _do_duties()

@@ -230,7 +230,6 @@ class Agent:
                     os.close(write_end)
 
     def _watch(self, peer: _Peer) -> None:
-        self._reactor.expect(1)
         for outlet in (peer.data, peer.control):
             outlet.link.watch(self._reactor, partial(self._on_lane, peer, outlet))
         for fd in peer.tapes:
@@ -337,7 +336,6 @@ class Agent:
             self._all_gone.set()
 
     def _release(self, peer: _Peer) -> None:
-        self._reactor.expect(-1)
         for outlet in (peer.data, peer.control):
             with outlet.lock:  # a sender may be about to watch for room
                 outlet.link.unwatch(self._reactor)

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from ..forks import let_go_in_child
 from . import sigint
-from .awake import Awake, has_room
+from .awake import Awake
 
 _LEASE = 0.02
 """Seconds for which a thread that has waited keeps the loop to itself, in case it soon waits again."""
@@ -50,10 +50,9 @@ class Reactor:
         self._timers: list[tuple[float, int, Callable[[], object]]] = []  # a heap, by when they are due
         self._numbers = itertools.count()  # of timers: callbacks have no order
         self._watch = threading.Lock()  # held by the thread that runs the loop
-        self._num_near = 0  # processes of this machine that answer here
-        self._awake: Awake | None = None  # how to wait for them, where they are few
+        self._awake = Awake()
         self._foreground = 0  # threads that want the loop; the background thread stays out while there are any
-        self._counting = threading.Lock()  # of the three above, which several threads change
+        self._counting = threading.Lock()  # of `_foreground`, which several threads change
         self._lease_until = 0.0
         self._vacant = threading.Condition()
         self._closed = False
@@ -86,13 +85,6 @@ class Reactor:
             self._poller.set_writes(fd, on)
             self._let_notice()
 
-    def expect(self, change: int) -> None:
-        """So many more processes of this machine will answer here, or fewer; any thread may tell."""
-        with self._counting:
-            self._num_near += change
-            is_few = self._num_near > 0 and has_room(self._num_near)
-            self._awake = (self._awake or Awake()) if is_few else None
-
     def schedule(self, call: Callable[[], object]) -> None:
         """Run `call` on the loop, soon; any thread may ask."""
         self._scheduled.append(call)
@@ -114,8 +106,10 @@ class Reactor:
         if self._followers:
             self._tell_followers()
 
-    def wait(self, event: Signal, timeout: float | None = None) -> bool:
+    def wait(self, event: Signal, timeout: float | None = None, *, stays_awake: bool = False) -> bool:
         """Block until `event` is set or `timeout` seconds are over; whether it is set.
+
+        A thread that `stays_awake` does so for a moment before it sleeps (`awake`), for what may come at once.
 
         On the main thread Ctrl-C raises `KeyboardInterrupt`, between two callbacks and never inside one: an
         interrupt must not tear a message that is being handled.
@@ -133,7 +127,7 @@ class Reactor:
                 with self._counting:
                     self._foreground += 1
                 try:
-                    self._wait(event, deadline, interrupt)
+                    self._wait(event, deadline, interrupt, self._awake if stays_awake else None)
                 finally:
                     with self._counting:
                         self._foreground -= 1
@@ -195,7 +189,7 @@ class Reactor:
     def _is_taken(self) -> bool:
         return self._foreground > 0 or time.monotonic() < self._lease_until
 
-    def _wait(self, event: Signal, deadline: float | None, interrupt: _DeferredInterrupt) -> None:
+    def _wait(self, event: Signal, deadline: float | None, interrupt: _DeferredInterrupt, awake: Awake | None) -> None:
         """Lead the loop, or follow while another does, until there is no need to wait any more."""
         while not (event.is_set() or interrupt.came or self._closed):
             if deadline is not None and time.monotonic() >= deadline:
@@ -205,7 +199,7 @@ class Reactor:
                 continue
             self._leader = threading.get_ident()
             try:
-                self._lead(event, deadline, interrupt)
+                self._lead(event, deadline, interrupt, awake)
             finally:
                 self._lease_until = time.monotonic() + _LEASE
                 self._leader = 0
@@ -231,12 +225,12 @@ class Reactor:
         with self._news:
             self._news.notify_all()
 
-    def _lead(self, event: Signal, deadline: float | None, interrupt: _DeferredInterrupt) -> None:
+    def _lead(self, event: Signal, deadline: float | None, interrupt: _DeferredInterrupt, awake: Awake | None) -> None:
         while not (event.is_set() or interrupt.came or self._closed):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return
-            self._turn(left, self._awake)
+            self._turn(left, awake)
 
     def _turn(self, timeout: float | None, awake: Awake | None = None) -> None:
         if self._timers:

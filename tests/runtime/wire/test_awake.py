@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
 
 from meshbook.runtime.cores import cores
+from meshbook.runtime.future import Promise
 from meshbook.runtime.wire.awake import MOST_PASSED_OVER, SECONDS, Awake, has_room
 from meshbook.runtime.wire.reactor import Reactor
 
@@ -69,31 +70,20 @@ def test_each_rank_wants_a_core_and_so_does_the_controller() -> None:
     assert has_room(cores() - 1) and not has_room(cores())
 
 
-def test_a_loop_stays_awake_for_a_few_processes_only(monkeypatch: pytest.MonkeyPatch, reactor: Reactor) -> None:
+@pytest.mark.parametrize("num_ranks", [0, 1, cores() - 1, cores(), 1000])
+def test_a_thread_stays_awake_for_a_few_ranks_only(
+    num_ranks: int, monkeypatch: pytest.MonkeyPatch, reactor: Reactor
+) -> None:
     polls: list[float | None] = []
 
-    def poll(awake: Awake, look: object, timeout: float | None = None) -> list[tuple[int, int]]:
+    def poll(awake: Awake, look: Callable[[float], list[tuple[int, int]]], timeout: float) -> list[tuple[int, int]]:
         polls.append(timeout)
-        return []
+        return look(timeout)
 
     monkeypatch.setattr(Awake, "poll", poll)
-
-    def is_awake() -> bool:
-        polls.clear()
-        reactor.wait(_Never(), 0.01)
-        return bool(polls)
-
-    found = [is_awake()]
-    for change in (1, cores() - 2, 1, -1, 1 - cores()):
-        reactor.expect(change)
-        found.append(is_awake())
-    many = cores() > 1
-    assert found == [False, many, many, False, many, False]
-
-
-class _Never:
-    def is_set(self) -> bool:
-        return False
+    with pytest.raises(TimeoutError):
+        Promise[None](reactor, num_ranks).future.get(timeout=0.01)
+    assert bool(polls) == (0 < num_ranks < cores())
 
 
 @pytest.fixture
