@@ -341,9 +341,8 @@ class Target(NamedTuple):
 
 
 def _one_of(target: Target) -> Target:
-    """A random one of these ranks, in a view without axes."""
-    rank = random.choice(target.ranks)
-    return Target((rank,), View((), rank, (), ()))
+    """A random one of these ranks, which finds itself at its place in the same view."""
+    return Target((random.choice(target.ranks),), target.view)
 
 
 def _fitting(args: tuple[Any, ...], kwargs: dict[str, Any]) -> codec.Encoded:

@@ -23,7 +23,7 @@ from meshbook.runtime import (
     ValueMesh,
     send,
 )
-from tests.runtime.troupe import Boom, Counter, Courier, Gate, Poet, Trouble
+from tests.runtime.troupe import Boom, Counter, Courier, Diary, Gate, Poet, Trouble
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -51,6 +51,15 @@ class TestAnswers:
         values = counters.add.call(0).get(10).values()
         assert sum(values) == 40
         assert all(values)  # 2 ** -39 to fail
+
+    def test_who_is_chosen_is_at_its_place_in_the_view(self, stage: Stage) -> None:
+        diaries = stage.spawn(Diary, on=stage.shared(a=2, b=2))
+        seen = diaries.slice(a=1).now.choose().get(10)
+        assert (seen["size"], seen["rank"], seen["index"]) == ({"b": 2}, {"b": seen["own"]["b"]}, seen["own"]["b"])
+        port, receiver = Channel[Any].open()
+        send(diaries.now, (), {}, port, selection="choose")
+        seen = receiver.recv().get(10)
+        assert (seen["size"], seen["rank"]) == ({"a": 2, "b": 2}, seen["own"])
 
     def test_stream_gives_arrivals_in_their_order(self, stage: Stage) -> None:
         gates = stage.spawn(Gate)
