@@ -23,6 +23,14 @@ S = TypeVar("S")
 WITH_PORT = "(port)"
 """Ends the name of a plain method that is called with a port to answer through."""
 
+GIVEN_PORT = "(given port)"
+"""Ends the name of an endpoint whose first argument is the port that it answers through, as often as it wants."""
+
+
+def plain_name(wire_name: str) -> str:
+    """The name of the method that a call names."""
+    return wire_name.partition("(")[0]
+
 
 class EndpointProperty(Generic[P, R]):
     """A method that can be called from elsewhere; made by `@endpoint`."""

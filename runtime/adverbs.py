@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
-from .actor import EndpointProperty
+from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .channel import Port
 from .errors import ActorError, MeshStopped, SupervisionError
 from .fleet import Fleet
@@ -115,10 +115,22 @@ class Endpoint(Generic[P, R]):
 
     def _send(self, fleet: Fleet, target: Target, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._declared.check(args, kwargs)
+        self._send_as(fleet, self._wire_name, target, caller, args, kwargs)
+
+    def _send_with(
+        self, fleet: Fleet, port: Port[Any], target: Target, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """The ranks answer through a port of the caller's."""
+        self._declared.check(args, kwargs)
+        self._send_as(fleet, plain_name(self._wire_name) + GIVEN_PORT, target, caller, (port, *args), kwargs)
+
+    def _send_as(
+        self, fleet: Fleet, wire_name: str, target: Target, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         mesh = self._mesh
         payload = (None if kwargs else codec.quick(args, (args, kwargs))) or _fitting(args, kwargs)
         try:
-            fleet.call(target.ranks, mesh._actor, self._wire_name, target.view, payload, caller, mesh._on_main)
+            fleet.call(target.ranks, mesh._actor, wire_name, target.view, payload, caller, mesh._on_main)
         except MeshStopped as stopped:
             if caller is None:
                 raise
@@ -164,6 +176,7 @@ def send(
 ) -> None:
     """Send to an endpoint; answers go to `port`, if there is one, in the order in which they come.
 
+    An endpoint with `explicit_response_port` gets this port, and may send through it as often as it wants.
     `selection` is `all` or `choose`.
     """
     target = endpoint._mesh._target
@@ -172,8 +185,15 @@ def send(
     elif selection != "all":
         raise ValueError(f"selection must be all or choose, not {selection!r}")
     fleet = endpoint._mesh._fleet
-    caller = None if port is None else _ToPort(endpoint._title, fleet, port, target)
-    endpoint._send(fleet, target, caller, args, kwargs)
+    if port is None:
+        endpoint._send(fleet, target, None, args, kwargs)
+        return
+    is_explicit = endpoint._declared.explicit_response_port
+    caller = _ToPort(endpoint._title, fleet, port, target, only_failures=is_explicit)
+    if is_explicit:
+        endpoint._send_with(fleet, port, target, caller, args, kwargs)
+    else:
+        endpoint._send(fleet, target, caller, args, kwargs)
 
 
 class Accumulator(Generic[R, A]):
@@ -265,18 +285,21 @@ class _Arrivals:
 
 
 class _ToPort:
-    """Hands answers on to a port."""
+    """Hands answers on to a port, or only failures where the ranks answer through it themselves."""
 
-    def __init__(self, title: str, fleet: Fleet, port: Port[Any], target: Target) -> None:
+    def __init__(self, title: str, fleet: Fleet, port: Port[Any], target: Target, only_failures: bool = False) -> None:
         self._title = title
         self._fleet = fleet
         self._port = port
+        self._only_failures = only_failures
         self._places = {rank: place for place, rank in enumerate(target.ranks)}
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         port = self._port.ranked(self._places[rank])
         try:
-            port.send(opened(reply.ok, frames, self._title, self._fleet, rank))
+            answer = opened(reply.ok, frames, self._title, self._fleet, rank)
+            if not self._only_failures:
+                port.send(answer)
         except (ActorError, SupervisionError, codec.DecodeError) as error:
             port.exception(error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from .future import Future, Promise
 from .here import node
@@ -14,8 +14,10 @@ from .wire import codec
 from .wire.messages import Call, PortSend, Reply
 
 if TYPE_CHECKING:
-    from .node import Node
+    from collections.abc import Callable
+
     from .ranks.drivers import AnswerTo
+    from .wire.reactor import Reactor
 
 T = TypeVar("T")
 
@@ -23,13 +25,14 @@ T = TypeVar("T")
 class Port(Generic[T]):
     """Sends values to the receiver of a channel, in order, from wherever it is."""
 
+    return_undeliverable: bool = True
+
     def __init__(self, address: tuple[int, int], number: int, rank: int = 0, once: bool = False) -> None:
         self._address = address
         self._number = number
         self._rank = rank
         self._once = once
         self._is_used = False
-        self.return_undeliverable = True
 
     def send(self, obj: T) -> None:
         """Send a value; returns at once. A `once` port raises `RuntimeError` the second time."""
@@ -57,21 +60,17 @@ class Port(Generic[T]):
         return f"<Port {self._number:x}{' once' if self._once else ''}>"
 
 
-class ReplyPort(Generic[T]):
-    """The port of an endpoint with `explicit_response_port`: its one value is the answer to the call."""
+class ReplyPort(Port[T]):
+    """The port of an endpoint with `explicit_response_port`: its one value is the answer to the call.
+
+    Where it is sent on, to another actor, whoever uses it there answers the call.
+    """
 
     def __init__(self, call: Call, answer: AnswerTo) -> None:
         self._call = call
         self._answer = answer
         self._is_used = False
-
-    def send(self, obj: T) -> None:
-        """Answer the call."""
-        self._reply(obj, True)
-
-    def exception(self, exc: Exception) -> None:
-        """Answer the call with an error."""
-        self._reply(describe(exc), False)
+        self._relays: list[_Relay] = []
 
     @property
     def is_used(self) -> bool:
@@ -82,6 +81,9 @@ class ReplyPort(Generic[T]):
         if not self._is_used:
             self._reply(failure, False)
 
+    def _send(self, value: object, ok: bool) -> None:
+        self._reply(describe(value) if isinstance(value, BaseException) and not ok else value, ok)
+
     def _reply(self, value: object, ok: bool) -> None:
         if not self._call.wants_reply:
             return
@@ -91,51 +93,112 @@ class ReplyPort(Generic[T]):
         self._is_used = True
         self._answer(Reply(self._call.seq, ok, 0.0, True), payload)
 
+    def ranked(self, rank: int) -> Port[T]:
+        """Itself: the caller knows whom it has called."""
+        return self
 
-class PortReceiver(Generic[T]):
-    """Gives the values that were sent to a port, in the order in which they came."""
+    def __reduce__(self) -> Any:
+        relay = _Relay(self)
+        self._relays.append(relay)  # the node knows it weakly, and it is needed for as long as the call is open
+        return Port, (*_registered(relay), 0, True)
 
-    def __init__(self, node: Node, with_rank: bool = False) -> None:
-        self._node = node
-        self._with_rank = with_rank
+    def __repr__(self) -> str:
+        return f"<Port of a call of {self._call.endpoint}>"
+
+
+class Inbox:
+    """What has come to a port and was not taken yet, and who waits for more; the node knows it by its number."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
         self._came: deque[tuple[int, Any, bool]] = deque()
-        self._waiting: deque[Promise[Any]] = deque()
+        self._waiting: deque[tuple[Promise[Any], bool]] = deque()
         self._lock = threading.Lock()  # values come on the loop's thread
 
-    def recv(self) -> Future[T]:
-        """The next value; a future, so that one may wait or await."""
-        promise: Promise[Any] = Promise(self._node.reactor)
+    def take(self, with_rank: bool) -> Promise[Any]:
+        """The next value, for whoever asks now."""
+        promise: Promise[Any] = Promise(self._reactor)
         with self._lock:
-            if self._came:
-                came = self._came.popleft()
-            else:
-                self._waiting.append(promise)
-                promise.keep(self)  # the node knows its receivers weakly: whoever waits for one keeps it
-                came = None
+            came = self._came.popleft() if self._came else None
+            if came is None:
+                self._waiting.append((promise, with_rank))
+                promise.keep(self)  # the node knows its inboxes weakly: whoever waits for one keeps it
         if came is not None:
-            self._settle(promise, came)
-        return promise.future
-
-    def ranked(self) -> PortReceiver[tuple[int, T]]:
-        """The same receiver, giving `(rank, value)`."""
-        self._with_rank = True
-        return self  # pyright: ignore[reportReturnType] - from here on its values are pairs
+            _settle(promise, with_rank, came)
+        return promise
 
     def deliver(self, rank: int, value: Any, ok: bool) -> None:
         """A value has come; on the loop's thread."""
         with self._lock:
-            promise = self._waiting.popleft() if self._waiting else None
-            if promise is None:
+            waiting = self._waiting.popleft() if self._waiting else None
+            if waiting is None:
                 self._came.append((rank, value, ok))
-        if promise is not None:
-            self._settle(promise, (rank, value, ok))
+        if waiting is not None:
+            _settle(*waiting, (rank, value, ok))
 
-    def _settle(self, promise: Promise[Any], came: tuple[int, Any, bool]) -> None:
-        rank, value, ok = came
-        if not ok:
-            promise.fail(value)
-        else:
-            promise.resolve((rank, value) if self._with_rank else value)
+
+def _settle(promise: Promise[Any], with_rank: bool, came: tuple[int, Any, bool]) -> None:
+    rank, value, ok = came
+    if ok:
+        promise.resolve((rank, value) if with_rank else value)
+    else:
+        is_error = isinstance(value, BaseException)
+        promise.fail(value if is_error else TypeError(f"exceptions must derive from BaseException, not {value!r}"))
+
+
+class _Relay(Inbox):
+    """Where the answer to a call arrives whose port was sent on: it is handed to the caller."""
+
+    def __init__(self, port: ReplyPort[Any]) -> None:
+        super().__init__(node().reactor)
+        self._port = port
+
+    def deliver(self, rank: int, value: Any, ok: bool) -> None:
+        if not self._port.is_used:  # several may have got it: the first answers
+            (self._port.send if ok else self._port.exception)(value)
+
+
+class _Next(Future[T]):
+    """The next value of a receiver: whoever looks first is first in line, so that one nobody looks at takes nothing."""
+
+    __slots__ = ("_begin", "_lock", "_promise")
+
+    _begin: Callable[[], Promise[T]] | None
+    _lock: threading.Lock  # two threads may look at once: one of them begins
+    _promise: Promise[T]
+
+    @staticmethod
+    def of(begin: Callable[[], Promise[Any]]) -> _Next[Any]:
+        made = cast("_Next[Any]", _Next.__new__(_Next))
+        made._begin, made._lock = begin, threading.Lock()
+        return made
+
+    @property
+    def _answer(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride] - every look goes by way of it
+        with self._lock:
+            if self._begin is not None:
+                self._promise, self._begin = self._begin(), None
+        return self._promise.future._answer
+
+    def __repr__(self) -> str:
+        return "<Future: waiting>" if self._begin is not None else super().__repr__()
+
+
+class PortReceiver(Generic[T]):
+    """Gives the values that were sent to a port, in the order in which they came."""
+
+    def __init__(self, inbox: Inbox, with_rank: bool = False) -> None:
+        self._inbox = inbox
+        self._with_rank = with_rank
+
+    def recv(self) -> Future[T]:
+        """The next value; a future, so that one may wait or await. Of several, the first to be looked at is next."""
+        inbox, with_rank = self._inbox, self._with_rank
+        return _Next.of(lambda: inbox.take(with_rank))
+
+    def ranked(self) -> PortReceiver[tuple[int, T]]:
+        """A receiver of the same values that gives `(rank, value)`."""
+        return PortReceiver(self._inbox, True)
 
     def __reduce__(self) -> Any:
         raise TypeError("a PortReceiver cannot be sent: send the Port, and receive here")
@@ -147,14 +210,19 @@ class Channel(Generic[T]):
     @staticmethod
     def open(once: bool = False) -> tuple[Port[T], PortReceiver[T]]:
         """A port to be sent around, and the receiver for this process."""
-        here = node()
-        number = secrets.randbits(62)
-        receiver: PortReceiver[T] = PortReceiver(here)
-        here.ports[number] = receiver
-        return Port(here.address, number, once=once), receiver
+        inbox = Inbox(node().reactor)
+        return Port(*_registered(inbox), once=once), PortReceiver(inbox)
 
     @staticmethod
     def open_ranked(once: bool = False) -> tuple[Port[T], PortReceiver[tuple[int, T]]]:
         """The same, with a receiver that gives `(rank, value)`."""
         port, receiver = Channel[T].open(once)
         return port, receiver.ranked()
+
+
+def _registered(inbox: Inbox) -> tuple[tuple[int, int], int]:
+    """Where an inbox is from now on reached: this process, and a number."""
+    here = node()
+    number = secrets.randbits(62)
+    here.ports[number] = inbox
+    return here.address, number

@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from .actor import Actor, kind_of
-from .channel import PortReceiver, ReplyPort
+from .channel import Inbox, ReplyPort
 from .fleet import BOOTSTRAP, Fleet, RemoteFleet
 from .here import settle
 from .ndslice import NDSlice
@@ -52,7 +52,7 @@ class Node(ABC):
 
         Where a process took the place of another, references to actors of the old one are still about.
         """
-        self.ports: WeakValueDictionary[int, PortReceiver[Any]] = WeakValueDictionary()
+        self.ports: WeakValueDictionary[int, Inbox] = WeakValueDictionary()
         self.fleets: dict[int, Fleet] = {}
         self._gate: list[Callable[[], None]] | None = None  # spawns that wait for the bootstrap of this process
         self._boot_failure: RemoteFailure | None = None
@@ -143,14 +143,14 @@ class Node(ABC):
             self.supervise(message)
 
     def _to_port(self, message: PortSend, frames: Frames) -> None:
-        receiver = self.ports.get(message.port)
-        if receiver is not None:
+        inbox = self.ports.get(message.port)
+        if inbox is not None:
             try:
                 value = codec.decode(frames[0], frames[1:])
             except codec.DecodeError as error:
-                receiver.deliver(message.rank, error, False)
+                inbox.deliver(message.rank, error, False)
             else:
-                receiver.deliver(message.rank, value, message.ok)
+                inbox.deliver(message.rank, value, message.ok)
 
     def _spawn(self, message: Spawn, frames: Frames, answer: AnswerTo) -> None:
         point = point_in(message.view, self.address[1])

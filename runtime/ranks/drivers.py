@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ..actor import WITH_PORT, Actor, EndpointProperty
+from ..actor import GIVEN_PORT, WITH_PORT, Actor, EndpointProperty, plain_name
 from ..errors import MeshbookError
 from ..limits import check_size
 from ..scope import SERIAL, Context, Instance, enter
@@ -349,9 +349,11 @@ def prepare(resident: Resident, job: Job) -> tuple[Callable[..., Any], tuple[Any
     args, kwargs = codec.decode(job.frames[0], job.frames[1:])
     job.frames.clear()  # the arguments alone decide how long shared memory is held
     name = job.call.endpoint
-    found = resident.find(name.removesuffix(WITH_PORT))
+    found = resident.find(plain_name(name))
     is_declared = isinstance(found, EndpointProperty)
     method = found.method.__get__(resident.actor) if is_declared else found
+    if name.endswith(GIVEN_PORT):
+        return method, (args[0].ranked(job.point.rank), *args[1:]), kwargs, None
     if not (found.explicit_response_port if is_declared else name.endswith(WITH_PORT)):
         return method, args, kwargs, None
     port = resident.open_port(job)
@@ -362,8 +364,9 @@ def conclude(resident: Resident, turn: Turn, result: object, error: BaseExceptio
     """Answer, and decide what an error means: with somebody waiting it is theirs, else it is the actor's end."""
     job = turn.job
     is_ordinary = error is None or isinstance(error, Exception)
-    if is_ordinary and port is None and job.call.wants_reply:
-        resident.reply(turn, result, error)
+    has_given_port = job.call.endpoint.endswith(GIVEN_PORT)
+    if is_ordinary and port is None and job.call.wants_reply and not (has_given_port and error is not None):
+        resident.reply(turn, None if has_given_port else result, error)
         return
     if error is None:
         return
@@ -383,7 +386,7 @@ def fatal(failure: RemoteFailure, resident: Resident) -> RemoteFailure:
 
 
 def is_concurrent(resident: Resident, name: str) -> bool:
-    found = type(resident.actor).endpoints().get(name) if resident.actor is not None else None
+    found = type(resident.actor).endpoints().get(plain_name(name)) if resident.actor is not None else None
     return found is not None and found.is_concurrent
 
 

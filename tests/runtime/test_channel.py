@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from meshbook.runtime import Channel, Port, PortReceiver, SupervisionError, ValueMesh
+from meshbook.runtime import Channel, Port, PortReceiver, SupervisionError, ValueMesh, as_endpoint, send
 from meshbook.runtime.mesh import roster_of
-from tests.runtime.troupe import Counter, Gate, Teller
+from tests.runtime.troupe import Counter, Gate, Poet, Teller
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -27,6 +27,28 @@ def test_values_come_in_order(stage: Stage) -> None:
     assert [early.get(10), *(receiver.recv().get(10) for _ in range(49))] == list(range(50))
     with pytest.raises(TimeoutError):
         receiver.recv().get(0)
+
+
+def test_the_first_to_be_looked_at_is_next_and_who_is_not_looked_at_takes_nothing(stage: Stage) -> None:
+    port, receiver = Channel[int].open()
+    receiver.recv()  # dropped
+    second, first = receiver.recv(), receiver.recv()
+    assert repr(first) == "<Future: waiting>"
+    for n in range(3):
+        port.send(n)
+    assert (first.get(10), second.get(10), receiver.recv().get(10)) == (0, 1, 2)
+    with pytest.raises(TimeoutError):
+        (late := receiver.recv()).get(0)
+    port.send(3)
+    port.send(4)
+    assert (receiver.recv().get(10), late.get(10)) == (4, 3)
+
+
+def test_what_is_no_exception_cannot_be_raised_by_the_receiver(stage: Stage) -> None:
+    port, receiver = Channel[int].open()
+    port.exception("trouble")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="exceptions must derive from BaseException"):
+        receiver.recv().get(10)
 
 
 def test_the_names_take_a_type(stage: Stage) -> None:
@@ -76,6 +98,8 @@ def test_ranked_receivers_tell_who_sent(stage: Stage) -> None:
     port, plain = Channel[str].open()
     port.send("x")
     assert plain.ranked().recv().get(10) == (0, "x")
+    port.send("y")
+    assert plain.recv().get(10) == "y"
 
 
 def test_ports_travel_and_receivers_stay(stage: Stage) -> None:
@@ -124,6 +148,46 @@ class TestExplicitResponsePorts:
         answer = teller.later.call_one()
         teller.now.call_one().get(10)
         assert answer.get(10) == 7
+
+    @pytest.mark.parametrize("other", [0, 1])
+    def test_somebody_else_may_answer(self, stage: Stage, other: int) -> None:
+        tellers = stage.spawn(Teller)
+        answers = tellers.pass_on.call(tellers.slice(r=other), "hello").get(10)
+        assert answers.values() == [(0, "hello"), (0, "hello")]
+        with pytest.raises(KeyError, match="from another"):
+            tellers.slice(r=0).pass_on.call_one(tellers.slice(r=other), "error").get(10)
+        tellers.pass_on.broadcast(tellers.slice(r=other), "nobody asked")
+        assert tellers.double.call(1).get(10).values() == [2, 2]
+
+    def test_of_several_who_got_it_the_first_answers(self, stage: Stage) -> None:
+        tellers = stage.spawn(Teller)
+        rank, said = tellers.slice(r=0).pass_on.call_one(tellers, "me").get(10)
+        assert rank in (0, 1) and said == "me"
+        assert tellers.double.call(1).get(10).values() == [2, 2]
+
+    def test_a_port_that_is_given_takes_more_than_one_value(self, stage: Stage) -> None:
+        port, receiver = Channel[int].open_ranked()
+        tellers = stage.spawn(Teller)
+        send(tellers.twice, (), {}, port)
+        assert sorted(receiver.recv().get(10) for _ in range(4)) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+        send(tellers.later, (), {}, port, selection="choose")
+        tellers.stop().get(10)
+        poet = stage.one(Poet)
+        send(poet.tell, (), {"times": 3}, port)
+        assert [receiver.recv().get(10) for _ in range(3)] == [(0, 0), (0, 1), (0, 2)]
+        send(as_endpoint(stage.one(Counter, 5).plain_port, explicit_response_port=True), (1,), {}, port)
+        assert receiver.recv().get(10) == (0, 1)
+
+    def test_through_a_given_port_too_one_hears_of_the_end_of_the_actor(self, stage: Stage) -> None:
+        port, receiver = Channel[int].open()
+        teller = stage.one(Teller)
+        send(teller.raises, (), {}, port)
+        with pytest.raises(SupervisionError, match="no answer"):
+            receiver.recv().get(10)
+        assert "no answer" in stage.faults.get(timeout=10).report()
+        send(teller.twice, (), {}, port)
+        with pytest.raises(SupervisionError, match="no answer"):
+            receiver.recv().get(10)
 
     def test_an_actor_that_ends_answers_what_is_open(self, stage: Stage) -> None:
         teller = stage.one(Teller)

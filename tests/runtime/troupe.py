@@ -107,6 +107,11 @@ class Poet(Actor):
     async def boom(self) -> None:
         raise ValueError("boom, concurrently")
 
+    @concurrent_endpoint(explicit_response_port=True)
+    async def tell(self, port: Port[int], times: int) -> None:
+        for number in range(times):
+            port.send(number)
+
     @endpoint
     async def release(self) -> list[str]:
         self.released.set()
@@ -290,6 +295,19 @@ class Teller(Actor):
     @endpoint
     def now(self) -> None:
         self.kept.send(7)
+
+    @endpoint(explicit_response_port=True)
+    def pass_on(self, port: Port[Any], other: Any, what: str) -> None:
+        """Somebody else answers."""
+        assert isinstance(port, Port)
+        other.answer_for_me.broadcast({"port": port}, what)
+
+    @endpoint
+    def answer_for_me(self, ports: dict[str, Port[Any]], what: str) -> None:
+        if what == "error":
+            ports["port"].exception(KeyError("from another"))
+        else:
+            ports["port"].send((current_rank().rank, what))
 
     @endpoint
     def count(self, port: Port[Any], n: int) -> None:
