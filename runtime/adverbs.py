@@ -381,7 +381,7 @@ def opened(ok: bool, frames: Frames, title: str, fleet: Fleet, rank: int) -> Any
     assert isinstance(value, RemoteFailure), value
     rank_name = fleet.name_of(rank)
     if not value.is_fatal:
-        raise rebuild(value, f"Actor call {title} on {rank_name}")
+        raise rebuild(value, f"Actor call {title}", rank_name)
     end = f"The actor {value.actor} and all its descendants have failed" if value.actor else "the actor is gone"
     story = f"{value.type_name}: {value.message}\n{value.traceback}".rstrip()
     error = SupervisionError(f"Endpoint call {title}() failed, {end}:\n  {rank_name}: {story}")

@@ -34,8 +34,8 @@ def describe(error: BaseException) -> RemoteFailure:
     )
 
 
-def rebuild(failure: RemoteFailure, where: str) -> ActorError:
-    """The error to raise at the caller; `where` names the endpoint and the rank."""
+def rebuild(failure: RemoteFailure, what: str, where: str = "") -> ActorError:
+    """The error to raise at the caller; `what` names the endpoint, `where` the rank."""
     original: BaseException | None = None
     if failure.pickled is not None:
         try:
@@ -43,7 +43,7 @@ def rebuild(failure: RemoteFailure, where: str) -> ActorError:
         except codec.DecodeError:
             loaded = None  # its class does not exist here: the text must do
         original = loaded if isinstance(loaded, BaseException) else None
-    headline = f"{where} failed: {failure.type_name}: {failure.message}".rstrip(": ")
+    headline = f"{what} failed{where and f' on {where}'}: {failure.type_name}: {failure.message}".rstrip(": ")
     return actor_error(headline, original, failure.traceback)
 
 

@@ -176,7 +176,7 @@ def test_a_cell_on_the_mesh_hears_the_actors_it_calls(kernel: Kernel) -> None:
 
 def test_what_an_actor_says_stands_before_its_error(kernel: Kernel) -> None:
     outputs = kernel.cell("talkers.slice(dp=0, tp=1).fail.call_one().get()")
-    assert outputs.error.startswith("ActorError: Actor call talkers.fail on rank 1")
+    assert outputs.error.startswith("ActorError: Actor call talkers.fail failed on rank 1")
     assert outputs.text.startswith("  1 │ going to fail\n")
     assert "as said" in outputs.traceback
     assert "adverbs.py" not in outputs.traceback  # not where the answer was read, which is nobody's business

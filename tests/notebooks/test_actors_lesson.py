@@ -95,7 +95,7 @@ def test_the_pool_finds_every_page_once(executed: Executed) -> None:
 
 def test_an_error_is_matched_by_its_type_and_has_the_other_answers(executed: Executed) -> None:
     first, second = executed.lines("except ValueError")
-    assert re.fullmatch(r"Actor call picky.halve on rank [13] \(.*\) failed: ValueError: [57] is odd", first)
+    assert re.fullmatch(r"Actor call picky.halve failed on rank [13] \(.*\): ValueError: [57] is odd", first)
     assert second == "answers by rank: {0: 2, 2: 3}"
 
 

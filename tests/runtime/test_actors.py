@@ -335,7 +335,7 @@ class TestActorsCallActors:
 
     def test_errors_travel_from_rank_to_rank(self, stage: Stage) -> None:
         answer = stage.one(Courier).throw.call_one(stage.spawn(Counter, name="other")).get(10)
-        assert answer.startswith("Actor call other.fail on rank")
+        assert answer.startswith("Actor call other.fail failed on rank")
         assert "raise ValueError(text)" in answer
 
     def test_rank_to_rank_without_the_controller(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ class TestFailures:
         error = caught.value
         assert isinstance(error, ActorError)
         assert isinstance(error.exception, ValueError)
-        assert error.message.startswith("Actor call counter.fail on rank 1")
+        assert error.message.startswith("Actor call counter.fail failed on rank 1")
         assert "Traceback of where the remote call failed (most recent call last):" in str(error)
         assert "raise ValueError(text)" in error.exception_formatted
         assert error.__cause__ is None

@@ -45,9 +45,9 @@ def test_every_failure_survives_the_journey(name: str):
         error = decoding
     failure = codec.decode(codec.encode(describe(error)).head)
     assert isinstance(failure, RemoteFailure)
-    rebuilt = rebuild(failure, "Actor call a.f on rank 0")
+    rebuilt = rebuild(failure, "Actor call a.f", "rank 0")
     assert isinstance(rebuilt, ActorError)
-    assert rebuilt.message.startswith(f"Actor call a.f on rank 0 failed: {type(error).__name__}")
+    assert rebuilt.message.startswith(f"Actor call a.f failed on rank 0: {type(error).__name__}")
 
 
 def test_no_copy_is_promised_that_cannot_be_made():
