@@ -349,11 +349,11 @@ class Mesh(Repairs):
             busy = {rank for run in self.running() for rank in run.owing}
             self._call([rank for rank in self.roster.alive() if rank not in busy], "autoreload", is_on)
 
-    def spawn(self, name: str, cls: type[A], *args: Any, **kwargs: Any) -> A:
+    def spawn(self, name: str, Class: type[A], *args: Any, **kwargs: Any) -> A:
         """Make actors of your own on the ranks, beside the one that runs cells."""
         self._check_up()
-        self._lent.lend(cls)
-        return self.procs.spawn(name, cls, *args, **kwargs)
+        self._lent.lend(Class)
+        return self.procs.spawn(name, Class, *args, **kwargs)
 
     def running(self) -> list[Run]:
         """The cells that are under way."""

@@ -111,28 +111,30 @@ class ProcMesh(_View):
         """Done (True) when all processes are up and their bootstrap has run; fails when one did not come up."""
         return self._fleet.ready()
 
-    def spawn(self, name: str, cls: type[A], *args: Any, **kwargs: Any) -> A:
-        """Make an actor of `cls` on every rank of this mesh; returns at once, with an `ActorMesh`.
+    def spawn(self, name: str, Class: type[A], *args: Any, **kwargs: Any) -> A:
+        """Make an actor of `Class` on every rank of this mesh; returns at once, with an `ActorMesh`.
 
-        The constructor runs on the ranks before the first call does. (To a type checker the mesh looks like `cls`, so
-        that it completes its endpoints.)
+        The constructor runs on the ranks before the first call does. (To a type checker the mesh looks like `Class`,
+        so that it completes its endpoints.)
 
         Raises:
-            ValueError: `cls` is not an `Actor`, mixes sync and async endpoints, or has an endpoint with a name that
+            ValueError: `Class` is not an `Actor`, mixes sync and async endpoints, or has an endpoint with a name that
                 meshes use themselves.
-            TypeError: the arguments do not fit the constructor.
+            TypeError: the arguments do not fit the constructor, or the name is no text.
             RuntimeError: the mesh was stopped.
         """
         if self._fleet.is_stopped:
             raise MeshStopped("`ProcMesh` has already been stopped")
-        check_class(cls)
-        inspect.signature(cls).bind(*args, **kwargs)
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a user's mistake)
+            raise TypeError(f"the name of actors is a str, not {name!r}")
+        check_class(Class)
+        inspect.signature(Class).bind(*args, **kwargs)
         instance = context().actor_instance
-        payload = codec.encode((cls, args, kwargs, instance.as_creator()))
+        payload = codec.encode((Class, args, kwargs, instance.as_creator()))
         actor = secrets.randbits(62)
         promise: Promise[None] = Promise(self._fleet.reactor)
         gather = Gather(self._shape, f"{name}.__init__", self._fleet, lambda _: promise.resolve(None), promise.fail)
-        on_main = cls._on_main_thread
+        on_main = Class._on_main_thread
         self._fleet.spawn_actor(
             self._shape.ranks(),
             actor,
@@ -142,9 +144,9 @@ class ProcMesh(_View):
             payload,
             gather,
             on_main,
-            class_name=cls.__qualname__,
+            class_name=Class.__qualname__,
         )
-        mesh = ActorMesh(self._fleet, self._shape, actor, name, cls, promise.future)
+        mesh = ActorMesh(self._fleet, self._shape, actor, name, Class, promise.future)
         instance.own(mesh)
         return cast("A", mesh)
 

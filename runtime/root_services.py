@@ -104,12 +104,12 @@ def ask_root(here: Node, method: str, *args: Any) -> Future[Any]:
     return promise.future
 
 
-def get_or_spawn_controller(name: str, cls: type[Actor], *args: Any, **kwargs: Any) -> Future[Any]:
+def get_or_spawn_controller(name: str, Class: type[Actor], *args: Any, **kwargs: Any) -> Future[Any]:
     """The actor of this name that all processes share, living with the client; made at the first call.
 
-    Later calls ignore `cls` and the arguments.
+    Later calls ignore `Class` and the arguments.
     """
-    return ask_root(node(), "controller", name, cls, args, kwargs)
+    return ask_root(node(), "controller", name, Class, args, kwargs)
 
 
 class Leased(RemoteFleet):

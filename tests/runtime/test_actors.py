@@ -120,6 +120,17 @@ class AsyncSupervisor(Counter):
         return True
 
 
+class Titled(Actor):
+    """Its constructor takes an argument by a name that `spawn` must leave to it."""
+
+    def __init__(self, cls: int) -> None:
+        self.cls = cls
+
+    @endpoint
+    def told(self) -> int:
+        return self.cls
+
+
 class TestSpawn:
     @pytest.mark.parametrize(
         ("cls", "args", "kind", "text"),
@@ -143,6 +154,12 @@ class TestSpawn:
             stage.shared(r=2).spawn("wrong", cls, *args)
         assert "\n" not in str(caught.value)
         assert stage.spawn(Counter).add.call(1).get(10).values() == [1, 1]
+
+    def test_by_the_names_of_the_arguments(self, stage: Stage) -> None:
+        procs = stage.shared(r=2)
+        named = stage.owned(procs.spawn(name="by name", Class=Counter, value=2))
+        assert named.add.call(1).get(10).values() == [3, 3]
+        assert stage.owned(procs.spawn("titled", Titled, cls=4)).told.call().get(10).values() == [4, 4]
 
     def test_decorators_refuse_what_they_cannot_mark(self) -> None:
         with pytest.raises(ValueError, match="a concurrent endpoint must be async: write `async def f`"):

@@ -66,6 +66,7 @@ class Taken(Actor):
     [
         (lambda procs, w: procs.spawn("x", int), ValueError, "is not an Actor: write `class Name"),
         (lambda procs, w: procs.spawn("x", Worker()), ValueError, "is not an Actor"),
+        (lambda procs, w: procs.spawn(3, Worker), TypeError, "the name of actors is a str, not 3"),
         (lambda procs, w: procs.spawn("x", Taken), ValueError, "cannot be called 'slice'"),
         (lambda procs, w: procs.spawn("x", Worker, 1, 2), TypeError, "too many positional"),
         (lambda procs, w: procs.spawn("x", Worker, begin=1), TypeError, "begin"),

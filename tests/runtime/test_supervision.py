@@ -147,7 +147,7 @@ class TestTheClient:
         assert "the controller" in stage.faults.get(timeout=10).report()
         with pytest.raises(RuntimeError, match=f"Failure on {name}"):
             get_or_spawn_controller(name, Counter).get(10)
-        assert get_or_spawn_controller(name + "!", Counter).get(10).add.call_one(1).get(10) == 1
+        assert get_or_spawn_controller(name=name + "!", Class=Counter).get(10).add.call_one(1).get(10) == 1
         leaks.allow_what_stands()  # they live as long as the client does
 
     @pytest.mark.parametrize("how", ["sleeps", "waits", "runs a loop"])
