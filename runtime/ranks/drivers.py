@@ -331,9 +331,11 @@ class _Async:
             result = method(*args, **kwargs)
             if inspect.isawaitable(result):
                 result = await result
-        except asyncio.CancelledError:
-            resident.refuse(job)
-            raise
+        except asyncio.CancelledError as cancelled:
+            if self._withering is not None:
+                resident.refuse(job)
+                raise
+            error = cancelled  # of something that the endpoint waited for: its own affair, and not the driver's end
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
         conclude(resident, turn, result, error, port)
@@ -363,7 +365,7 @@ def prepare(resident: Resident, job: Job) -> tuple[Callable[..., Any], tuple[Any
 def conclude(resident: Resident, turn: Turn, result: object, error: BaseException | None, port: Any) -> None:
     """Answer, and decide what an error means: with somebody waiting it is theirs, else it is the actor's end."""
     job = turn.job
-    is_ordinary = error is None or isinstance(error, Exception)
+    is_ordinary = error is None or isinstance(error, Exception | asyncio.CancelledError)
     has_given_port = job.call.endpoint.endswith(GIVEN_PORT)
     if is_ordinary and port is None and job.call.wants_reply and not (has_given_port and error is not None):
         resident.reply(turn, None if has_given_port else result, error)

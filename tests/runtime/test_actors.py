@@ -13,8 +13,10 @@ import pytest
 
 from meshbook.runtime import (
     Actor,
+    ActorError,
     Channel,
     Endpoint,
+    SupervisionError,
     as_endpoint,
     concurrent_endpoint,
     context,
@@ -51,6 +53,18 @@ class TestEndpoints:
         lines = [poet.write.call_one(name) for name in "abc"]
         expected = [f"{name} {what}" for name in "abc" for what in ("begins", "ends")]
         assert lines[-1].get(10) == expected
+
+    def test_one_that_waits_for_what_is_cancelled_fails_and_the_next_runs(self, stage: Stage) -> None:
+        poet = stage.one(Poet)
+        with pytest.raises(ActorError, match="poet.cancel failed.*CancelledError"):
+            poet.cancel.call_one().get(10)
+        with pytest.raises(ActorError, match="CancelledError: enough"):
+            poet.cancel_concurrently.call_one().get(10)
+        assert poet.release.call_one().get(10) == []
+        poet.cancel.broadcast()
+        assert "CancelledError" in stage.faults.get(timeout=10).report()
+        with pytest.raises(SupervisionError, match="CancelledError"):
+            poet.release.call_one().get(10)
 
     def test_concurrent_ones_overlap_and_start_in_order(self, stage: Stage) -> None:
         poet = stage.one(Poet)

@@ -113,6 +113,18 @@ class Poet(Actor):
             port.send(number)
 
     @endpoint
+    async def cancel(self) -> None:
+        """Waits for something that was cancelled."""
+        task = asyncio.create_task(asyncio.sleep(60))
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    @concurrent_endpoint
+    async def cancel_concurrently(self) -> None:
+        raise asyncio.CancelledError("enough")
+
+    @endpoint
     async def release(self) -> list[str]:
         self.released.set()
         return list(self.log)
