@@ -45,6 +45,7 @@ class EndpointProperty(Generic[P, R]):
         is_concurrent: bool = False,
         on_control: bool = False,
         is_bare: bool = False,
+        has_self: bool = True,
     ) -> None:
         self.method = method
         self.propagate = propagate
@@ -53,6 +54,7 @@ class EndpointProperty(Generic[P, R]):
         self.is_concurrent = is_concurrent
         self.on_control = on_control
         self.is_bare = is_bare
+        self._lead = (None,) * (has_self + explicit_response_port)  # what the caller does not pass
         self.is_async = inspect.iscoroutinefunction(method)
         self.__doc__ = method.__doc__
         self._signature = inspect.signature(method)
@@ -70,10 +72,7 @@ class EndpointProperty(Generic[P, R]):
         parameters = list(self._signature.parameters.values())
         left = [p.replace(annotation=_as_written(p.annotation)) for p in parameters]
         returns = _as_written(self._signature.return_annotation)
-        bare = self._signature.replace(
-            parameters=left[2 if self.explicit_response_port else 1 :], return_annotation=returns
-        )
-        return str(bare)
+        return str(self._signature.replace(parameters=left[len(self._lead) :], return_annotation=returns))
 
     def wire_name(self, name: str) -> str:
         """How a call names it. A plain method has no mark on the rank that says whether it wants a port."""
@@ -81,9 +80,8 @@ class EndpointProperty(Generic[P, R]):
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raises `TypeError` where the arguments do not fit the method, before anything is sent."""
-        lead = (None, None) if self.explicit_response_port else (None,)
-        if kwargs or len(args) + len(lead) not in self._is_plain:
-            self._signature.bind(*lead, *args, **kwargs)
+        if kwargs or len(args) + len(self._lead) not in self._is_plain:
+            self._signature.bind(*self._lead, *args, **kwargs)
 
 
 class _Written:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .channel import Port
@@ -138,10 +140,14 @@ class Endpoint(Generic[P, R]):
                 caller.on_lost(rank, str(stopped))
 
 
+Method: TypeAlias = "FunctionType | staticmethod[..., Any] | classmethod[Any, ..., Any]"
+"""A method as it stands in its class."""
+
+
 class NotAnEndpoint:
     """A plain method of an actor, reached through its mesh: it says how it can be called."""
 
-    def __init__(self, mesh: ActorMesh[Any], name: str, method: Callable[..., Any]) -> None:
+    def __init__(self, mesh: ActorMesh[Any], name: str, method: Method) -> None:
         self._mesh = mesh
         self._name = name
         self._method = method
@@ -149,7 +155,8 @@ class NotAnEndpoint:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = f"{self._mesh.__name__}.{self._name}"
         raise RuntimeError(
-            f"{name} is not an endpoint: decorate it with @endpoint, or call as_endpoint(mesh.{self._name}).call(...)"
+            f"{name} is not annotated as an endpoint: decorate it with @endpoint, "
+            f"or call as_endpoint(mesh.{self._name}).call(...)"
         )
 
 
@@ -160,9 +167,14 @@ def as_endpoint(
     if isinstance(not_an_endpoint, Endpoint):
         return cast("Endpoint[Any, Any]", not_an_endpoint)
     if not isinstance(not_an_endpoint, NotAnEndpoint):
-        raise TypeError(f"as_endpoint takes a method of an actor mesh, such as mesh.method, not {not_an_endpoint!r}")
+        raise ValueError(f"as_endpoint takes a method of a spawned actor, such as mesh.method, not {not_an_endpoint!r}")
+    method = not_an_endpoint._method
     declared: EndpointProperty[Any, Any] = EndpointProperty(
-        not_an_endpoint._method, propagate=propagate, explicit_response_port=explicit_response_port, is_bare=True
+        method if inspect.isfunction(method) else method.__func__,
+        propagate=propagate,
+        explicit_response_port=explicit_response_port,
+        is_bare=True,
+        has_self=not isinstance(method, staticmethod),
     )
     return Endpoint(not_an_endpoint._mesh, not_an_endpoint._name, declared)
 

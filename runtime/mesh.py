@@ -12,10 +12,11 @@ from __future__ import annotations
 import inspect
 import secrets
 from functools import cached_property
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from .actor import Actor, kind_of
-from .adverbs import Endpoint, Gather, NotAnEndpoint, Target, view_of
+from .adverbs import Endpoint, Gather, Method, NotAnEndpoint, Target, view_of
 from .errors import MeshStopped
 from .fleet import Fleet
 from .future import Future, Promise
@@ -235,6 +236,9 @@ class ActorMesh(_View, Generic[A]):
     def _identity(self) -> tuple[object, ...]:
         return (*super()._identity(), self._actor)
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._class.endpoints()})
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -243,9 +247,9 @@ class ActorMesh(_View, Generic[A]):
             found: Endpoint[Any, Any] = Endpoint(self, name, endpoints[name])
             setattr(self, name, found)  # the next one to ask need not come here
             return found
-        method = getattr(self._class, name, None)
-        if inspect.isfunction(method):
-            return NotAnEndpoint(self, name, method)
+        method = inspect.getattr_static(self._class, name, None)
+        if isinstance(method, FunctionType | staticmethod | classmethod):
+            return NotAnEndpoint(self, name, cast("Method", method))
         known = ", ".join(sorted(endpoints)) or "none"
         raise AttributeError(f"{self._class.__name__} has no endpoint {name!r}; its endpoints: {known}")
 

@@ -45,7 +45,7 @@ class TestEndpoints:
         child = stage.one(Child, value=1)
         assert (child.add.call_one().get(10), child.own.call_one().get(10)) == (11, "own")
         assert child.rank.call_one().get(10) == 0
-        with pytest.raises(RuntimeError, match=r"Child.forget is not an endpoint.*@endpoint.*as_endpoint"):
+        with pytest.raises(RuntimeError, match=r"Child.forget is not annotated as an endpoint.*@endpoint.*as_endpoint"):
             child.forget()
 
     def test_async_ones_run_one_after_the_other(self, stage: Stage) -> None:
@@ -56,7 +56,7 @@ class TestEndpoints:
 
     def test_one_that_waits_for_what_is_cancelled_fails_and_the_next_runs(self, stage: Stage) -> None:
         poet = stage.one(Poet)
-        with pytest.raises(ActorError, match="poet.cancel failed.*CancelledError"):
+        with pytest.raises(ActorError, match=r"poet.cancel failed.*CancelledError"):
             poet.cancel.call_one().get(10)
         with pytest.raises(ActorError, match="CancelledError: enough"):
             poet.cancel_concurrently.call_one().get(10)
@@ -83,15 +83,28 @@ class TestEndpoints:
         assert as_endpoint(counters.add).call(1).get(10).values() == [4, 4]
         with pytest.raises(TypeError, match="missing a required argument: 'x'"):
             as_endpoint(counters.plain).call()
-        with pytest.raises(TypeError, match="as_endpoint takes a method of an actor mesh"):
+        with pytest.raises(ValueError, match="as_endpoint takes a method of a spawned actor"):
             as_endpoint(print)
+
+    def test_methods_without_self_are_methods_too(self, stage: Stage) -> None:
+        counters = stage.spawn(Counter)
+        assert as_endpoint(counters.twice).call(4).get(10).values() == [8, 8]
+        assert as_endpoint(counters.labelled).call("x").get(10).values() == ["counter x"] * 2
+        with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+            as_endpoint(counters.twice).call()
+        for method in (counters.twice, counters.labelled):
+            with pytest.raises(RuntimeError, match="is not annotated as an endpoint"):
+                method(1)
+
+    def test_a_mesh_lists_its_endpoints(self, stage: Stage) -> None:
+        assert {"add", "fail", "slice", "sizes"} <= set(dir(stage.spawn(Counter)))
 
     def test_what_is_no_endpoint_says_so(self, stage: Stage) -> None:
         counters = stage.spawn(Counter)
         assert isinstance(counters.add, Endpoint)
         with pytest.raises(TypeError, match=r"counter.add is an endpoint: say how to call it, .call\(...\)"):
             counters.add(1)
-        with pytest.raises(RuntimeError, match=r"Counter.plain is not an endpoint"):
+        with pytest.raises(RuntimeError, match=r"Counter.plain is not annotated as an endpoint"):
             counters.plain(1)
         for name in ("value", "kind", "nothing"):
             with pytest.raises(AttributeError, match=f"no endpoint '{name}'; its endpoints: add, echo"):

@@ -61,6 +61,14 @@ class Counter(Actor):
         """No endpoint."""
         return self.value + x
 
+    @staticmethod
+    def twice(x: int) -> int:
+        return 2 * x
+
+    @classmethod
+    def labelled(cls, x: str) -> str:
+        return f"{cls.kind} {x}"
+
     def plain_port(self, port: Port[int], x: int) -> None:
         port.send(x)
 
