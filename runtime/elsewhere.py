@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Sequence
 from enum import Enum
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, overload
 
 from .future import Future, Promise
 
@@ -81,8 +81,16 @@ def default_bootstrap_cmd() -> NoReturn:
     raise NotImplementedError("processes of this engine are forked: give env, or a bootstrap function, instead")
 
 
-def traced(function: F) -> F:
+@overload
+def traced(function: F) -> F: ...
+@overload
+def traced(function: None = None, *, name: str | None = None) -> Callable[[F], F]: ...
+def traced(function: Any = None, *, name: str | None = None) -> Any:
     """Accepted; nothing is traced."""
+    return _same if function is None else function
+
+
+def _same(function: F) -> F:
     return function
 
 

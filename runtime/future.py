@@ -57,8 +57,14 @@ class Future(Generic[R]):
         return self.get(timeout)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """What the call failed with, or None; waits like `get`. What is no `Exception` is raised."""
-        self._answer.block(timeout)
+        """What the call failed with, or None; waits like `get`, and gives its `TimeoutError`, as Monarch does.
+
+        What is no `Exception` is raised.
+        """
+        try:
+            self._answer.block(timeout)
+        except TimeoutError as too_late:
+            return too_late
         error = self._answer.error
         if error is not None and not isinstance(error, Exception):
             raise error
@@ -173,10 +179,10 @@ class _Answer:
         self._callbacks: list[Callable[[], object]] = []
 
     def block(self, timeout: float | None) -> None:
-        if self.is_there:
-            return
         if timeout is not None:
             check_timeout(timeout)
+        if self.is_there:
+            return
         if self.forbidden is not None and self.forbidden[0] == threading.get_ident():
             raise RuntimeError(self.forbidden[2])
         if self._reactor is None:

@@ -177,7 +177,7 @@ class ProcMesh(_View):
         if not 0 <= level <= 255:
             raise ValueError(f"level must be within 0 and 255, not {level}")
         if aggregate_window_sec is not None and not stream_to_client:
-            raise ValueError("aggregate_window_sec needs stream_to_client=True")
+            raise RuntimeError("cannot set aggregate_window_sec without stream_to_client=True")
 
     def __enter__(self) -> Self:
         return self

@@ -29,7 +29,12 @@ def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P,
         ...     return 2 * x
         >>> double(4).get()
         8
+
+    Raises:
+        TypeError: the function is not `async def`.
     """
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(f"returns_future requires an async function: write `async def`, not {function!r}")
     signature = inspect.signature(function)
 
     @functools.wraps(function)

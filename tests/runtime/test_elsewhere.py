@@ -54,6 +54,10 @@ def test_telemetry_does_nothing_and_hinders_nothing() -> None:
         with span("work", step=1):
             return 2 * x
 
+    @traced(name="work")
+    def triple(x: int) -> int:
+        return 3 * x
+
     counter = get_meter("mine").create_counter("calls")
     counter.add(1, {"rank": 0})
-    assert double(2) == 4
+    assert (double(2), triple(2)) == (4, 6)

@@ -168,7 +168,7 @@ class TestProcs:
         asyncio.run(procs.logging_option(stream_to_client=True, aggregate_window_sec=1))
         with pytest.raises(ValueError, match="level must be within 0 and 255"):
             asyncio.run(procs.logging_option(level=256))
-        with pytest.raises(ValueError, match="needs stream_to_client"):
+        with pytest.raises(RuntimeError, match="without stream_to_client"):
             asyncio.run(procs.logging_option(aggregate_window_sec=1))
 
     def test_a_dropped_reference_stops_nothing(self, stage: Stage) -> None:

@@ -97,6 +97,11 @@ def test_wrong_arguments_are_told_at_the_call() -> None:
         double()  # pyright: ignore
 
 
+def test_what_is_not_async_is_refused() -> None:
+    with pytest.raises(TypeError, match="returns_future requires an async function"):
+        returns_future(lambda: 3)  # pyright: ignore[reportArgumentType]
+
+
 def test_one_that_nobody_looks_at_is_silent() -> None:
     double(6)
     assert SEEN == []
