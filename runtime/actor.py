@@ -164,7 +164,7 @@ def concurrent_endpoint(
         if isinstance(method, EndpointProperty):
             raise ValueError("@concurrent_endpoint cannot stand on @endpoint: write one decorator")
         if not inspect.iscoroutinefunction(method):
-            raise ValueError(f"a concurrent endpoint must be async: write `async def {method.__name__}`")
+            raise ValueError(f"concurrent_endpoint can only wrap async endpoints: write `async def {method.__name__}`")
         return EndpointProperty(
             method,
             propagate=propagate,
@@ -275,7 +275,9 @@ def _check_hooks(cls: type[Actor], kind: str) -> None:
     cleanup = getattr(cls, "__cleanup__", None)
     supervise = getattr(cls, "__supervise__", None)
     if cleanup is not None and kind and inspect.iscoroutinefunction(cleanup) != (kind == "async"):
-        word = "async def" if kind == "async" else "def"
-        raise ValueError(f"{cls.__name__}.__cleanup__ must be {word}, like its endpoints")
+        other, word = ("a synchronous", "async def") if kind == "async" else ("an async", "def")
+        problem = f"{cls} has {kind} endpoints, but {other} __cleanup__"
+        raise ValueError(f"{problem}: {cls.__name__}.__cleanup__ must be {word}, like its endpoints")
     if supervise is not None and kind == "sync" and inspect.iscoroutinefunction(supervise):
-        raise ValueError(f"{cls.__name__}.__supervise__ must be def, like its endpoints")
+        problem = f"{cls} has sync endpoints, but an async __supervise__"
+        raise ValueError(f"{problem}: {cls.__name__}.__supervise__ must be def, like its endpoints")

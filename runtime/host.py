@@ -59,7 +59,7 @@ class HostMesh(MeshTrait):
         axes = dict(per_host or {})
         overlap = sorted(set(axes) & set(self._labels))
         if overlap:
-            raise ValueError(f"per_host dims overlap with existing dims: {overlap[0]!r} is an axis of the hosts")
+            raise ValueError(f"per_host labels {overlap} overlap with host labels {self._labels}")
         _check_binding(proc_bind, axes)
         if bootstrap is not None and not callable(bootstrap):
             raise TypeError(f"bootstrap must be a function without arguments, not {bootstrap!r}")
@@ -181,7 +181,7 @@ def _check_binding(proc_bind: Sequence[Mapping[str, str]] | None, axes: Mapping[
         return
     count = len(Shape.row_major(axes)) if axes else 1
     if len(proc_bind) != count:
-        raise ValueError(f"proc_bind has {len(proc_bind)} entries for {count} processes per host")
+        raise ValueError(f"proc_bind length ({len(proc_bind)}) must equal the number of procs per host ({count})")
     known = {"cpunodebind", "membind", "physcpubind", "cpus"}
     for binding in proc_bind:
         unknown = sorted(set(binding) - known)

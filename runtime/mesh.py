@@ -313,8 +313,9 @@ def roster_of(mesh: Any) -> Roster:
 def check_class(cls: Any) -> None:
     """Raises `ValueError` for a class that cannot be spawned."""
     if not (isinstance(cls, type) and issubclass(cls, Actor)):
-        raise ValueError(f"{cls!r} is not an Actor: write `class Name(Actor)`")
+        raise ValueError(f"{cls!r} is not an Actor, and must subclass it: write `class Name(Actor)`")
     taken = sorted(name for name in cls.endpoints() if hasattr(ActorMesh, name))
     if taken:
-        raise ValueError(f"{cls.__name__}: an endpoint cannot be called {taken[0]!r}, meshes use that name themselves")
+        problem = "ActorMesh has an attribute that collides with an endpoint name"
+        raise ValueError(f"{problem}: an endpoint of {cls.__name__} cannot be called {taken[0]!r}")
     kind_of(cls)

@@ -44,7 +44,10 @@ class ValueMesh(MeshTrait, Generic[R]):
         self._shape = shape
         self._values = tuple(values)
         if len(self._values) != len(shape):
-            raise ValueError(f"expected {len(shape)} ranks {shape}, but contains {len(self._values)} values")
+            given = len(self._values)
+            raise ValueError(
+                f"invalid value mesh: expected {len(shape)} ranks, but contains {given} ranks; it is {shape}"
+            )
 
     @staticmethod
     def from_indexed(shape: Shape, pairs: Iterable[tuple[int, V]]) -> ValueMesh[V]:
@@ -61,7 +64,7 @@ class ValueMesh(MeshTrait, Generic[R]):
             raise ValueError(f"rank {spans(beyond)} out of range: the shape {shape} has {len(shape)} ranks")
         if missing := [rank for rank in range(len(shape)) if rank not in found]:
             contains = f"but contains {len(found)} ranks: no value for rank {spans(missing)}"
-            raise ValueError(f"expected {len(shape)} ranks, {contains}")
+            raise ValueError(f"invalid value mesh: expected {len(shape)} ranks, {contains}")
         return ValueMesh(shape, [found[rank] for rank in range(len(shape))])
 
     @property

@@ -162,14 +162,29 @@ class TestSpawn:
     @pytest.mark.parametrize(
         ("cls", "args", "kind", "text"),
         [
-            (int, (), ValueError, "is not an Actor: write `class Name"),
+            (int, (), ValueError, "is not an Actor, and must subclass it: write `class Name"),
             (Counter(1), (), ValueError, "is not an Actor"),
             (Mixed, (), ValueError, "mixes both async and sync endpoints"),
             (MixedByBirth, (), ValueError, "mixes both async and sync endpoints"),
-            (Named, (), ValueError, "an endpoint cannot be called 'sizes'"),
-            (SyncHooked, (), ValueError, "SyncHooked.__cleanup__ must be async def"),
-            (AsyncHooked, (), ValueError, "AsyncHooked.__cleanup__ must be def"),
-            (AsyncSupervisor, (), ValueError, "AsyncSupervisor.__supervise__ must be def"),
+            (Named, (), ValueError, "collides with an endpoint name: an endpoint of Named cannot be called 'sizes'"),
+            (
+                SyncHooked,
+                (),
+                ValueError,
+                "has async endpoints, but a synchronous __cleanup__: SyncHooked.__cleanup__ must be async def",
+            ),
+            (
+                AsyncHooked,
+                (),
+                ValueError,
+                "has sync endpoints, but an async __cleanup__: AsyncHooked.__cleanup__ must be def",
+            ),
+            (
+                AsyncSupervisor,
+                (),
+                ValueError,
+                "has sync endpoints, but an async __supervise__: AsyncSupervisor.__supervise__ must be def",
+            ),
             (Counter, (1, 2), TypeError, "too many positional arguments"),
             (Counter, (threading.Lock(),), TypeError, "cannot be pickled: .*lock"),
         ],
@@ -189,7 +204,7 @@ class TestSpawn:
         assert stage.owned(procs.spawn("titled", Titled, cls=4)).told.call().get(10).values() == [4, 4]
 
     def test_decorators_refuse_what_they_cannot_mark(self) -> None:
-        with pytest.raises(ValueError, match="a concurrent endpoint must be async: write `async def f`"):
+        with pytest.raises(ValueError, match="concurrent_endpoint can only wrap async endpoints: write `async def f`"):
 
             @concurrent_endpoint
             def f(self: Any) -> None: ...

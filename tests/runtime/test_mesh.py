@@ -64,7 +64,11 @@ class Taken(Actor):
 @pytest.mark.parametrize(
     ("mistake", "kind", "text"),
     [
-        (lambda procs, w: procs.spawn("x", int), ValueError, "is not an Actor: write `class Name"),
+        (
+            lambda procs, w: procs.spawn("x", int),
+            ValueError,
+            "is not an Actor, and must subclass it: write `class Name",
+        ),
         (lambda procs, w: procs.spawn("x", Worker()), ValueError, "is not an Actor"),
         (lambda procs, w: procs.spawn(3, Worker), TypeError, "the name of actors is a str, not 3"),
         (lambda procs, w: procs.spawn("x", Taken), ValueError, "cannot be called 'slice'"),
