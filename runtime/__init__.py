@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from . import config, spmd
     from .actor import Actor, concurrent_endpoint, endpoint
     from .adverbs import Accumulator, Endpoint, as_endpoint, send
+    from .bootstrap import default_bootstrap_cmd
     from .channel import Channel, Port, PortReceiver
     from .elsewhere import (
         ChannelTransport,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         attach,
         attach_to_workers,
         debug_controller,
-        default_bootstrap_cmd,
         enable_transport,
         get_meter,
         run_worker_loop_forever,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "actor": ("Actor", "concurrent_endpoint", "endpoint"),
+    "bootstrap": ("default_bootstrap_cmd",),
     "channel": ("Channel", "Port", "PortReceiver"),
     "scope": ("Context", "context", "current_actor_name", "current_rank", "current_size"),
     "elsewhere": (
@@ -57,7 +58,6 @@ _HOMES = {
         "attach",
         "attach_to_workers",
         "debug_controller",
-        "default_bootstrap_cmd",
         "enable_transport",
         "get_meter",
         "run_worker_loop_forever",

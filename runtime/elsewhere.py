@@ -76,11 +76,6 @@ def start_worker_loop_forever(*, private_key: object = None, ca: str, address: s
     run_worker_loop_forever(ca=ca, address=address)
 
 
-def default_bootstrap_cmd() -> NoReturn:
-    """How Monarch starts a process."""
-    raise NotImplementedError("processes of this engine are forked: give env, or a bootstrap function, instead")
-
-
 @overload
 def traced(function: F) -> F: ...
 @overload

@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from .bootstrap import Bootstrap, BootstrapCommands, with_command
 from .future import Future, Promise
 from .here import node
 from .mesh import ProcMesh
 from .ndslice import NDSlice
 from .scope import context
-from .shape import MeshTrait, Region, Shape
-
-Bootstrap = Callable[[], None] | Callable[[], Awaitable[None]]
+from .shape import Extent, MeshTrait, Region, Shape
 
 
 class HostMesh(MeshTrait):
@@ -43,15 +42,17 @@ class HostMesh(MeshTrait):
         bootstrap: Bootstrap | None = None,
         name: str | None = None,
         proc_bind: Sequence[Mapping[str, str]] | None = None,
-        bootstrap_command: object = None,
+        bootstrap_command: BootstrapCommands | None = None,
     ) -> ProcMesh:
         """Start processes on each host, `per_host` of them; returns at once, while they come up.
 
-        `bootstrap` runs once in each before any actor does, for environment variables, say. `proc_bind` and
-        `bootstrap_command` are Monarch's; this host accepts and checks them, and binds nothing.
+        `bootstrap` runs once in each before any actor does. `bootstrap_command` sets environment variables there before
+        (`default_bootstrap_cmd().with_env(...)`, or a function from the point of a process to that). `proc_bind` is
+        Monarch's; this host accepts and checks it, and binds nothing.
 
         Raises:
             ValueError: an axis of `per_host` is one of the hosts' too, or `proc_bind` has the wrong length.
+            TypeError: `bootstrap` is no function, or `bootstrap_command` is none.
             RuntimeError: the host mesh was shut down.
         """
         if self._state.is_down:
@@ -63,7 +64,9 @@ class HostMesh(MeshTrait):
         _check_binding(proc_bind, axes)
         if bootstrap is not None and not callable(bootstrap):
             raise TypeError(f"bootstrap must be a function without arguments, not {bootstrap!r}")
-        procs = node().spawn_procs({**self.sizes, **axes}, name or "anon", bootstrap)
+        sizes = {**self.sizes, **axes}
+        begin = with_command(bootstrap_command, bootstrap, Extent(sizes, sizes.values()))
+        procs = node().spawn_procs(sizes, name or "anon", begin)
         context().actor_instance.own(procs)
         self._state.add(procs)
         return procs

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from meshbook.runtime import ActorError, HostMesh, Shape, SupervisionError, shutdown_context, this_host, this_proc
+from meshbook.runtime import (
+    ActorError,
+    HostMesh,
+    Shape,
+    SupervisionError,
+    default_bootstrap_cmd,
+    shutdown_context,
+    this_host,
+    this_proc,
+)
 from tests.runtime.families import Owner
 from tests.runtime.troupe import Counter, Courier, Diary, Mortal
 
@@ -60,6 +69,8 @@ class TestHosts:
             ({"proc_bind": [{}]}, ValueError, r"proc_bind length \(1\) must equal .* \(2\)"),
             ({"proc_bind": [{"cpu": "1"}, {}]}, ValueError, "unknown key 'cpu': known are cpunodebind, cpus"),
             ({"bootstrap": "boot"}, TypeError, "bootstrap must be a function"),
+            ({"bootstrap_command": "python"}, TypeError, "what default_bootstrap_cmd.. gives, .* not 'python'"),
+            ({"bootstrap_command": lambda point: point}, TypeError, "what default_bootstrap_cmd.. gives"),
             ({"per_host": {"r": 0}}, ValueError, "r"),
             ({"per_host": {"r": -1}}, ValueError, "r"),
         ],
@@ -186,6 +197,24 @@ class TestBootstrap:
         assert mortals.environ.call("MESHBOOK_BOOTED").get(20).values() == [word, word]
         assert procs.initialized.get(10) is True
         assert "MESHBOOK_BOOTED" not in os.environ
+
+    @pytest.mark.parametrize("bootstrap", [None, boot, boot_async])
+    def test_a_command_sets_the_environment_before_it(
+        self, process_stage: Stage, monkeypatch: pytest.MonkeyPatch, bootstrap: Any
+    ) -> None:
+        monkeypatch.setenv("MESHBOOK_TAKEN", "away")
+        command = default_bootstrap_cmd().with_env({"MESHBOOK_TAKEN": None})
+        procs = process_stage.procs(
+            {"a": 1, "r": 2},
+            bootstrap=bootstrap,
+            bootstrap_command=lambda point: command.with_env({"MESHBOOK_R": f"{point['r']} of {point.size('r')}"}),
+        )
+        mortals = procs.spawn("m", Mortal)
+        assert mortals.environ.call("MESHBOOK_R").get(20).values() == ["0 of 2", "1 of 2"]
+        assert mortals.environ.call("MESHBOOK_TAKEN").get(20).values() == [None, None]
+        assert all(mortals.environ.call("MESHBOOK_BOOTED").get(20).values()) == (bootstrap is not None)
+        one_for_all = process_stage.procs(bootstrap_command=command.with_env({"MESHBOOK_R": "all"}))
+        assert one_for_all.spawn("m", Mortal).environ.call_one("MESHBOOK_R").get(20) == "all"
 
     def test_one_that_raises_is_told(self, stage: Stage) -> None:
         procs = stage.procs({"r": 2}, bootstrap=boot_badly)
