@@ -169,7 +169,7 @@ def this_proc() -> ProcMesh:
     """The process of the running actor as a mesh of one; on the client, the client's own process."""
     here = node()
     instance = context().actor_instance
-    if instance.class_name:
+    if instance.class_name is not None:
         return instance.proc
     return here.own_procs()
 

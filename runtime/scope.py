@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 _NOWHERE = Point(0, Extent((), ()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CreatorInstance:
     """Who made an actor: its name and, in turn, who made that one. Can be sent."""
 
     name: str
-    class_name: str
+    class_name: str | None
     creator: CreatorInstance | None = None
+    rank: Point = _NOWHERE
+
+    def __repr__(self) -> str:
+        return _path(self)
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +34,8 @@ class Instance:
     """The actor whose code runs, or the client: who it is and where it lives."""
 
     name: str
-    class_name: str
+    class_name: str | None
+    """None for the client."""
     rank: Point = _NOWHERE
     """Its point in the mesh it was spawned on."""
     address: tuple[int, int, int] = (0, 0, 0)
@@ -85,10 +90,18 @@ class Instance:
 
     def as_creator(self) -> CreatorInstance:
         """What can be sent of it."""
-        return CreatorInstance(self.name, self.class_name, self.creator)
+        return CreatorInstance(self.name, self.class_name, self.creator, self.rank)
 
     def __repr__(self) -> str:
-        return "<root>" if not self.class_name else f"<root>.<{self.class_name} {self.name}{self.rank!r}>"
+        return _path(self)
+
+
+def _path(one: Instance | CreatorInstance) -> str:
+    """An actor by who made it: `<root>.<module.Boss boss>.<module.Worker workers{'gpus': 1/2}>`."""
+    if one.class_name is None:
+        return "<root>"
+    made_by = "<root>" if one.creator is None else repr(one.creator)
+    return f"{made_by}.<{one.class_name} {one.name}{one.rank if len(one.rank) else ''}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +112,7 @@ class Context:
     message_rank: Point
 
 
-CLIENT = Context(Instance("root", ""), _NOWHERE)
+CLIENT = Context(Instance("root", None), _NOWHERE)
 """The context of code that runs in no actor: the notebook's, a script's."""
 
 _current: ContextVar[Context] = ContextVar("meshbook_context")

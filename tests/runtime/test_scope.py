@@ -12,6 +12,8 @@ import pytest
 
 from meshbook.runtime import Actor, Channel, Context, Port, SupervisionError, config, context, current_rank, endpoint
 from meshbook.runtime.scope import CLIENT, CreatorInstance, Instance, enter
+from tests.runtime.families import Owner
+from tests.runtime.troupe import Diary
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -65,8 +67,15 @@ def test_an_actor_that_stops_has_not(stage: Stage) -> None:
 def test_who_made_it_is_known_and_travels(stage: Stage) -> None:
     port, _ = Channel[Any].open()
     creator = stage.one(Suicidal, port).creator.call_one().get(10)
-    assert creator == CreatorInstance("root", "")
+    assert creator == CreatorInstance("root", None)
+    assert (repr(creator), creator.rank) == ("<root>", CLIENT.message_rank)
     assert pickle.loads(pickle.dumps(creator)) == creator
+
+
+def test_an_actor_is_called_by_all_who_made_it(stage: Stage) -> None:
+    kid = stage.spawn(Owner).slice(r=1).adopt.call_one(Diary).get(10)
+    made_by = "<root>.<tests.runtime.families.Owner owner{'r': 1/2}>"
+    assert kid.now.call_one().get(10)["repr"] == f"{made_by}.<tests.runtime.troupe.Diary kid>"
 
 
 def test_the_client_is_the_same_on_all_its_threads() -> None:
@@ -75,7 +84,7 @@ def test_the_client_is_the_same_on_all_its_threads() -> None:
     thread.start()
     thread.join()
     assert seen == [CLIENT]
-    assert seen[0].actor_instance.name == "root"
+    assert (seen[0].actor_instance.name, seen[0].actor_instance.class_name) == ("root", None)
     assert seen[0].message_rank == current_rank()
 
 
@@ -100,7 +109,7 @@ def test_log_records_say_in_which_actor(
     monkeypatch.setattr(config, "prefix_python_logs_with_actor", False)
     actor.complain.call_one().get(10)
     assert [record.getMessage() for record in caplog.records] == [
-        "[actor=<root>.<tests.runtime.test_scope.Suicidal suicidal{}>] complaint 1",
+        "[actor=<root>.<tests.runtime.test_scope.Suicidal suicidal>] complaint 1",
         "of the client",
         "complaint 1",
     ]
