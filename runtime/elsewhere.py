@@ -76,6 +76,30 @@ def start_worker_loop_forever(*, private_key: object = None, ca: str, address: s
     run_worker_loop_forever(ca=ca, address=address)
 
 
+class TensorMesh:
+    """What makes a mesh of processes one of distributed tensors, with Monarch's tensor engine."""
+
+    def activate(self) -> NoReturn:
+        """Tensors that are made from here on live on the mesh."""
+        raise _tensors_are_elsewhere("activate")
+
+    def rank_tensor(self, dim: str | Sequence[str]) -> NoReturn:
+        """A distributed tensor that holds each rank's index."""
+        raise _tensors_are_elsewhere("rank_tensor")
+
+    def rank_tensors(self) -> NoReturn:
+        """The same for each axis."""
+        raise _tensors_are_elsewhere("rank_tensors")
+
+    def to_table(self) -> NoReturn:
+        """The mesh as a table of the devices of its tensors."""
+        raise _tensors_are_elsewhere("to_table")
+
+
+def _tensors_are_elsewhere(name: str) -> NotImplementedError:
+    return NotImplementedError(f"ProcMesh.{name} needs distributed tensors, which are not here: compute in actors")
+
+
 @overload
 def traced(function: F) -> F: ...
 @overload

@@ -91,6 +91,10 @@ class HostMesh(MeshTrait):
         """The same hosts with another Python. Raises `NotImplementedError`: ranks share the notebook's here."""
         raise NotImplementedError("ranks of this host run the notebook's own Python")
 
+    async def sync_workspace(self, workspace: object, conda: bool = False, auto_reload: bool = False) -> None:
+        """Bring code to hosts. Raises `RuntimeError`: processes of this host read the notebook's own files."""
+        raise RuntimeError("there is no workspace to bring up to date: processes of this host read your own files")
+
     def shutdown(self) -> Future[None]:
         """End everything on these hosts that was spawned through this mesh.
 

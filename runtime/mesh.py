@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from .actor import Actor, kind_of
 from .adverbs import Endpoint, Gather, Method, NotAnEndpoint, Target, view_of
+from .elsewhere import TensorMesh
 from .errors import MeshStopped
 from .fleet import Fleet
 from .future import Future, Promise
@@ -80,7 +81,7 @@ class _View(MeshTrait):
         return hash(self._identity())
 
 
-class ProcMesh(_View):
+class ProcMesh(_View, TensorMesh):
     """A mesh of rank processes, on which actors are spawned.
 
     Example:

@@ -80,6 +80,17 @@ class TestHosts:
             this_host().spawn_procs(**{"per_host": {"r": 2}, **options})
         assert "\n" not in str(caught.value)
 
+    def test_what_other_engines_can_do_is_told(self, stage: Stage) -> None:
+        for call in (
+            lambda procs: procs.activate(),
+            lambda procs: procs.rank_tensor("r"),
+            lambda procs: procs.to_table(),
+        ):
+            with pytest.raises(NotImplementedError, match="needs distributed tensors, which are not here"):
+                call(stage.shared(r=2))
+        with pytest.raises(RuntimeError, match="no workspace to bring up to date"):
+            asyncio.run(this_host().sync_workspace("workspace"))
+
     def test_shut_down_is_for_good(self, stage: Stage) -> None:
         host = HostMesh(Shape.unity())
         procs = host.spawn_procs({"r": 1})
