@@ -33,10 +33,13 @@ from ..wire.messages import (
     PortSend,
     Reply,
     Revived,
+    Spawn,
+    StopActor,
 )
 from ..wire.outlet import Outlet
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
+from .drivers import AnswerTo
 from .intake import Intake, Jobs, Shared, Solo
 from .place import Move, Place
 from .streams import Streams
@@ -73,14 +76,45 @@ class Outpost(Node):
         self._lock = (
             threading.Lock()
         )  # of the two above: actors send on their threads, links come on the control thread
+        self._is_holding = False
+        self._held: list[Callable[[], None]] = []
+        self._holding = threading.RLock()  # of the two above: messages come on the control thread and on the loop
         if has_bootstrap:
             self._gate = []
 
     def _share(self, control: Lane, stays_awake: bool) -> Shared:
         def on_call(call: Call, frames: Frames) -> None:
-            self.take(call, frames, self._answer_root)
+            take = self.receive if self._is_holding else self.take
+            take(call, frames, self._answer_root)
 
         return Shared(control, on_call, self.reactor.is_wanted, stays_awake)
+
+    def hold(self) -> None:
+        """Keep what comes for actors until `release`: they are not to run while the main thread prepares the rank.
+
+        One that calls `init_process_group` meanwhile would meet the half-made groups of the mesh.
+        """
+        self._is_holding = True
+
+    def release(self) -> None:
+        """The rank is as its actors may find it: let them have what has come."""
+        with self._holding:
+            for receive in self._held:
+                receive()
+            self._held.clear()
+            self._is_holding = False
+
+    def receive(self, message: AnyMessage, frames: Frames, answer: AnswerTo) -> None:
+        if not (self._is_holding and self._keep(message, frames, answer)):
+            super().receive(message, frames, answer)
+
+    def _keep(self, message: AnyMessage, frames: Frames, answer: AnswerTo) -> bool:
+        with self._holding:
+            if not self._is_holding or not isinstance(message, Spawn | Call | StopActor):
+                return False
+            kept, take = list(frames), super().receive
+            self._held.append(lambda: take(message, kept, answer))
+            return True
 
     def jobs(self, actor: int) -> Jobs:
         return self.intake.jobs(actor)

@@ -65,13 +65,16 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     )
     outpost.patience = PATIENCE if spec.generation else None
     outpost.settle_here()
+    outpost.hold()
     mailbox = Mailbox(spec.mesh, place, data, streams, interrupts)
     place.movers += [outpost.move, mailbox.move]
     first_stop.install(place)
     mailbox.settle(steward.NUMBER, "steward", steward.Steward(place))
     answering = Control(control, outpost.intake, mailbox, interrupts, outpost.on_control, _die)
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()
-    data.send(Ready(os.getpid(), _prepare(spec, groups)))
+    trouble = _prepare(spec, groups)
+    outpost.release()
+    data.send(Ready(os.getpid(), trouble))
     mailbox.run()
     outpost.close(PATIENCE)
     place.leave()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 import threading
 from typing import Any
 
@@ -154,3 +155,18 @@ FAILURES: dict[str, Any] = {
     "key": lambda: KeyError("k"),
     "pid": lambda: OSError(os.getpid()),
 }
+
+
+class Early(Actor):
+    """Is there while its rank may still import a module."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self.born = self.is_there()
+
+    def is_there(self) -> bool:
+        return hasattr(sys.modules.get(self.module), "is_there")
+
+    @endpoint
+    def seen(self) -> list[bool]:
+        return [self.born, self.is_there()]

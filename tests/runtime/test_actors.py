@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import random
+import sys
 import threading
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,10 +31,13 @@ from meshbook.runtime import (
 )
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.roster import Roster
+from tests.runtime.actors import Early
 from tests.runtime.troupe import Author, Chatterer, Child, Counter, Courier, Diary, Gate, Poet, Scribe
 
 if TYPE_CHECKING:
-    from tests.runtime.conftest import Stage
+    from tests.runtime.conftest import Bench, Stage
+
+ROOT = Path(__file__).parents[2]
 
 
 class TestEndpoints:
@@ -156,6 +162,27 @@ class Titled(Actor):
     @endpoint
     def told(self) -> int:
         return self.cls
+
+
+SLOW = """
+import os
+open(os.path.join(os.path.dirname(__file__), "gate")).read()
+is_there = True
+"""
+
+
+def test_actors_wait_until_their_rank_is_prepared(local: Bench, tmp_path: Path) -> None:
+    """Such as with its process groups, which the main thread makes meanwhile."""
+    (tmp_path / "slow_to_come.py").write_text(SLOW)
+    os.mkfifo(tmp_path / "gate")
+    procs = local.begin({"r": 1}, preload=["slow_to_come"], path=[str(tmp_path), *sys.path, str(ROOT)])
+    early = procs.spawn("early", Early, "slow_to_come")
+    answer = early.seen.call_one()
+    with pytest.raises(TimeoutError):
+        answer.get(0.2)
+    (tmp_path / "gate").write_text("")
+    assert answer.get(20) == [True, True]
+    assert early.seen.call_one().get(10) == [True, True]
 
 
 class TestSpawn:
