@@ -20,7 +20,7 @@ from .channel import Inbox, ReplyPort
 from .fleet import BOOTSTRAP, Fleet, RemoteFleet
 from .here import settle
 from .ndslice import NDSlice
-from .ranks.drivers import AnswerTo, Job, Resident, fatal, run_of
+from .ranks.drivers import CANCEL_SECONDS, PATIENCE, AnswerTo, Job, Resident, fatal, run_of
 from .ranks.failure import RemoteFailure, describe
 from .ranks.intake import Jobs
 from .scope import CreatorInstance, Instance
@@ -261,6 +261,11 @@ class Node(ABC):
             stopped()
         else:
             resident.end(stopped)
+            self._limit(resident, CANCEL_SECONDS if resident.is_async else PATIENCE)
+
+    def _limit(self, resident: Resident, seconds: float) -> None:
+        """An actor that was to end has so much time for what it works on; any thread may ask."""
+        self.reactor.schedule(lambda: self.reactor.later(seconds, resident.cut_short))
 
     def _on_dead(self, resident: Resident, spawn: Spawn) -> None:
         """An actor here has failed for good: its owner hears of it."""
@@ -313,6 +318,8 @@ class Node(ABC):
         ends = [threading.Event() for _ in residents]
         for resident, end in zip(residents, ends, strict=True):
             resident.end(end.set)
+            if resident.is_async:
+                self._limit(resident, CANCEL_SECONDS)
         deadline = time.monotonic() + patience
         for end in ends:
             end.wait(max(0.0, deadline - time.monotonic()))

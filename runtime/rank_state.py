@@ -16,6 +16,9 @@ class RankState:
     rank: int
     is_ready: bool = False
     open_calls: list[int] = field(default_factory=list[int])
+    """To actors of this rank, those on its main thread among them."""
+    main_calls: set[int] = field(default_factory=set[int])
+    """Those on its main thread, such as cells."""
     exit: Exit | None = None
     pid: int = 0
     since: float = field(default_factory=time.monotonic)
@@ -39,6 +42,28 @@ class RankState:
             return "starting"
         return "busy" if self.open_calls else "idle"
 
-    def is_at_rest(self, has_actors: bool) -> bool:
-        """Whether it may leave by itself, after its actors have cleaned up: they answer before their rank is ready."""
-        return self.name == "idle" or (has_actors and self.name == "starting" and not self.open_calls)
+    def take_up(self, call: int, on_main: bool) -> None:
+        """A call goes out to it."""
+        if not self.open_calls:
+            self.since = time.monotonic()
+        self.open_calls.append(call)
+        if on_main:
+            self.main_calls.add(call)
+
+    def put_down(self, call: int) -> None:
+        """It has answered, or will not."""
+        if call in self.open_calls:
+            self.open_calls.remove(call)
+            self.main_calls.discard(call)
+
+    def put_all_down(self) -> None:
+        """It will answer nothing any more."""
+        self.open_calls.clear()
+        self.main_calls.clear()
+
+    def can_leave(self, has_actors: bool) -> bool:
+        """Whether it may leave by itself, after its actors have ended what they do and have cleaned up.
+
+        One whose main thread is in a cell hears no goodbye, and one that starts and has no actors has nothing to end.
+        """
+        return not self.main_calls and (self.name in ("idle", "busy") or (has_actors and self.name == "starting"))

@@ -231,7 +231,7 @@ class Roster:
             if audience is not None:
                 self._audiences[seq] = audience, frozenset(ranks)
             if caller is not None:
-                self._note_sent(ranks, seq)
+                self._note_sent(ranks, seq, on_main)
             try:
                 (self.crew.post if on_main else self.crew.post_control)(ranks, make(seq), payload)
             except MemoryError:  # no room in the shared memory: nothing has gone out, nobody will answer
@@ -244,19 +244,16 @@ class Roster:
         """Send a message that is no call of this controller's own."""
         self.crew.post_control([rank], message, payload)
 
-    def _note_sent(self, ranks: Sequence[int], seq: int) -> None:
-        now = time.monotonic()
+    def _note_sent(self, ranks: Sequence[int], seq: int, on_main: bool) -> None:
         for state in map(self.states.get, ranks):
             if state is not None:
-                state.since = state.since if state.open_calls else now
-                state.open_calls.append(seq)
+                state.take_up(seq, on_main)
 
     def _note_unsent(self, ranks: Sequence[int], seq: int) -> None:
         self._post.drop(seq)
         self._audiences.pop(seq, None)
         for state in (self.states[rank] for rank in ranks if rank in self.states):
-            if seq in state.open_calls:
-                state.open_calls.remove(seq)
+            state.put_down(seq)
 
     def _tell_dead(self, ranks: Sequence[int]) -> None:
         """A rank that was dead when it was called will not die again: its callers are told now."""
@@ -328,9 +325,9 @@ class Roster:
 
     def _send_home(self, ranks: Sequence[int]) -> None:
         homes = self._births.homes()
-        resting = [rank for rank in ranks if self.states[rank].is_at_rest(rank in homes)]
-        self.crew.kill([rank for rank in ranks if rank not in resting])
-        self.crew.post(resting, Bye())
+        leaving = [rank for rank in ranks if self.states[rank].can_leave(rank in homes)]
+        self.crew.kill([rank for rank in ranks if rank not in leaving])
+        self.crew.post(leaving, Bye())
 
     def reshape(self, plan: Reshape, specs: Sequence[RankSpec]) -> None:
         """Number the ranks that stay as in the new grid; those that come are dead until `revive`. On the loop."""
@@ -377,7 +374,7 @@ class Roster:
         self._audiences.pop(seq, None)
 
     def stop(self, grace: float = 2.0) -> dict[int, str]:
-        """Take the mesh down: ranks that are idle leave by themselves within `grace` seconds, the rest is killed.
+        """Take the mesh down: ranks in no cell leave by themselves within `grace` seconds, the rest is killed.
 
         Returns how each rank ended. Stopping a second time changes nothing.
         """
@@ -403,7 +400,7 @@ class Roster:
     def on_message(self, rank: int, message: AnyMessage, frames: Frames) -> None:
         if isinstance(message, Reply):
             state = self.states[rank]
-            state.open_calls.remove(message.seq)
+            state.put_down(message.seq)
             state.since = time.monotonic()
             if message.talked:
                 self._let_settle(rank, message)
@@ -471,7 +468,7 @@ class Roster:
         state.died_idle = state.is_ready and not state.open_calls and not (state.is_doomed or self._is_stopped)
         state.exit = exit
         state.since = time.monotonic()
-        state.open_calls.clear()
+        state.put_all_down()
         why = f"{self.name_of(rank)}: {self._how_stopped}" if self._is_stopped else self.why_dead(rank)
         for seq in self._post.owed_by(rank):
             if (listener := self.audiences.of(seq)) is not None:

@@ -30,7 +30,10 @@ from .failure import RemoteFailure, describe
 from .intake import Jobs
 
 PATIENCE = 3.0
-"""Seconds that an actor which ends waits for each mesh it owns."""
+"""Seconds that an actor which ends waits for each mesh it owns, and that who ends a sync one waits for what it does."""
+
+CANCEL_SECONDS = 1.0
+"""What an async actor still awaits so long after it was ended is cancelled."""
 
 AnswerTo = Callable[[AnyMessage, Encoded | None], None]
 """Sends an answer back to where the message came from."""
@@ -112,6 +115,13 @@ class Resident:
         """Stop after what is queued; `then` is called when `__cleanup__` has run."""
         self._driver.end(then)
 
+    def cut_short(self) -> None:
+        """It was to end, and has had its time: what is queued is refused, and what it works on is cancelled or left.
+
+        An endpoint that is left, as it is not async, keeps its thread; `__cleanup__` runs if it ever returns.
+        """
+        self._driver.cut_short()
+
     def find(self, name: str) -> EndpointProperty[Any, Any] | Callable[..., Any]:
         """The endpoint, or for `as_endpoint` the plain method, of this name."""
         assert self.actor is not None
@@ -179,7 +189,9 @@ class _Sync:
         self._resident = resident
         self._queue = jobs
         self.put: Callable[[Job | Callable[[], Any] | None], None] = jobs.put
-        self._then: Callable[[], None] | None = None
+        self._ends: list[Callable[[], None]] = []
+        self._is_serving = False
+        self._is_cut = False
 
     def wither(self) -> None:
         clean_up(self._resident)
@@ -193,8 +205,17 @@ class _Sync:
         ).start()
 
     def end(self, then: Callable[[], None]) -> None:
-        self._then = then
+        self._ends.append(then)
         self.put(None)
+
+    def cut_short(self) -> None:
+        if self._is_serving:
+            self._is_cut = True
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        with contextlib.suppress(IndexError):  # another thread has told it
+            self._ends.pop()()
 
     def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident
@@ -207,14 +228,14 @@ class _Sync:
                 job()
         enter(Context(resident.instance, resident.instance.rank))
         clean_up(resident)
-        if self._then is not None:
-            self._then()
+        self._tell_end()
 
     def _serve(self, job: Job) -> None:
         resident = self._resident
-        if resident.failure is not None:
+        if resident.failure is not None or self._is_cut:
             resident.refuse(job)
             return
+        self._is_serving = True
         turn = resident.begin_turn(job)
         result, error = None, None
         port = None
@@ -224,6 +245,7 @@ class _Sync:
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
         conclude(resident, turn, result, error, port)
+        self._is_serving = False
 
 
 class _Async:
@@ -235,6 +257,8 @@ class _Async:
         self._queue: asyncio.Queue[Job | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._withering: asyncio.Task[None] | None = None
+        self._serving: asyncio.Task[Any] | None = None  # while it awaits an endpoint that is not concurrent
+        self._is_cut = False
         self._then: Callable[[], None] | None = None
 
     def put(self, job: Job | Callable[[], Any]) -> None:
@@ -261,6 +285,20 @@ class _Async:
         self._then = then
         self._loop.call_soon_threadsafe(self._queue.put_nowait, None)
 
+    def cut_short(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it has ended, and closed its loop
+            self._loop.call_soon_threadsafe(self._cut)
+
+    def _cut(self) -> None:
+        if self._serving is None:
+            return
+        self._is_cut = True
+        while not self._queue.empty():
+            if (job := self._queue.get_nowait()) is not None:
+                self._resident.refuse(job)
+        self._queue.put_nowait(None)
+        self._serving.cancel()
+
     def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         asyncio.set_event_loop(self._loop)
         stacks.loops[threading.get_ident()] = self._loop
@@ -283,7 +321,9 @@ class _Async:
             if is_concurrent(resident, job.call.endpoint):
                 self._start(lambda job=job: self._serve(job))
             else:
+                self._serving = task
                 await self._serve(job)
+                self._serving = None
         enter(Context(resident.instance, resident.instance.rank))
         self.wither()
         assert self._withering is not None
@@ -335,6 +375,10 @@ class _Async:
             if self._withering is not None:
                 resident.refuse(job)
                 raise
+            if self._is_cut and (task := asyncio.current_task()) is self._serving and task is not None:
+                task.uncancel()
+                resident.refuse(job)
+                return
             error = cancelled  # of something that the endpoint waited for: its own affair, and not the driver's end
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised

@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from meshbook.runtime import Actor, MeshFailure, Port, concurrent_endpoint, current_rank, endpoint, this_host, this_proc
+from meshbook.runtime import (
+    Actor,
+    Channel,
+    MeshFailure,
+    Port,
+    concurrent_endpoint,
+    current_rank,
+    endpoint,
+    this_host,
+    this_proc,
+)
 
 
 class Owner(Actor):
@@ -89,6 +99,12 @@ class Tidy(Actor):
         raise ValueError("untidy")
 
     @endpoint
+    def hold(self, started: Port[Port[str]]) -> str:
+        port, receiver = Channel[str].open()
+        started.send(port)
+        return receiver.recv().get(20)
+
+    @endpoint
     def adopt(self, procs: Any, name: str) -> None:
         procs.spawn(name, Tidy, self.port, name).initialized.get(10)
 
@@ -106,6 +122,11 @@ class AsyncTidy(Actor):
     @endpoint
     async def fail(self) -> None:
         raise ValueError("untidy")
+
+    @endpoint
+    async def brood(self, started: Port[str]) -> None:
+        started.send("brooding")
+        await asyncio.Event().wait()
 
     @concurrent_endpoint
     async def linger(self, started: Port[str]) -> None:

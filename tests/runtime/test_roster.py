@@ -222,14 +222,15 @@ def test_output_goes_to_the_audience_of_its_call_and_to_the_log():
     close(roster)
 
 
-def test_taking_down_lets_the_idle_go_and_ends_the_rest():
-    roster, crew, _ = new_roster({"rank": 3})
+def test_taking_down_lets_go_whose_main_thread_is_free_and_ends_the_rest():
+    roster, crew, _ = new_roster({"rank": 4})
     heard = Heard()
-    roster.call([1], 1, "f", None, NOTHING, heard)
+    roster.call([1], 1, "f", None, NOTHING, heard, on_main=True)
+    roster.call([3], 2, "f", None, NOTHING, Heard())
     roster.on_exit(2, Exit(code=1))
     roster.stop()
     assert crew.killed == [1]
-    assert ("data", (0,), Bye()) in crew.posted
+    assert ("data", (0, 3), Bye()) in crew.posted
     assert crew.is_closed
     roster.on_exit(1, Exit(signum=9))
     assert heard.by_rank == {1: ["rank 1 (pid 101): the mesh was taken down"]}
@@ -243,8 +244,8 @@ def test_actors_that_live_on_ranks_that_are_not_ready_yet_clean_up_too():
     seq = roster.spawn_actor([0, 1], 7, "a", View((), 0, (), ()), (0, 0, 0), NOTHING, heard)
     roster.on_message(0, Reply(seq), [])  # made; on rank 1 its constructor still runs, on rank 2 is none
     roster.stop()
-    assert crew.killed == [1, 2]
-    assert ("data", (0,), Bye()) in crew.posted
+    assert crew.killed == [2]
+    assert ("data", (0, 1), Bye()) in crew.posted
     roster.on_exit(1, Exit(signum=9))
     close(roster)
 

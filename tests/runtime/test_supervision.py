@@ -235,6 +235,53 @@ class TestCleanup:
         procs.stop().get(10)
         assert [told.recv().get(10) for _ in range(4)] == [("tidy", None)] * 4
 
+    def test_it_runs_when_the_processes_of_busy_actors_stop(self, stage: Stage, until: Any) -> None:
+        port, told = Channel[Any].open()
+        started, begun = Channel[Any].open()
+        procs = stage.procs({"r": 1})
+        lingering = procs.spawn("async", AsyncTidy, port).linger.call_one(started)
+        begun.recv().get(10)
+        held = procs.spawn("tidy", Tidy, port).hold.call_one(started)
+        release = begun.recv().get(10)
+        stopping = threading.Thread(target=procs.stop)
+        stopping.start()
+        until(lambda: procs.roster.is_stopped)
+        release.send("at last")
+        stopping.join(10)
+        assert sorted(told.recv().get(10)[0] for _ in range(3)) == ["cancelled", "tidy", "tidy"]
+        with pytest.raises(SupervisionError, match="stopped"):
+            lingering.get(10)
+        assert held.get(10) == "at last"
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("what", ["actors", "processes"])
+    def test_what_an_async_actor_awaits_too_long_is_cancelled(self, stage: Stage, what: str) -> None:
+        port, told = Channel[Any].open()
+        started, begun = Channel[Any].open()
+        procs = stage.procs({"r": 1})
+        tidy = procs.spawn("async", AsyncTidy, port)
+        futures = [tidy.brood.call_one(started) for _ in range(2)]
+        begun.recv().get(10)
+        (tidy if what == "actors" else procs).stop().get(10)
+        assert told.recv().get(10) == ("tidy", None)
+        for future in futures:
+            with pytest.raises(SupervisionError, match="stopped"):
+                future.get(10)
+
+    @pytest.mark.slow
+    def test_nobody_waits_for_ever_for_an_actor_to_end(self, stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        started, begun = Channel[Any].open()
+        tidy = stage.one(Tidy, port)
+        held, late = tidy.hold.call_one(started), tidy.ok.call_one()
+        release = begun.recv().get(10)
+        tidy.stop().get(10)
+        release.send("at last")
+        assert held.get(10) == "at last"
+        with pytest.raises(SupervisionError, match="stopped"):
+            late.get(10)
+        assert told.recv().get(10) == ("tidy", None)
+
     def test_a_hook_that_raises_hinders_nobody(self, stage: Stage) -> None:
         port, told = Channel[Any].open()
         stage.one(Tidy, port, "untidy").stop().get(10)
