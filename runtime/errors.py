@@ -14,6 +14,7 @@ What a user typed wrong is a `ValueError` or `TypeError`, as everywhere in Pytho
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -88,12 +89,23 @@ class ActorError(MeshbookError):
     (see `actor_error`). Not so for what is no `Exception`: a rank's `SystemExit` must not end the notebook.
     """
 
-    def __init__(self, message: str, exception: BaseException | None = None, remote_traceback: str = "") -> None:
+    def __init__(
+        self,
+        exception: BaseException | None = None,
+        message: str = "A remote actor call has failed.",
+        remote_traceback: str | None = None,
+    ) -> None:
+        if remote_traceback is None:
+            remote_traceback = "" if exception is None else "".join(traceback.format_exception(exception))
         # Not `super()`: in a class with two parents that would be `SyntaxError`, which wants other arguments.
         Exception.__init__(self, message, remote_traceback)
         self.exception = exception
         self.message = message
         self.exception_formatted = remote_traceback
+
+    def __reduce__(self) -> Any:
+        # By what it was made from: its class is made here, and has no module to be found in.
+        return actor_error, (self.message, self.exception, self.exception_formatted), self.__dict__
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.exception_formatted}" if self.exception_formatted else self.message
@@ -114,7 +126,7 @@ def actor_error(message: str, exception: BaseException | None, remote_traceback:
         error = cls.__new__(cls)
     except TypeError:  # a class such as `ExceptionGroup`, which cannot be made without its arguments
         error = ActorError.__new__(ActorError)
-    ActorError.__init__(error, message, exception, remote_traceback)
+    ActorError.__init__(error, exception, message, remote_traceback)
     if exception is not None:
         error.__dict__ |= {k: v for k, v in vars(exception).items() if k not in error.__dict__}
     return error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import inspect
+import pickle
 
 import pytest
 
@@ -56,6 +57,22 @@ def test_attributes_come_along():
     assert isinstance(error, Slots)
     assert error.code == 7
     assert error.message == "a.f"
+
+
+def test_it_can_be_pickled_with_all_that_it_knows():
+    error = actor_error("a.f failed", Slots(7), "remote traceback")
+    error.by_rank = {0: error}  # type: ignore[attr-defined]
+    copy = pickle.loads(pickle.dumps(error))
+    assert isinstance(copy, Slots)
+    assert type(copy) is type(error)
+    assert (str(copy), copy.code, vars(copy)["by_rank"][0] is copy) == ("a.f failed\nremote traceback", 7, True)
+
+
+def test_one_can_be_made_as_monarch_makes_it():
+    error = ActorError(ValueError("v"), "it failed")
+    assert isinstance(error.exception, ValueError)
+    assert str(error).splitlines() == ["it failed", "ValueError: v"]
+    assert str(ActorError()) == "A remote actor call has failed."
 
 
 def test_a_class_that_cannot_be_mixed_in_is_in_the_attribute_only():
