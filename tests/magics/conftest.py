@@ -23,6 +23,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from jupyter_core.utils import ensure_event_loop
 
+from tests.magics.said import who_said
 from tests.profiles import COMPILER, preload
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -131,13 +132,8 @@ class Cell:
         self._kernel.listen_until(lambda: text in self.text, timeout, f"{text!r}")
 
     def until_all(self, num_ranks: int, text: str) -> None:
-        """Wait until each of so many ranks has said this, in one line or, on a busy machine, in several."""
-
-        def is_said() -> bool:
-            lines = re.findall(rf"^ *([\d,-]+) │ {re.escape(text)}", self.text, re.MULTILINE)
-            parts = [part.split("-") for line in lines for part in line.split(",")]
-            return len({rank for ends in parts for rank in range(int(ends[0]), int(ends[-1]) + 1)}) == num_ranks
-
+        """Wait until each of so many ranks has said this."""
+        is_said = lambda: len(who_said(self.text, text)) == num_ranks  # noqa: E731
         self._kernel.listen_until(is_said, _WAIT, f"{text!r} of {num_ranks} ranks")
 
     def asked(self, timeout: float = _WAIT) -> str:

@@ -13,8 +13,7 @@ import psutil
 import pytest
 
 from tests.conftest import Leaks
-
-from .conftest import Kernel
+from tests.magics.conftest import Kernel
 
 ACTORS = """
 from meshbook import Actor, endpoint
