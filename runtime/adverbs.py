@@ -57,9 +57,10 @@ class Endpoint(Generic[P, R]):
 
     def call_one(self, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call the only actor of the mesh. Raises `ValueError` at once if there are more."""
-        if len(self._mesh) != 1:
-            raise ValueError(f"call_one requires exactly 1 actor, but mesh has {len(self._mesh)}")
-        return self._single(self._mesh._target, args, kwargs)
+        target = self._mesh._target
+        if len(target.ranks) != 1:
+            raise ValueError(f"call_one requires exactly 1 actor, but mesh has {len(target.ranks)}")
+        return self._single(target, args, kwargs)
 
     def choose(self, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call one actor of the mesh, picked at random."""
@@ -93,7 +94,9 @@ class Endpoint(Generic[P, R]):
     def _gather(self, args: tuple[Any, ...], kwargs: dict[str, Any], wait_for_all: bool) -> Future[ValueMesh[Any]]:
         fleet, target = self._mesh._fleet, self._mesh._target
         promise: Promise[ValueMesh[Any]] = Promise(fleet.reactor, len(target.ranks))
-        gather = Gather(self._mesh._shape, self._title, fleet, promise.resolve, promise.fail, wait_for_all)
+        gather = Gather(
+            self._mesh._shape, target.ranks, self._title, fleet, promise.resolve, promise.fail, wait_for_all
+        )
         self._send(fleet, target, gather, args, kwargs)
         self._guard(promise, target)
         return promise.future
@@ -235,6 +238,7 @@ class Gather:
     def __init__(
         self,
         shape: Shape,
+        ranks: Sequence[int],
         title: str,
         fleet: Fleet,
         on_done: Callable[[ValueMesh[Any]], None],
@@ -242,7 +246,8 @@ class Gather:
         wait_for_all: bool = False,
     ) -> None:
         self._shape = shape
-        self._ranks = shape.ranks()
+        self._ranks = ranks
+        self._count = len(ranks)
         self._title = title
         self._fleet = fleet
         self._on_done = on_done
@@ -256,7 +261,8 @@ class Gather:
             self._answers[rank] = opened(reply.ok, frames, self._title, self._fleet, rank)
         except (ActorError, SupervisionError, codec.DecodeError) as error:
             self._errors[rank] = error
-        self._settle()
+        if self._errors or len(self._answers) == self._count:
+            self._settle()
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
 
@@ -265,7 +271,7 @@ class Gather:
         self._settle()
 
     def _settle(self) -> None:
-        is_over = len(self._answers) + len(self._errors) == len(self._ranks)
+        is_over = len(self._answers) + len(self._errors) == self._count
         if self._errors and (is_over or not self._wait_for_all):
             error = next(iter(self._errors.values()))
             error.partial = dict(sorted(self._answers.items()))  # type: ignore[attr-defined]
@@ -364,10 +370,13 @@ def view_of(shape: Shape) -> View:
 
 
 class Target(NamedTuple):
-    """Where a call goes: the ranks, and the view of their mesh that they are to find themselves in."""
+    """Where a call goes: the ranks, and the view of their mesh that they are to find themselves in.
+
+    No view: the one in which the actors were spawned, which their ranks know.
+    """
 
     ranks: Sequence[int]
-    view: View
+    view: View | None
 
     @staticmethod
     def of(shape: Shape) -> Target:

@@ -161,11 +161,11 @@ class _Relay(Inbox):
 class _Next(Future[T]):
     """The next value of a receiver: whoever looks first is first in line, so that one nobody looks at takes nothing."""
 
-    __slots__ = ("_begin", "_lock", "_promise")
+    __slots__ = ("_begin", "_begun", "_lock")
 
     _begin: Callable[[], Promise[T]] | None
+    _begun: Promise[T]
     _lock: threading.Lock  # two threads may look at once: one of them begins
-    _promise: Promise[T]
 
     @staticmethod
     def of(begin: Callable[[], Promise[Any]]) -> _Next[Any]:
@@ -174,11 +174,11 @@ class _Next(Future[T]):
         return made
 
     @property
-    def _answer(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride] - every look goes by way of it
+    def _promise(self) -> Promise[T]:  # pyright: ignore[reportIncompatibleVariableOverride] - every look comes here
         with self._lock:
             if self._begin is not None:
-                self._promise, self._begin = self._begin(), None
-        return self._promise.future._answer
+                self._begun, self._begin = self._begin(), None
+        return self._begun
 
     def __repr__(self) -> str:
         return "<Future: waiting>" if self._begin is not None else super().__repr__()

@@ -27,16 +27,23 @@ class Future(Generic[R]):
         (3, None)
     """
 
-    __slots__ = ("_answer",)
+    __slots__ = ("_promise",)
 
-    _answer: _Answer
+    _promise: Promise[R]
+
+    @staticmethod
+    def of(promise: Promise[Any]) -> Future[Any]:
+        """The future of a promise."""
+        future = cast("Future[Any]", object.__new__(Future))
+        future._promise = promise
+        return future
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         raise TypeError("a Future comes from a call, such as mesh.endpoint.call(...): it cannot be made directly")
 
     def done(self) -> bool:
         """Whether the answer is there."""
-        return self._answer.is_there
+        return self._promise.is_there
 
     def get(self, timeout: float | None = None) -> R:
         """The answer; waits up to `timeout` seconds for it.
@@ -46,11 +53,11 @@ class Future(Generic[R]):
             ValueError: `timeout` is negative or not finite.
             Exception: what the call failed with.
         """
-        answer = self._answer
-        answer.block(timeout)
-        if answer.error is not None:
-            raise answer.error.with_traceback(None)  # each raise would add its frames to those of the last
-        return answer.value
+        promise = self._promise
+        promise.block(timeout)
+        if promise.error is not None:
+            raise promise.error.with_traceback(None)  # each raise would add its frames to those of the last
+        return promise.value
 
     def result(self, timeout: float | None = None) -> R:
         """The same as `get`."""
@@ -62,10 +69,10 @@ class Future(Generic[R]):
         What is no `Exception` is raised.
         """
         try:
-            self._answer.block(timeout)
+            self._promise.block(timeout)
         except TimeoutError as too_late:
             return too_late
-        error = self._answer.error
+        error = self._promise.error
         if error is not None and not isinstance(error, Exception):
             raise error
         return error
@@ -75,7 +82,7 @@ class Future(Generic[R]):
 
         What it raises is reported on stderr, and stops nothing.
         """
-        self._answer.when_there(lambda: call(self))
+        self._promise.when_there(lambda: call(self))
 
     def as_asyncio(self) -> asyncio.Future[R]:
         """An `asyncio.Future` of the running loop. Cancelling it leaves the call alone.
@@ -85,10 +92,10 @@ class Future(Generic[R]):
         """
         loop = asyncio.get_running_loop()
         twin: asyncio.Future[R] = loop.create_future()
-        if self._answer.is_there:
-            self._answer.hand_to(twin)
+        if self._promise.is_there:
+            self._promise.hand_to(twin)
         else:
-            self._answer.when_there(lambda: _call_soon(loop, lambda: self._answer.hand_to(twin)))
+            self._promise.when_there(lambda: _call_soon(loop, lambda: self._promise.hand_to(twin)))
         return twin
 
     def __await__(self) -> Generator[Any, None, R]:
@@ -96,19 +103,19 @@ class Future(Generic[R]):
             asyncio.get_running_loop()
         except RuntimeError:
             raise ValueError("__await__ with no active event loop: use .get() here") from None
-        answer = self._answer
-        if answer.forbidden is not None and not answer.is_there and answer.forbidden[1] is asyncio.current_task():
-            raise RuntimeError(answer.forbidden[2])
+        promise = self._promise
+        if promise.forbidden is not None and not promise.is_there and promise.forbidden[1] is asyncio.current_task():
+            raise RuntimeError(promise.forbidden[2])
         return self.as_asyncio().__await__()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Future cannot be pickled: send its value")
 
     def __repr__(self) -> str:
-        answer = self._answer
-        if not answer.is_there:
+        promise = self._promise
+        if not promise.is_there:
             return "<Future: waiting>"
-        return f"<Future: failed: {answer.error!r}>" if answer.error is not None else f"<Future: {answer.value!r}>"
+        return f"<Future: failed: {promise.error!r}>" if promise.error is not None else f"<Future: {promise.value!r}>"
 
 
 def check_timeout(timeout: float) -> None:
@@ -123,62 +130,56 @@ class Promise(Generic[R]):
     It comes over the loop of this `reactor`, if there is one, from `num_ranks` ranks, if so many will answer soon.
     """
 
-    __slots__ = ("_answer", "future")
-
-    def __init__(self, reactor: Reactor | None = None, num_ranks: int = 0) -> None:
-        self._answer = _Answer(reactor, num_ranks)
-        self.future = cast("Future[R]", Future.__new__(Future))
-        object.__setattr__(self.future, "_answer", self._answer)
-
-    def keep(self, task: object) -> None:
-        """Hold on to what works on the answer until it is there."""
-        self._answer.when_there(lambda: task)
-
-    def forbid(self, thread: int, task: asyncio.Task[Any] | None, why: str) -> None:
-        """Blocking on the future from this thread, or awaiting it in this task, would never end.
-
-        `RuntimeError` is raised there instead.
-        """
-        self._answer.forbidden = (thread, task, why)
-
-    def resolve(self, value: R) -> None:
-        """Settle with a value; settling a second time changes nothing."""
-        self._answer.settle(value, None)
-
-    def fail(self, error: BaseException) -> None:
-        """Settle with an error."""
-        self._answer.settle(None, error)
-
-
-class _Answer:
-    """What a promise writes and its future reads."""
-
     __slots__ = (
         "_callbacks",
-        "_event",
         "_is_waited_for",
-        "_lock",
         "_num_ranks",
         "_reactor",
+        "_settling",
         "error",
         "forbidden",
         "is_there",
         "value",
     )
 
-    def __init__(self, reactor: Reactor | None, num_ranks: int) -> None:
+    def __init__(self, reactor: Reactor | None = None, num_ranks: int = 0) -> None:
         self.is_there = False
+        """Whether it has been settled."""
         self.value: Any = None
         self.error: BaseException | None = None
         self.forbidden: tuple[int, asyncio.Task[Any] | None, str] | None = None
         self._reactor = reactor
         self._num_ranks = num_ranks
-        self._lock = threading.Lock()  # the loop's thread settles while others begin to wait
-        self._event: threading.Event | None = None  # for who blocks without a loop
+        self._settling = threading.Lock()  # taken by the first who settles, and never given back
         self._is_waited_for = False
         self._callbacks: list[Callable[[], object]] = []
 
+    @property
+    def future(self) -> Future[R]:
+        """For who waits for the answer."""
+        return cast("Future[R]", Future.of(self))
+
+    def keep(self, task: object) -> None:
+        """Hold on to what works on the answer until it is there."""
+        self.when_there(lambda: task)
+
+    def forbid(self, thread: int, task: asyncio.Task[Any] | None, why: str) -> None:
+        """Blocking on the future from this thread, or awaiting it in this task, would never end.
+
+        `RuntimeError` is raised there instead.
+        """
+        self.forbidden = (thread, task, why)
+
+    def resolve(self, value: R) -> None:
+        """Settle with a value; settling a second time changes nothing."""
+        self._settle(value, None)
+
+    def fail(self, error: BaseException) -> None:
+        """Settle with an error."""
+        self._settle(None, error)
+
     def block(self, timeout: float | None) -> None:
+        """Wait until it is settled. Raises `TimeoutError`, and `RuntimeError` where that would never end."""
         if timeout is not None:
             check_timeout(timeout)
         if self.is_there:
@@ -186,7 +187,9 @@ class _Answer:
         if self.forbidden is not None and self.forbidden[0] == threading.get_ident():
             raise RuntimeError(self.forbidden[2])
         if self._reactor is None:
-            is_there = self._wait_for_event(timeout)
+            event = threading.Event()
+            self.when_there(event.set)
+            is_there = event.wait(timeout)
         else:
             self._is_waited_for = True  # before another look: who settles looks at it after `is_there` was set
             stays_awake = self._num_ranks > 0 and has_room(self._num_ranks)
@@ -198,42 +201,39 @@ class _Answer:
         """As a loop asks what it waits for."""
         return self.is_there
 
-    def _wait_for_event(self, timeout: float | None) -> bool:
-        with self._lock:
-            event = self._event = self._event or threading.Event()
-            if self.is_there:
-                event.set()
-        return event.wait(timeout)
-
     def when_there(self, call: Callable[[], object]) -> None:
-        with self._lock:
-            if not self.is_there:
-                self._callbacks.append(call)
-                return
-        contained(call)
-
-    def settle(self, value: object, error: BaseException | None) -> None:
-        with self._lock:
-            if self.is_there:
-                return
-            self.value, self.error = value, error
-            self.is_there = True
-            callbacks, self._callbacks = self._callbacks, []
-            event = self._event
-        if event is not None:
-            event.set()
-        if self._is_waited_for and self._reactor is not None:
-            self._reactor.wake()
-        for call in callbacks:
-            contained(call)
+        """Run `call` when it is settled: at once, or on the thread that settles it."""
+        self._callbacks.append(call)
+        if self.is_there:
+            self._call_back()
 
     def hand_to(self, twin: asyncio.Future[Any]) -> None:
+        """Settle this future of a loop like this promise."""
         if twin.done():
             return
         if self.error is not None:
             twin.set_exception(self.error)
         else:
             twin.set_result(self.value)
+
+    def _settle(self, value: object, error: BaseException | None) -> None:
+        if not self._settling.acquire(blocking=False):
+            return
+        self.value, self.error = value, error
+        self.is_there = True
+        if self._is_waited_for and self._reactor is not None:
+            self._reactor.wake()
+        if self._callbacks:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        """Each callback once, whoever comes first: who settles, or who asks for one meanwhile."""
+        while self._callbacks:
+            try:
+                call = self._callbacks.pop(0)
+            except IndexError:  # the other one has taken the last
+                return
+            contained(call)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:

@@ -135,10 +135,13 @@ class ProcMesh(_View, TensorMesh):
         payload = codec.encode((Class, args, kwargs, instance.as_creator()))
         actor = secrets.randbits(62)
         promise: Promise[None] = Promise(self._fleet.reactor)
-        gather = Gather(self._shape, f"{name}.__init__", self._fleet, lambda _: promise.resolve(None), promise.fail)
+        ranks = self._target.ranks
+        gather = Gather(
+            self._shape, ranks, f"{name}.__init__", self._fleet, lambda _: promise.resolve(None), promise.fail
+        )
         on_main = Class._on_main_thread
         self._fleet.spawn_actor(
-            self._shape.ranks(),
+            ranks,
             actor,
             name,
             view_of(self._shape),
@@ -234,6 +237,11 @@ class ActorMesh(_View, Generic[A]):
         view._is_owned = False
         return view
 
+    @cached_property
+    def _target(self) -> Target:
+        target = super()._target
+        return Target(target.ranks, None) if self._is_owned else target  # as it was spawned: no slice, no reference
+
     def _identity(self) -> tuple[object, ...]:
         return (*super()._identity(), self._actor)
 
@@ -270,13 +278,14 @@ class ActorMesh(_View, Generic[A]):
         else:
             gather = Gather(
                 self._shape,
+                self._target.ranks,
                 f"{self._name}.stop",
                 self._fleet,
                 lambda _: promise.resolve(None),
                 lambda _: promise.resolve(None),  # on a rank that is dead it has stopped already
                 wait_for_all=True,
             )
-            self._fleet.stop_actor(self._shape.ranks(), self._actor, reason, gather, self._on_main)
+            self._fleet.stop_actor(self._target.ranks, self._actor, reason, gather, self._on_main)
         return promise.future
 
     def __reduce__(self) -> Any:

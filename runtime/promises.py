@@ -48,17 +48,15 @@ def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P,
 class _Deferred(Future[R]):
     """A future whose work begins with its first observer."""
 
-    __slots__ = ("_begin", "_lock", "_promise")
+    __slots__ = ("_begin", "_lock")
 
     _begin: Callable[[], Coroutine[Any, Any, R]] | None
     _lock: threading.Lock  # two threads may look at once: one of them begins
-    _promise: Promise[R]
 
     @staticmethod
     def of(begin: Callable[[], Coroutine[Any, Any, V]]) -> _Deferred[V]:
         made = cast("_Deferred[V]", _Deferred.__new__(_Deferred))
         made._begin, made._lock, made._promise = begin, threading.Lock(), Promise()
-        made._answer = made._promise.future._answer
         return made
 
     def get(self, timeout: float | None = None) -> R:

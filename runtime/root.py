@@ -91,9 +91,10 @@ class Root(Node):
         """Run the bootstrap in every process, before any actor is made there."""
         promise: Promise[Any] = Promise(self.reactor)
         shape = Shape.row_major(roster.axes) if roster.axes else Shape.unity()
-        gather = Gather(shape, "bootstrap", roster, promise.resolve, promise.fail)
+        ranks = shape.ranks()
+        gather = Gather(shape, ranks, "bootstrap", roster, promise.resolve, promise.fail)
         payload = codec.encode((Bootstrap, (bootstrap,), dict[str, Any](), None))
-        roster.spawn_actor(shape.ranks(), secrets.randbits(62), BOOTSTRAP, view_of(shape), (0, 0, 0), payload, gather)
+        roster.spawn_actor(ranks, secrets.randbits(62), BOOTSTRAP, view_of(shape), (0, 0, 0), payload, gather)
         return promise.future
 
     def own_procs(self) -> ProcMesh:

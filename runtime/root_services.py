@@ -99,7 +99,7 @@ def ask_root(here: Node, method: str, *args: Any) -> Future[Any]:
     fleet = here.fleet(0, {})
     promise: Promise[Any] = Promise(here.reactor)
     shape = Shape.unity()
-    gather = Gather(shape, f"root.{method}", fleet, lambda values: promise.resolve(values.get(0)), promise.fail)
+    gather = Gather(shape, [0], f"root.{method}", fleet, lambda values: promise.resolve(values.get(0)), promise.fail)
     fleet.call([0], NUMBER, method, view_of(shape), codec.encode((args, dict[str, Any]())), gather)
     return promise.future
 

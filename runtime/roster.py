@@ -230,24 +230,30 @@ class Roster:
             self.audiences.open(seq)
             if audience is not None:
                 self._audiences[seq] = audience, frozenset(ranks)
-            if caller is not None:
-                self._note_sent(ranks, seq, on_main)
+            dead = self._note_sent(ranks, seq if caller is not None else 0, on_main)
             try:
                 (self.crew.post if on_main else self.crew.post_control)(ranks, make(seq), payload)
             except MemoryError:  # no room in the shared memory: nothing has gone out, nobody will answer
                 self._note_unsent(ranks, seq)
                 raise
-        self._tell_dead(ranks)
+        if dead:
+            self._reactor.schedule(functools.partial(self._lose, dead))
         return seq
 
     def post_control(self, rank: int, message: AnyMessage, payload: Encoded | None = None) -> None:
         """Send a message that is no call of this controller's own."""
         self.crew.post_control([rank], message, payload)
 
-    def _note_sent(self, ranks: Sequence[int], seq: int, on_main: bool) -> None:
-        for state in map(self.states.get, ranks):
-            if state is not None:
+    def _note_sent(self, ranks: Sequence[int], seq: int, on_main: bool) -> list[int]:
+        """Call `seq` (0: nobody waits for an answer) goes out to these ranks. Those that are dead."""
+        dead: list[int] = []
+        for rank in ranks:
+            state = self.states.get(rank)
+            if state is None or state.exit is not None:
+                dead.append(rank)
+            elif seq:
                 state.take_up(seq, on_main)
+        return dead
 
     def _note_unsent(self, ranks: Sequence[int], seq: int) -> None:
         self._post.drop(seq)
@@ -255,13 +261,8 @@ class Roster:
         for state in (self.states[rank] for rank in ranks if rank in self.states):
             state.put_down(seq)
 
-    def _tell_dead(self, ranks: Sequence[int]) -> None:
-        """A rank that was dead when it was called will not die again: its callers are told now."""
-        dead = [rank for rank in ranks if (state := self.states.get(rank)) is None or state.exit is not None]
-        if dead:
-            self._reactor.schedule(lambda: self._lose(dead))
-
     def _lose(self, dead: Sequence[int]) -> None:
+        """Ranks that were dead when they were called will not die again: their callers are told now."""
         for rank in dead:
             self._post.lose(rank, self.why_dead(rank))
 
@@ -282,7 +283,8 @@ class Roster:
     ) -> int:
         seq = self._post.open(ranks, caller)
         self.crew.post_control(ranks, make(seq), payload)
-        self._tell_dead(ranks)
+        if dead := self._note_sent(ranks, 0, on_main=False):
+            self._reactor.schedule(functools.partial(self._lose, dead))
         return seq
 
     def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, Glimpse]:

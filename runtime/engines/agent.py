@@ -26,7 +26,7 @@ from ..oom import MemoryKills
 from ..proc import Stat, stat_of
 from ..registry import registry
 from ..wire.codec import Encoded
-from ..wire.lane import Lane, pack
+from ..wire.lane import Frames, Lane, pack
 from ..wire.messages import (
     Answer,
     AnyMessage,
@@ -58,6 +58,9 @@ SPARE = -1
 _PIPE_BYTES = 1 << 20
 _CHUNK = 1 << 18
 _F_SETPIPE_SZ = 1031
+
+_ANSWERS = Reply, Answer
+_QUESTIONS = Ask, Interrupt, Sample
 
 
 @dataclass(slots=True)
@@ -243,24 +246,31 @@ class Agent:
         try:
             while (received := outlet.lane.recv_nowait()) is not None:
                 message, frames = received
-                if isinstance(message, Warmed):
-                    peer.is_warm = True
+                if not isinstance(message, _ANSWERS):
+                    self._on_told(peer, message, frames)
                     continue
-                if isinstance(message, Reply):
-                    if message.talked:
-                        self._read_up_to_end(peer, message.seq)
-                    if outlet is peer.data:
-                        peer.calls.popleft()
-                is_answer = isinstance(message, Reply | Answer)
-                if outlet is peer.control and is_answer:
+                if isinstance(message, Reply) and message.talked:
+                    self._read_up_to_end(peer, message.seq)
+                if outlet is peer.control:
                     peer.asked.discard(message.seq)
+                    still_open = peer.asked
+                else:
+                    if isinstance(message, Reply):
+                        peer.calls.popleft()
+                    still_open = peer.calls
                 self._listener.on_message(peer.rank, message, frames)
-                open_calls = peer.calls if outlet is peer.data else peer.asked
-                if is_answer and not (open_calls or is_last) and outlet.link.is_level_triggered:
+                if not (still_open or is_last) and outlet.link.is_level_triggered:
                     break  # an idle rank says nothing more: to ask would cost a system call that finds nothing
         except LinkClosed:
             # The end itself is told by the exit of the process: a child of the rank may hold the other end for longer.
             outlet.link.unwatch(self._reactor)
+
+    def _on_told(self, peer: _Peer, message: AnyMessage, frames: Frames) -> None:
+        """A message that answers nothing."""
+        if isinstance(message, Warmed):
+            peer.is_warm = True
+        else:
+            self._listener.on_message(peer.rank, message, frames)
 
     def _on_pipe(self, peer: _Peer, fd: int) -> bool:
         """Read a chunk of what the rank printed, and report it; whether there may be more."""
@@ -358,9 +368,10 @@ class Agent:
     def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         peers = self._living(ranks)
         parts = pack(message, payload, self._pool, (peer.control.lane.peer for peer in peers))
-        number = message.seq if wants_reply(message) or isinstance(message, Ask | Interrupt | Sample) else None
+        is_call = isinstance(message, Call)
+        number = message.seq if wants_reply(message) or isinstance(message, _QUESTIONS) else None
         for peer in peers:
-            may_wait = len(peer.asked) >= _PLENTY and isinstance(message, Call)
+            may_wait = is_call and len(peer.asked) >= _PLENTY
             if number is not None:
                 peer.asked.add(number)
             (peer.control.post_soon if may_wait else peer.control.post)(parts)

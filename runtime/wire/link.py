@@ -151,11 +151,11 @@ class PairLink:
 
     def send(self, parts: Sequence[Buffer], fds: Sequence[int] = (), flags: int = _SEND) -> None:
         try:
-            if fds:
+            if len(parts) == 1 and not fds:
+                self._sock.send(parts[0], flags)
+            elif fds:
                 cargo = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
                 self._sock.sendmsg(parts, cargo, flags)
-            elif len(parts) == 1:
-                self._sock.send(parts[0], flags)
             else:
                 self._sock.sendmsg(parts, [], flags)
         except (BrokenPipeError, ConnectionResetError, ConnectionRefusedError) as gone:

@@ -483,7 +483,7 @@ AnyMessage = (
 
 def wants_reply(message: AnyMessage) -> TypeGuard[Spawn | Call | StopActor]:
     """Whether a rank answers this on its data lane, by a `Reply` of the same number."""
-    return isinstance(message, Spawn | StopActor) or (isinstance(message, Call) and message.wants_reply)
+    return message.wants_reply if isinstance(message, Call) else isinstance(message, Spawn | StopActor)
 
 
 class Packet(msgspec.Struct, frozen=True, array_like=True, gc=False):

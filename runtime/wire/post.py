@@ -7,7 +7,6 @@ deaths.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -15,11 +14,7 @@ from .lane import Frames
 from .messages import Answer, Note, Reply
 
 _numbers = itertools.count(1)
-
-
-def next_number() -> int:
-    """A number for a call, unlike all others of this process."""
-    return next(_numbers)
+"""Of calls: unlike all others of this process."""
 
 
 class Hearer(Protocol):
@@ -53,16 +48,15 @@ class Post:
     """Open calls by number, with the ranks that owe an answer."""
 
     def __init__(self) -> None:
+        # Callers open entries on any thread, and answers come on the loop's. There is no lock: each step is one
+        # operation on a dict or a set, which Python does as a whole.
         self._open: dict[int, tuple[Caller, set[int]]] = {}
-        self._lock = threading.Lock()  # callers open entries on any thread; answers come on the loop's
 
     def open(self, ranks: Iterable[int], caller: Caller) -> int:
         """A number for a call that these ranks will answer."""
-        seq = next_number()
-        owing = set(ranks)
-        if owing:
-            with self._lock:
-                self._open[seq] = (caller, owing)
+        seq = next(_numbers)
+        if owing := set(ranks):
+            self._open[seq] = (caller, owing)
         return seq
 
     def deliver(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
@@ -73,8 +67,7 @@ class Post:
 
     def deliver_note(self, rank: int, note: Note, frames: Frames, late: Hearer | None = None) -> None:
         """Hand over something that is said before the answer; after it `late` hears it, if there is one."""
-        with self._lock:
-            entry = self._open.get(note.seq)
+        entry = self._open.get(note.seq)
         if entry is not None:
             entry[0].on_note(rank, note, frames)
         elif late is not None:
@@ -92,26 +85,26 @@ class Post:
 
     def drop(self, seq: int) -> None:
         """The call did not go out: nobody owes an answer."""
-        with self._lock:
-            self._open.pop(seq, None)
+        self._open.pop(seq, None)
 
     def owed(self, seq: int) -> frozenset[int]:
         """The ranks that have not answered call `seq` yet."""
-        with self._lock:
-            entry = self._open.get(seq)
-            return frozenset(entry[1]) if entry else frozenset()
+        entry = self._open.get(seq)
+        return frozenset(entry[1]) if entry else frozenset()
 
     def owed_by(self, rank: int) -> list[int]:
         """The calls that a rank has not answered yet."""
-        with self._lock:
-            return [seq for seq, (_, ranks) in self._open.items() if rank in ranks]
+        return [seq for seq, (_, ranks) in list(self._open.items()) if rank in ranks]
 
     def _settle(self, seq: int, rank: int) -> Caller | None:
-        with self._lock:
-            entry = self._open.get(seq)
-            if entry is None or rank not in entry[1]:
-                return None
-            entry[1].discard(rank)
-            if not entry[1]:
-                del self._open[seq]
-            return entry[0]
+        entry = self._open.get(seq)
+        if entry is None:
+            return None
+        caller, owing = entry
+        try:
+            owing.remove(rank)
+        except KeyError:  # it was told already that the rank is gone
+            return None
+        if not owing:
+            self._open.pop(seq, None)
+        return caller

@@ -51,8 +51,7 @@ class Reactor:
         self._numbers = itertools.count()  # of timers: callbacks have no order
         self._watch = threading.Lock()  # held by the thread that runs the loop
         self._awake = Awake()
-        self._foreground = 0  # threads that want the loop; the background thread stays out while there are any
-        self._counting = threading.Lock()  # of `_foreground`, which several threads change
+        self._waiting: set[int] = set()  # threads that want the loop; the background thread stays out meanwhile
         self._lease_until = 0.0
         self._vacant = threading.Condition()
         self._closed = False
@@ -119,18 +118,17 @@ class Reactor:
         """
         if event.is_set():
             return True
-        if self._leader == threading.get_ident():
+        here = threading.get_ident()
+        if self._leader == here:
             raise RuntimeError("this would wait for an answer on the thread that receives it: `await` it instead")
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
             with _DeferredInterrupt(self._ring) as interrupt:
-                with self._counting:
-                    self._foreground += 1
+                self._waiting.add(here)
                 try:
                     self._wait(event, deadline, interrupt, self._awake if stays_awake else None)
                 finally:
-                    with self._counting:
-                        self._foreground -= 1
+                    self._waiting.discard(here)
             if not interrupt.came:
                 break
             interrupt.deliver()  # Python's own handler raises; a user's may want the wait to go on
@@ -184,10 +182,10 @@ class Reactor:
 
     def is_wanted(self) -> bool:
         """Whether a thread waits for something now."""
-        return self._foreground > 0
+        return bool(self._waiting)
 
     def _is_taken(self) -> bool:
-        return self._foreground > 0 or time.monotonic() < self._lease_until
+        return bool(self._waiting) or time.monotonic() < self._lease_until
 
     def _wait(self, event: Signal, deadline: float | None, interrupt: _DeferredInterrupt, awake: Awake | None) -> None:
         """Lead the loop, or follow while another does, until there is no need to wait any more."""

@@ -50,15 +50,16 @@ def test_an_error():
 def test_only_the_first_settling_counts(settlings: list[int | str]):
     promise: Promise[int] = Promise()
     heard: list[Future[int]] = []
-    promise.future.add_done_callback(heard.append)
+    future = promise.future
+    future.add_done_callback(heard.append)
     for what in settlings:
         if isinstance(what, int):
             promise.resolve(what)
         else:
             promise.fail(ValueError(what))
     first = settlings[0]
-    assert heard == [promise.future]
-    assert promise.future.exception() is None if isinstance(first, int) else str(promise.future.exception()) == first
+    assert heard == [future]
+    assert future.exception() is None if isinstance(first, int) else str(future.exception()) == first
 
 
 def test_a_timeout_leaves_it_open():
