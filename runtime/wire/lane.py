@@ -7,6 +7,7 @@ A datagram is a message, or several small ones one behind the other; what is too
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -31,6 +32,9 @@ _ABOUT_MEMORY = (Segment, Dropped, Released)
 # Instead of a packet's length: this datagram is a piece, and more follow, or it is the last one.
 _PIECE, _LAST_PIECE = 0xFFFFFFFE, 0xFFFFFFFF
 
+_SIZE = struct.Struct("<I")  # of a packet
+_NOTHING = memoryview(b"")
+
 Frames = list[bytearray | memoryview]
 Datagram = tuple[Sequence[Buffer], Sequence[int]]
 """The parts of one, and the descriptors that go with it."""
@@ -50,7 +54,7 @@ def pack(
         return [_head(Packet(message))]
     if not payload.buffers and len(payload.head) <= INLINE:  # nearly every message
         head = encoder.encode(Packet(message, (len(payload.head),)))
-        return [len(head).to_bytes(4, "little") + head + payload.head]
+        return [_SIZE.pack(len(head)) + head + payload.head]
     frames: list[Buffer] = [payload.head, *payload.buffers]
     if pool is None:
         head = _head(Packet(message, tuple(memoryview(f).nbytes for f in frames)))
@@ -105,12 +109,12 @@ def _cut(parts: Sequence[Buffer], size: int, largest: int) -> Iterator[Sequence[
     step = largest - 4
     for at in range(0, size, step):
         kind = _PIECE if at + step < size else _LAST_PIECE
-        yield [kind.to_bytes(4, "little"), whole[at : at + step]]
+        yield [_SIZE.pack(kind), whole[at : at + step]]
 
 
 def _head(packet: Packet) -> bytes:
     head = encoder.encode(packet)
-    return len(head).to_bytes(4, "little") + head
+    return _SIZE.pack(len(head)) + head
 
 
 class Lane:
@@ -127,7 +131,7 @@ class Lane:
         self._released: deque[int] = deque()
         self._told = 0  # the pool's news when they were last looked at
         self._pieces: list[bytes] = []
-        self.rest = memoryview(b"")
+        self.rest = _NOTHING
         """Of the last datagram, what `recv_nowait` has still to read: the link's descriptor knows nothing of it."""
         self.fds: list[int] = []
         """Descriptors that came with the last message that was received."""
@@ -193,7 +197,7 @@ class Lane:
 
     def _open(self, view: memoryview, fds: list[int]) -> tuple[AnyMessage, Frames] | None:
         """The first message of a datagram, or of what is left of one; None for a piece, and for news of memory."""
-        size = int.from_bytes(view[:4], "little")
+        (size,) = _SIZE.unpack_from(view)
         if size >= _PIECE:
             return self._add_piece(view, fds, is_last=size == _LAST_PIECE)
         at = 4 + size
@@ -212,7 +216,7 @@ class Lane:
             else:
                 assert self._mapped is not None
                 frames.append(memoryview(self._mapped.take(place)))
-        self.rest = view[at:]
+        self.rest = view[at:] if at < len(view) else _NOTHING
         self.fds = fds
         return message, frames
 

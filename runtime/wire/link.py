@@ -128,8 +128,8 @@ class PairLink:
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         # A buffer that is kept: a fresh one for each datagram costs an mmap and its page faults each time.
-        self._buffer = bytearray(LARGEST)
-        self._view = memoryview(self._buffer)
+        self._buffers = [bytearray(LARGEST)]
+        self._view = memoryview(self._buffers[0])
 
     @classmethod
     def make(cls) -> tuple[PairLink, socket.socket]:
@@ -149,7 +149,10 @@ class PairLink:
     def watch_writes(self, reactor: Reactor, on: bool) -> None:
         reactor.watch_writes(self.fileno(), on)
 
-    def send(self, parts: Sequence[Buffer], fds: Sequence[int] = (), flags: int = _SEND) -> None:
+    def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
+        self.send_nowait(parts, fds, _SEND)
+
+    def send_nowait(self, parts: Sequence[Buffer], fds: Sequence[int] = (), flags: int = _SEND | _NOWAIT) -> bool:
         try:
             if len(parts) == 1 and not fds:
                 self._sock.send(parts[0], flags)
@@ -158,35 +161,32 @@ class PairLink:
                 self._sock.sendmsg(parts, cargo, flags)
             else:
                 self._sock.sendmsg(parts, [], flags)
+        except BlockingIOError:
+            return False
         except (BrokenPipeError, ConnectionResetError, ConnectionRefusedError) as gone:
             raise LinkClosed("the other end is gone") from gone
         except OSError as error:
             if self._sock.fileno() < 0:
                 raise LinkClosed("this end is closed") from error
             raise
-
-    def send_nowait(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> bool:
-        try:
-            self.send(parts, fds, _SEND | _NOWAIT)
-        except BlockingIOError:
-            return False
         return True
 
-    def recv(self, flags: int = _RECV) -> tuple[memoryview, list[int]]:
+    def recv(self) -> tuple[memoryview, list[int]]:
+        received = self.recv_nowait(_RECV)
+        assert received is not None
+        return received
+
+    def recv_nowait(self, flags: int = _RECV | _NOWAIT) -> tuple[memoryview, list[int]] | None:
         try:
-            size, cargo, _, _ = self._sock.recvmsg_into([self._buffer], _CARGO_SPACE, flags)
+            size, cargo, _, _ = self._sock.recvmsg_into(self._buffers, _CARGO_SPACE, flags)
+        except BlockingIOError:
+            return None
         except ConnectionResetError:
             # The other end left without reading all it was sent. Linux says so once, before what it had sent itself.
-            return self.recv(flags)
+            return self.recv_nowait(flags)
         if size == 0:
             raise LinkClosed("the other end is gone")
         return self._view[:size], _descriptors(cargo) if cargo else []
-
-    def recv_nowait(self) -> tuple[memoryview, list[int]] | None:
-        try:
-            return self.recv(_RECV | _NOWAIT)
-        except BlockingIOError:
-            return None
 
     def close(self) -> None:
         self._sock.close()

@@ -314,6 +314,8 @@ class _Poller:
     def __init__(self) -> None:
         self.is_epoll = hasattr(select, "epoll")
         self._poller: Any = select.epoll() if self.is_epoll else select.poll()
+        self.poll: Callable[[float | None], list[tuple[int, int]]] = self._poller.poll if self.is_epoll else self._poll
+        """The descriptors where something has happened within so many seconds, each with what."""
 
     def add(self, fd: int) -> None:
         self._poller.register(fd, select.POLLIN)
@@ -324,11 +326,8 @@ class _Poller:
     def set_writes(self, fd: int, on: bool) -> None:
         self._poller.modify(fd, select.POLLIN | (select.POLLOUT if on else 0))
 
-    def poll(self, timeout: float | None) -> list[tuple[int, int]]:
-        """The descriptors where something has happened, each with what."""
-        if timeout is not None and not self.is_epoll:
-            timeout *= 1000  # poll counts milliseconds, epoll seconds
-        return self._poller.poll(timeout)
+    def _poll(self, timeout: float | None) -> list[tuple[int, int]]:
+        return self._poller.poll(None if timeout is None else timeout * 1000)  # in milliseconds, unlike `epoll`
 
     def close(self) -> None:
         if self.is_epoll:
