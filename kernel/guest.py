@@ -64,7 +64,8 @@ class Guests:
         >>> names = {"__name__": "__main__", "rank": 3}
         >>> guests = Guests(names)
         >>> names.update(base=40, step=1)
-        >>> with guests.admit(*pack(total, (), {}), ()) as (function, args, kwargs):
+        >>> packed = pack(total, (), {})
+        >>> with guests.admit(packed.head, packed.buffers, ()) as (function, args, kwargs):
         ...     function()
         [40, 2]
         >>> names["step"]

@@ -225,11 +225,11 @@ class Mesh(Repairs):
         Raises `EncodeError`, `MeshStopped`.
         """
         self._check_up()
-        head, buffers = pack(function, args, kwargs)
-        lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_in(bytes(head))]
+        packed = pack(function, args, kwargs)
+        lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_in(packed.head)]
         self.last_cell = next(self._cells)
         run = Run(self.roster, range(self.num_ranks), self.last_cell, getattr(function, "__name__", "a function"))
-        payload = arguments(run.cell, head, [pickle.PickleBuffer(each) for each in buffers], lines)
+        payload = arguments(run.cell, packed.head, [pickle.PickleBuffer(each) for each in packed.buffers], lines)
         run.call = self.roster.call(run.ranks, self._actor, "execute", None, payload, run, True, audience=run)
         self._hear(run)
         return run

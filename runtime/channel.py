@@ -16,7 +16,7 @@ from .wire.messages import Call, PortSend, Reply
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .ranks.drivers import AnswerTo
+    from .ranks.turns import AnswerTo
     from .wire.reactor import Reactor
 
 T = TypeVar("T")

@@ -32,7 +32,7 @@ class Future(Generic[R]):
     _promise: Promise[R]
 
     @staticmethod
-    def of(promise: Promise[Any]) -> Future[Any]:
+    def of_promise(promise: Promise[Any]) -> Future[Any]:
         """The future of a promise."""
         future = cast("Future[Any]", object.__new__(Future))
         future._promise = promise
@@ -157,7 +157,7 @@ class Promise(Generic[R]):
     @property
     def future(self) -> Future[R]:
         """For who waits for the answer."""
-        return cast("Future[R]", Future.of(self))
+        return cast("Future[R]", Future.of_promise(self))
 
     def keep(self, task: object) -> None:
         """Hold on to what works on the answer until it is there."""

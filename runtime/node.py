@@ -20,9 +20,10 @@ from .channel import Inbox, ReplyPort
 from .fleet import BOOTSTRAP, Fleet, RemoteFleet
 from .here import settle
 from .ndslice import NDSlice
-from .ranks.drivers import CANCEL_SECONDS, PATIENCE, AnswerTo, Job, Resident, fatal, run_of
+from .ranks.drivers import CANCEL_SECONDS, PATIENCE, Resident
 from .ranks.failure import RemoteFailure, describe
 from .ranks.intake import Jobs
+from .ranks.turns import AnswerTo, Job, fatal, run_of
 from .scope import CreatorInstance, Instance
 from .shape import Point, Shape
 from .supervision import MeshFailure

@@ -14,48 +14,23 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
-from ..actor import GIVEN_PORT, WITH_PORT, Actor, EndpointProperty, plain_name
+from ..actor import GIVEN_PORT, WITH_PORT, Actor, plain_name
 from ..errors import MeshbookError
 from ..limits import check_size
 from ..scope import SERIAL, Context, Instance, enter
 from ..shape import Point
 from ..wire import codec
-from ..wire.codec import Encoded
-from ..wire.lane import Frames
-from ..wire.messages import AnyMessage, Call, Reply, Spawn
+from ..wire.messages import Call, Reply
 from . import log_names, stacks
 from .failure import RemoteFailure, describe
 from .intake import Jobs
+from .turns import AnswerTo, Found, Job, Turn, conclude, fatal, prepare, run_of
 
 PATIENCE = 3.0
 """Seconds that an actor which ends waits for each mesh it owns, and that who ends a sync one waits for what it does."""
 
 CANCEL_SECONDS = 1.0
 """What an async actor still awaits so long after it was ended is cancelled."""
-
-AnswerTo = Callable[[AnyMessage, Encoded | None], None]
-"""Sends an answer back to where the message came from."""
-
-
-class Job(msgspec.Struct, frozen=True):
-    """A message for an actor, and how to answer it."""
-
-    call: Call
-    frames: Frames
-    point: Point
-    answer: AnswerTo
-
-
-class Turn(msgspec.Struct, frozen=True):
-    """A message that is being worked on."""
-
-    job: Job
-    said: int
-    """How much this process had said before (`Node.begin_run`)."""
-    started: float
-    """By `time.perf_counter`."""
 
 
 class Resident:
@@ -84,6 +59,7 @@ class Resident:
         self.flush = flush
         self.settle = settle
         self.actor: Actor | None = None
+        self._found: dict[str, Found] = {}
         self.failure: RemoteFailure | None = None
         """Why it is dead; None while it lives."""
         self.is_clean = False
@@ -122,11 +98,25 @@ class Resident:
         """
         self._driver.cut_short()
 
-    def find(self, name: str) -> EndpointProperty[Any, Any] | Callable[..., Any]:
-        """The endpoint, or for `as_endpoint` the plain method, of this name."""
+    def find(self, wire_name: str) -> Found:
+        """What a call of this name runs."""
+        found = self._found.get(wire_name)
+        if found is None:
+            found = self._look_up(wire_name)
+            if found.is_declared:  # a plain method may be another one at the next call
+                self._found[wire_name] = found
+        return found
+
+    def _look_up(self, wire_name: str) -> Found:
         assert self.actor is not None
-        found = type(self.actor).endpoints().get(name)
-        return found if found is not None else getattr(self.actor, name)
+        name = plain_name(wire_name)
+        declared = type(self.actor).endpoints().get(name)
+        has_given_port = wire_name.endswith(GIVEN_PORT)
+        if declared is None:
+            wants_port = wire_name.endswith(WITH_PORT)
+            return Found(getattr(self.actor, name), wants_port, has_given_port, is_declared=False)
+        wants_port = declared.explicit_response_port and not has_given_port
+        return Found(declared.method.__get__(self.actor), wants_port, has_given_port, is_declared=True)
 
     def die(self, failure: RemoteFailure) -> None:
         """The actor has failed for good: whoever calls it from now on is told why."""
@@ -383,52 +373,6 @@ class _Async:
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
         conclude(resident, turn, result, error, port)
-
-
-def run_of(message: Call | Spawn) -> int:
-    """The run that what is printed meanwhile belongs to."""
-    return message.seq if message.run < 0 else message.run
-
-
-def prepare(resident: Resident, job: Job) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]:
-    """The method to run with its arguments, and the port that it answers through, if it does so."""
-    args, kwargs = codec.decode(job.frames[0], job.frames[1:])
-    job.frames.clear()  # the arguments alone decide how long shared memory is held
-    name = job.call.endpoint
-    found = resident.find(plain_name(name))
-    is_declared = isinstance(found, EndpointProperty)
-    method = found.method.__get__(resident.actor) if is_declared else found
-    if name.endswith(GIVEN_PORT):
-        return method, (args[0].ranked(job.point.rank), *args[1:]), kwargs, None
-    if not (found.explicit_response_port if is_declared else name.endswith(WITH_PORT)):
-        return method, args, kwargs, None
-    port = resident.open_port(job)
-    return method, (port, *args), kwargs, port
-
-
-def conclude(resident: Resident, turn: Turn, result: object, error: BaseException | None, port: Any) -> None:
-    """Answer, and decide what an error means: with somebody waiting it is theirs, else it is the actor's end."""
-    job = turn.job
-    is_ordinary = error is None or isinstance(error, Exception | asyncio.CancelledError)
-    has_given_port = job.call.endpoint.endswith(GIVEN_PORT)
-    if is_ordinary and port is None and job.call.wants_reply and not (has_given_port and error is not None):
-        resident.reply(turn, None if has_given_port else result, error)
-        return
-    if error is None:
-        return
-    failure = fatal(describe(error), resident)
-    if port is not None:
-        port.refuse(failure)
-    elif job.call.wants_reply:
-        job.answer(Reply(job.call.seq, False, time.perf_counter() - turn.started, True), codec.encode(failure))
-    resident.die(failure)
-
-
-def fatal(failure: RemoteFailure, resident: Resident) -> RemoteFailure:
-    """The same failure, as the end of its actor."""
-    return RemoteFailure(
-        failure.type_name, failure.message, failure.traceback, failure.pickled, True, repr(resident.instance)
-    )
 
 
 def is_concurrent(resident: Resident, name: str) -> bool:

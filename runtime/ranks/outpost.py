@@ -39,10 +39,10 @@ from ..wire.messages import (
 from ..wire.outlet import Outlet
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from .drivers import AnswerTo
 from .intake import Intake, Jobs, Shared, Solo
 from .place import Move, Place
 from .streams import Streams
+from .turns import AnswerTo
 
 
 class Outpost(Node):

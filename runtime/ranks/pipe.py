@@ -10,6 +10,8 @@ import sys
 import termios
 from collections import deque
 
+_NOTHING = bytearray(4)
+
 
 class Pipe:
     """The write end of a pipe. Writes all it is given, over interrupts too; once nobody reads, drops it."""
@@ -31,7 +33,7 @@ class Pipe:
         if sys.platform != "linux":
             return True
         fcntl.ioctl(self.fd, termios.FIONREAD, self._count)
-        return any(self._count)
+        return self._count != _NOTHING
 
     def send(self) -> None:
         while self.unsent:

@@ -22,9 +22,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from types import FunctionType, MethodType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
+import msgspec
 
 if TYPE_CHECKING:
     from pickle import Pickler as CloudPickler
@@ -52,7 +53,7 @@ class DecodeError(ValueError):
     """The bytes cannot be made into an object here; the text names the type that could not."""
 
 
-class Encoded(NamedTuple):
+class Encoded(msgspec.Struct, frozen=True, gc=False):
     """A value as bytes: the pickle stream, and the buffers that stand beside it, not copied."""
 
     head: bytes
@@ -125,7 +126,8 @@ def dumps(value: object, reducers: Mapping[type, Reducer] | None = None) -> byte
         >>> loads(dumps([1, "two"]))
         [1, 'two']
     """
-    head, buffers = encode(value, reducers)
+    encoded = encode(value, reducers)
+    head, buffers = encoded.head, encoded.buffers
     if not buffers:
         return _ONE_PART.pack(1, len(head)) + head
     sizes = [len(head), *(buffer.nbytes for buffer in buffers)]

@@ -1,0 +1,100 @@
+"""Turns: one message for an actor, from what it is to run to what it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..actor import GIVEN_PORT
+from ..shape import Point
+from ..wire import codec
+from ..wire.codec import Encoded
+from ..wire.lane import Frames
+from ..wire.messages import AnyMessage, Call, Reply, Spawn
+from .failure import RemoteFailure, describe
+
+if TYPE_CHECKING:
+    from .drivers import Resident
+
+AnswerTo = Callable[[AnyMessage, Encoded | None], None]
+"""Sends an answer back to where the message came from."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A message for an actor, and how to answer it."""
+
+    call: Call
+    frames: Frames
+    point: Point
+    answer: AnswerTo
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """A message that is being worked on."""
+
+    job: Job
+    said: int
+    """How much this process had said before (`Node.begin_run`)."""
+    started: float
+    """By `time.perf_counter`."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a call runs: an endpoint, or for `as_endpoint` a plain method."""
+
+    method: Callable[..., Any]
+    wants_port: bool
+    """Whether it gets a port first and answers through it: one that is made for the call ..."""
+    has_given_port: bool
+    """... or the one that came as the first argument."""
+    is_declared: bool
+    """Whether it is an endpoint."""
+
+
+def run_of(message: Call | Spawn) -> int:
+    """The run that what is printed meanwhile belongs to."""
+    return message.seq if message.run < 0 else message.run
+
+
+def prepare(resident: Resident, job: Job) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]:
+    """The method to run with its arguments, and the port that it answers through, if it does so."""
+    args, kwargs = codec.decode(job.frames[0], job.frames[1:])
+    job.frames.clear()  # the arguments alone decide how long shared memory is held
+    found = resident.find(job.call.endpoint)
+    if found.wants_port:
+        port = resident.open_port(job)
+        return found.method, (port, *args), kwargs, port
+    if found.has_given_port:
+        args = (args[0].ranked(job.point.rank), *args[1:])
+    return found.method, args, kwargs, None
+
+
+def conclude(resident: Resident, turn: Turn, result: object, error: BaseException | None, port: Any) -> None:
+    """Answer, and decide what an error means: with somebody waiting it is theirs, else it is the actor's end."""
+    job = turn.job
+    has_given_port = job.call.endpoint.endswith(GIVEN_PORT)
+    if error is None:
+        if job.call.wants_reply and port is None:
+            resident.reply(turn, None if has_given_port else result, None)
+        return
+    is_ordinary = isinstance(error, Exception | asyncio.CancelledError)
+    if is_ordinary and job.call.wants_reply and port is None and not has_given_port:
+        resident.reply(turn, None, error)
+        return
+    failure = fatal(describe(error), resident)
+    if port is not None:
+        port.refuse(failure)
+    elif job.call.wants_reply:
+        job.answer(Reply(job.call.seq, False, time.perf_counter() - turn.started, True), codec.encode(failure))
+    resident.die(failure)
+
+
+def fatal(failure: RemoteFailure, resident: Resident) -> RemoteFailure:
+    """The same failure, as the end of its actor."""
+    return RemoteFailure(
+        failure.type_name, failure.message, failure.traceback, failure.pickled, True, repr(resident.instance)
+    )
