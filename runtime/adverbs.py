@@ -118,21 +118,20 @@ class Endpoint(Generic[P, R]):
                 f"{self._title}: this actor waits for itself, which would never end: call the method directly",
             )
 
-    def _send(self, fleet: Fleet, target: Target, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._declared.check(args, kwargs)
-        self._send_as(fleet, self._wire_name, target, caller, args, kwargs)
-
-    def _send_with(
-        self, fleet: Fleet, port: Port[Any], target: Target, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    def _send(
+        self,
+        fleet: Fleet,
+        target: Target,
+        caller: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        port: Port[Any] | None = None,
     ) -> None:
-        """The ranks answer through a port of the caller's."""
+        """With a port of the caller's the ranks answer through that."""
         self._declared.check(args, kwargs)
-        self._send_as(fleet, plain_name(self._wire_name) + GIVEN_PORT, target, caller, (port, *args), kwargs)
-
-    def _send_as(
-        self, fleet: Fleet, wire_name: str, target: Target, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        mesh = self._mesh
+        mesh, wire_name = self._mesh, self._wire_name
+        if port is not None:
+            wire_name, args = plain_name(wire_name) + GIVEN_PORT, (port, *args)
         payload = (None if kwargs else codec.quick(args, (args, kwargs))) or _fitting(args, kwargs)
         try:
             fleet.call(target.ranks, mesh._actor, wire_name, target.view, payload, caller, mesh._on_main)
@@ -206,7 +205,7 @@ def send(
     is_explicit = endpoint._declared.explicit_response_port
     caller = _ToPort(endpoint._title, fleet, port, target, only_failures=is_explicit)
     if is_explicit:
-        endpoint._send_with(fleet, port, target, caller, args, kwargs)
+        endpoint._send(fleet, target, caller, args, kwargs, port)
     else:
         endpoint._send(fleet, target, caller, args, kwargs)
 

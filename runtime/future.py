@@ -6,13 +6,15 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Generic, NoReturn, TypeVar, cast
+from typing import Any, Generic, NoReturn, TypeVar
 
 from . import meanwhile
 from .wire.awake import has_room
 from .wire.reactor import Reactor, contained
 
 R = TypeVar("R")
+
+_blank: Callable[[Any], Any] = object.__new__
 
 
 class Future(Generic[R]):
@@ -34,7 +36,7 @@ class Future(Generic[R]):
     @staticmethod
     def of_promise(promise: Promise[Any]) -> Future[Any]:
         """The future of a promise."""
-        future = cast("Future[Any]", object.__new__(Future))
+        future = _blank(Future)
         future._promise = promise
         return future
 
@@ -157,7 +159,7 @@ class Promise(Generic[R]):
     @property
     def future(self) -> Future[R]:
         """For who waits for the answer."""
-        return cast("Future[R]", Future.of_promise(self))
+        return Future.of_promise(self)
 
     def keep(self, task: object) -> None:
         """Hold on to what works on the answer until it is there."""

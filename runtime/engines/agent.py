@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import operator
 import os
 import resource
 import secrets
@@ -59,6 +60,8 @@ _PIPE_BYTES = 1 << 20
 _CHUNK = 1 << 18
 _F_SETPIPE_SZ = 1031
 
+_DATA_END = operator.attrgetter("data.lane.peer")
+_CONTROL_END = operator.attrgetter("control.lane.peer")
 _ANSWERS = Reply, Answer
 _QUESTIONS = Ask, Interrupt, Sample
 
@@ -358,7 +361,7 @@ class Agent:
 
     def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         peers = self._living(ranks)
-        parts = pack(message, payload, self._pool, (peer.data.lane.peer for peer in peers))
+        parts = pack(message, payload, self._pool, map(_DATA_END, peers))
         number = message.seq if wants_reply(message) else None
         for peer in peers:
             if number is not None:
@@ -367,9 +370,9 @@ class Agent:
 
     def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         peers = self._living(ranks)
-        parts = pack(message, payload, self._pool, (peer.control.lane.peer for peer in peers))
+        parts = pack(message, payload, self._pool, map(_CONTROL_END, peers))
         is_call = isinstance(message, Call)
-        number = message.seq if wants_reply(message) or isinstance(message, _QUESTIONS) else None
+        number = message.seq if wants_reply(message) or (not is_call and isinstance(message, _QUESTIONS)) else None
         for peer in peers:
             may_wait = is_call and len(peer.asked) >= _PLENTY
             if number is not None:

@@ -203,7 +203,7 @@ class Lane:
         at = 4 + size
         packet = decoder.decode(view[4:at])
         message = packet.message
-        if isinstance(message, _ABOUT_MEMORY):
+        if not packet.frames and isinstance(message, _ABOUT_MEMORY):
             self.rest = view[at:]
             self._heed(message, fds)
             return None
