@@ -10,7 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .channel import Port
@@ -71,7 +71,7 @@ class Endpoint(Generic[P, R]):
         fleet = self._mesh._fleet
         count = len(self._mesh)
         promises = [Promise[Any](fleet.reactor, count) for _ in range(count)]
-        self._send(fleet, self._mesh._target, _Arrivals(self._title, fleet, promises), args, kwargs)
+        self._send(fleet, self._mesh._target, Arrivals(self._title, fleet, promises), args, kwargs)
         return iter([promise.future for promise in promises])
 
     def broadcast(self, *args: Any, **kwargs: Any) -> None:
@@ -94,9 +94,7 @@ class Endpoint(Generic[P, R]):
     def _gather(self, args: tuple[Any, ...], kwargs: dict[str, Any], wait_for_all: bool) -> Future[ValueMesh[Any]]:
         fleet, target = self._mesh._fleet, self._mesh._target
         promise: Promise[ValueMesh[Any]] = Promise(fleet.reactor, len(target.ranks))
-        gather = Gather(
-            self._mesh._shape, target.ranks, self._title, fleet, promise.resolve, promise.fail, wait_for_all
-        )
+        gather = Gather(self._mesh._shape, target.ranks, self._title, fleet, promise, wait_for_all)
         self._send(fleet, target, gather, args, kwargs)
         self._guard(promise, target)
         return promise.future
@@ -104,7 +102,7 @@ class Endpoint(Generic[P, R]):
     def _single(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
         fleet = self._mesh._fleet
         promise: Promise[Any] = Promise(fleet.reactor, 1)
-        self._send(fleet, target, _Arrivals(self._title, fleet, [promise]), args, kwargs)
+        self._send(fleet, target, Arrivals(self._title, fleet, [promise]), args, kwargs)
         self._guard(promise, target)
         return promise.future
 
@@ -231,8 +229,35 @@ class Accumulator(Generic[R, A]):
         return promise.future
 
 
+class Outcome(Protocol):
+    """What is told how a call has gone, such as a `Promise`."""
+
+    def resolve(self, value: Any, /) -> object: ...
+    def fail(self, error: BaseException, /) -> object: ...
+
+
+class Done:
+    """What a call has come to does not matter, but that it has; with `even_failed` not even whether it failed."""
+
+    def __init__(self, promise: Promise[None], *, even_failed: bool = False) -> None:
+        self._promise = promise
+        self._even_failed = even_failed
+
+    def resolve(self, value: object, /) -> None:
+        self._promise.resolve(None)
+
+    def fail(self, error: BaseException, /) -> None:
+        if self._even_failed:
+            self._promise.resolve(None)
+        else:
+            self._promise.fail(error)
+
+
 class Gather:
     """Collects the answers of all ranks of a view; the first failure settles the whole, or waits for the rest."""
+
+    # With many calls in flight there are many of these: each object more costs the garbage collector's time.
+    __slots__ = ("_answers", "_count", "_errors", "_fleet", "_outcome", "_ranks", "_shape", "_title", "_wait_for_all")
 
     def __init__(
         self,
@@ -240,8 +265,7 @@ class Gather:
         ranks: Sequence[int],
         title: str,
         fleet: Fleet,
-        on_done: Callable[[ValueMesh[Any]], None],
-        on_failed: Callable[[BaseException], None],
+        outcome: Outcome,
         wait_for_all: bool = False,
     ) -> None:
         self._shape = shape
@@ -249,39 +273,46 @@ class Gather:
         self._count = len(ranks)
         self._title = title
         self._fleet = fleet
-        self._on_done = on_done
-        self._on_failed = on_failed
+        self._outcome = outcome
         self._wait_for_all = wait_for_all
         self._answers: dict[int, Any] = {}
-        self._errors: dict[int, BaseException] = {}
+        self._errors: dict[int, BaseException] | None = None
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         try:
             self._answers[rank] = opened(reply.ok, frames, self._title, self._fleet, rank)
         except (ActorError, SupervisionError, codec.DecodeError) as error:
-            self._errors[rank] = error
-        if self._errors or len(self._answers) == self._count:
-            self._settle()
+            self._on_error(rank, error)
+        else:
+            if self._errors is not None:
+                self._settle_failed(self._errors)
+            elif len(self._answers) == self._count:
+                self._outcome.resolve(ValueMesh(self._shape, map(self._answers.__getitem__, self._ranks)))
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
 
     def on_lost(self, rank: int, why: str) -> None:
-        self._errors[rank] = lost(self._title, why)
-        self._settle()
+        self._on_error(rank, lost(self._title, why))
 
-    def _settle(self) -> None:
-        is_over = len(self._answers) + len(self._errors) == self._count
-        if self._errors and (is_over or not self._wait_for_all):
-            error = next(iter(self._errors.values()))
+    def _on_error(self, rank: int, error: BaseException) -> None:
+        if self._errors is None:
+            self._errors = {}
+        self._errors[rank] = error
+        self._settle_failed(self._errors)
+
+    def _settle_failed(self, errors: dict[int, BaseException]) -> None:
+        is_over = len(self._answers) + len(errors) == self._count
+        if is_over or not self._wait_for_all:
+            error = next(iter(errors.values()))
             error.partial = dict(sorted(self._answers.items()))  # type: ignore[attr-defined]
-            error.by_rank = dict(self._errors)  # type: ignore[attr-defined]
-            self._on_failed(error)
-        elif is_over:
-            self._on_done(ValueMesh(self._shape, map(self._answers.__getitem__, self._ranks)))
+            error.by_rank = dict(errors)  # type: ignore[attr-defined]
+            self._outcome.fail(error)
 
 
-class _Arrivals:
+class Arrivals:
     """Settles promises one after the other as answers come."""
+
+    __slots__ = ("_fleet", "_title", "_waiting")
 
     def __init__(self, title: str, fleet: Fleet, promises: Sequence[Promise[Any]]) -> None:
         self._title = title

@@ -154,7 +154,7 @@ class Promise(Generic[R]):
         self._num_ranks = num_ranks
         self._settling = threading.Lock()  # taken by the first who settles, and never given back
         self._is_waited_for = False
-        self._callbacks: list[Callable[[], object]] = []
+        self._callbacks: list[Callable[[], object]] | None = None
 
     @property
     def future(self) -> Future[R]:
@@ -205,9 +205,12 @@ class Promise(Generic[R]):
 
     def when_there(self, call: Callable[[], object]) -> None:
         """Run `call` when it is settled: at once, or on the thread that settles it."""
-        self._callbacks.append(call)
+        with _asking:
+            if self._callbacks is None:
+                self._callbacks = []
+            self._callbacks.append(call)
         if self.is_there:
-            self._call_back()
+            _call_each(self._callbacks)
 
     def hand_to(self, twin: asyncio.Future[Any]) -> None:
         """Settle this future of a loop like this promise."""
@@ -226,16 +229,20 @@ class Promise(Generic[R]):
         if self._is_waited_for and self._reactor is not None:
             self._reactor.wake()
         if self._callbacks:
-            self._call_back()
+            _call_each(self._callbacks)
 
-    def _call_back(self) -> None:
-        """Each callback once, whoever comes first: who settles, or who asks for one meanwhile."""
-        while self._callbacks:
-            try:
-                call = self._callbacks.pop(0)
-            except IndexError:  # the other one has taken the last
-                return
-            contained(call)
+
+_asking = threading.Lock()  # two threads may ask for the first callback of a promise: most promises have none
+
+
+def _call_each(callbacks: list[Callable[[], object]]) -> None:
+    """Each once, whoever comes first: who settles the promise, or who asks for a callback meanwhile."""
+    while callbacks:
+        try:
+            call = callbacks.pop(0)
+        except IndexError:  # the other one has taken the last
+            return
+        contained(call)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:

@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from .actor import Actor, kind_of
-from .adverbs import Endpoint, Gather, Method, NotAnEndpoint, Target, view_of
+from .adverbs import Done, Endpoint, Gather, Method, NotAnEndpoint, Target, view_of
 from .elsewhere import TensorMesh
 from .errors import MeshStopped
 from .fleet import Fleet
@@ -136,9 +136,7 @@ class ProcMesh(_View, TensorMesh):
         actor = secrets.randbits(62)
         promise: Promise[None] = Promise(self._fleet.reactor)
         ranks = self._target.ranks
-        gather = Gather(
-            self._shape, ranks, f"{name}.__init__", self._fleet, lambda _: promise.resolve(None), promise.fail
-        )
+        gather = Gather(self._shape, ranks, f"{name}.__init__", self._fleet, Done(promise))
         on_main = Class._on_main_thread
         self._fleet.spawn_actor(
             ranks,
@@ -276,16 +274,10 @@ class ActorMesh(_View, Generic[A]):
         if self._is_stopped:
             promise.resolve(None)
         else:
-            gather = Gather(
-                self._shape,
-                self._target.ranks,
-                f"{self._name}.stop",
-                self._fleet,
-                lambda _: promise.resolve(None),
-                lambda _: promise.resolve(None),  # on a rank that is dead it has stopped already
-                wait_for_all=True,
-            )
-            self._fleet.stop_actor(self._target.ranks, self._actor, reason, gather, self._on_main)
+            ranks = self._target.ranks
+            outcome = Done(promise, even_failed=True)  # on a rank that is dead it has stopped already
+            gather = Gather(self._shape, ranks, f"{self._name}.stop", self._fleet, outcome, wait_for_all=True)
+            self._fleet.stop_actor(ranks, self._actor, reason, gather, self._on_main)
         return promise.future
 
     def __reduce__(self) -> Any:

@@ -92,7 +92,7 @@ class Root(Node):
         promise: Promise[Any] = Promise(self.reactor)
         shape = Shape.row_major(roster.axes) if roster.axes else Shape.unity()
         ranks = shape.ranks()
-        gather = Gather(shape, ranks, "bootstrap", roster, promise.resolve, promise.fail)
+        gather = Gather(shape, ranks, "bootstrap", roster, promise)
         payload = codec.encode((Bootstrap, (bootstrap,), dict[str, Any](), None))
         roster.spawn_actor(ranks, secrets.randbits(62), BOOTSTRAP, view_of(shape), (0, 0, 0), payload, gather)
         return promise.future

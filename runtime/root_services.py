@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from .actor import Actor, endpoint
-from .adverbs import Gather, view_of
+from .adverbs import Arrivals, view_of
 from .fleet import RemoteFleet
 from .future import Future, Promise
 from .hatch import porter
@@ -99,8 +99,8 @@ def ask_root(here: Node, method: str, *args: Any) -> Future[Any]:
     fleet = here.fleet(0, {})
     promise: Promise[Any] = Promise(here.reactor)
     shape = Shape.unity()
-    gather = Gather(shape, [0], f"root.{method}", fleet, lambda values: promise.resolve(values.get(0)), promise.fail)
-    fleet.call([0], NUMBER, method, view_of(shape), codec.encode((args, dict[str, Any]())), gather)
+    answer = Arrivals(f"root.{method}", fleet, [promise])
+    fleet.call([0], NUMBER, method, view_of(shape), codec.encode((args, dict[str, Any]())), answer)
     return promise.future
 
 
