@@ -82,17 +82,22 @@ def timed(work: Callable[[], object]) -> Callable[[], float]:
     return measured
 
 
-def medians(repeats: int, works: Mapping[str, Callable[[], float]]) -> dict[str, float]:
+def medians(repeats: int, works: Mapping[str, Callable[[], float]], pause: float = 0.0) -> dict[str, float]:
     """The median of what each work gives, in turns: what else the machine does then meets all of them alike."""
-    taken = samples(repeats, works)
+    taken = samples(repeats, works, pause)
     return {name: median(times) for name, times in taken.items()}
 
 
-def samples(repeats: int, works: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
-    """What each work gives, `repeats` times, in turns."""
+def samples(repeats: int, works: Mapping[str, Callable[[], float]], pause: float = 0.0) -> dict[str, list[float]]:
+    """What each work gives, `repeats` times, in turns.
+
+    The seconds of `pause` before each are for threads that go on for a while after their own work: it would be slow
+    in the other's time.
+    """
     taken: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
+            time.sleep(pause)
             taken[name].append(work())
     return taken
 
