@@ -11,7 +11,6 @@ or gone.
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import math
 import os
@@ -30,6 +29,7 @@ from urllib.parse import urlparse
 
 from .c10d import BURIAL_SECONDS, LONG, Bent, finishes
 from .imports import when_imported
+from .names import ask_no_names
 from .sockets import knock, shut_connections
 
 if TYPE_CHECKING:
@@ -424,7 +424,7 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
         _check_listens(plan)
 
     def connect() -> None:
-        _ask_names_briefly()
+        ask_no_names(plan.master_addr)
         try:
             found.append(
                 dist.TCPStore(
@@ -454,26 +454,6 @@ def _check_listens(plan: GroupPlan) -> None:
     except ConnectionRefusedError as error:
         where = f"{plan.master_addr}:{plan.master_port}"
         raise ConnectionError(f"rank {plan.store_rank} does not listen at {where} any more") from error
-
-
-def _ask_names_briefly() -> None:
-    """Let this thread wait one second for a name server, not ten and more (glibc only).
-
-    At each connection torch asks for the name of ::ffff:127.0.0.1, only to log it: offline, every rank would
-    wait.
-    """
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "__res_init"):
-        return
-    before = os.environ.get("RES_OPTIONS")
-    os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
-    try:
-        libc.__res_init()
-    finally:
-        if before is None:
-            del os.environ["RES_OPTIONS"]
-        else:
-            os.environ["RES_OPTIONS"] = before
 
 
 def _import_torch_at_knock(fd: int) -> None:

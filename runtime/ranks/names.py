@@ -1,0 +1,45 @@
+"""Name servers, which a thread need not ask where all it meets are addresses.
+
+At each connection torch asks for the name of the other end (`::ffff:127.0.0.1`), only to log it. Where the name server
+is slow, out of reach or loses one question of many, the rank waits for it: one of 64 ranks that come up together is
+enough to make all of them wait for a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+
+_NUM_SERVERS = 4
+"""Which `int` of glibc's `struct __res_state` says how many name servers there are (resolv.h)."""
+
+
+def ask_no_names(address: str) -> None:
+    """From here on this thread, which will connect to `address`, asks no name server (glibc only).
+
+    Where it has to, as the address is a name itself, it waits one second for an answer instead of ten and more.
+    """
+    libc = ctypes.CDLL(None)
+    if not (hasattr(libc, "__res_init") and hasattr(libc, "__res_state")):
+        return
+    before = os.environ.get("RES_OPTIONS")
+    os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
+    try:
+        libc.__res_init()
+    finally:
+        if before is None:
+            del os.environ["RES_OPTIONS"]
+        else:
+            os.environ["RES_OPTIONS"] = before
+    if _is_number(address):
+        libc.__res_state.restype = ctypes.POINTER(ctypes.c_int)
+        libc.__res_state()[_NUM_SERVERS] = 0
+
+
+def _is_number(address: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            return bool(socket.inet_pton(family, address))
+    return False

@@ -1,0 +1,74 @@
+"""Threads that connect to an address ask no name server; those that connect to a name do."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from meshbook.runtime.ranks.names import ask_no_names
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="other C libraries have other resolvers"
+)
+
+FIRST_SERVER = struct.calcsize("=iiQi")
+"""Where glibc's `struct __res_state` has the address of the first name server."""
+
+
+class NameServer:
+    """Knows no name, and remembers how often it was asked."""
+
+    def __init__(self) -> None:
+        self.num_asked = 0
+        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._sock.bind(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            question, who = self._sock.recvfrom(4096)
+            if not question:
+                return
+            self.num_asked += 1
+            self._sock.sendto(question[:2] + b"\x81\x83" + question[4:], who)  # an answer: there is no such name
+
+    def close(self) -> None:
+        self._sock.sendto(b"", self._sock.getsockname())
+        self._thread.join()
+        self._sock.close()
+
+    def serve_this_thread(self) -> None:
+        """Put this server in the place of the first one that the thread knows, however many those are."""
+        state = getattr(ctypes.CDLL(None), "__res_state")
+        state.restype = ctypes.c_void_p
+        port = self._sock.getsockname()[1]
+        address = struct.pack("=H", socket.AF_INET) + struct.pack(">H", port) + socket.inet_aton("127.0.0.1")
+        ctypes.memmove(state() + FIRST_SERVER, address, len(address))
+
+
+@pytest.fixture
+def server() -> Iterator[NameServer]:
+    server = NameServer()
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize(("address", "asks"), [("a.host.of.the.cluster", True), ("127.0.0.1", False), ("::1", False)])
+def test_who_connects_to_an_address_asks_nobody(server: NameServer, address: str, asks: bool):
+    def work() -> None:
+        ask_no_names(address)
+        server.serve_this_thread()
+        with contextlib.suppress(socket.gaierror):
+            socket.getnameinfo(("::ffff:127.0.0.1", 80, 0, 0), socket.NI_NUMERICSERV)  # as torch at each connection
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert (server.num_asked > 0) == asks
