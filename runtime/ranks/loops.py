@@ -8,18 +8,18 @@ comes over a connection wakes a loop as fast as ever; only the end of a group ta
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Collection
-from pathlib import Path
 
 REST = 0.02
 """Seconds by which a look may be late: 33 looks a second. Who is released from a collective waits for the next one."""
 
 _PROMPT = 50e-6  # what Linux gives a thread
 
-_NAME = "gloo_tcp_loop\n"
+_NAME = b"gloo_tcp_loop\n"
 
-_TASKS = Path("/proc/self/task")
+_TASKS = "/proc/self/task"
 
 _NAMED_WITHIN = 0.02
 """Seconds in which a thread that has just begun says what it is called."""
@@ -27,7 +27,10 @@ _NAMED_WITHIN = 0.02
 
 def threads() -> frozenset[str]:
     """The threads of this process, by number; none where that is not told."""
-    return frozenset(task.name for task in _TASKS.iterdir()) if _TASKS.is_dir() else frozenset()
+    try:
+        return frozenset(os.listdir(_TASKS))
+    except FileNotFoundError:
+        return frozenset()
 
 
 def rest(known: Collection[str] = ()) -> None:
@@ -47,19 +50,23 @@ def hurry() -> None:
 
 
 def _has_nameless(threads: Collection[str]) -> bool:
-    own = Path("/proc/self/comm").read_text()
-    return any(_name_of(_TASKS / thread) == own for thread in threads)
+    with open("/proc/self/comm", "rb", buffering=0) as comm:
+        own = comm.read()
+    return any(_name_of(thread) == own for thread in threads)
 
 
-def _name_of(task: Path) -> str:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-        return (task / "comm").read_text()
-    return ""
+def _name_of(thread: str) -> bytes:
+    with (
+        contextlib.suppress(FileNotFoundError, ProcessLookupError),  # it has ended meanwhile
+        open(f"{_TASKS}/{thread}/comm", "rb", buffering=0) as comm,
+    ):
+        return comm.read()
+    return b""
 
 
 def _set_slack(seconds: float) -> None:
-    with contextlib.suppress(OSError):  # no Linux, or one that does not have it
-        for task in _TASKS.iterdir():
-            if _name_of(task) == _NAME:
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                    Path(f"/proc/{task.name}/timerslack_ns").write_text(str(int(seconds * 1e9)))
+    for thread in threads():
+        with contextlib.suppress(OSError):  # it has ended meanwhile, or the system is one that does not have it
+            if _name_of(thread) == _NAME:
+                with open(f"/proc/{thread}/timerslack_ns", "wb", buffering=0) as slack:
+                    slack.write(b"%d" % int(seconds * 1e9))

@@ -7,10 +7,13 @@ enough to make all of them wait for a second.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import ctypes
 import os
 import socket
+
+codecs.lookup("idna")  # the first connection of a process loads it: better the zygote once than each rank
 
 _NUM_SERVERS = 4
 """Which `int` of glibc's `struct __res_state` says how many name servers there are (resolv.h)."""

@@ -27,7 +27,6 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from .messages import BlockRef
@@ -471,9 +470,12 @@ def _map(fd: int, size: int, kind: int) -> mmap.mmap:
 def memory_size() -> int:
     """Bytes of memory that this process can have: the machine's, or its container's."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    text = limit.read_text().strip() if limit.is_file() else "max"
-    return machine if text == "max" else min(machine, int(text))
+    try:
+        with open("/sys/fs/cgroup/memory.max", "rb", buffering=0) as limit:
+            text = limit.read().strip()
+    except OSError:  # no such system, or none that says so
+        return machine
+    return machine if text == b"max" else min(machine, int(text))
 
 
 def _mb(size: int) -> str:
