@@ -23,6 +23,7 @@ from typing import NoReturn
 from ..errors import LinkClosed
 from ..wire.link import LARGEST, PairLink
 from ..wire.messages import AnyMessage, Exited, Fork, Forked, Packet, Warm, decoder, encoder
+from . import holes
 from .preload import import_all
 from .spec import RankFds, decode_spec
 
@@ -48,6 +49,7 @@ def _preload(modules: list[str]) -> str:
     gc.disable()
     trouble = import_all(modules)
     gc.collect()
+    holes.fill()
     gc.freeze()
     gc.enable()
     if trouble:
