@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import repeat
 
+from ..libc import libc
+
 SIDE_BY_SIDE = 16 * 1024
 """Bytes that must lie one behind the other before there are no more holes: Python's allocator has pools of so many."""
 
@@ -32,10 +34,9 @@ def fill() -> None:
     for size in _SMALL:
         if not filled(partial(_new_objects, size), size, SIDE_BY_SIDE - _POOL_HEADER - 2 * size):
             return
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "gnu_get_libc_version"):
+    if not hasattr(libc(), "gnu_get_libc_version"):
         return
-    malloc = libc.malloc
+    malloc = libc().malloc
     malloc.restype, malloc.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
     for chunk in (*_LARGE, *reversed(_SMALL[1:])):
         if not filled(lambda count, size=chunk - 8: map(malloc, repeat(size, count)), chunk, 4 * SIDE_BY_SIDE):

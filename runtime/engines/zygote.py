@@ -8,7 +8,6 @@ hang. It has one thread, its own session, and ends when its controller does. Sta
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import select
@@ -21,6 +20,7 @@ from types import FrameType
 from typing import NoReturn
 
 from ..errors import LinkClosed
+from ..libc import libc
 from ..wire.link import LARGEST, PairLink
 from ..wire.messages import AnyMessage, Exited, Fork, Forked, Packet, Warm, decoder, encoder
 from . import holes
@@ -85,7 +85,7 @@ class _Zygote:
         signal.signal(signal.SIGCHLD, _ignore)
         # Orphans of ranks come to the zygote, which reaps them, instead of piling up as zombies of process 1.
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def serve(self) -> NoReturn:
         while True:

@@ -9,7 +9,6 @@ notice. Linux only.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import os
 import re
@@ -19,6 +18,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..libc import libc
 from .stacks import Spot, Spots
 
 _NAME = "meshbook-stack"
@@ -131,8 +131,7 @@ def _ask(pid: int, stack: contextlib.ExitStack) -> int | None:
 
 def _signal_main_thread(pid: int) -> bool:
     """Whether it was sent. Not by `kill`: while one waits for the main thread, the next goes to another thread."""
-    libc = ctypes.CDLL(None)
-    return hasattr(libc, "tgkill") and libc.tgkill(pid, pid, signal_number()) == 0
+    return hasattr(libc(), "tgkill") and libc().tgkill(pid, pid, signal_number()) == 0
 
 
 def _answer_of(pid: int) -> str | None:

@@ -13,7 +13,11 @@ import ctypes
 import os
 import socket
 
+from ..libc import libc
+
 codecs.lookup("idna")  # the first connection of a process loads it: better the zygote once than each rank
+
+_INTS = ctypes.POINTER(ctypes.c_int)
 
 _NUM_SERVERS = 4
 """Which `int` of glibc's `struct __res_state` says how many name servers there are (resolv.h)."""
@@ -24,21 +28,21 @@ def ask_no_names(address: str) -> None:
 
     Where it has to, as the address is a name itself, it waits one second for an answer instead of ten and more.
     """
-    libc = ctypes.CDLL(None)
-    if not (hasattr(libc, "__res_init") and hasattr(libc, "__res_state")):
+    if not (hasattr(libc(), "__res_init") and hasattr(libc(), "__res_state")):
         return
     before = os.environ.get("RES_OPTIONS")
     os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
     try:
-        libc.__res_init()
+        libc().__res_init()
     finally:
         if before is None:
             del os.environ["RES_OPTIONS"]
         else:
             os.environ["RES_OPTIONS"] = before
     if _is_number(address):
-        libc.__res_state.restype = ctypes.POINTER(ctypes.c_int)
-        libc.__res_state()[_NUM_SERVERS] = 0
+        state = libc().__res_state
+        state.restype = _INTS
+        state()[_NUM_SERVERS] = 0
 
 
 def _is_number(address: str) -> bool:

@@ -31,6 +31,7 @@ from queue import SimpleQueue
 from time import sleep
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
+from ..libc import libc
 from ..wire.tape import mark
 from .pipe import Pipe
 
@@ -455,10 +456,9 @@ def _line_buffered_c_stdout() -> Callable[[], object]:
     Only C's stdout, not all C streams: `fflush(NULL)` waits for any thread that reads from one.
     """
     try:
-        libc = ctypes.CDLL(None)
         name = "__stdoutp" if sys.platform == "darwin" else "stdout"
-        stdout = ctypes.c_void_p.in_dll(libc, name)
-        libc.setvbuf(stdout, None, 1, 0)  # _IOLBF, 1 on Linux and macOS
+        stdout = ctypes.c_void_p.in_dll(libc(), name)
+        libc().setvbuf(stdout, None, 1, 0)  # _IOLBF, 1 on Linux and macOS
     except (OSError, AttributeError, ValueError):  # a C library without these names
         return _nothing
-    return functools.partial(libc.fflush, stdout)
+    return functools.partial(libc().fflush, stdout)
