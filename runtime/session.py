@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import meanwhile
+from .aliases import given
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
@@ -226,6 +227,7 @@ def specs_for(
     places = tuple(_inside(folder, each) for each in (sys.path if path is None else path))
     world_size = len(Shape.row_major(axes)) if axes else 1
     seats = seats or seats_here(world_size)
+    names = given(sys.modules)
     return [
         RankSpec(
             rank=rank,
@@ -245,6 +247,7 @@ def specs_for(
             ),
             cwd=place,
             path=places,
+            names=names,
             device=f"cuda:{seat.local_rank}" if device == "cuda" else device,
             backend=backend,
             preload=tuple(preload),

@@ -54,6 +54,8 @@ class RankSpec(msgspec.Struct, frozen=True):
     cwd: str
     path: tuple[str, ...]
     """`sys.path`."""
+    names: dict[str, str] = {}
+    """What a program calls our modules (`aliases.given`)."""
     folder: str = ""
     """A folder of the controller's that its host has a copy of: what of `cwd` and `path` is in it means the copy."""
     device: str = "cpu"

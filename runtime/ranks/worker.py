@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 
+from ..aliases import assume
 from ..engines.spec import RankFds, RankSpec, decode_spec
 from ..wire.awake import has_room
 from ..wire.lane import Lane
@@ -99,6 +100,7 @@ def _take_environment(spec: RankSpec) -> None:
     os.environ.update({name: value for name, value in spec.env.items() if os.environ.get(name) != value})
     os.chdir(spec.cwd)
     sys.path[:] = spec.path
+    assume(spec.names)
     sys.argv[:] = [""]
 
 

@@ -1,0 +1,84 @@
+"""Names that a program has given to our modules, such as `monarch.actor`: its ranks import them by these names too.
+
+A module that a program has put into `sys.modules` is in no file that a rank could find.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from types import FunctionType, ModuleType
+from typing import Any
+
+_OURS = __name__.partition(".")[0]
+
+
+def given(modules: Mapping[str, Any]) -> dict[str, str]:
+    """The names in `sys.modules` that a program has made of our modules: each with what it means.
+
+    A module that it has made by hand means nothing by itself (`""`); what is ours in it is named `module:attribute`.
+
+    Example:
+        >>> monarch = ModuleType("monarch")
+        >>> monarch.Names = import_module(_OURS + ".runtime.shape").Extent
+        >>> given({"monarch": monarch, "monarch.actor": sys.modules[__name__], "json": sys})
+        {'monarch': '', 'monarch:Names': 'meshbook.runtime.shape:Extent', 'monarch.actor': 'meshbook.runtime.aliases'}
+    """
+    found: dict[str, str] = {}
+    for name, module in list(modules.items()):
+        if not isinstance(module, ModuleType) or name.partition(".")[0] in (_OURS, "__main__", "__mp_main__"):
+            continue
+        own = object.__getattribute__(module, "__dict__")  # asking a lazy module for anything would load it
+        if _is_ours(own.get("__name__")):
+            found[name] = own["__name__"]
+        elif getattr(own.get("__spec__"), "loader", None) is None:
+            found |= _made_by_hand(name, own)
+    return {name: what for name, what in found.items() if what or _has_more(name, found)}
+
+
+def assume(names: Mapping[str, str]) -> None:
+    """Take the names that `given` has found in another process."""
+    for name in (name for name in sorted(names) if ":" not in name):
+        module = import_module(names[name]) if names[name] else _by_hand(name)
+        sys.modules[name] = module
+        parent, _, last = name.rpartition(".")
+        if not names.get(parent, "not ours"):
+            setattr(sys.modules[parent], last, module)
+    for name, what in names.items():
+        module, _, attribute = name.partition(":")
+        if attribute:
+            home, _, within = what.partition(":")
+            ours = import_module(home)
+            setattr(sys.modules[module], attribute, getattr(ours, within) if within else ours)
+
+
+def _is_ours(module_name: object) -> bool:
+    return isinstance(module_name, str) and module_name.partition(".")[0] == _OURS
+
+
+def _made_by_hand(name: str, own: Mapping[str, Any]) -> dict[str, str]:
+    return {name: "", **{f"{name}:{attribute}": what for attribute, what in _ours_in(own)}}
+
+
+def _ours_in(own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for attribute, value in own.items():
+        if isinstance(value, ModuleType):
+            home, within = object.__getattribute__(value, "__dict__").get("__name__"), ""
+        elif isinstance(value, type | FunctionType):
+            home, within = value.__module__, value.__qualname__
+        else:
+            continue
+        if _is_ours(home) and (not within or getattr(sys.modules.get(home), within, None) is value):
+            yield attribute, f"{home}:{within}"
+
+
+def _has_more(name: str, found: Mapping[str, str]) -> bool:
+    """Is something of ours in this module, or below it?"""
+    return any(what and other.startswith((f"{name}:", f"{name}.")) for other, what in found.items())
+
+
+def _by_hand(name: str) -> ModuleType:
+    made = ModuleType(name)
+    made.__path__ = []  # what is below it is in `sys.modules`, and nowhere else
+    return made
