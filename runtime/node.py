@@ -46,7 +46,7 @@ class Node(ABC):
         self.address = address
         self.reactor = reactor
         self.residents: dict[int, Resident] = {}
-        self._departed: set[int] = set()  # numbers of actors that were here, or could not be made
+        self._departed: dict[int, RemoteFailure] = {}  # why actors are not here that were, or could not be made
         self._early: dict[int, list[Callable[[], None]]] = {}  # calls that came before the actor did
         self.patience: float | None = None
         """Seconds for which a call waits here for its actor to be made; None: as long as it takes.
@@ -171,8 +171,10 @@ class Node(ABC):
         try:
             cls, args, kwargs, creator = codec.decode(frames[0], frames[1:])
         except codec.DecodeError as error:
-            answer(Reply(message.seq, False), codec.encode(RemoteFailure("DecodeError", str(error), "", None, True)))
-            self._refuse_early(message.actor)
+            failure = _unmade(error, instance)
+            answer(Reply(message.seq, False), codec.encode(failure))
+            self._refuse_early(message.actor, failure)
+            self._tell_owner(instance, failure, message)
             return
         self._settle(instance, cls, args, kwargs, creator, message, on_made)
 
@@ -227,7 +229,8 @@ class Node(ABC):
             return
         if resident is None:
             if message.wants_reply:
-                answer(Reply(message.seq, False), codec.encode(self._boot_failure or _STOPPED))
+                why = self._boot_failure or self._departed.get(message.actor, _STOPPED)
+                answer(Reply(message.seq, False), codec.encode(why))
             return
         point = point_in(message.view, self.address[1]) if message.view is not None else resident.instance.rank
         resident.put(Job(message, frames, point, answer))
@@ -246,8 +249,8 @@ class Node(ABC):
         for call in self._early.pop(actor, []):
             call()
 
-    def _refuse_early(self, actor: int) -> None:
-        self._departed.add(actor)
+    def _refuse_early(self, actor: int, why: RemoteFailure = _STOPPED) -> None:
+        self._departed.setdefault(actor, why)
         self._admit_early(actor)
 
     def _stop(self, message: StopActor, answer: AnswerTo) -> None:
@@ -272,10 +275,12 @@ class Node(ABC):
         """An actor here has failed for good: its owner hears of it."""
         failure = resident.failure
         assert failure is not None
-        if spawn.name == BOOTSTRAP:
-            return  # whoever spawned the processes learns it from `initialized`
+        if spawn.name != BOOTSTRAP:  # whoever spawned the processes learns that from `initialized`
+            self._tell_owner(resident.instance, failure, spawn)
+
+    def _tell_owner(self, instance: Instance, failure: RemoteFailure, spawn: Spawn) -> None:
         report = (
-            f"The actor {resident.instance} and all its descendants have failed:\n"
+            f"The actor {instance} and all its descendants have failed:\n"
             f"{failure.type_name}: {failure.message}\n{failure.traceback}"
         )
         mesh, rank, _ = spawn.owner
@@ -389,6 +394,12 @@ def shape_of(view: View) -> Shape:
 def point_in(view: View, rank: int) -> Point:
     """The point of a base rank in a view."""
     return shape_of(view).point_of(rank)
+
+
+def _unmade(error: codec.DecodeError, instance: Instance) -> RemoteFailure:
+    """Why an actor could not be made whose class or arguments could not be unpickled."""
+    story = describe(error.__cause__ or error).traceback
+    return RemoteFailure("DecodeError", str(error), story, None, True, repr(instance))
 
 
 def mild(failure: RemoteFailure) -> RemoteFailure:

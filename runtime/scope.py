@@ -101,7 +101,8 @@ def _path(one: Instance | CreatorInstance) -> str:
     if one.class_name is None:
         return "<root>"
     made_by = "<root>" if one.creator is None else repr(one.creator)
-    return f"{made_by}.<{one.class_name} {one.name}{one.rank if len(one.rank) else ''}>"
+    kind = f"{one.class_name} " if one.class_name else ""  # not known where the class could not be unpickled
+    return f"{made_by}.<{kind}{one.name}{one.rank if len(one.rank) else ''}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,87 @@
+"""What a process tells of an actor that could not be made in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from meshbook.runtime import Accumulator, Actor, Channel, SupervisionError, current_rank, endpoint, send
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Stage
+
+
+class Lost:
+    """Cannot be unpickled where the actor would live."""
+
+    def __reduce__(self) -> Any:
+        return _rebuild, ()
+
+
+def _rebuild() -> None:
+    raise KeyError("no such treasure")
+
+
+class Holder(Actor):
+    def __init__(self, thing: object = None) -> None:
+        if thing == "break" and current_rank().rank == 1:
+            raise ValueError("it broke")
+
+    @endpoint
+    def hold(self) -> str:
+        return "held"
+
+
+class Asker(Actor):
+    @endpoint
+    def ask(self, holder: Any) -> str:
+        try:
+            return holder.hold.call_one().get(10)
+        except SupervisionError as error:
+            return str(error)
+
+
+def _accumulated(holders: Any) -> Any:
+    return Accumulator(holders.hold, "", str.__add__).accumulate()
+
+
+def _sent(holders: Any) -> Any:
+    port, answers = Channel[Any].open()
+    send(holders.hold, (), {}, port)
+    return answers.recv()
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "call": lambda holders: holders.hold.call(),
+    "call_one": lambda holders: holders.slice(r=1).hold.call_one(),
+    "choose": lambda holders: holders.slice(r=1).hold.choose(),
+    "stream": lambda holders: next(iter(holders.slice(r=1).hold.stream())),
+    "accumulate": _accumulated,
+    "send": lambda holders: _sent(holders.slice(r=1)),
+    "initialized": lambda holders: holders.initialized,
+}
+
+CASES = [(Lost(), "no such treasure", 2), ("break", "it broke", 1)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("thing", "reason", "num_failed"), CASES)
+def test_whoever_calls_it_is_told_why(stage: Stage, thing: object, reason: str, num_failed: int, way: str) -> None:
+    holders = stage.spawn(Holder, thing)
+    with pytest.raises(SupervisionError, match=reason) as told:
+        WAYS[way](holders).get(10)
+    assert "Holder" in str(told.value) or "<holder{" in str(told.value)
+    for _ in range(num_failed):
+        assert reason in stage.faults.get(timeout=10).report()
+
+
+@pytest.mark.parametrize(("thing", "reason", "num_failed"), CASES)
+def test_other_actors_are_told_too(stage: Stage, thing: object, reason: str, num_failed: int) -> None:
+    asker = stage.one(Asker)
+    holders = stage.spawn(Holder, thing)
+    assert reason in asker.ask.call_one(holders.slice(r=1)).get(10)
+    assert (asker.ask.call_one(holders.slice(r=0)).get(10) == "held") is (thing == "break")
+    for _ in range(num_failed):
+        stage.faults.get(timeout=10)
