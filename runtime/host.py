@@ -11,7 +11,7 @@ from typing import Any, Self
 from .bootstrap import Bootstrap, BootstrapCommands, with_command
 from .future import Future, Promise
 from .here import node
-from .mesh import ProcMesh
+from .mesh import ProcMesh, check_name
 from .ndslice import NDSlice
 from .scope import context
 from .shape import Extent, MeshTrait, Region, Shape
@@ -51,17 +51,18 @@ class HostMesh(MeshTrait):
         Monarch's; this host accepts and checks it, and binds nothing.
 
         Raises:
-            ValueError: an axis of `per_host` is one of the hosts' too, or `proc_bind` has the wrong length.
-            TypeError: `bootstrap` is no function, or `bootstrap_command` is none.
+            ValueError: an axis of `per_host` is one of the hosts' or has no rank, or `proc_bind` has a wrong length.
+            TypeError: a size is no whole number, a name no text, `bootstrap` no function or `bootstrap_command` none.
             RuntimeError: the host mesh was shut down.
         """
         if self._state.is_down:
             raise RuntimeError("HostMesh has already been shut down")
-        axes = dict(per_host or {})
+        axes = _axes({} if per_host is None else per_host)
         overlap = sorted(set(axes) & set(self._labels))
         if overlap:
             raise ValueError(f"per_host labels {overlap} overlap with host labels {self._labels}")
         _check_binding(proc_bind, axes)
+        check_name("anon" if name is None else name, "processes")
         if bootstrap is not None and not callable(bootstrap):
             raise TypeError(f"bootstrap must be a function without arguments, not {bootstrap!r}")
         sizes = {**self.sizes, **axes}
@@ -181,6 +182,19 @@ def this_proc() -> ProcMesh:
 def _restore(labels: tuple[str, ...], sizes: tuple[int, ...]) -> HostMesh:
     shape = Shape.row_major(dict(zip(labels, sizes, strict=True))) if labels else Shape.unity()
     return HostMesh(shape, is_owned=False)
+
+
+def _axes(per_host: Any) -> dict[str, int]:
+    """The axes a user has given, with their sizes as the plain numbers that can be sent."""
+    try:
+        axes = dict(per_host)
+    except (TypeError, ValueError):
+        raise TypeError(f"per_host is a dict of axes and sizes, such as {{'gpus': 2}}, not {per_host!r}") from None
+    for label, size in axes.items():
+        check_name(label, "an axis")
+        if not hasattr(size, "__index__"):
+            raise TypeError(f"axis {label!r} has size {size!r}: a size is an int")
+    return {label: int(size) for label, size in axes.items()}
 
 
 def _check_binding(proc_bind: Sequence[Mapping[str, str]] | None, axes: Mapping[str, int]) -> None:

@@ -122,13 +122,12 @@ class ProcMesh(_View, TensorMesh):
         Raises:
             ValueError: `Class` is not an `Actor`, mixes sync and async endpoints, or has an endpoint with a name that
                 meshes use themselves.
-            TypeError: the arguments do not fit the constructor, or the name is no text.
+            TypeError: the arguments do not fit the constructor, the name is no text, or `Class` is no class.
             RuntimeError: the mesh was stopped.
         """
         if self._fleet.is_stopped:
             raise MeshStopped("`ProcMesh` has already been stopped")
-        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a user's mistake)
-            raise TypeError(f"the name of actors is a str, not {name!r}")
+        check_name(name, "actors")
         check_class(Class)
         inspect.signature(Class).bind(*args, **kwargs)
         instance = context().actor_instance
@@ -314,9 +313,17 @@ def roster_of(mesh: Any) -> Roster:
     return cast("Roster", mesh._fleet)
 
 
+def check_name(name: Any, of: str) -> None:
+    """Raises `TypeError` for a name that is no text."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of {of} is a str, not {name!r}")
+
+
 def check_class(cls: Any) -> None:
-    """Raises `ValueError` for a class that cannot be spawned."""
-    if not (isinstance(cls, type) and issubclass(cls, Actor)):
+    """Raises `ValueError` for a class that cannot be spawned, and `TypeError` for what is no class."""
+    if not isinstance(cls, type):
+        raise TypeError(f"{cls!r} is not a class: give the class itself, which subclasses Actor")
+    if not issubclass(cls, Actor):
         raise ValueError(f"{cls!r} is not an Actor, and must subclass it: write `class Name(Actor)`")
     taken = sorted(name for name in cls.endpoints() if hasattr(ActorMesh, name))
     if taken:

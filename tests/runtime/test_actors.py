@@ -190,7 +190,7 @@ class TestSpawn:
         ("cls", "args", "kind", "text"),
         [
             (int, (), ValueError, "is not an Actor, and must subclass it: write `class Name"),
-            (Counter(1), (), ValueError, "is not an Actor"),
+            (Counter(1), (), TypeError, "is not a class: give the class itself"),
             (Mixed, (), ValueError, "mixes both async and sync endpoints"),
             (MixedByBirth, (), ValueError, "mixes both async and sync endpoints"),
             (Named, (), ValueError, "collides with an endpoint name: an endpoint of Named cannot be called 'sizes'"),

@@ -71,14 +71,27 @@ class TestHosts:
             ({"bootstrap": "boot"}, TypeError, "bootstrap must be a function"),
             ({"bootstrap_command": "python"}, TypeError, "what default_bootstrap_cmd.. gives, .* not 'python'"),
             ({"bootstrap_command": lambda point: point}, TypeError, "what default_bootstrap_cmd.. gives"),
-            ({"per_host": {"r": 0}}, ValueError, "r"),
-            ({"per_host": {"r": -1}}, ValueError, "r"),
+            ({"per_host": {"r": 0}}, ValueError, "axis 'r' has size 0; an axis has at least 1 rank"),
+            ({"per_host": {"r": -1}}, ValueError, "axis 'r' has size -1"),
+            ({"per_host": {"r": 2.0}}, TypeError, "axis 'r' has size 2.0: a size is an int"),
+            ({"per_host": {"r": None}}, TypeError, "axis 'r' has size None: a size is an int"),
+            ({"per_host": {2: 2}}, TypeError, "the name of an axis is a str, not 2"),
+            ({"per_host": 2}, TypeError, "per_host is a dict of axes and sizes, such as {'gpus': 2}, not 2"),
+            ({"per_host": "gpus"}, TypeError, "per_host is a dict of axes and sizes"),
+            ({"name": 3}, TypeError, "the name of processes is a str, not 3"),
         ],
     )
     def test_mistakes(self, stage: Stage, options: dict[str, Any], kind: type[Exception], text: str) -> None:
         with pytest.raises(kind, match=text) as caught:
             this_host().spawn_procs(**{"per_host": {"r": 2}, **options})
         assert "\n" not in str(caught.value)
+
+    def test_sizes_are_whole_numbers_of_any_kind(self, stage: Stage) -> None:
+        import numpy as np
+
+        procs = stage.procs({"a": np.int64(1), "b": True})
+        assert procs.spawn("c", Counter).add.call(1).get(10).values() == [1]
+        assert (repr(procs.extent), procs.sizes) == ("{a: 1, b: 1}", {"a": 1, "b": 1})
 
     def test_what_other_engines_can_do_is_told(self, stage: Stage) -> None:
         for call in (
