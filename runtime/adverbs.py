@@ -208,18 +208,18 @@ def send(
         endpoint._send(fleet, target, caller, args, kwargs)
 
 
-class Accumulator(Generic[R, A]):
+class Accumulator(Generic[P, R, A]):
     """Folds the answers of all actors into one value, in the order in which they come.
 
     Example: `Accumulator(mesh.loss, 0.0, operator.add).accumulate().get()`.
     """
 
-    def __init__(self, endpoint: Endpoint[Any, R], identity: A, combine: Callable[[A, R], A]) -> None:
+    def __init__(self, endpoint: Endpoint[P, R], identity: A, combine: Callable[[A, R], A]) -> None:
         self._endpoint = endpoint
         self._identity = identity
         self._combine = combine
 
-    def accumulate(self, *args: Any, **kwargs: Any) -> Future[A]:
+    def accumulate(self, *args: P.args, **kwargs: P.kwargs) -> Future[A]:
         """Call all actors now; the future is done when the last answer has been folded in."""
         mesh = self._endpoint._mesh
         fleet = mesh._fleet

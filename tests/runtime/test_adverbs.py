@@ -91,6 +91,7 @@ class TestAnswers:
         assert Accumulator(counters.rank, 0, operator.add).accumulate().get(10) == 6
         assert Accumulator(counters.add, [], lambda all, one: [*all, one]).accumulate(n=2).get(10) == [2] * 4
         assert stage.one(Courier).fold.call_one(counters).get(10) == 6
+        assert Accumulator[[], int, int](counters.rank, 0, operator.add).accumulate().get(10) == 6
         with pytest.raises(ValueError, match="no sum"):
             Accumulator(counters.fail, 0, operator.add).accumulate("no sum").get(10)
         with pytest.raises(TypeError, match="unsupported operand"):
