@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 if TYPE_CHECKING:
     from .adverbs import Endpoint
     from .future import Future
     from .shape import Extent
+    from .supervision import MeshFailure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -241,6 +242,19 @@ class Actor(_Seen):
 
     _endpoints: ClassVar[dict[str, EndpointProperty[Any, Any]]]
 
+    # Also here, so that one that is overridden may call that of its parents.
+
+    def __supervise__(self, failure: MeshFailure) -> bool | Awaitable[bool]:
+        """A mesh that this actor made has failed; True: it has dealt with that. By default it has not."""
+        return False
+
+    def __cleanup__(self, exc: Exception | None) -> Awaitable[None] | None:
+        """The actor ends, or has failed. By default there is nothing to do."""
+
+    def _handle_undeliverable_message(self, message: object) -> bool | Awaitable[bool]:
+        """Monarch's; it is not asked here, where who called an actor that is gone is told."""
+        return False
+
 
 def _find_endpoints(cls: type) -> dict[str, EndpointProperty[Any, Any]]:
     found: dict[str, EndpointProperty[Any, Any]] = {}
@@ -272,12 +286,11 @@ def kind_of(cls: type[Actor]) -> str:
 
 
 def _check_hooks(cls: type[Actor], kind: str) -> None:
-    cleanup = getattr(cls, "__cleanup__", None)
-    supervise = getattr(cls, "__supervise__", None)
-    if cleanup is not None and kind and inspect.iscoroutinefunction(cleanup) != (kind == "async"):
+    cleanup, supervise = cls.__cleanup__, cls.__supervise__
+    if cleanup is not Actor.__cleanup__ and kind and inspect.iscoroutinefunction(cleanup) != (kind == "async"):
         other, word = ("a synchronous", "async def") if kind == "async" else ("an async", "def")
         problem = f"{cls} has {kind} endpoints, but {other} __cleanup__"
         raise ValueError(f"{problem}: {cls.__name__}.__cleanup__ must be {word}, like its endpoints")
-    if supervise is not None and kind == "sync" and inspect.iscoroutinefunction(supervise):
+    if kind == "sync" and inspect.iscoroutinefunction(supervise):
         problem = f"{cls} has sync endpoints, but an async __supervise__"
         raise ValueError(f"{problem}: {cls.__name__}.__supervise__ must be def, like its endpoints")

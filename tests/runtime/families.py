@@ -141,3 +141,37 @@ class AsyncTidy(Actor):
         self.port.send(("tidy", exc if exc is None else str(exc)))
         if not self.is_clean:
             raise OSError("cannot clean up")
+
+
+class Filial(Actor):
+    """Has hooks that ask those of its parents first, which are those of all actors."""
+
+    def __init__(self, port: Port[Any]) -> None:
+        self.port = port
+
+    @endpoint
+    def adopt(self, cls: Any) -> Any:
+        return this_proc().spawn("kid", cls)
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        self.port.send(("supervise", super().__supervise__(failure)))
+        return True
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        self.port.send(("cleanup", super().__cleanup__(exc)))
+
+
+class AsyncFilial(Actor):
+    def __init__(self, port: Port[Any]) -> None:
+        self.port = port
+
+    @endpoint
+    async def adopt(self, cls: Any) -> Any:
+        return this_proc().spawn("kid", cls)
+
+    async def __supervise__(self, failure: MeshFailure) -> bool:
+        self.port.send(("supervise", super().__supervise__(failure)))
+        return True
+
+    async def __cleanup__(self, exc: Exception | None) -> None:
+        self.port.send(("cleanup", super().__cleanup__(exc)))

@@ -17,7 +17,7 @@ import pytest
 
 import meshbook.runtime
 from meshbook.runtime import Channel, MeshFailure, SupervisionError, get_or_spawn_controller, this_proc
-from tests.runtime.families import AsyncOwner, AsyncTidy, Owner, Tidy
+from tests.runtime.families import AsyncFilial, AsyncOwner, AsyncTidy, Filial, Owner, Tidy
 from tests.runtime.troupe import Counter, Courier, Mortal, Trouble
 
 if TYPE_CHECKING:
@@ -55,6 +55,15 @@ class TestOwners:
         assert "to nobody" in failure.report()
         with pytest.raises(SupervisionError, match=reason):
             owner.adopt.call_one(Counter).get(10)
+
+    @pytest.mark.parametrize("owner_class", [Filial, AsyncFilial])
+    def test_hooks_may_ask_those_of_their_parents(self, stage: Stage, owner_class: Any) -> None:
+        port, told = Channel[Any].open()
+        owner = stage.one(owner_class, port)
+        owner.adopt.call_one(Counter).get(10).fail.broadcast("to nobody")
+        assert told.recv().get(10) == ("supervise", False)
+        owner.stop().get(10)
+        assert told.recv().get(10) == ("cleanup", None)
 
     def test_a_failure_climbs_until_somebody_handles_it(self, stage: Stage) -> None:
         port, told = Channel[Any].open()
