@@ -69,7 +69,7 @@ class Taken(Actor):
             ValueError,
             "is not an Actor, and must subclass it: write `class Name",
         ),
-        (lambda procs, w: procs.spawn("x", Worker()), ValueError, "is not an Actor"),
+        (lambda procs, w: procs.spawn("x", Worker()), TypeError, "is not a class: give the class itself"),
         (lambda procs, w: procs.spawn(3, Worker), TypeError, "the name of actors is a str, not 3"),
         (lambda procs, w: procs.spawn("x", Taken), ValueError, "cannot be called 'slice'"),
         (lambda procs, w: procs.spawn("x", Worker, 1, 2), TypeError, "too many positional"),
