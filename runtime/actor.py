@@ -268,7 +268,7 @@ def _find_endpoints(cls: type) -> dict[str, EndpointProperty[Any, Any]]:
 
 
 def kind_of(cls: type[Actor]) -> str:
-    """`sync` or `async`, by the endpoints of the class.
+    """`sync` or `async`, by the endpoints of the class; as in Monarch `async` where it has none.
 
     Raises:
         ValueError: it mixes both, or a hook does not match.
@@ -280,7 +280,7 @@ def kind_of(cls: type[Actor]) -> str:
         raise ValueError(
             f"{cls} mixes both async and sync endpoints. Synchronous endpoints: {sync}, async ones: {sorted(is_async)}"
         )
-    kind = "async" if is_async else "sync"
+    kind = "async" if is_async or not cls.endpoints() else "sync"
     _check_hooks(cls, kind if endpoints else "")
     return kind
 

@@ -24,6 +24,7 @@ from .ranks.drivers import CANCEL_SECONDS, PATIENCE, Resident
 from .ranks.failure import RemoteFailure, describe
 from .ranks.intake import Jobs
 from .ranks.turns import AnswerTo, Job, fatal, run_of
+from .ranks.unlooped import without_loop
 from .scope import CreatorInstance, Instance
 from .shape import Point, Shape
 from .supervision import MeshFailure
@@ -359,7 +360,7 @@ def _ask(owner: Resident, failure: MeshFailure) -> Any:
     if owner.failure is not None:
         return None
     try:
-        verdict = hook(failure) if hook is not None else False
+        verdict = without_loop(hook)(failure) if hook is not None else False
     except Exception as error:  # noqa: BLE001 - the rim: a hook that raises fails its actor, with both stories
         return _fail_for(owner, failure, error)
     return _await_verdict(owner, verdict, failure) if hasattr(verdict, "__await__") else _judge(owner, verdict, failure)

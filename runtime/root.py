@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from .actor import Actor
+from .actor import Actor, endpoint
 from .adverbs import Gather, view_of
 from .audiences import Audiences
 from .engines.base import Engine, Party
@@ -230,12 +230,16 @@ class Root(Node):
 
 
 class Bootstrap(Actor):
-    """Runs a bootstrap once, in its constructor."""
+    """Runs a bootstrap once, in its constructor. With an endpoint that is sync, as it may run an event loop there."""
 
     def __init__(self, bootstrap: Callable[[], Any]) -> None:
         outcome = bootstrap()
         if hasattr(outcome, "__await__"):
             asyncio.run(_awaited(outcome))
+
+    @endpoint
+    def idle(self) -> None:
+        """There is nothing to do any more."""
 
 
 async def _awaited(outcome: Any) -> Any:

@@ -25,6 +25,7 @@ from . import log_names, stacks
 from .failure import RemoteFailure, describe
 from .intake import Jobs
 from .turns import AnswerTo, Found, Job, Turn, conclude, fatal, prepare, run_of
+from .unlooped import without_loop
 
 PATIENCE = 3.0
 """Seconds that an actor which ends waits for each mesh it owns, and that who ends a sync one waits for what it does."""
@@ -114,9 +115,21 @@ class Resident:
         has_given_port = wire_name.endswith(GIVEN_PORT)
         if declared is None:
             wants_port = wire_name.endswith(WITH_PORT)
-            return Found(getattr(self.actor, name), wants_port, has_given_port, is_declared=False)
+            return Found(self._plain(name), wants_port, has_given_port, is_declared=False)
         wants_port = declared.explicit_response_port and not has_given_port
         return Found(declared.method.__get__(self.actor), wants_port, has_given_port, is_declared=True)
+
+    def _plain(self, name: str) -> Callable[..., Any]:
+        """A method that is no endpoint, but was called as one."""
+        method = getattr(self.actor, name)
+        if not inspect.iscoroutinefunction(method):
+            return without_loop(method) if self.is_async else method
+        if not self.is_async:
+            raise TypeError(
+                f"{self.instance.name}.{name} is an async def method, but its actor's endpoints are all def, "
+                "so it has no event loop to run on"
+            )
+        return method
 
     def die(self, failure: RemoteFailure) -> None:
         """The actor has failed for good: whoever calls it from now on is told why."""
@@ -331,7 +344,7 @@ class _Async:
         self._resident.close_ports()
         hook = cleaner(self._resident)
         try:
-            outcome = hook()
+            outcome = without_loop(hook)()
             if inspect.isawaitable(outcome):
                 await outcome
         except Exception as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
