@@ -11,6 +11,8 @@ import os
 import signal
 import sys
 import threading
+import time
+from types import FrameType
 from typing import Any
 
 
@@ -76,11 +78,30 @@ def _leave(code: int) -> None:
     _exit_code.append(code)
     if callable(signal.getsignal(signal.SIGINT)):
         sys.excepthook = _LeaveQuietly(sys.excepthook)
-        # A signal, because it also wakes a main thread that sleeps; Python raises KeyboardInterrupt there.
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        interrupt(threading.main_thread().ident or 0)
     else:  # a background job of a shell, say, which ignores it
         atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
         _exit_now(code)
+
+
+def interrupt(thread: int) -> None:
+    """Raise `KeyboardInterrupt` in the main thread, by a signal, because that also wakes one that sleeps.
+
+    But not one that is about to: it has let go of the GIL, and looks for signals when it wakes up. One that stands
+    where it stood gets another.
+    """
+    for pause in (0.05, 0.2, 1.0):
+        before = place_of(thread)
+        signal.pthread_kill(thread, signal.SIGINT)
+        time.sleep(pause)
+        if place_of(thread) != before:
+            return
+
+
+def place_of(thread: int) -> tuple[FrameType | None, int]:
+    """Where a thread stands: its innermost frame, and the instruction there."""
+    frame = sys._current_frames().get(thread)
+    return frame, -1 if frame is None else frame.f_lasti
 
 
 class _LeaveQuietly:

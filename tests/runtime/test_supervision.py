@@ -17,6 +17,7 @@ import pytest
 
 import meshbook.runtime
 from meshbook.runtime import Channel, MeshFailure, SupervisionError, get_or_spawn_controller, this_proc
+from meshbook.runtime.supervision import interrupt, place_of
 from tests.runtime.families import AsyncFilial, AsyncOwner, AsyncTidy, Filial, Owner, Tidy
 from tests.runtime.troupe import Counter, Courier, Mortal, Trouble
 
@@ -42,7 +43,9 @@ class TestOwners:
         assert owner.adopt.call_one(Counter).get(10).add.call_one(1).get(10) == 1
 
     @pytest.mark.parametrize("owner_class", [Owner, AsyncOwner])
-    @pytest.mark.parametrize(("verdict", "reason"), [("none", "to nobody"), ("raise", "the hook itself failed")])
+    @pytest.mark.parametrize(
+        ("verdict", "reason"), [("none", "to nobody"), ("raise", "the hook itself failed")]
+    )
     def test_one_that_does_not_fails_too(self, stage: Stage, owner_class: Any, verdict: str, reason: str) -> None:
         port, told = Channel[Any].open()
         owner = stage.one(owner_class, verdict, port)
@@ -176,6 +179,23 @@ class TestTheClient:
         assert "ValueError: nobody waits" in ended.stderr
         assert "KeyboardInterrupt" not in ended.stderr
         assert time.monotonic() - began < 15
+
+    def test_a_thread_that_misses_its_interrupt_gets_another(self, until: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        asleep, sent = threading.Lock(), list[int]()
+        asleep.acquire()
+        sleeper = threading.Thread(target=asleep.acquire)
+        sleeper.start()
+        until(lambda: (place := place_of(sleeper.ident or 0)[0]) is not None and place.f_code.co_name == "run")
+
+        def kill(thread: int, signum: int) -> None:
+            sent.append(thread)
+            if len(sent) == 2:  # the first is lost
+                asleep.release()
+
+        monkeypatch.setattr(signal, "pthread_kill", kill)
+        interrupt(sleeper.ident or 0)
+        sleeper.join()
+        assert sent == [sleeper.ident] * 2
 
 
 FAILING = """
