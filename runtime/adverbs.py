@@ -134,10 +134,9 @@ class Endpoint(Generic[P, R]):
         try:
             fleet.call(target.ranks, mesh._actor, wire_name, target.view, payload, caller, mesh._on_main)
         except MeshStopped as stopped:
-            if caller is None:
-                raise
-            for rank in target.ranks:  # as for every other end of an actor: the future tells it
-                caller.on_lost(rank, str(stopped))
+            if caller is not None:
+                for rank in target.ranks:  # as for every other end of an actor: the future tells it
+                    caller.on_lost(rank, str(stopped))
 
 
 Method: TypeAlias = "FunctionType | staticmethod[..., Any] | classmethod[Any, ..., Any]"

@@ -86,6 +86,15 @@ class TestAnswers:
         assert counters.add.broadcast(2) is None
         assert counters.add.call(0).get(10).values() == [2, 2]
 
+    def test_broadcast_to_nobody_is_no_error(self, stage: Stage) -> None:
+        procs = stage.procs({"r": 2})
+        counters = procs.spawn("counters", Counter)
+        counters.add.call(1).get(10)
+        counters.stop().get(10)
+        assert counters.add.broadcast(1) is None
+        procs.stop().get(10)
+        assert counters.add.broadcast(1) is None
+
     def test_accumulate_folds(self, stage: Stage) -> None:
         counters = stage.spawn(Counter, on=stage.shared(a=2, b=2))
         assert Accumulator(counters.rank, 0, operator.add).accumulate().get(10) == 6
