@@ -37,7 +37,13 @@ from .wire.reactor import Reactor
 Address = tuple[int, int]
 ROOT: Address = (0, 0)
 
-_STOPPED = RemoteFailure("Stopped", "the actor has status: stopped", "", None, True)
+
+def _stopped(reason: str) -> RemoteFailure:
+    """Why an actor is not here that was told to stop."""
+    return RemoteFailure("Stopped", f"the actor has status: stopped{reason and f': {reason}'}", "", None, True)
+
+
+_STOPPED = _stopped("")
 
 
 class Node(ABC):
@@ -256,7 +262,7 @@ class Node(ABC):
 
     def _stop(self, message: StopActor, answer: AnswerTo) -> None:
         resident = self.residents.pop(message.actor, None)
-        self._refuse_early(message.actor)
+        self._refuse_early(message.actor, _stopped(message.reason))
 
         def stopped() -> None:
             if message.seq:
@@ -382,7 +388,7 @@ def _judge(owner: Resident, verdict: object, failure: MeshFailure) -> None:
 
 def _fail_for(owner: Resident, failure: MeshFailure, error: Exception) -> None:
     story = describe(error)
-    message = f"__supervise__ raised {story.message}\nwhile it handled: {failure.report()}"
+    message = f"{story.message}\nThis error occurred while handling another failure:\n{failure.report()}"
     owner.die(fatal(RemoteFailure(story.type_name, message, story.traceback), owner))
 
 

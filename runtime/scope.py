@@ -76,12 +76,12 @@ class Instance:
 
     def abort(self, reason: str | None = None) -> None:
         """End this actor as failed: its owner hears of it."""
-        self.kill(reason or "aborted")
-
-    def kill(self, reason: str = "killed") -> None:
-        """The same as `abort`."""
         if self.on_kill is not None:
-            self.on_kill(reason)
+            self.on_kill(f"actor explicitly aborted due to: {reason or '(no reason provided)'}")
+
+    def kill(self, reason: str | None = None) -> None:
+        """The same as `abort`."""
+        self.abort(reason)
 
     def stop(self, reason: str | None = None) -> None:
         """End this actor after the message it works on."""

@@ -51,7 +51,7 @@ def test_an_actor_that_aborts_has_failed(stage: Stage, how: str, reason: str) ->
     assert actor.end.call_one(how, reason).get(10) == "the last answer"
     assert reason in told.recv().get(10)
     assert reason in stage.faults.get(timeout=10).report()
-    with pytest.raises(SupervisionError, match=reason):
+    with pytest.raises(SupervisionError, match=f"actor explicitly aborted due to: {reason}"):
         actor.ok.call_one().get(10)
 
 
@@ -60,8 +60,24 @@ def test_an_actor_that_stops_has_not(stage: Stage) -> None:
     actor = stage.one(Suicidal, port)
     assert actor.end.call_one("stop").get(10) == "the last answer"
     assert told.recv().get(10) is None
-    with pytest.raises(SupervisionError, match="stopped"):
+    with pytest.raises(SupervisionError, match="has status: stopped: stopped by itself"):
         actor.ok.call_one().get(10)
+
+
+def test_an_actor_that_is_stopped_says_why(stage: Stage) -> None:
+    port, told = Channel[Any].open()
+    actor = stage.spawn(Suicidal, port)
+    actor.stop("all is done").get(10)
+    assert [told.recv().get(10) for _ in range(2)] == [None, None]
+    with pytest.raises(SupervisionError, match="has status: stopped: all is done"):
+        actor.ok.call().get(10)
+
+
+def test_reasons_may_be_missing(stage: Stage) -> None:
+    port, _ = Channel[Any].open()
+    actor = stage.one(Suicidal, port)
+    actor.end.call_one("abort").get(10)
+    assert "aborted due to: (no reason provided)" in stage.faults.get(timeout=10).report()
 
 
 def test_who_made_it_is_known_and_travels(stage: Stage) -> None:
