@@ -100,7 +100,7 @@ def interrupt(thread: int) -> None:
 
 def place_of(thread: int) -> tuple[FrameType | None, int]:
     """Where a thread stands: its innermost frame, and the instruction there."""
-    frame = sys._current_frames().get(thread)
+    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
     return frame, -1 if frame is None else frame.f_lasti
 
 
