@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -109,8 +110,9 @@ class ReplyPort(Port[T]):
 class Inbox:
     """What has come to a port and was not taken yet, and who waits for more; the node knows it by its number."""
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: Reactor, *, is_once: bool = False) -> None:
         self._reactor = reactor
+        self._left = 1 if is_once else sys.maxsize  # how many values may be asked for
         self._came: deque[tuple[int, Any, bool]] = deque()
         self._waiting: deque[tuple[Promise[Any], bool]] = deque()
         self._lock = threading.Lock()  # values come on the loop's thread
@@ -119,6 +121,10 @@ class Inbox:
         """The next value, for whoever asks now."""
         promise: Promise[Any] = Promise(self._reactor)
         with self._lock:
+            if not self._left:
+                promise.fail(ValueError("OncePort is already used: its receiver gives one value"))
+                return promise
+            self._left -= 1
             came = self._came.popleft() if self._came else None
             if came is None:
                 self._waiting.append((promise, with_rank))
@@ -210,7 +216,7 @@ class Channel(Generic[T]):
     @staticmethod
     def open(once: bool = False) -> tuple[Port[T], PortReceiver[T]]:
         """A port to be sent around, and the receiver for this process."""
-        inbox = Inbox(node().reactor)
+        inbox = Inbox(node().reactor, is_once=once)
         return Port(*_registered(inbox), once=once), PortReceiver(inbox)
 
     @staticmethod

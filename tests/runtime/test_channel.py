@@ -83,6 +83,18 @@ def test_a_port_for_one_value(stage: Stage) -> None:
     assert receiver.recv().get(10) == (0, 0)
 
 
+def test_of_a_port_for_one_value_one_is_asked_for(stage: Stage) -> None:
+    port, receiver = Channel[int].open(once=True)
+    first, second = receiver.recv(), receiver.recv()
+    with pytest.raises(TimeoutError):
+        first.get(0)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="OncePort is already used: its receiver gives one value"):
+            second.get(10)
+    port.send(1)
+    assert first.get(10) == first.get(10) == 1
+
+
 def test_many_senders_interleave_and_each_keeps_its_order(stage: Stage) -> None:
     port, receiver = Channel[Any].open()
     stage.spawn(Teller).count.broadcast(port, 30)
