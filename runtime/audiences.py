@@ -1,6 +1,6 @@
 """Who hears what is printed in a run, where the call itself brought no audience: the cell that made the call.
 
-The notebook says who listens (`listen_by`); in a script nobody does, and what ranks print is in their logs only.
+The notebook says who listens (`listen_by`). Where it does not, as in a script, what ranks print is echoed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
+
+from .echo import Echo
 
 if TYPE_CHECKING:
     from .roster import Roster
@@ -32,9 +34,11 @@ class Listener(Protocol):
 
 _find_listener: list[Callable[[], Listener | None]] = []
 
+ECHO = Echo()
+
 
 def listen_by(find: Callable[[], Listener | None] | None) -> None:
-    """How to find who listens to the code that makes a call; None: nobody does."""
+    """How to find who listens to the code that makes a call; None: nobody does, and it is echoed."""
     _find_listener[:] = [] if find is None else [find]
 
 
@@ -45,8 +49,8 @@ class Audiences:
         >>> audiences = Audiences()
         >>> audiences.note(3, "cell 1"), audiences.note(9, "cell 2")
         (None, None)
-        >>> audiences.of(2), audiences.of(8), audiences.of(9)
-        (None, 'cell 1', 'cell 2')
+        >>> audiences.of(2) is ECHO, audiences.of(8), audiences.of(9)
+        (True, 'cell 1', 'cell 2')
     """
 
     def __init__(self) -> None:
@@ -71,7 +75,8 @@ class Audiences:
                 del self._firsts[0], self._listeners[0]
 
     def of(self, run: int) -> Listener | None:
-        """Who made this call, if that is somebody who listens."""
+        """Who hears this call, if there is anybody. Run 0 is what no call has made."""
         with self._lock:
             place = bisect_right(self._firsts, run)
-            return self._listeners[place - 1] if place and run > 0 else None
+            listener = self._listeners[place - 1] if place and run > 0 else None
+        return listener if listener is not None or _find_listener else ECHO

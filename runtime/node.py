@@ -266,7 +266,8 @@ class Node(ABC):
 
         def stopped() -> None:
             if message.seq:
-                answer(Reply(message.seq), codec.encode(None))
+                talked = self.flush(-1)  # what it said as it cleaned up stands before what the caller says next
+                answer(Reply(message.seq, talked=talked), codec.encode(None))
 
         if resident is None:
             stopped()

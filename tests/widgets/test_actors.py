@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshbook.runtime.actor import Actor, endpoint
-from meshbook.runtime.audiences import MOST_SPANS, Audiences
+from meshbook.runtime.audiences import ECHO, MOST_SPANS, Audiences
 from meshbook.runtime.mesh import ActorMesh, ProcMesh
 from meshbook.runtime.node import shape_of
 from meshbook.runtime.roster import Made
@@ -178,7 +178,7 @@ def test_listeners_are_found_by_call_however_calls_interleave() -> None:
     one, two = Any, Mapping
     for run, listener in ((1, one), (2, one), (5, two), (4, one), (7, None), (6, two), (8, one)):
         audiences.note(run, listener)  # type: ignore[arg-type]
-    assert [audiences.of(run) for run in range(9)] == [None, one, one, one, one, two, two, None, one]
+    assert [audiences.of(run) for run in range(9)] == [ECHO, one, one, one, one, two, two, ECHO, one]
 
 
 def test_a_call_noted_late_does_not_take_what_another_has() -> None:
@@ -192,7 +192,7 @@ def test_old_listeners_are_forgotten() -> None:
     audiences = Audiences()
     for run in range(1, MOST_SPANS + 10):
         audiences.note(run, str(run))  # type: ignore[arg-type]
-    assert audiences.of(1) is None
+    assert audiences.of(1) is ECHO
     assert audiences.of(MOST_SPANS + 9) == str(MOST_SPANS + 9)
 
 

@@ -1,0 +1,47 @@
+"""What ranks print, where no notebook listens: on the streams of the program that called them, as it comes."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from .wire.tape import Event, Text
+
+if TYPE_CHECKING:
+    from .roster import Roster
+    from .wire.tape import Stream
+
+
+class Echo:
+    """Passes on whole lines; what is left of one when a call is answered comes before the answer."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int, Stream], str] = {}
+        self._lock = threading.Lock()  # the loop's thread hears, and who takes a mesh down settles
+
+    def on_said(self, roster: Roster, rank: int, event: Event) -> None:
+        if not isinstance(event, Text):
+            return  # displays are for notebooks
+        place = (roster.mesh, rank, event.stream)
+        with self._lock:
+            lines, end, rest = (self._open.pop(place, "") + event.text).rpartition("\n")
+            if rest:
+                self._open[place] = rest
+            if end:
+                _write(event.stream, lines + end)
+
+    def settle(self) -> None:
+        with self._lock:
+            for (_, _, stream), rest in self._open.items():
+                _write(stream, rest)
+            self._open.clear()
+
+
+def _write(stream: Stream, text: str) -> None:
+    target = sys.stdout if stream == "stdout" else sys.stderr
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or the program has closed it
+        if target is not None:  # a program without a terminal may have none
+            target.write(text)
+            target.flush()
