@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshbook.runtime import config
+from meshbook.runtime import ChannelTransport, config
 from meshbook.runtime.config import (
     DEFAULTS,
     clear_runtime_config,
@@ -61,8 +61,12 @@ def test_a_block_ends_with_what_was_before() -> None:
         ({"tail_log_lines": True}, TypeError, "tail_log_lines must be int, not bool"),
         ({"tail_log_lines": 1.5}, TypeError, "tail_log_lines must be int, not float"),
         ({"cleanup_timeout": 30}, TypeError, "cleanup_timeout must be a duration such as '30s'"),
-        ({"cleanup_timeout": "soon"}, ValueError, "'soon' is no duration"),
+        ({"cleanup_timeout": "soon"}, TypeError, "'soon' is no duration"),
         ({"cleanup_timeout": ""}, ValueError, "'' is no duration"),
+        ({"tail_log_lines": -1}, TypeError, "tail_log_lines cannot be negative, and -1 is"),
+        ({"default_encoding": "json"}, TypeError, "default_encoding must be Encoding, not str"),
+        ({"default_transport": "pigeons"}, ValueError, "there is no transport 'pigeons'"),
+        ({"tokio_worker_threads": "two"}, TypeError, "tokio_worker_threads must be int, not str"),
     ],
 )
 def test_mistakes_change_nothing(keys: dict[str, Any], kind: type[Exception], text: str) -> None:
@@ -70,6 +74,18 @@ def test_mistakes_change_nothing(keys: dict[str, Any], kind: type[Exception], te
         configure(enable_file_capture=True, **keys)
     assert "\n" not in str(caught.value)
     assert get_runtime_config() == {}
+
+
+def test_keys_of_what_means_nothing_here_are_taken_too() -> None:
+    keys = {"rdma_max_nics_per_buffer": 2, "default_encoding": config.Encoding.Json, "mesh_admin_addr": "[::]:1"}
+    configure(**keys, default_transport=ChannelTransport.Unix, tokio_worker_threads=None)
+    assert get_runtime_config() == {**keys, "default_transport": ChannelTransport.Unix, "tokio_worker_threads": None}
+
+
+def test_parts_of_a_second_are_kept() -> None:
+    for given_text, told in (("1500ms", "1s 500ms"), ("2.9996s", "3s"), ("0.5s", "500ms")):
+        with configured(cleanup_timeout=given_text) as found:
+            assert found["cleanup_timeout"] == told
 
 
 @given(st.dictionaries(st.sampled_from(["day", "h", "m", "s", "ms"]), st.integers(1, 23), min_size=1))
