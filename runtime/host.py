@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -89,8 +91,13 @@ class HostMesh(MeshTrait):
         return False
 
     def with_python_executable(self, path: str) -> HostMesh:
-        """The same hosts with another Python. Raises `NotImplementedError`: ranks share the notebook's here."""
-        raise NotImplementedError("ranks of this host run the notebook's own Python")
+        """The same hosts, whose ranks run the Python of this program.
+
+        Raises `NotImplementedError` for another one.
+        """
+        if os.path.realpath(path) != os.path.realpath(sys.executable):
+            raise NotImplementedError(f"ranks of this host run the notebook's own Python, {sys.executable}, not {path}")
+        return self
 
     async def sync_workspace(self, workspace: object, conda: bool = False, auto_reload: bool = False) -> None:
         """Bring code to hosts. Raises `RuntimeError`: processes of this host read the notebook's own files."""
