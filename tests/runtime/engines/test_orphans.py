@@ -35,7 +35,8 @@ class Controller:
 
     def hear(self) -> dict[str, Any]:
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        lines = (line for line in self.process.stdout if line.startswith("{"))  # its ranks say something too
+        line = next(lines, "")
         return json.loads(line) if line else {"stderr": self.stderr()}
 
     def stderr(self) -> str:
