@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from . import crash
 from .audiences import Audiences
 from .births import Birth, Births, Made
 from .checkup import Checkup
@@ -22,6 +20,7 @@ from .errors import MeshStopped, SpawnError
 from .forks import let_go_in_child
 from .future import Future, Promise
 from .hub import Audience, Hub
+from .last_words import TAIL, last_words, story
 from .meters import Meters
 from .rank_state import RankState
 from .ranks.place import axes_text, coordinates
@@ -50,10 +49,6 @@ from .wire.messages import (
 from .wire.post import NOBODY, Caller, Post
 from .wire.reactor import Reactor
 from .wire.tape import Event, Text
-
-_TAIL = 400
-"""Lines of stderr that are looked at for last words: the stacks of a crash may be below them."""
-
 
 _CLEANUP_SECONDS = 5.0
 """How long ranks may take to end by themselves when their actors are promised to clean up."""
@@ -145,6 +140,13 @@ class Roster:
         others = f" and {len(late) - 1} more" if len(late) > 1 else ""
         return "\n".join([f"{self.name_of(late[0])}{others} not ready after {timeout:g} s", *self.last_words(late[0])])
 
+    def last_words(self, rank: int) -> list[str]:
+        """The last stderr lines of a rank, indented; without the stacks of its crash, which `why_dead` tells."""
+        return last_words(self._stderr(rank))
+
+    def _stderr(self, rank: int) -> str:
+        return self.logs[rank].tail("stderr", TAIL)
+
     def name_of(self, rank: int) -> str:
         """A rank in a reader's words, such as `rank 3 (dp=1,tp=1, pid 4711)`."""
         if rank not in self.states:  # a resize has dropped it
@@ -154,11 +156,6 @@ class Roster:
         if pid := self.states[rank].pid or self._pids.get(rank, 0):
             parts.append(f"pid {pid}")
         return f"rank {rank} ({', '.join(parts)})" if parts else f"rank {rank}"
-
-    def last_words(self, rank: int, lines: int = 10) -> list[str]:
-        """The last stderr lines of a rank, indented; without the stacks of its crash, which `why_dead` tells."""
-        said = crash.without(self.logs[rank].tail("stderr", _TAIL)).splitlines()
-        return [f"  {line}" for line in said[-lines:]]
 
     def alive(self) -> list[int]:
         return [state.rank for state in self.states.values() if state.exit is None]
@@ -487,12 +484,7 @@ class Roster:
         """How and where a rank ended, in one line; then its last stderr lines, and the stack it crashed with."""
         if rank in self._dropped or rank not in self.states:
             return self._dropped.get(rank, f"rank {rank} was dropped: the mesh was resized")
-        exit = self.states[rank].exit
-        can_tell = exit is not None and exit.signum != signal.SIGKILL
-        told = crash.read(self.logs[rank].tail("stderr", _TAIL)) if can_tell else None
-        stack = [f"  at {place}" for place in crash.places_text(told.stack, crash.OURS)] if told is not None else []
-        end = f"{self.name_of(rank)} {exit} on host {self.host_of(rank)}"
-        return "\n".join([end, *self.last_words(rank), *stack])
+        return story(self.name_of(rank), self.states[rank].exit, self.host_of(rank), self._stderr(rank))
 
     def _changed(self, rank: int) -> None:
         for call in self.on_change:

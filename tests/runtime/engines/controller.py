@@ -31,7 +31,7 @@ OCCUPATIONS = [
     "import ctypes\nprint('in', flush=True)\nctypes.PyDLL(None).sleep(1000)",  # holds the GIL
     "import os, signal\nprint('in', flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)",
     "import subprocess\nactor.child = subprocess.Popen(['sleep', '1000'])\nprint('in', actor.child.pid, flush=True)",
-    "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nprint('in', flush=True)\nwhile True: pass",
+    "import signal as s\ns.pthread_sigmask(s.SIG_BLOCK, s.valid_signals())\nprint('in', flush=True)\nwhile True: pass",
 ]
 
 
