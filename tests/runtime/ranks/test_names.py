@@ -7,14 +7,15 @@ import ctypes
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from meshbook.runtime.libc import libc
 from meshbook.runtime.ranks.names import ask_no_names
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="other C libraries have other resolvers"
+    not hasattr(libc(), "gnu_get_libc_version"), reason="other C libraries have other resolvers"
 )
 
 FIRST_SERVER = struct.calcsize("=iiQi")
@@ -46,29 +47,40 @@ class NameServer:
 
     def serve_this_thread(self) -> None:
         """Put this server in the place of the first one that the thread knows, however many those are."""
-        state = getattr(ctypes.CDLL(None), "__res_state")
+        state = getattr(libc(), "__res_state")
         state.restype = ctypes.c_void_p
         port = self._sock.getsockname()[1]
         address = struct.pack("=H", socket.AF_INET) + struct.pack(">H", port) + socket.inet_aton("127.0.0.1")
         ctypes.memmove(state() + FIRST_SERVER, address, len(address))
 
 
+def is_asked(server: NameServer, prepare: Callable[[], None]) -> bool:
+    """Whether a thread, `prepare`d so, asks the server for the name of an address, as torch does at each connection."""
+
+    def work() -> None:
+        prepare()
+        server.serve_this_thread()
+        with contextlib.suppress(socket.gaierror):
+            socket.getnameinfo(("::ffff:127.0.0.1", 80, 0, 0), socket.NI_NUMERICSERV)
+
+    before = server.num_asked
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return server.num_asked > before
+
+
 @pytest.fixture
 def server() -> Iterator[NameServer]:
     server = NameServer()
-    yield server
-    server.close()
+    try:
+        if not is_asked(server, libc().__res_init):
+            pytest.skip("this system asks no name server itself")
+        yield server
+    finally:
+        server.close()
 
 
 @pytest.mark.parametrize(("address", "asks"), [("a.host.of.the.cluster", True), ("127.0.0.1", False), ("::1", False)])
 def test_who_connects_to_an_address_asks_nobody(server: NameServer, address: str, asks: bool):
-    def work() -> None:
-        ask_no_names(address)
-        server.serve_this_thread()
-        with contextlib.suppress(socket.gaierror):
-            socket.getnameinfo(("::ffff:127.0.0.1", 80, 0, 0), socket.NI_NUMERICSERV)  # as torch at each connection
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert (server.num_asked > 0) == asks
+    assert is_asked(server, lambda: ask_no_names(address)) == asks
