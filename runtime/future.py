@@ -58,7 +58,10 @@ class Future(Generic[R]):
         promise = self._promise
         promise.block(timeout)
         if promise.error is not None:
-            raise promise.error.with_traceback(None)  # each raise would add its frames to those of the last
+            try:
+                raise promise.error.with_traceback(None)  # each raise would add its frames to those of the last
+            finally:
+                del self, promise  # the error's traceback has this frame: a circle, as in `concurrent.futures`
         return promise.value
 
     def result(self, timeout: float | None = None) -> R:

@@ -50,7 +50,7 @@ class Resident:
         settle: Callable[[], None],
     ) -> None:
         self.instance = instance
-        self.make = make
+        self._make: Callable[[], Actor] | None = make  # until it is made: it holds the constructor's arguments
         self.is_async = is_async
         self._make_port = make_port
         self._ports: list[Any] = []
@@ -81,16 +81,23 @@ class Resident:
         self.settle()
         enter(Context(self.instance, point))
         said = self.begin_run(run)
+        assert self._make is not None
         try:
-            self.actor = self.make()
+            self.actor = self._make()
         except BaseException as error:  # noqa: BLE001 - the rim: every call to this actor will tell it
             self.die(fatal(describe(error), self))
+        self._make = None
         self.flush(said)
         on_made(self.failure)
 
     def end(self, then: Callable[[], None]) -> None:
         """Stop after what is queued; `then` is called when `__cleanup__` has run."""
         self._driver.end(then)
+
+    def let_go(self) -> None:
+        """It has cleaned up: the memory that its actor holds, of a GPU too, may be wanted for the next one."""
+        self.actor = None
+        self._found.clear()
 
     def cut_short(self) -> None:
         """It was to end, and has had its time: what is queued is refused, and what it works on is cancelled or left.
@@ -248,6 +255,7 @@ class _Sync:
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
         conclude(resident, turn, result, error, port)
+        error = None  # its traceback has this frame, and all that the user's frames hold: a circle
         self._is_serving = False
 
 
@@ -349,6 +357,7 @@ class _Async:
                 await outcome
         except Exception as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
             log_unclean(self._resident, error)
+        self._resident.let_go()
 
     def _start(self, work: Callable[[], Any]) -> None:
         async def run() -> None:
@@ -386,6 +395,7 @@ class _Async:
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
         conclude(resident, turn, result, error, port)
+        error = None  # as above
 
 
 def is_concurrent(resident: Resident, name: str) -> bool:
@@ -403,6 +413,7 @@ def clean_up(resident: Resident) -> None:
         cleaner(resident)()
     except Exception as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
         log_unclean(resident, error)
+    resident.let_go()
 
 
 def cleaner(resident: Resident) -> Callable[[], Any]:

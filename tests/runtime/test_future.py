@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -229,3 +231,21 @@ def test_ctrl_c_ends_the_wait_and_not_the_call(before: str, until: Callable[...,
         os.kill(process.pid, signal.SIGINT)
         assert process.stdout.read() == "interrupted <Future: waiting>\nFalse\n1\n"
     assert process.returncode == 0
+
+
+def test_an_error_that_was_raised_holds_nothing_in_a_circle():
+    class Boom(Exception):
+        """Unlike an `Exception` it can be referred to weakly."""
+
+    promise: Promise[int] = Promise()
+    promise.fail(Boom())
+    held = weakref.ref(promise.future.exception() or Boom())
+    gc.disable()
+    try:
+        try:
+            promise.future.get()
+        except Boom:
+            del promise
+        assert held() is None
+    finally:
+        gc.enable()

@@ -19,6 +19,7 @@ import meshbook.runtime
 from meshbook.runtime import Channel, MeshFailure, SupervisionError, get_or_spawn_controller, this_proc
 from meshbook.runtime.supervision import interrupt, place_of
 from tests.runtime.families import AsyncFilial, AsyncOwner, AsyncTidy, Filial, Owner, Tidy
+from tests.runtime.holders import AsyncHolder, Holder, Load, Weigher
 from tests.runtime.troupe import Counter, Courier, Mortal, Trouble
 
 if TYPE_CHECKING:
@@ -223,6 +224,32 @@ try:
 finally:
     print("finally", flush=True)
 """
+
+
+@pytest.mark.parametrize("holder_class", [Holder, AsyncHolder])
+class TestMemory:
+    def test_what_a_stopped_actor_held_is_free(self, stage: Stage, until: Any, holder_class: Any) -> None:
+        weigher = stage.one(Weigher)
+        holder = stage.one(holder_class, Load(), keep=True)
+        assert holder.ok.call_one().get(10) == 2
+        assert weigher.num_loads.call_one().get(10) == 2
+        holder.stop().get(10)
+        assert weigher.num_loads.call_one().get(10) == 0
+
+    def test_what_a_failed_actor_held_is_free(self, stage: Stage, until: Any, holder_class: Any) -> None:
+        weigher = stage.one(Weigher)
+        holder = stage.one(holder_class, Load(), keep=True)
+        holder.fail.broadcast()
+        stage.faults.get(timeout=10)
+        until(lambda: weigher.num_loads.call_one().get(10) == 0)
+
+    def test_arguments_that_the_constructor_did_not_keep_are_free(
+        self, stage: Stage, until: Any, holder_class: Any
+    ) -> None:
+        weigher = stage.one(Weigher)
+        holder = stage.one(holder_class, Load(), keep=False)
+        assert holder.ok.call_one().get(10) == 0
+        until(lambda: weigher.num_loads.call_one().get(10) == 0)
 
 
 class TestCleanup:
