@@ -85,7 +85,7 @@ def test_nothing_is_left(
     if signum is not None:
         controller.process.send_signal(signum)
     assert controller.process.wait(20) == code
-    until(lambda: all(map(is_gone, pids)), seconds=2)
+    until(lambda: all(map(is_gone, pids)), seconds=10)
     said = controller.stderr()
     assert said == stderr or (stderr and said.endswith(stderr))
 
@@ -107,7 +107,7 @@ def test_nothing_is_left_on_other_hosts(
     if signum is not None:
         controller.process.send_signal(signum)
     assert controller.process.wait(20) == code
-    until(lambda: all(map(is_gone, pids)), seconds=2)
+    until(lambda: all(map(is_gone, pids)), seconds=10)
     said = controller.stderr()
     assert said == stderr or (stderr and said.endswith(stderr))
 
@@ -120,7 +120,7 @@ def test_a_forked_child_of_the_controller_keeps_nothing_alive(run: Callable[[str
     try:
         controller.process.kill()
         controller.process.wait(20)
-        until(lambda: all(map(is_gone, pids)), seconds=2)
+        until(lambda: all(map(is_gone, pids)), seconds=10)
         assert not is_gone(child)
     finally:
         os.kill(child, signal.SIGKILL)
@@ -141,4 +141,4 @@ def test_nothing_is_left_when_the_zygote_went_first(run: Callable[[str], Control
     until(lambda: is_gone(zygote.pid))
     assert sum(map(is_gone, pids)) == 1
     controller.process.kill()
-    until(lambda: all(map(is_gone, pids)), seconds=2)
+    until(lambda: all(map(is_gone, pids)), seconds=10)
