@@ -27,7 +27,7 @@ from .ranks.turns import AnswerTo, Job, fatal, run_of
 from .ranks.unlooped import without_loop
 from .scope import CreatorInstance, Instance
 from .shape import Point, Shape
-from .supervision import MeshFailure
+from .supervision import MeshFailure, report_of_death
 from .wire import codec
 from .wire.codec import Encoded
 from .wire.lane import Frames
@@ -117,7 +117,7 @@ class Node(ABC):
             for caller in waiting:
                 caller.on_lost(address[1], why)
             for owner, name in owners.items():
-                self.supervise(Fault(owner, name, 0, address[1], why))
+                self.supervise(Fault(owner, name, 0, address[1], report_of_death(name, why)))
 
         self.reactor.schedule(tell)
 

@@ -26,7 +26,7 @@ from .root_services import NUMBER, RootServices
 from .roster import Roster
 from .scope import CLIENT
 from .shape import Shape
-from .supervision import MeshFailure, default_fault_hook, raise_unhandled
+from .supervision import MeshFailure, default_fault_hook, raise_unhandled, report_of_death
 from .wire import codec
 from .wire.codec import Encoded
 from .wire.lane import Frames
@@ -174,7 +174,7 @@ class Root(Node):
                 self._gone[roster.mesh] = "there is no such mesh any more"
             return
         for owner, name in roster.owners().items() if is_fault else ():
-            fault = Fault(owner, name, 0, rank, why)
+            fault = Fault(owner, name, 0, rank, report_of_death(name, why))
             if owner[:2] == self.address:
                 self.supervise(fault)
             else:

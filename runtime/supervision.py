@@ -43,6 +43,18 @@ class MeshFailure:
         raise TypeError("a MeshFailure cannot be pickled: send its report()")
 
 
+def report_of_death(mesh_name: str, why: str) -> str:
+    """The report to who owns actors whose process has ended.
+
+    Example:
+        >>> print(report_of_death("workers", "rank 1 exited with code 3"))
+        The actor workers and all its descendants have failed:
+          the process this actor was running on is gone: rank 1 exited with code 3
+    """
+    failed = f"The actor {mesh_name} and all its descendants have failed"
+    return f"{failed}:\n  the process this actor was running on is gone: {why}"
+
+
 def default_fault_hook(failure: MeshFailure) -> None:
     """Say it on stderr and end the program: exit code 1, after its `finally` blocks and atexit handlers.
 

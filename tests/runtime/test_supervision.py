@@ -395,7 +395,9 @@ class TestDeaths:
         assert mortals.slice(r=0).pid.call_one().get(10) != pid
         failure = process_stage.faults.get(timeout=10)
         assert (failure.mesh_name, failure.ranks) == ("mortal", [1])
+        assert failure.report().startswith("The actor mortal and all its descendants have failed:")
         assert text in failure.report()
+        assert text in str(failure)
 
     def test_a_death_ends_all_that_was_open(self, process_stage: Stage) -> None:
         procs = process_stage.procs({"r": 2})
