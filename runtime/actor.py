@@ -234,13 +234,7 @@ class Actor(_Seen):
     @classmethod
     def endpoints(cls) -> dict[str, EndpointProperty[Any, Any]]:
         """All endpoints of the class by name, inherited ones included."""
-        found = cls.__dict__.get("_endpoints")
-        if found is None:
-            found = _find_endpoints(cls)
-            cls._endpoints = found
-        return found
-
-    _endpoints: ClassVar[dict[str, EndpointProperty[Any, Any]]]
+        return endpoints_of(cls)
 
     # Also here, so that one that is overridden may call that of its parents.
 
@@ -254,6 +248,18 @@ class Actor(_Seen):
     def _handle_undeliverable_message(self, message: object) -> bool | Awaitable[bool]:
         """Monarch's; it is not asked here, where who called an actor that is gone is told."""
         return False
+
+
+_KEPT = "_meshbook_endpoints"
+
+
+def endpoints_of(cls: type[Actor]) -> dict[str, EndpointProperty[Any, Any]]:
+    """`Actor.endpoints` also of a class that means something else by that name."""
+    found = cls.__dict__.get(_KEPT)
+    if found is None:
+        found = _find_endpoints(cls)
+        setattr(cls, _KEPT, found)
+    return found
 
 
 def _find_endpoints(cls: type) -> dict[str, EndpointProperty[Any, Any]]:
@@ -273,14 +279,14 @@ def kind_of(cls: type[Actor]) -> str:
     Raises:
         ValueError: it mixes both, or a hook does not match.
     """
-    endpoints = {name: ep for name, ep in cls.endpoints().items() if not ep.on_control}
+    endpoints = {name: ep for name, ep in endpoints_of(cls).items() if not ep.on_control}
     is_async = {name for name, ep in endpoints.items() if ep.is_async}
     if is_async and len(is_async) < len(endpoints):
         sync = sorted(set(endpoints) - is_async)
         raise ValueError(
             f"{cls} mixes both async and sync endpoints. Synchronous endpoints: {sync}, async ones: {sorted(is_async)}"
         )
-    kind = "async" if is_async or not cls.endpoints() else "sync"
+    kind = "async" if is_async or not endpoints_of(cls) else "sync"
     _check_hooks(cls, kind if endpoints else "")
     return kind
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from .actor import endpoints_of
 from .ndslice import spans
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _place(mesh: ProcMesh | ActorMesh[Any]) -> str:
 
 def _endpoints(mesh: ActorMesh[Any]) -> list[str]:
     """Example: `add(n)  Adds to the value.`"""
-    lines = [(f"{name}{ep.arguments}", _first_line(ep.__doc__)) for name, ep in mesh._class.endpoints().items()]
+    lines = [(f"{name}{ep.arguments}", _first_line(ep.__doc__)) for name, ep in endpoints_of(mesh._class).items()]
     width = max((len(head) for head, _ in lines), default=0)
     return [f"{head:<{width}}  {text}".rstrip() for head, text in lines]
 

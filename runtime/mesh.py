@@ -15,7 +15,7 @@ from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
-from .actor import Actor, kind_of
+from .actor import Actor, endpoints_of, kind_of
 from .adverbs import Done, Endpoint, Gather, Method, NotAnEndpoint, Target, view_of
 from .elsewhere import TensorMesh
 from .errors import MeshStopped
@@ -243,12 +243,12 @@ class ActorMesh(_View, Generic[A]):
         return (*super()._identity(), self._actor)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._class.endpoints()})
+        return sorted({*super().__dir__(), *endpoints_of(self._class)})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        endpoints = self._class.endpoints()
+        endpoints = endpoints_of(self._class)
         if name in endpoints:
             found: Endpoint[Any, Any] = Endpoint(self, name, endpoints[name])
             setattr(self, name, found)  # the next one to ask need not come here
@@ -325,7 +325,7 @@ def check_class(cls: Any) -> None:
         raise TypeError(f"{cls!r} is not a class: give the class itself, which subclasses Actor")
     if not issubclass(cls, Actor):
         raise ValueError(f"{cls!r} is not an Actor, and must subclass it: write `class Name(Actor)`")
-    taken = sorted(name for name in cls.endpoints() if hasattr(ActorMesh, name))
+    taken = sorted(name for name in endpoints_of(cls) if hasattr(ActorMesh, name))
     if taken:
         problem = "ActorMesh has an attribute that collides with an endpoint name"
         raise ValueError(f"{problem}: an endpoint of {cls.__name__} cannot be called {taken[0]!r}")

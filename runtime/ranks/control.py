@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..actor import endpoints_of
 from ..errors import LinkClosed
 from ..wire import codec
 from ..wire.lane import Frames, Lane
@@ -63,7 +64,7 @@ class Control:
         actor = self._mailbox.actors.get(message.actor)
         if actor is None:
             raise LookupError(f"there is no actor {message.actor} on this rank")
-        found = type(actor).endpoints().get(message.endpoint)
+        found = endpoints_of(type(actor)).get(message.endpoint)
         if found is None or not found.on_control:
             raise AttributeError(f"{type(actor).__name__} has no control endpoint {message.endpoint!r}")
         args, kwargs = codec.decode(frames[0], frames[1:])

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..actor import GIVEN_PORT, WITH_PORT, Actor, plain_name
+from ..actor import GIVEN_PORT, WITH_PORT, Actor, endpoints_of, plain_name
 from ..errors import MeshbookError
 from ..limits import check_size
 from ..scope import SERIAL, Context, Instance, enter
@@ -118,7 +118,7 @@ class Resident:
     def _look_up(self, wire_name: str) -> Found:
         assert self.actor is not None
         name = plain_name(wire_name)
-        declared = type(self.actor).endpoints().get(name)
+        declared = endpoints_of(type(self.actor)).get(name)
         has_given_port = wire_name.endswith(GIVEN_PORT)
         if declared is None:
             wants_port = wire_name.endswith(WITH_PORT)
@@ -399,7 +399,7 @@ class _Async:
 
 
 def is_concurrent(resident: Resident, name: str) -> bool:
-    found = type(resident.actor).endpoints().get(plain_name(name)) if resident.actor is not None else None
+    found = endpoints_of(type(resident.actor)).get(plain_name(name)) if resident.actor is not None else None
     return found is not None and found.is_concurrent
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from ..actor import Actor
+from ..actor import Actor, endpoints_of
 from ..errors import LinkClosed
 from ..here import node
 from ..node import point_in, shape_of
@@ -146,7 +146,7 @@ class Mailbox:
 
 
 def _method(actor: Actor, name: str) -> Callable[..., Any]:
-    found = type(actor).endpoints().get(name)
+    found = endpoints_of(type(actor)).get(name)
     if found is None:
         raise AttributeError(f"{type(actor).__name__} has no endpoint {name!r}")
     return found.method.__get__(actor)

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
+class Router(Actor):
+    @endpoint
+    def endpoints(self) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return ["a", "b"]
+
+
 class TestEndpoints:
     def test_they_change_the_state_of_their_own_rank(self, stage: Stage) -> None:
         counters = stage.spawn(Counter, 10)
@@ -101,6 +107,11 @@ class TestEndpoints:
         for method in (counters.twice, counters.labelled):
             with pytest.raises(RuntimeError, match="is not annotated as an endpoint"):
                 method(1)
+
+    def test_any_other_name_may_be_an_endpoint_s(self, stage: Stage) -> None:
+        routers = stage.spawn(Router, on=stage.shared(r=2))
+        assert routers.endpoints.call().get(10).values() == [["a", "b"]] * 2
+        assert "endpoints" in dir(routers)
 
     def test_a_mesh_lists_its_endpoints(self, stage: Stage) -> None:
         assert {"add", "fail", "slice", "sizes"} <= set(dir(stage.spawn(Counter)))
