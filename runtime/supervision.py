@@ -80,13 +80,16 @@ def _is_interactive() -> bool:
     return hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)
 
 
+_is_leaving = threading.Event()
 _exit_code: list[int] = []
+"""Until it is told to Python."""
 
 
 def _leave(code: int) -> None:
     """End the program from a thread that is not its main one: with this exit code, handlers run, no traceback."""
-    if _exit_code:
-        return
+    if _is_leaving.is_set():
+        return  # a second rank has failed: what runs as the program ends is not interrupted
+    _is_leaving.set()
     _exit_code.append(code)
     if callable(signal.getsignal(signal.SIGINT)):
         sys.excepthook = _LeaveQuietly(sys.excepthook)

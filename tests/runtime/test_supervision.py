@@ -216,8 +216,8 @@ class B(Actor):
     async def wait(self):
         await asyncio.sleep(30)
 
-procs = this_host().spawn_procs()
-a = procs.spawn("b", B)
+procs = this_host().spawn_procs({{"r": 2}})  # of which both fail: the second does not interrupt how the first is told
+a = procs.slice(r=0).spawn("b", B)
 try:
     procs.spawn("a", A).fail.broadcast()
     {way}
