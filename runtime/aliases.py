@@ -32,9 +32,10 @@ def given(modules: Mapping[str, Any]) -> dict[str, str]:
         own = object.__getattribute__(module, "__dict__")  # asking a lazy module for anything would load it
         if _is_ours(own.get("__name__")):
             found[name] = own["__name__"]
-        elif getattr(own.get("__spec__"), "loader", None) is None:
+        elif own.get("__file__") is None and not list(own.get("__path__") or ()):
             found |= _made_by_hand(name, own)
-    return {name: what for name, what in found.items() if what or _has_more(name, found)}
+    kept = {name for name in found if ":" not in name and _is_about_us(name, found)}
+    return {name: what for name, what in found.items() if name.partition(":")[0] in kept}
 
 
 def assume(names: Mapping[str, str]) -> None:
@@ -54,7 +55,7 @@ def assume(names: Mapping[str, str]) -> None:
 
 
 def _is_ours(module_name: object) -> bool:
-    return isinstance(module_name, str) and module_name.partition(".")[0] == _OURS
+    return isinstance(module_name, str) and module_name.partition(":")[0].partition(".")[0] == _OURS
 
 
 def _made_by_hand(name: str, own: Mapping[str, Any]) -> dict[str, str]:
@@ -69,13 +70,15 @@ def _ours_in(own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             home, within = value.__module__, value.__qualname__
         else:
             continue
-        if _is_ours(home) and (not within or getattr(sys.modules.get(home), within, None) is value):
+        is_known = _is_ours(home) or home == "builtins"  # some names of Monarch's are `str` here
+        if is_known and (not within or getattr(sys.modules.get(home), within, None) is value):
             yield attribute, f"{home}:{within}"
 
 
-def _has_more(name: str, found: Mapping[str, str]) -> bool:
-    """Is something of ours in this module, or below it?"""
-    return any(what and other.startswith((f"{name}:", f"{name}.")) for other, what in found.items())
+def _is_about_us(name: str, found: Mapping[str, str]) -> bool:
+    """Is this one of our modules, or one that has something of ours in it or below it?"""
+    below = (f"{name}:", f"{name}.")
+    return any(_is_ours(what) for other, what in found.items() if other == name or other.startswith(below))
 
 
 def _by_hand(name: str) -> ModuleType:

@@ -19,19 +19,22 @@ def _monarch() -> dict[str, Any]:
     monarch = ModuleType("monarch")
     inner: Any = ModuleType("monarch._rust.supervision")
     inner.SupervisionError = runtime.SupervisionError
+    inner.ProcId = str
     inner.answer = 42
     monarch.spmd = runtime.spmd  # pyright: ignore[reportAttributeAccessIssue]
     return {"monarch": monarch, "monarch.actor": runtime, "monarch._rust.supervision": inner}
 
 
 def test_what_a_program_calls_our_modules() -> None:
-    bare = {"bare": ModuleType("bare"), "none": None, "json": sys.modules["json"]}
+    bare: dict[str, Any] = {"bare": ModuleType("bare"), "none": None, "json": sys.modules["json"]}
+    bare["bare"].text = str
     assert given({**bare, **_monarch()}) == {
         "monarch": "",
         "monarch:spmd": "meshbook.runtime.spmd:",
         "monarch.actor": "meshbook.runtime",
         "monarch._rust.supervision": "",
         "monarch._rust.supervision:SupervisionError": "meshbook.runtime.errors:SupervisionError",
+        "monarch._rust.supervision:ProcId": "builtins:str",
     }
     assert given({"meshbook.runtime": runtime}) == {}
 
