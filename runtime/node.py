@@ -53,6 +53,7 @@ class Node(ABC):
         self.address = address
         self.reactor = reactor
         self.residents: dict[int, Resident] = {}
+        self._owners: dict[int, tuple[int, int, int]] = {}  # of the residents
         self._departed: dict[int, RemoteFailure] = {}  # why actors are not here that were, or could not be made
         self._early: dict[int, list[Callable[[], None]]] = {}  # calls that came before the actor did
         self.patience: float | None = None
@@ -220,6 +221,7 @@ class Node(ABC):
         )
         instance.on_stop = lambda reason: self._stop(StopActor(0, message.actor, reason), _to_nobody)
         self.residents[message.actor] = resident
+        self._owners[message.actor] = message.owner
         resident.begin(on_made, instance.rank, run_of(message))
         self._admit_early(message.actor)
 
@@ -262,6 +264,7 @@ class Node(ABC):
 
     def _stop(self, message: StopActor, answer: AnswerTo) -> None:
         resident = self.residents.pop(message.actor, None)
+        self._owners.pop(message.actor, None)
         self._refuse_early(message.actor, _stopped(message.reason))
 
         def stopped() -> None:
@@ -326,15 +329,26 @@ class Node(ABC):
         """Start a mesh of processes, under this number if one is given."""
 
     def close(self, patience: float = 0.0) -> None:
-        """End the actors of this process; wait up to so many seconds until they have cleaned up."""
+        """End the actors of this process; wait up to so many seconds until they have cleaned up.
+
+        Who has made others ends them first, as ever; they are ended here where that takes too long.
+        """
         self._is_closed = True
-        residents = [self.residents.pop(number) for number in list(self.residents)]
+        began = time.monotonic()
+        self._end([actor for actor in list(self.residents) if not self._has_owner_here(actor)], began + patience * 0.7)
+        self._end(list(self.residents), began + patience)
+
+    def _has_owner_here(self, actor: int) -> bool:
+        mesh, rank, owner = self._owners.get(actor, (0, 0, 0))
+        return (mesh, rank) == self.address and owner in self.residents
+
+    def _end(self, actors: list[int], deadline: float) -> None:
+        residents = [resident for actor in actors if (resident := self.residents.pop(actor, None)) is not None]
         ends = [threading.Event() for _ in residents]
         for resident, end in zip(residents, ends, strict=True):
             resident.end(end.set)
             if resident.is_async:
                 self._limit(resident, CANCEL_SECONDS)
-        deadline = time.monotonic() + patience
         for end in ends:
             end.wait(max(0.0, deadline - time.monotonic()))
 

@@ -291,6 +291,15 @@ class TestCleanup:
         procs.stop().get(10)
         assert [told.recv().get(10) for _ in range(4)] == [("tidy", None)] * 4
 
+    def test_when_processes_stop_what_an_actor_owns_is_cleaned_first(self, stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        procs = stage.procs({"r": 1})
+        owner = procs.spawn("tidy", Tidy, port, "owner")
+        for name in ("first", "second"):
+            owner.adopt.call_one(procs, name).get(10)
+        procs.stop().get(10)
+        assert [told.recv().get(10)[0] for _ in range(3)] == ["second", "first", "owner"]
+
     def test_it_runs_when_the_processes_of_busy_actors_stop(self, stage: Stage, until: Any) -> None:
         port, told = Channel[Any].open()
         started, begun = Channel[Any].open()
