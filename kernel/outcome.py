@@ -70,7 +70,7 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
     """Size in bytes of an array's or tensor's data."""
     pickled: bytes | None = None
     stayed: str | None = None
-    """Why the value stayed on its rank ("210 MB, over the limit of 1 MB", "cannot be pickled: ..."), if it did."""
+    """Why the value stayed on its rank ("210 MB, over the limit of 1 MB", "cannot pickle: ..."), if it did."""
     gist: Gist | None = None
     """Of arrays and tensors of numbers."""
 

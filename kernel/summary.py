@@ -126,7 +126,7 @@ def _travel(value: object, limit: int, dumps: Callable[[object], bytes]) -> tupl
     except codec.EncodeError as reason:
         return None, str(reason).partition("\n")[0]
     except Exception as reason:  # noqa: BLE001 - a user's class may raise anything while it is pickled
-        return None, f"cannot be pickled: {brief(reason)}"
+        return None, f"cannot pickle: {brief(reason)}"
     if len(data) > limit:
         return None, f"{readable(len(data))}, over the limit of {readable(limit)}"
     return data, None

@@ -78,7 +78,7 @@ def encode(value: object, reducers: Mapping[type, Reducer] | None = None) -> Enc
         >>> import threading
         >>> encode({"lock": threading.Lock()})
         Traceback (most recent call last):
-        meshbook.runtime.wire.codec.EncodeError: cannot be pickled: dict['lock'] is a _thread.lock
+        meshbook.runtime.wire.codec.EncodeError: cannot pickle: dict['lock'] is a _thread.lock
     """
     if _is_plain(value):
         return Encoded(pickle.dumps(value, _PROTOCOL), [])
@@ -348,7 +348,7 @@ def _blame(value: object, error: BaseException, reducers: Mapping[type, Reducer]
     what = _type_name(value)
     where = f"{path}{steps} is {_article(what)}" if steps else _article(what)
     reason = "" if str(error).startswith("cannot pickle ") else f" ({_one_line(error)})"
-    return f"cannot be pickled: {where} {what}{reason}"
+    return f"cannot pickle: {where} {what}{reason}"
 
 
 def _broken_part(

@@ -126,7 +126,7 @@ def test_what_cannot_come_back_is_told(home: Home) -> None:
     home.cell("import threading\ndef f(): return {'lock': threading.Lock()}")
     failure = home.outcome("f").failure
     assert failure is not None
-    assert failure.message == "cannot be pickled: dict['lock'] is a _thread.lock"
+    assert failure.message == "cannot pickle: dict['lock'] is a _thread.lock"
 
 
 def test_what_cannot_be_read_leaves_no_names(home: Home) -> None:

@@ -63,8 +63,8 @@ def test_the_size_that_is_expected_is_never_too_large(value: object) -> None:
         ("x" * 3_000_000, "2.9 MB, over the limit of 1 MB"),
         ([b"x" * 800_000, b"x" * 800_000], "at least 1.5 MB, over the limit of 1 MB"),
         (list(range(2_000_000)), "at least 1.9 MB, over the limit of 1 MB"),
-        (threading.Lock(), "cannot be pickled: a _thread.lock"),
-        ((number for number in ()), "cannot be pickled: a generator"),
+        (threading.Lock(), "cannot pickle: a _thread.lock"),
+        ((number for number in ()), "cannot pickle: a generator"),
     ],
     ids=["text", "list of bytes", "long list", "lock", "generator"],
 )
@@ -93,7 +93,7 @@ def test_a_reducer_that_fails_keeps_the_value() -> None:
             raise RuntimeError("first line\nsecond")
 
     stayed = describe(Odd()).stayed or ""
-    assert stayed.startswith("cannot be pickled: ")
+    assert stayed.startswith("cannot pickle: ")
     assert stayed.endswith("Odd (RuntimeError: first line)")
 
 

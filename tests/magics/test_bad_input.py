@@ -61,7 +61,7 @@ def refusal(kernel: Kernel, source: str) -> str:
         ("%mesh push nothing_here", "there is no 'nothing_here' in the notebook to push: assign it first"),
         ("%mesh pull nothing_here", "name 'nothing_here' is not defined on rank 0"),
         ("%%on_mesh --show none --get nothing_here\n1", "name 'nothing_here' is not defined on rank 0"),
-        ("import threading\nlock = [threading.Lock()]\n%mesh push lock", "nothing was pushed: cannot be pickled: "),
+        ("import threading\nlock = [threading.Lock()]\n%mesh push lock", "nothing was pushed: cannot pickle: "),
     ],
     ids=lambda text: text.partition("\n")[0][:40],
 )

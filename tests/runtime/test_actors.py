@@ -224,7 +224,7 @@ class TestSpawn:
                 "has sync endpoints, but an async __supervise__: AsyncSupervisor.__supervise__ must be def",
             ),
             (Counter, (1, 2), TypeError, "too many positional arguments"),
-            (Counter, (threading.Lock(),), TypeError, "cannot be pickled: .*lock"),
+            (Counter, (threading.Lock(),), TypeError, "cannot pickle: .*lock"),
         ],
     )
     def test_a_mistake_is_told_at_once(

@@ -198,7 +198,7 @@ def test_an_error_with_attributes_keeps_them(bench: Bench):
 
 def test_a_result_that_cannot_be_pickled_is_an_error(bench: Bench):
     workers = bench.workers({"rank": 1})
-    with pytest.raises(ActorError, match=r"cannot be pickled: list\[1\] is a _thread.lock"):
+    with pytest.raises(ActorError, match=r"cannot pickle: list\[1\] is a _thread.lock"):
         workers.do.call_one("import threading\n[1, threading.Lock()]").get(10)
     with pytest.raises(codec.EncodeError, match="lock"):
         workers.echo.call(threading.Lock())

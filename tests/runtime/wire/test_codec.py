@@ -381,7 +381,7 @@ BLAMES = [
 def test_an_error_says_where_in_the_value_its_cause_is(value: object, text: str) -> None:
     with pytest.raises(EncodeError) as caught:
         encode(value)
-    assert str(caught.value).replace(f"is a {HERE}", f"is {HERE}") == f"cannot be pickled: {text}"
+    assert str(caught.value).replace(f"is a {HERE}", f"is {HERE}") == f"cannot pickle: {text}"
     assert caught.value.__cause__ is not None
 
 
