@@ -308,7 +308,7 @@ class Node(ABC):
         if owner is None:
             self.unhandled(failure)
             return
-        owner.put(lambda: _ask(owner, failure))
+        owner.put_first(lambda: _ask(owner, failure))
 
     @abstractmethod
     def unhandled(self, failure: MeshFailure) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,8 @@ class Resident:
         self._driver: _Sync | _Async = _Async(self) if is_async else _Sync(self, jobs)
         self.put: Callable[[Job | Callable[[], Any]], None] = self._driver.put
         """Takes a message, or something to be done between two messages."""
+        self.put_first: Callable[[Callable[[], Any]], None] = self._driver.put_first
+        """Takes something to be done before all messages that wait."""
 
     def begin(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         """Start the driver; it makes the actor first, in this run, and tells how that went."""
@@ -199,9 +202,14 @@ class _Sync:
         self._resident = resident
         self._queue = jobs
         self.put: Callable[[Job | Callable[[], Any] | None], None] = jobs.put
+        self._urgent: deque[Callable[[], Any]] = deque()
         self._ends: list[Callable[[], None]] = []
         self._is_serving = False
         self._is_cut = False
+
+    def put_first(self, work: Callable[[], Any]) -> None:
+        self._urgent.append(work)
+        self.put(_nothing)  # for who waits for a message
 
     def wither(self) -> None:
         clean_up(self._resident)
@@ -231,6 +239,9 @@ class _Sync:
         resident = self._resident
         resident.create(on_made, point, run)
         while (job := self._queue.get()) is not None:
+            while self._urgent:
+                enter(Context(resident.instance, resident.instance.rank))
+                self._urgent.popleft()()
             if isinstance(job, Job):
                 self._serve(job)
             else:
@@ -276,8 +287,11 @@ class _Async:
         if isinstance(job, Job):
             self._loop.call_soon_threadsafe(self._queue.put_nowait, job)
         else:
-            # A hook may run in the middle of an endpoint's await, as in Monarch.
-            self._loop.call_soon_threadsafe(self._start, job)
+            self.put_first(job)
+
+    def put_first(self, work: Callable[[], Any]) -> None:
+        # A hook may run in the middle of an endpoint's await, as in Monarch.
+        self._loop.call_soon_threadsafe(self._start, work)
 
     def wither(self) -> None:
         """Begin to clean up, once; on the loop."""

@@ -175,3 +175,32 @@ class AsyncFilial(Actor):
 
     async def __cleanup__(self, exc: Exception | None) -> None:
         self.port.send(("cleanup", super().__cleanup__(exc)))
+
+
+class Busy(Actor):
+    """Notes in which order it comes to what waits for it."""
+
+    def __init__(self) -> None:
+        self.notes: list[object] = []
+
+    @endpoint
+    def hold(self, started: Port[Port[str]]) -> None:
+        port, receiver = Channel[str].open()
+        started.send(port)
+        self.notes.append(receiver.recv().get(20))
+
+    @endpoint
+    def adopt(self, cls: Any) -> Any:
+        return this_proc().spawn("kid", cls)
+
+    @endpoint
+    def note(self, what: object) -> None:
+        self.notes.append(what)
+
+    @endpoint
+    def read(self) -> list[object]:
+        return self.notes
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        self.notes.append("failure")
+        return True

@@ -18,7 +18,7 @@ import pytest
 import meshbook.runtime
 from meshbook.runtime import Channel, MeshFailure, SupervisionError, get_or_spawn_controller, this_proc
 from meshbook.runtime.supervision import interrupt, place_of
-from tests.runtime.families import AsyncFilial, AsyncOwner, AsyncTidy, Filial, Owner, Tidy
+from tests.runtime.families import AsyncFilial, AsyncOwner, AsyncTidy, Busy, Filial, Owner, Tidy
 from tests.runtime.holders import AsyncHolder, Holder, Load, Weigher
 from tests.runtime.troupe import Counter, Courier, Mortal, Trouble
 
@@ -68,6 +68,19 @@ class TestOwners:
         assert told.recv().get(10) == ("supervise", False)
         owner.stop().get(10)
         assert told.recv().get(10) == ("cleanup", None)
+
+    def test_a_busy_one_hears_of_a_failure_before_what_waits_for_it(self, stage: Stage) -> None:
+        started, begun = Channel[Any].open()
+        busy = stage.one(Busy)
+        kid = busy.adopt.call_one(Counter).get(10)
+        busy.hold.broadcast(started)
+        release = begun.recv().get(10)
+        busy.note.broadcast("waits")
+        kid.fail.broadcast("to nobody")
+        with pytest.raises(SupervisionError):
+            kid.add.call_one(1).get(10)  # it has failed, and its owner was told
+        release.send("held")
+        assert busy.read.call_one().get(10) == ["held", "failure", "waits"]
 
     def test_a_failure_climbs_until_somebody_handles_it(self, stage: Stage) -> None:
         port, told = Channel[Any].open()
