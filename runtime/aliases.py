@@ -12,6 +12,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 _OURS = __name__.partition(".")[0]
+_PYTHONS = ("built-in", "frozen")  # what `sys` and such are said to come from; hooks of ours may be in them
 
 
 def given(modules: Mapping[str, Any]) -> dict[str, str]:
@@ -32,33 +33,44 @@ def given(modules: Mapping[str, Any]) -> dict[str, str]:
         own = object.__getattribute__(module, "__dict__")  # asking a lazy module for anything would load it
         if _is_ours(own.get("__name__")):
             found[name] = own["__name__"]
-        elif own.get("__file__") is None and not list(own.get("__path__") or ()):
-            found |= _made_by_hand(name, own)
+        elif _is_made_by_hand(name, own):
+            found |= _what_is_in(name, own)
     kept = {name for name in found if ":" not in name and _is_about_us(name, found)}
     return {name: what for name, what in found.items() if name.partition(":")[0] in kept}
 
 
 def assume(names: Mapping[str, str]) -> None:
-    """Take the names that `given` has found in another process."""
+    """Take the names that `given` has found in another process, but for those that a module here has already."""
     for name in (name for name in sorted(names) if ":" not in name):
+        if not names[name] and name in sys.modules and name not in _made:
+            continue
         module = import_module(names[name]) if names[name] else _by_hand(name)
         sys.modules[name] = module
         parent, _, last = name.rpartition(".")
-        if not names.get(parent, "not ours"):
+        if parent in _made:
             setattr(sys.modules[parent], last, module)
     for name, what in names.items():
         module, _, attribute = name.partition(":")
-        if attribute:
+        if attribute and module in _made:
             home, _, within = what.partition(":")
             ours = import_module(home)
             setattr(sys.modules[module], attribute, getattr(ours, within) if within else ours)
+
+
+_made: set[str] = set()
+"""The modules made by hand in this process."""
 
 
 def _is_ours(module_name: object) -> bool:
     return isinstance(module_name, str) and module_name.partition(":")[0].partition(".")[0] == _OURS
 
 
-def _made_by_hand(name: str, own: Mapping[str, Any]) -> dict[str, str]:
+def _is_made_by_hand(name: str, own: Mapping[str, Any]) -> bool:
+    is_pythons = name in sys.builtin_module_names or getattr(own.get("__spec__"), "origin", None) in _PYTHONS
+    return not is_pythons and own.get("__file__") is None and not list(own.get("__path__") or ())
+
+
+def _what_is_in(name: str, own: Mapping[str, Any]) -> dict[str, str]:
     return {name: "", **{f"{name}:{attribute}": what for attribute, what in _ours_in(own)}}
 
 
@@ -82,6 +94,7 @@ def _is_about_us(name: str, found: Mapping[str, str]) -> bool:
 
 
 def _by_hand(name: str) -> ModuleType:
+    _made.add(name)
     made = ModuleType(name)
     made.__path__ = []  # what is below it is in `sys.modules`, and nowhere else
     return made

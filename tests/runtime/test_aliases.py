@@ -41,12 +41,26 @@ def test_what_a_program_calls_our_modules() -> None:
 
 def test_another_process_has_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("monarch", "monarch.actor", "monarch._rust.supervision"):
-        monkeypatch.setitem(sys.modules, name, ModuleType("to be replaced"))
+        monkeypatch.setitem(sys.modules, name, ModuleType("to be made again"))
+        del sys.modules[name]
     assume(given(_monarch()))
     monarch: Any = sys.modules["monarch"]
     assert monarch.actor is sys.modules["monarch.actor"] is runtime
     assert monarch.spmd.SPMDActor is SPMDActor
     assert sys.modules["monarch._rust.supervision"].SupervisionError is runtime.SupervisionError
+
+
+def test_modules_of_python_with_hooks_of_ours_are_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "breakpointhook", given)
+    assert given({"sys": sys, "zipimport": sys.modules["zipimport"]}) == {}
+
+
+def test_what_a_module_of_a_rank_is_called_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs: Any = ModuleType("theirs")
+    monkeypatch.setitem(sys.modules, "theirs", theirs)
+    assume({"theirs": "", "theirs:Extent": "meshbook.runtime.shape:Extent"})
+    assert sys.modules["theirs"] is theirs
+    assert not hasattr(theirs, "Extent")
 
 
 class Importer(Actor):
