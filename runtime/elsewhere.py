@@ -49,9 +49,9 @@ def debug_controller() -> NoReturn:
     raise NotImplementedError("there is no debug controller: a rank's prompt comes to the notebook itself")
 
 
-def attach(address: str) -> NoReturn:
+def attach(addr: str) -> NoReturn:
     """Reach a mesh through a gateway."""
-    raise NotImplementedError(f"cannot attach to {address!r}: meshes of this engine live on this machine")
+    raise NotImplementedError(f"cannot attach to {addr!r}: meshes of this engine live on this machine")
 
 
 def attach_to_workers(
@@ -101,12 +101,12 @@ def _tensors_are_elsewhere(name: str) -> NotImplementedError:
 
 
 @overload
-def traced(function: F) -> F: ...
+def traced(fn: F) -> F: ...
 @overload
-def traced(function: None = None, *, name: str | None = None) -> Callable[[F], F]: ...
-def traced(function: Any = None, *, name: str | None = None) -> Any:
+def traced(fn: None = None, *, name: str | None = None) -> Callable[[F], F]: ...
+def traced(fn: Any = None, *, name: str | None = None) -> Any:
     """Accepted; nothing is traced."""
-    return _same if function is None else function
+    return _same if fn is None else fn
 
 
 def _same(function: F) -> F:

@@ -90,13 +90,14 @@ class HostMesh(MeshTrait):
     def stream_logs(self) -> bool:
         return False
 
-    def with_python_executable(self, path: str) -> HostMesh:
+    def with_python_executable(self, python_executable: str) -> HostMesh:
         """The same hosts, whose ranks run the Python of this program.
 
         Raises `NotImplementedError` for another one.
         """
-        if os.path.realpath(path) != os.path.realpath(sys.executable):
-            raise NotImplementedError(f"ranks of this host run the notebook's own Python, {sys.executable}, not {path}")
+        own, given = sys.executable, python_executable
+        if os.path.realpath(given) != os.path.realpath(own):
+            raise NotImplementedError(f"ranks of this host run the notebook's own Python, {own}, not {given}")
         return self
 
     async def sync_workspace(self, workspace: object, conda: bool = False, auto_reload: bool = False) -> None:

@@ -24,7 +24,7 @@ from meshbook.runtime import (
 @pytest.mark.parametrize(
     ("call", "kwargs"),
     [
-        (attach, {"address": "tcp://x:1"}),
+        (attach, {"addr": "tcp://x:1"}),
         (attach_to_workers, {"ca": "trust_all_connections", "workers": ["tcp://x:1"]}),
         (run_worker_loop_forever, {"ca": "trust_all_connections", "address": "tcp://x:1"}),
         (run_worker_loop_until_shutdown, {"ca": "trust_all_connections", "address": "tcp://x:1"}),
@@ -58,6 +58,9 @@ def test_telemetry_does_nothing_and_hinders_nothing() -> None:
     def triple(x: int) -> int:
         return 3 * x
 
+    def quadruple(x: int) -> int:
+        return 4 * x
+
     counter = get_meter("mine").create_counter("calls")
     counter.add(1, {"rank": 0})
-    assert (double(2), triple(2)) == (4, 6)
+    assert (double(2), triple(2), traced(fn=quadruple)(2)) == (4, 6, 8)
