@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol,
 
 from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .channel import Port
-from .errors import ActorError, MeshStopped, SupervisionError
+from .errors import MeshStopped, SupervisionError
 from .fleet import Fleet
 from .future import Future, Promise
 from .limits import check_size
@@ -280,7 +280,7 @@ class Gather:
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         try:
             self._answers[rank] = opened(reply.ok, frames, self._title, self._fleet, rank)
-        except (ActorError, SupervisionError, codec.DecodeError) as error:
+        except Exception as error:  # noqa: BLE001 - an actor may give its port any
             self._on_error(rank, error)
         else:
             if self._errors is not None:
@@ -322,7 +322,7 @@ class Arrivals:
         promise = self._waiting.pop()
         try:
             promise.resolve(opened(reply.ok, frames, self._title, self._fleet, rank))
-        except (ActorError, SupervisionError, codec.DecodeError) as error:
+        except Exception as error:  # noqa: BLE001 - an actor may give its port any
             promise.fail(error)
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
@@ -347,7 +347,7 @@ class _ToPort:
             answer = opened(reply.ok, frames, self._title, self._fleet, rank)
             if not self._only_failures:
                 port.send(answer)
-        except (ActorError, SupervisionError, codec.DecodeError) as error:
+        except Exception as error:  # noqa: BLE001 - an actor may give its port any
             port.exception(error)
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...

@@ -8,6 +8,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+import msgspec
+
 from .future import Future, Promise
 from .here import node
 from .ranks.failure import RemoteFailure, describe
@@ -83,7 +85,7 @@ class ReplyPort(Port[T]):
             self._reply(failure, False)
 
     def _send(self, value: object, ok: bool) -> None:
-        self._reply(describe(value) if isinstance(value, BaseException) and not ok else value, ok)
+        self._reply(value if ok else msgspec.structs.replace(describe(_raisable(value)), is_given=True), ok)
 
     def _reply(self, value: object, ok: bool) -> None:
         if not self._call.wants_reply:
@@ -148,8 +150,14 @@ def _settle(promise: Promise[Any], with_rank: bool, came: tuple[int, Any, bool])
     if ok:
         promise.resolve((rank, value) if with_rank else value)
     else:
-        is_error = isinstance(value, BaseException)
-        promise.fail(value if is_error else TypeError(f"exceptions must derive from BaseException, not {value!r}"))
+        promise.fail(_raisable(value))
+
+
+def _raisable(value: object) -> BaseException:
+    """What `Port.exception` was given, or that this can be raised by nobody."""
+    if isinstance(value, BaseException):
+        return value
+    return TypeError(f"exceptions must derive from BaseException, not {value!r}")
 
 
 class _Relay(Inbox):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..errors import ActorError, actor_error
+from ..errors import actor_error
 from ..wire import codec
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ class RemoteFailure(msgspec.Struct, frozen=True, array_like=True):
     """Whether the actor is dead of it: the caller gets a `SupervisionError` then."""
     actor: str = ""
     """The actor that is dead, where it is."""
+    is_given: bool = False
+    """Whether the actor gave it to `Port.exception`: the caller gets it as it is then, not as an `ActorError`."""
 
 
 def describe(error: BaseException) -> RemoteFailure:
@@ -34,7 +36,7 @@ def describe(error: BaseException) -> RemoteFailure:
     )
 
 
-def rebuild(failure: RemoteFailure, what: str, where: str = "") -> ActorError:
+def rebuild(failure: RemoteFailure, what: str, where: str = "") -> Exception:
     """The error to raise at the caller; `what` names the endpoint, `where` the rank."""
     original: BaseException | None = None
     if failure.pickled is not None:
@@ -43,6 +45,8 @@ def rebuild(failure: RemoteFailure, what: str, where: str = "") -> ActorError:
         except codec.DecodeError:
             loaded = None  # its class does not exist here: the text must do
         original = loaded if isinstance(loaded, BaseException) else None
+    if failure.is_given and isinstance(original, Exception):
+        return original
     headline = f"{what} failed{where and f' on {where}'}: {failure.type_name}: {failure.message}".rstrip(": ")
     return actor_error(headline, original, failure.traceback)
 

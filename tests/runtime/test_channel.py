@@ -209,8 +209,11 @@ class TestExplicitResponsePorts:
             answer.get(10)
 
     def test_with_an_error(self, stage: Stage) -> None:
-        with pytest.raises(KeyError, match="regret"):
+        with pytest.raises(KeyError, match=r"^'regret'$") as caught:
             stage.one(Teller).regret.call_one().get(10)
+        assert type(caught.value) is KeyError and caught.value.args == ("regret",), "as it was given to the port"
+        with pytest.raises(TypeError, match="exceptions must derive from BaseException, not 'trouble'"):
+            stage.one(Teller).regret.call_one("trouble").get(10)
 
     def test_twice_is_once_too_many(self, stage: Stage) -> None:
         teller = stage.one(Teller)

@@ -301,8 +301,8 @@ class Teller(Actor):
         os._exit(3)
 
     @endpoint(explicit_response_port=True)
-    def regret(self, port: Port[int]) -> None:
-        port.exception(KeyError("regret"))
+    def regret(self, port: Port[int], what: Any = None) -> None:
+        port.exception(what or KeyError("regret"))
 
     @endpoint(explicit_response_port=True)
     def raises(self, port: Port[int]) -> None:

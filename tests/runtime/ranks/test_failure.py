@@ -58,7 +58,7 @@ def test_no_copy_is_promised_that_cannot_be_made():
 
 def test_an_error_without_text():
     assert safe_str(Mute()) == "<its __str__ raised RuntimeError>"
-    assert rebuild(RemoteFailure("ValueError", "", ""), "Call").message == "Call failed: ValueError"
+    assert str(rebuild(RemoteFailure("ValueError", "", ""), "Call")) == "Call failed: ValueError"
 
 
 def test_a_class_that_is_not_here():
