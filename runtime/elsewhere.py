@@ -23,15 +23,35 @@ class ChannelTransport(Enum):
     TcpWithLocalhost = "tcp://localhost"
     TcpWithHostname = "tcp"
     MetaTlsWithHostname = "metatls"
+    MetaTlsWithIpV6 = "metatls-ipv6"
+    Tls = "tls"
+    Quic = "quic"
+    MetaQuicWithHostname = "metaquic"
+    MetaQuicWithIpV6 = "metaquic-ipv6"
     Local = "local"
     Unix = "ipc"
 
 
 def enable_transport(transport: ChannelTransport | str) -> None:
-    """Accepted: the engine chooses its links itself. Raises `ValueError` for a transport there is none of."""
-    names = {each.value for each in ChannelTransport} | {each.name for each in ChannelTransport} | {"unix"}
-    if not isinstance(transport, ChannelTransport) and transport.partition("://")[0] not in names:
-        raise ValueError(f"there is no transport {transport!r}: known are {', '.join(sorted(names))}")
+    """Accepted: the engine chooses its links itself.
+
+    Raises `ValueError` for a transport there is none of, `RuntimeError` where hosts or meshes are in use already.
+    """
+    names = {each.value for each in ChannelTransport} | {each.name for each in ChannelTransport} | {"unix", "inproc"}
+    if not isinstance(transport, ChannelTransport):
+        if not isinstance(transport, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a program may err
+            raise TypeError(f"a transport is a ChannelTransport or a str such as 'tcp', not {transport!r}")
+        if transport.partition("://")[0] not in names:
+            raise ValueError(f"there is no transport {transport!r}: known are {', '.join(sorted(names))}")
+    if _is_in_use():
+        raise RuntimeError("enable_transport() must be called before hosts and meshes are used: call it first")
+
+
+def _is_in_use() -> bool:
+    """Has this program asked for a host or a mesh? `%load_ext` alone prepares, and uses nothing."""
+    from . import host, session  # they need every module that says what a name means
+
+    return host.is_in_use() or session.has_meshes()
 
 
 def shutdown_context(host_timeout: float | None = None) -> Future[None]:

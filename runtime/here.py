@@ -19,7 +19,7 @@ def node() -> Node:
 
     In a process that is no rank, the first use makes the root: the controller of meshes.
     """
-    found = _of_thread.get(_of_process[0] if _of_process else None)
+    found = settled()
     if found is not None:
         return found
     if not _make_root:
@@ -27,6 +27,11 @@ def node() -> Node:
 
         assert session and _make_root
     return _make_root[0]()
+
+
+def settled() -> Node | None:
+    """The node of the running code, where there is one already."""
+    return _of_thread.get(_of_process[0] if _of_process else None)
 
 
 def settle(node: Node, *, whole_process: bool = True) -> None:

@@ -173,9 +173,14 @@ def this_host() -> HostMesh:
         >>> this_host()
         <HostMesh {}>
     """
-    if not _this_host or _this_host[0]._state.is_down:  # pyright: ignore[reportPrivateUsage]
+    if not is_in_use():
         _this_host[:] = [HostMesh(Shape.unity())]
     return _this_host[0]
+
+
+def is_in_use() -> bool:
+    """Has this process asked for its host, and not shut it down?"""
+    return bool(_this_host) and not _this_host[0]._state.is_down  # pyright: ignore[reportPrivateUsage]
 
 
 def this_proc() -> ProcMesh:

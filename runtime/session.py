@@ -19,7 +19,7 @@ from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
 from .engines.spec import Backend, RankSpec, Seat, environment, seats_here
 from .hatch import Hatch, look
-from .here import make_root_by, settle, unsettle
+from .here import make_root_by, settle, settled, unsettle
 from .mesh import ProcMesh
 from .root import Root
 from .roster import Roster
@@ -177,6 +177,12 @@ def session() -> Session:
             settle(_sessions[0].root)
             atexit.register(close)
         return _sessions[0]
+
+
+def has_meshes() -> bool:
+    """Does this process hold meshes, or is it a rank of one?"""
+    found = settled()
+    return found is not None and (not isinstance(found, Root) or bool(found.rosters))
 
 
 def close() -> None:

@@ -17,6 +17,7 @@ from meshbook.runtime import (
     run_worker_loop_until_shutdown,
     span,
     start_worker_loop_forever,
+    this_host,
     traced,
 )
 
@@ -38,14 +39,31 @@ def test_what_is_not_here_says_so_in_one_line(call: Any, kwargs: dict[str, Any])
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("transport", ["tcp", "ipc", "unix", "tcp://127.0.0.1:0", ChannelTransport.Unix])
-def test_transports_are_accepted(transport: Any) -> None:
+@pytest.fixture
+def unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a program that has just begun."""
+    monkeypatch.setattr("meshbook.runtime.host._this_host", [])
+    monkeypatch.setattr("meshbook.runtime.session.settled", lambda: None)
+
+
+@pytest.mark.parametrize(
+    "transport", ["tcp", "ipc", "unix", "inproc://1", "tcp://127.0.0.1:0", ChannelTransport.Unix, ChannelTransport.Quic]
+)
+def test_transports_are_accepted(transport: Any, unused: None) -> None:
     enable_transport(transport)
+
+
+def test_no_transport_is_chosen_after_the_first_use(unused: None) -> None:
+    this_host()
+    with pytest.raises(RuntimeError, match=r"enable_transport\(\) must be called before"):
+        enable_transport("tcp")
 
 
 def test_an_unknown_transport_is_refused() -> None:
     with pytest.raises(ValueError, match="there is no transport 'pigeon': known are"):
         enable_transport("pigeon")
+    with pytest.raises(TypeError, match="a transport is a ChannelTransport or a str such as 'tcp', not 3"):
+        enable_transport(3)  # pyright: ignore[reportArgumentType]
 
 
 def test_telemetry_does_nothing_and_hinders_nothing() -> None:
