@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from operator import index
-from typing import Self, SupportsIndex, TypeAlias
+from typing import Any, Self, SupportsIndex, TypeAlias
 
 from .ndslice import NDSlice, Slice, numbers, places, spans
 
@@ -448,14 +448,13 @@ def _read_changes(
         if key in labels:
             if isinstance(change, str):
                 raise ValueError(f"expected a sequence of dimensions, but got '{change}'; try ({change!r},)")
-            if isinstance(change, int):
+            names: tuple[Any, ...] = (change,) if isinstance(change, int) else tuple(change)
+            if not all(isinstance(name, str) for name in names):
                 raise TypeError(f"expected new names for '{key}', as in {key}=('a', 'b'), but got {change}")
-            cuts[key] = tuple(change)
+            cuts[key] = names
         elif not isinstance(change, int):
-            known = f"The existing dims are {tuple(labels)}"
-            raise ValueError(
-                f"'{key}' is not an existing dim. Expected an integer size constraint on a new dim. {known}"
-            )
+            problem = f"'{key}' is not an existing dim. Expected an integer size constraint on a new dim."
+            raise ValueError(f"{problem} The existing dims are {tuple(labels)}")
         else:
             given[key] = change
     return cuts, given

@@ -390,6 +390,7 @@ class TestMeshTrait:
         [
             ({"tp": "a"}, ValueError, "expected a sequence of dimensions, but got 'a'"),
             ({"tp": 2}, TypeError, "expected new names for 'tp'"),
+            ({"tp": (("a", "b"),), "b": 2}, TypeError, "expected new names for 'tp'"),
             ({"xx": ("a", "b")}, ValueError, "'xx' is not an existing dim"),
             ({"tp": ("a", "b")}, ValueError, "Cannot infer size of"),
             ({"tp": ("a", "b"), "b": 3}, ValueError, "Dimension 'tp' of size 4 is not evenly divided by"),
