@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, cast
 
-from .elsewhere import enable_transport
+from .elsewhere import check_transport
 from .parametrize import Decorator, crossed, in_step
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|secs?|s|mins?|m|hrs?|h|days?|d)", re.IGNORECASE)
@@ -219,7 +219,7 @@ def _checked(key: str, value: Any) -> Any:
     if key in _DURATIONS:
         return _duration(key, value)
     if key == "default_transport":
-        enable_transport(value)
+        check_transport(value)
         return value
     default = DEFAULTS[key]
     wanted = int if default is None else cast("type[Any]", type(default))

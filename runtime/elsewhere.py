@@ -37,14 +37,19 @@ def enable_transport(transport: ChannelTransport | str) -> None:
 
     Raises `ValueError` for a transport there is none of, `RuntimeError` where hosts or meshes are in use already.
     """
+    check_transport(transport)
+    if _is_in_use():
+        raise RuntimeError("enable_transport() must be called before hosts and meshes are used: call it first")
+
+
+def check_transport(transport: ChannelTransport | str) -> None:
+    """Raises `ValueError` for a transport there is none of, `TypeError` for what is none."""
     names = {each.value for each in ChannelTransport} | {each.name for each in ChannelTransport} | {"unix", "inproc"}
     if not isinstance(transport, ChannelTransport):
         if not isinstance(transport, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a program may err
             raise TypeError(f"a transport is a ChannelTransport or a str such as 'tcp', not {transport!r}")
         if transport.partition("://")[0] not in names:
             raise ValueError(f"there is no transport {transport!r}: known are {', '.join(sorted(names))}")
-    if _is_in_use():
-        raise RuntimeError("enable_transport() must be called before hosts and meshes are used: call it first")
 
 
 def _is_in_use() -> bool:

@@ -10,6 +10,7 @@ from meshbook.runtime import (
     ChannelTransport,
     attach,
     attach_to_workers,
+    config,
     debug_controller,
     enable_transport,
     get_meter,
@@ -57,6 +58,8 @@ def test_no_transport_is_chosen_after_the_first_use(unused: None) -> None:
     this_host()
     with pytest.raises(RuntimeError, match=r"enable_transport\(\) must be called before"):
         enable_transport("tcp")
+    with config.configured(default_transport="tcp") as keys:
+        assert keys["default_transport"] == "tcp", "configuration may be changed at any time"
 
 
 def test_an_unknown_transport_is_refused() -> None:
