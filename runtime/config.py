@@ -29,6 +29,11 @@ class Encoding(IntEnum):
     Json = 1
     Multipart = 2
 
+    def __repr__(self) -> str:
+        return f"Encoding.{self.name}"
+
+    __str__ = __repr__
+
 
 _DURATIONS = {
     "actor_spawn_max_idle": "30s",

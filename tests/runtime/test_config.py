@@ -98,3 +98,8 @@ def test_durations_keep_their_length(parts: dict[str, int]) -> None:
 def test_numbers_may_be_whole() -> None:
     configure(message_latency_sampling_rate=1)
     assert get_global_config()["message_latency_sampling_rate"] == 1
+
+
+def test_an_encoding_is_written_by_its_name():
+    json = config.Encoding.Json
+    assert (repr(json), str(json), int(json)) == ("Encoding.Json", "Encoding.Json", 1)
