@@ -27,6 +27,10 @@ class Hub(Protocol):
 
     def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None: ...
 
+    def on_stopped(self, roster: Roster) -> None:
+        """The mesh was taken down; its ranks may have ended long before."""
+        ...
+
     def on_rank_back(self, roster: Roster, rank: int) -> None: ...
 
     def on_renumbered(self, roster: Roster, plan: Reshape, old: int) -> None:

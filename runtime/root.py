@@ -160,6 +160,11 @@ class Root(Node):
         if other is not None:
             other.post_control(message.rank, Forwarded(roster.mesh, rank), Encoded(bytes(frames[0]), []))
 
+    def on_stopped(self, roster: Roster) -> None:
+        if not roster.alive():
+            self.rosters.pop(roster.mesh, None)
+            self._gone[roster.mesh] = "there is no such mesh any more"
+
     def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None:
         """Tell everybody who may know it, and the owners of what lived there."""
         is_fault = not roster.is_expected(rank)
@@ -169,9 +174,7 @@ class Root(Node):
         if services is not None:
             services.put(lambda: cast("RootServices", services.actor).end_leases_of((roster.mesh, rank)))
         if roster.is_stopped:
-            if not roster.alive():
-                self.rosters.pop(roster.mesh, None)
-                self._gone[roster.mesh] = "there is no such mesh any more"
+            self.on_stopped(roster)
             return
         for owner, name in roster.owners().items() if is_fault else ():
             fault = Fault(owner, name, 0, rank, report_of_death(name, why))

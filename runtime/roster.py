@@ -387,6 +387,7 @@ class Roster:
                 self.crew.close()
                 for log in self.logs.values():
                     log.close()
+                self._hub.on_stopped(self)
         return {rank: str(state.exit) for rank, state in self.states.items()}
 
     def let_go(self) -> None:

@@ -23,6 +23,7 @@ from meshbook.runtime import (
     this_host,
     this_proc,
 )
+from meshbook.runtime.session import session
 from tests.runtime.families import Owner
 from tests.runtime.troupe import Counter, Courier, Diary, Mortal
 
@@ -267,6 +268,17 @@ class TestProcesses:
         assert all(map(psutil.pid_exists, pids))
         procs.stop().get(10)
         assert not any(map(psutil.pid_exists, pids))
+
+    def test_of_a_mesh_that_was_dead_when_it_was_stopped_nothing_is_kept(
+        self, process_stage: Stage, until: Any
+    ) -> None:
+        procs = process_stage.procs({"r": 2})
+        procs.initialized.get(30)
+        procs.roster.kill([0, 1])
+        until(lambda: not procs.roster.alive())
+        assert procs.roster.mesh in session().root.rosters
+        procs.stop().get(10)
+        assert procs.roster.mesh not in session().root.rosters
 
     def test_the_end_of_the_interpreter_is_silent(self, process_stage: Stage, tmp_path: Path) -> None:
         script = tmp_path / "script.py"
