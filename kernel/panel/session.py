@@ -219,9 +219,12 @@ class Session:
         """Let the one go on that is meant, or that is shown: JupyterLab says 1 when it means that."""
         whose, arguments = addressee(arguments_of(request), self._numbers)
         number = whose if whose in self._floor.held and whose != NOTEBOOK else self._floor.shown
-        if number is None or number == NOTEBOOK:
-            if number is not None:
-                self._command(NOTEBOOK, request["command"])
+        if number is None and request["command"] == "continue":
+            number = min(self._floor.held, default=None)  # while another steps, the list of frames begins with this one
+        if number is None:  # a second click: ipykernel's debugger, which is not stopped, would never answer
+            return answer(request, {"allThreadsContinued": True})
+        if number == NOTEBOOK:
+            self._command(NOTEBOOK, request["command"])
             return await self._own(request)
         self._command(number, request["command"])
         self._went(number)  # before its debugger says so: who clicks twice means two ranks
