@@ -209,7 +209,7 @@ def test_the_list_of_actors_names_what_lives_where(kernel: Kernel) -> None:
     assert "KernelActor" not in outputs.text
     assert "<table" in outputs.shown[0]["text/html"]
     rows = json.loads(kernel.value("get_ipython().run_line_magic('mesh', 'actors --json')"))
-    assert rows[0]["name"] == "talkers" and rows[0]["axes"] == {"dp": 2, "tp": 2}
+    assert [row["axes"] for row in rows if row["name"] == "talkers"] == [{"dp": 2, "tp": 2}]
 
 
 def test_failed_and_dead_actors_are_listed_as_such(kernel: Kernel) -> None:
