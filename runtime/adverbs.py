@@ -303,8 +303,8 @@ class Gather:
         is_over = len(self._answers) + len(errors) == self._count
         if is_over or not self._wait_for_all:
             error = next(iter(errors.values()))
-            error.partial = dict(sorted(self._answers.items()))  # type: ignore[attr-defined]
-            error.by_rank = dict(errors)  # type: ignore[attr-defined]
+            # Not by assignment: the exception may be a user's, who may have a property of that name, or allow none.
+            vars(error).update(partial=dict(sorted(self._answers.items())), by_rank=dict(errors))
             self._outcome.fail(error)
 
 

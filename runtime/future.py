@@ -61,7 +61,9 @@ class Future(Generic[R]):
             try:
                 raise promise.error.with_traceback(None)  # each raise would add its frames to those of the last
             finally:
-                del self, promise  # the error's traceback has this frame: a circle, as in `concurrent.futures`
+                # The error's traceback has this frame: a circle, broken as in `concurrent.futures`. Who prints the
+                # traceback looks for the arguments.
+                self = promise = None  # pyright: ignore[reportAssignmentType]
         return promise.value
 
     def result(self, timeout: float | None = None) -> R:

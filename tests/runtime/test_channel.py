@@ -12,7 +12,7 @@ import pytest
 
 from meshbook.runtime import Channel, Port, PortReceiver, SupervisionError, ValueMesh, as_endpoint, send
 from meshbook.runtime.mesh import roster_of
-from tests.runtime.troupe import Counter, Gate, Poet, Teller
+from tests.runtime.troupe import Counter, Gate, Halved, Poet, Teller
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -214,6 +214,9 @@ class TestExplicitResponsePorts:
         assert type(caught.value) is KeyError and caught.value.args == ("regret",), "as it was given to the port"
         with pytest.raises(TypeError, match="exceptions must derive from BaseException, not 'trouble'"):
             stage.one(Teller).regret.call_one("trouble").get(10)
+        with pytest.raises(Halved) as halved:
+            stage.one(Teller).regret.call(Halved()).get(10)
+        assert halved.value.partial == "half"
 
     def test_twice_is_once_too_many(self, stage: Stage) -> None:
         teller = stage.one(Teller)

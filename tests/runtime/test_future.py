@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 import pickle
 import signal
@@ -244,8 +245,11 @@ def test_an_error_that_was_raised_holds_nothing_in_a_circle():
     try:
         try:
             promise.future.get()
-        except Boom:
-            del promise
+        except Boom as boom:
+            assert boom.__traceback__ is not None and boom.__traceback__.tb_next is not None
+            arguments = inspect.getargvalues(boom.__traceback__.tb_next.tb_frame)
+            assert set(arguments.args) <= set(arguments.locals), "IPython prints them"
+            del promise, arguments
         assert held() is None
     finally:
         gc.enable()

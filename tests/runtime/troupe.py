@@ -281,6 +281,14 @@ class Courier(Actor):
         return sorted(receiver.recv().get(10) for _ in range(len(mesh)))
 
 
+class Halved(Exception):
+    """Has a meaning of its own for a name that a call gives to its errors."""
+
+    @property
+    def partial(self) -> str:
+        return "half"
+
+
 class Teller(Actor):
     """Answers through ports."""
 
