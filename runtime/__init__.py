@@ -21,15 +21,11 @@ if TYPE_CHECKING:
         ProcId,
         Uid,
         attach,
-        attach_to_workers,
         debug_controller,
         enable_transport,
         get_meter,
-        run_worker_loop_forever,
-        run_worker_loop_until_shutdown,
         shutdown_context,
         span,
-        start_worker_loop_forever,
         traced,
     )
     from .errors import ActorError, DeviceMeshError, MeshError, SupervisionError
@@ -45,6 +41,12 @@ if TYPE_CHECKING:
     from .supervision import MeshFailure
     from .supervision import default_fault_hook as unhandled_fault_hook
     from .values import ValueMesh
+    from .workers import (
+        attach_to_workers,
+        run_worker_loop_forever,
+        run_worker_loop_until_shutdown,
+        start_worker_loop_forever,
+    )
 
 _HOMES = {
     "actor": ("Actor", "concurrent_endpoint", "endpoint"),
@@ -56,15 +58,11 @@ _HOMES = {
         "ProcId",
         "Uid",
         "attach",
-        "attach_to_workers",
         "debug_controller",
         "enable_transport",
         "get_meter",
-        "run_worker_loop_forever",
-        "run_worker_loop_until_shutdown",
         "shutdown_context",
         "span",
-        "start_worker_loop_forever",
         "traced",
     ),
     "adverbs": ("Accumulator", "Endpoint", "as_endpoint", "send"),
@@ -79,6 +77,12 @@ _HOMES = {
     "shape": ("Extent", "NDSlice", "Point", "Region", "Shape", "Slice"),
     "supervision": ("MeshFailure",),
     "values": ("ValueMesh",),
+    "workers": (
+        "attach_to_workers",
+        "run_worker_loop_forever",
+        "run_worker_loop_until_shutdown",
+        "start_worker_loop_forever",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -186,6 +186,18 @@ def get_global_config() -> dict[str, Any]:
     return {**DEFAULTS, **_runtime}
 
 
+def seconds_of(key: str) -> float:
+    """A duration in seconds.
+
+    Example:
+        >>> seconds_of("host_spawn_ready_timeout")
+        30.0
+    """
+    seconds = parse_duration(get_global_config()[key])
+    assert seconds is not None, "it was checked when it was set"
+    return seconds
+
+
 def get_runtime_config() -> dict[str, Any]:
     """The keys that were set by `configure`."""
     return dict(_runtime)

@@ -76,29 +76,7 @@ def debug_controller() -> NoReturn:
 
 def attach(addr: str) -> NoReturn:
     """Reach a mesh through a gateway."""
-    raise NotImplementedError(f"cannot attach to {addr!r}: meshes of this engine live on this machine")
-
-
-def attach_to_workers(
-    *, private_key: object = None, ca: str, workers: Sequence[str | Future[str]], name: str | None = None
-) -> NoReturn:
-    """A mesh of hosts that run worker loops."""
-    raise NotImplementedError(f"cannot attach to {len(workers)} workers: meshes of this engine live on this machine")
-
-
-def run_worker_loop_forever(*, private_key: object = None, ca: str, address: str) -> NoReturn:
-    """Serve as a worker of some client."""
-    raise NotImplementedError(f"no worker loop at {address!r}: meshes of this engine live on this machine")
-
-
-def run_worker_loop_until_shutdown(*, private_key: object = None, ca: str, address: str) -> NoReturn:
-    """Serve as a worker until the client says goodbye."""
-    run_worker_loop_forever(ca=ca, address=address)
-
-
-def start_worker_loop_forever(*, private_key: object = None, ca: str, address: str) -> NoReturn:
-    """Serve as a worker beside other code."""
-    run_worker_loop_forever(ca=ca, address=address)
+    raise NotImplementedError(f"there is no gateway to attach to, such as {addr!r}: use attach_to_workers(...)")
 
 
 class TensorMesh:

@@ -1,4 +1,4 @@
-"""Hosts: where processes are spawned. There is this machine; other engines bring more."""
+"""Hosts: where processes are spawned. There is this machine; `workers` has those on which worker loops wait."""
 
 # pyright: reportPrivateUsage=false
 # Meshes keep their members private: every public one is a name that no endpoint of an actor can have.
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from .bootstrap import Bootstrap, BootstrapCommands, with_command
+from .engines.spec import Site
 from .future import Future, Promise
 from .here import node
 from .mesh import ProcMesh, check_name
@@ -22,9 +23,9 @@ from .shape import Extent, MeshTrait, Region, Shape
 class HostMesh(MeshTrait):
     """A mesh of hosts. `this_host()` is the machine this code runs on, a mesh without axes."""
 
-    def __init__(self, shape: Shape, state: _State | None = None, is_owned: bool = True) -> None:
+    def __init__(self, shape: Shape, hosts: Hosts | None = None, is_owned: bool = True) -> None:
         self._shape = shape
-        self._state = state or _State()
+        self._hosts = hosts or Hosts()
         self._is_owned = is_owned
 
     @property
@@ -36,7 +37,7 @@ class HostMesh(MeshTrait):
         return tuple(self._shape.labels)
 
     def _new_with_shape(self, shape: Shape) -> Self:
-        return type(self)(shape, self._state, is_owned=False)
+        return type(self)(shape, self._hosts, is_owned=False)
 
     def spawn_procs(
         self,
@@ -48,16 +49,17 @@ class HostMesh(MeshTrait):
     ) -> ProcMesh:
         """Start processes on each host, `per_host` of them; returns at once, while they come up.
 
-        `bootstrap` runs once in each before any actor does. `bootstrap_command` sets environment variables there before
+        On hosts that are still on their way it waits until they are there. `bootstrap` runs once in each process before
+        any actor does. `bootstrap_command` sets environment variables there before
         (`default_bootstrap_cmd().with_env(...)`, or a function from the point of a process to that). `proc_bind` is
-        Monarch's; this host accepts and checks it, and binds nothing.
+        Monarch's; it is accepted and checked, and binds nothing.
 
         Raises:
             ValueError: an axis of `per_host` is one of the hosts' or has no rank, or `proc_bind` has a wrong length.
             TypeError: a size is no whole number, a name no text, `bootstrap` no function or `bootstrap_command` none.
-            RuntimeError: the host mesh was shut down.
+            RuntimeError: the host mesh was shut down, or a host is not to come (`SpawnError`).
         """
-        if self._state.is_down:
+        if self._hosts.is_down:
             raise RuntimeError("HostMesh has already been shut down")
         axes = _axes({} if per_host is None else per_host)
         overlap = sorted(set(axes) & set(self._labels))
@@ -69,14 +71,19 @@ class HostMesh(MeshTrait):
             raise TypeError(f"bootstrap must be a function without arguments, not {bootstrap!r}")
         sizes = {**self.sizes, **axes}
         begin = with_command(bootstrap_command, bootstrap, Extent(sizes, sizes.values()))
-        procs = node().spawn_procs(sizes, name or "anon", begin)
+        procs = node().spawn_procs(sizes, name or "anon", begin, site=self._site)
         context().actor_instance.own(procs)
-        self._state.add(procs)
+        self._hosts.add(procs)
         return procs
 
     @property
+    def _site(self) -> Site | None:
+        return self._hosts.site(self._shape.ranks())
+
+    @property
     def initialized(self) -> Future[bool]:
-        return _done(True)
+        """Done when all hosts are there; fails with `SpawnError`, which names the first that is not to come."""
+        return self._hosts.ready
 
     @property
     def region(self) -> Region:
@@ -112,47 +119,54 @@ class HostMesh(MeshTrait):
         """
         if not self._is_owned:
             raise RuntimeError("cannot shut down `HostMesh` that is a reference instead of owned")
-        if self._state.is_down:
+        if self._hosts.is_down:
             raise RuntimeError("HostMesh has already been shut down")
-        self._state.is_down = True
-        return self.stop()
+        self._hosts.is_down = True
+        self.stop().get()
+        self._hosts.dismiss()
+        return done(None)
 
     def stop(self) -> Future[None]:
         """End the processes that were spawned through this mesh; more may be spawned."""
-        procs, self._state.procs = self._state.procs, []
+        procs, self._hosts.procs = self._hosts.procs, []
         for mesh in procs:
             mesh.stop().get()
-        return _done(None)
+        self._hosts.release()
+        return done(None)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._state.is_down:
+        if not self._hosts.is_down:
             self.shutdown().get()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self._state.is_down:
+        if not self._hosts.is_down:
             await self.shutdown()
 
+    def _identity(self) -> tuple[object, ...]:
+        # Hosts that have names are the same by these, however a view of them was made.
+        return self._labels, tuple(self._ndslice.sizes), self._site or tuple(self._shape.ranks())
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, HostMesh) and self._shape == other._shape
+        return isinstance(other, HostMesh) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._shape)
+        return hash(self._identity())
 
     def __reduce__(self) -> Any:
-        return _restore, (tuple(self._labels), tuple(self._shape.ndslice.sizes))
+        return _restore, (self._labels, tuple(self._shape.ndslice.sizes), self._site)
 
     def __repr__(self) -> str:
         return f"<HostMesh {self._shape}>"
 
 
-class _State:
-    """What all views of a host mesh share."""
+class Hosts:
+    """What all views of a host mesh share: the processes that were spawned, and where. Here, on this machine."""
 
     def __init__(self) -> None:
         self.procs: list[ProcMesh] = []
@@ -161,6 +175,32 @@ class _State:
     def add(self, procs: ProcMesh) -> None:
         """Keep a mesh, and forget those that were stopped since."""
         self.procs = [*(mesh for mesh in self.procs if not mesh._is_stopped), procs]
+
+    @property
+    def ready(self) -> Future[bool]:
+        """Done when they are there."""
+        return done(True)
+
+    def site(self, ranks: Sequence[int]) -> Site | None:
+        """Some of them, in this order, for those who start processes there; None: the host of who asks."""
+        return None
+
+    def release(self) -> None:
+        """No processes are there any more."""
+
+    def dismiss(self) -> None:
+        """Nobody will start processes there again."""
+
+
+class HostsElsewhere(Hosts):
+    """Hosts that another process holds, and has told of."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self._told = site
+
+    def site(self, ranks: Sequence[int]) -> Site:
+        return Site(self._told.engine, tuple(self._told.hosts[rank] for rank in ranks))
 
 
 _this_host: list[HostMesh] = []
@@ -180,7 +220,7 @@ def this_host() -> HostMesh:
 
 def is_in_use() -> bool:
     """Has this process asked for its host, and not shut it down?"""
-    return bool(_this_host) and not _this_host[0]._state.is_down  # pyright: ignore[reportPrivateUsage]
+    return bool(_this_host) and not _this_host[0]._hosts.is_down  # pyright: ignore[reportPrivateUsage]
 
 
 def this_proc() -> ProcMesh:
@@ -192,9 +232,14 @@ def this_proc() -> ProcMesh:
     return here.own_procs()
 
 
-def _restore(labels: tuple[str, ...], sizes: tuple[int, ...]) -> HostMesh:
-    shape = Shape.row_major(dict(zip(labels, sizes, strict=True))) if labels else Shape.unity()
-    return HostMesh(shape, is_owned=False)
+def _restore(labels: tuple[str, ...], sizes: tuple[int, ...], site: Site | None) -> HostMesh:
+    return mesh_at(site, dict(zip(labels, sizes, strict=True)))
+
+
+def mesh_at(site: Site | None, sizes: Mapping[str, int]) -> HostMesh:
+    """Hosts that somebody else holds as a mesh; without a site, that of who asks."""
+    shape = Shape.row_major(sizes) if sizes else Shape.unity()
+    return HostMesh(shape, HostsElsewhere(site) if site is not None else None, is_owned=False)
 
 
 def _axes(per_host: Any) -> dict[str, int]:
@@ -223,7 +268,8 @@ def _check_binding(proc_bind: Sequence[Mapping[str, str]] | None, axes: Mapping[
             raise ValueError(f"proc_bind has an unknown key {unknown[0]!r}: known are {', '.join(sorted(known))}")
 
 
-def _done(value: Any) -> Future[Any]:
+def done(value: Any) -> Future[Any]:
+    """A future that is done."""
     promise: Promise[Any] = Promise()
     promise.resolve(value)
     return promise.future

@@ -167,9 +167,10 @@ class ProcMesh(_View, TensorMesh):
         """The host of a mesh of one process."""
         if len(self) != 1:
             raise NotImplementedError(f"host_mesh is for a mesh of one process, and this has {len(self)}")
-        from .host import this_host
+        from .host import mesh_at, this_host
 
-        return this_host()
+        site = node().site_of((self._fleet.mesh, self._shape.ranks()[0]))
+        return this_host() if site is None else mesh_at(site, {})
 
     async def logging_option(
         self, stream_to_client: bool = False, aggregate_window_sec: int | None = None, level: int = 20

@@ -14,12 +14,12 @@ from .actor import Actor, endpoint
 from .adverbs import Gather, view_of
 from .audiences import Audiences
 from .engines.base import Engine, Party
-from .engines.spec import RankSpec
+from .engines.spec import RankSpec, Site
 from .expected import Expected
 from .fleet import BOOTSTRAP, Fleet
 from .future import Future, Promise
 from .mesh import ProcMesh
-from .node import Node
+from .node import Address, Node
 from .ranks.place import axes_text
 from .reshape import Reshape
 from .root_services import NUMBER, RootServices
@@ -30,10 +30,10 @@ from .supervision import MeshFailure, default_fault_hook, raise_unhandled, repor
 from .wire import codec
 from .wire.codec import Encoded
 from .wire.lane import Frames
-from .wire.messages import AnyMessage, Connect, Died, Fault, Forwarded, Revived, Spawn
+from .wire.messages import AnyMessage, Connect, Died, Fault, Forwarded, Peer, Revived, Spawn
 from .wire.reactor import Reactor
 
-SpawnRanks = Callable[[dict[str, int], int, bool], Sequence[RankSpec]]
+SpawnRanks = Callable[[dict[str, int], int, bool, Site | None], Sequence[RankSpec]]
 
 
 class Root(Node):
@@ -62,6 +62,7 @@ class Root(Node):
     def roster(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
         """Start the ranks of a mesh."""
         roster = Roster(self.reactor, self._engine(engine), specs, self, how)
+        roster.engine_name = engine
         roster.audiences = self.audiences
         with self._arriving:
             for act in self._expected.pop(roster.mesh, []):
@@ -77,10 +78,10 @@ class Root(Node):
         name: str,
         bootstrap: Callable[[], Any] | None,
         mesh: int | None = None,
-        engine: str | None = None,
+        site: Site | None = None,
     ) -> ProcMesh:
-        specs = self._specs(axes, mesh or secrets.randbits(62), bootstrap is not None)
-        roster = self.roster(specs, engine or default_engine[-1])
+        specs = self._specs(axes, mesh or secrets.randbits(62), bootstrap is not None, site)
+        roster = self.roster(specs, site.engine if site is not None else default_engine[-1])
         roster.name = name
         procs = ProcMesh(roster, Shape.row_major(axes) if axes else Shape.unity())
         if bootstrap is not None:
@@ -96,6 +97,12 @@ class Root(Node):
         payload = codec.encode((Bootstrap, (bootstrap,), dict[str, Any](), None))
         roster.spawn_actor(ranks, secrets.randbits(62), BOOTSTRAP, view_of(shape), (0, 0, 0), payload, gather)
         return promise.future
+
+    def site_of(self, address: Address) -> Site | None:
+        """Where a rank lives, if that is another host."""
+        roster = self.rosters.get(address[0])
+        host = roster.specs[address[1]].host if roster is not None and address[1] in roster.specs else ""
+        return Site(roster.engine_name, (host,)) if roster is not None and host else None
 
     def own_procs(self) -> ProcMesh:
         return ProcMesh(super().fleet(0, {}), Shape.unity(), is_owned=False)
@@ -147,9 +154,9 @@ class Root(Node):
         elif other is None or wanted.rank not in other.alive():
             why = self._gone[wanted.mesh] if other is None else other.why_dead(wanted.rank)
             roster.post_control(rank, Died(wanted.mesh, wanted.rank, why))
-        elif other.engine is not roster.engine:
-            why = "ranks of different engines cannot talk to each other"
-            roster.post_control(rank, Died(wanted.mesh, wanted.rank, why))
+        elif other.engine is not roster.engine:  # no link can be passed: what they say goes by way of this process
+            roster.post_control(rank, Peer(wanted.mesh, wanted.rank, True))
+            other.post_control(wanted.rank, Peer(roster.mesh, rank, True))
         else:
             one, two = Party(roster.crew, roster.mesh, rank), Party(other.crew, other.mesh, wanted.rank)
             roster.engine.introduce(one, two)

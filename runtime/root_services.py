@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .actor import Actor, endpoint
 from .adverbs import Arrivals, view_of
+from .engines.spec import Site
 from .fleet import RemoteFleet
 from .future import Future, Promise
 from .hatch import porter
@@ -48,9 +49,11 @@ class RootServices(Actor):
         axes: dict[str, int],
         name: str,
         bootstrap: Callable[[], Any] | None,
+        site: Site | None,
     ) -> None:
-        """Start a mesh under a number that the caller chose; answers when it is up."""
-        procs = node().spawn_procs(axes, name, bootstrap, mesh)
+        """Start a mesh under a number that the caller chose, by default on its host; answers when it is up."""
+        root = cast("Root", node())
+        procs = root.spawn_procs(axes, name, bootstrap, mesh, site or root.site_of(owner))
         self._leases[mesh] = owner, procs
 
         def pass_on(up: Future[bool]) -> None:
@@ -116,12 +119,18 @@ class Leased(RemoteFleet):
     """A mesh that the root started for an actor on a rank, which owns it."""
 
     def __init__(
-        self, here: Node, mesh: int, axes: dict[str, int], name: str, bootstrap: Callable[[], Any] | None
+        self,
+        here: Node,
+        mesh: int,
+        axes: dict[str, int],
+        name: str,
+        bootstrap: Callable[[], Any] | None,
+        site: Site | None,
     ) -> None:
         super().__init__(here, mesh, axes)
         here.fleets[mesh] = self
         self.owner = context().actor_instance.address
-        self._ready = ask_root(here, "spawn_procs", here.address, mesh, axes, name, bootstrap)
+        self._ready = ask_root(here, "spawn_procs", here.address, mesh, axes, name, bootstrap, site)
 
     def ready(self) -> Future[bool]:
         promise: Promise[bool] = Promise(self.reactor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import secrets
 import sys
@@ -17,7 +18,8 @@ from .aliases import given
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
-from .engines.spec import Backend, RankSpec, Seat, environment, seats_here
+from .engines.spec import Backend, RankSpec, Seat, Site, environment, seats_here
+from .errors import SpawnError
 from .hatch import Hatch, look
 from .here import make_root_by, settle, settled, unsettle
 from .mesh import ProcMesh
@@ -75,11 +77,18 @@ class Session:
         Asked for the same hosts again it is the same engine, with its agents. With `keep`, these wait so many seconds
         for the next process that asks for them when this one ends. They have `timeout` seconds to come, 60 by default.
 
+        Names that are addresses, such as `tcp://node1:26600`, are those of worker loops (`use_workers`).
+
         Raises `ValueError` where the command wants the names of hosts, and there is only a number.
         """
         names = [f"host{i}" for i in range(hosts)] if isinstance(hosts, int) else list(hosts)
         if isinstance(hosts, int) and "{host}" in launch:
             raise ValueError(f"which hosts? `{launch}` starts each by its name: say --hosts A,B")
+        if any("://" in name for name in names):
+            if launch or keep:
+                what = "--launch" if launch else "--keep"
+                raise ValueError(f"{what} does not go with worker loops, which wait on their hosts by themselves")
+            return self.use_workers(names, timeout)
         name = f"{_HOSTS}{launch or 'here'}: {','.join(names)}{', kept' if keep else ''}"
         if name not in self._engines:
             from .engines.hosts import HostsEngine, address_towards  # loads zmq, which one machine does without
@@ -92,6 +101,23 @@ class Session:
             self._add(name, HostsEngine(self.reactor, launcher, len(names), ZYGOTE_MODULES, addr, keeper=keeper))
         if timeout is not None:
             self._hosted[name].timeout = timeout
+        return name
+
+    def use_workers(self, addresses: Sequence[str], timeout: float | None = None) -> str:
+        """The name of the engine of hosts on which worker loops wait, at these addresses, which are their names.
+
+        Asked for the same again it is the same engine. The loops have `timeout` seconds to answer, 30 by default.
+        Raises what `WorkersLauncher` does.
+        """
+        from .engines.hosts import DIAL_SECONDS, HostsEngine, address_towards
+        from .engines.workers import ANSWER_SECONDS, WorkersLauncher
+
+        name = f"{_HOSTS}at {','.join(addresses)}"
+        if name not in self._engines:
+            launcher = WorkersLauncher(self.reactor, addresses, ANSWER_SECONDS if timeout is None else timeout)
+            addr = address_towards(launcher.far[:1]) if launcher.far else "127.0.0.1"
+            patience = launcher.patience + DIAL_SECONDS  # of those that have answered the agents are still to come
+            self._add(name, HostsEngine(self.reactor, launcher, len(addresses), ZYGOTE_MODULES, addr, patience))
         return name
 
     def _add(self, name: str, engine: HostsEngine) -> None:
@@ -136,6 +162,12 @@ class Session:
             del self._engines[name]
             hosts = self._hosted.pop(name)
             (hosts.close if detach else hosts.give_back)()
+
+    def seats_on(self, site: Site, num_ranks: int) -> Sequence[Seat]:
+        """Seats for a mesh that is laid over these hosts. Raises what `HostsEngine.seats_on` does."""
+        if site.engine not in self._hosted:
+            raise SpawnError(f"hosts {', '.join(site.hosts)} were given back: attach to them again")
+        return self._hosted[site.engine].seats_on(site.hosts, num_ranks // len(site.hosts))
 
     def kept_since(self, engine: str) -> float | None:
         """Since when agents of an engine live that another process had left, in seconds since the epoch."""
@@ -286,5 +318,6 @@ def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto
     return ProcMesh(roster, Shape.row_major(axes))
 
 
-def _specs_of(axes: dict[str, int], mesh: int, has_bootstrap: bool) -> list[RankSpec]:
-    return specs_for(axes, mesh=mesh, has_bootstrap=has_bootstrap)
+def _specs_of(axes: dict[str, int], mesh: int, has_bootstrap: bool, site: Site | None) -> list[RankSpec]:
+    seats = session().seats_on(site, math.prod(axes.values())) if site is not None else ()
+    return specs_for(axes, mesh=mesh, has_bootstrap=has_bootstrap, seats=seats)

@@ -147,11 +147,13 @@ class HostsEngine:
         keep = self._keeper.seconds if self._keeper is not None else 0.0
         self._launcher.start(missing, Summons(addresses, self._preload, keep), on_end)
 
-    def _wait_here(self) -> None:
-        """Wait until all hosts are there. Raises `SpawnError` for the first that is not to come."""
+    def _wait_here(self, names: Sequence[str] | None = None) -> None:
+        """Wait until all hosts are there, or those of these names. Raises `SpawnError` for one that is not to come."""
         self.warm()
         self._wait_kept()
         for host in [self.hosts[index] for index in sorted(self._wanted)]:
+            if names is not None and host.name not in names:
+                continue
             if not self._reactor.wait(host.settled, self.timeout):
                 way = f"it is to dial {self._addr}; MESHBOOK_ADDR names another address of this machine"
                 raise SpawnError(f"host {host.name}: its agent has not come within {self.timeout:g} s: {way}")
@@ -201,6 +203,22 @@ class HostsEngine:
             for host, size in zip(self.hosts, sizes, strict=False)
             if host.hello is not None
             for local in range(size)
+        ]
+
+    def seats_on(self, names: Sequence[str], num_each: int) -> Sequence[Seat]:
+        """Seats on hosts of these names, in their order, so many on each; waits for these hosts only.
+
+        Raises `SpawnError` where one is not to come, and `ValueError` where there is none of a name.
+        """
+        self._wait_here(names)
+        hosts = {host.name: host.hello for host in self.hosts}
+        if unknown := [name for name in names if name not in hosts]:
+            raise ValueError(f"there is no host {unknown[0]!r}: there are {', '.join(hosts)}")
+        return [
+            Seat(local, num_each, name, hello.addr)
+            for name in names
+            if (hello := hosts[name]) is not None
+            for local in range(num_each)
         ]
 
     def reseat(self, axes: Mapping[str, int], kept: Mapping[int, Seat]) -> Sequence[Seat]:

@@ -169,9 +169,11 @@ class Launch:
             start_new_session=True,  # Jupyter's interrupt signals the kernel's whole process group
         )
         assert self._process.stdin is not None and self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:  # one that has ended says why below
-            if source == "stdin":
-                pipe.write(f"{summons.text()}\n".encode())
+        with contextlib.suppress(BrokenPipeError):  # one that has ended says why below
+            if source != "env":
+                self._process.stdin.write(f"{summons.text()}\n".encode())
+            # One that is held reads on, and ends with this process.
+            (self._process.stdin.flush if source == "held" else self._process.stdin.close)()
         self._out = self._process.stdout.fileno()
         os.set_blocking(self._out, False)
         self._end = end_of(self._process)
@@ -243,7 +245,9 @@ class Launch:
         code = self._process.wait()
         self._read()
         self._reactor.remove(self._out)
-        assert self._process.stdout is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.stdout.close()
         self._reactor.announce(self._over)
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"

@@ -1,9 +1,9 @@
-"""The agent of another host: `python -m meshbook.runtime.engines.remote_agent env|stdin`, started there by a launcher.
+"""The agent of another host: `python -m meshbook.runtime.engines.remote_agent env|stdin|held`, started by a launcher.
 
 It dials its controller, whose address and keys it finds in its environment or gets as one line of standard input
 (`summons`), starts the zygote of its host as a child and owns the ranks there. It never runs user code. Its main thread
 does what the controller says, in order; the loop hears the ranks; a third thread says twice a second that it lives.
-When the controller is gone it ends its ranks and itself.
+When the controller is gone it ends its ranks and itself; so does one that is `held` at the end of its standard input.
 """
 
 from __future__ import annotations
@@ -372,6 +372,8 @@ def main(source: str) -> None:
         os.kill(os.getpid(), signum)
 
     signal.signal(signal.SIGTERM, leave)
+    if source == "held":
+        threading.Thread(target=_leave_with_holder, name="meshbook-holder", daemon=True).start()
     try:
         link: ZmqLink | None = ZmqLink(address)
         while link is not None:
@@ -384,6 +386,12 @@ def main(source: str) -> None:
         engine.close()
         reactor.close()
         copies.close()
+
+
+def _leave_with_holder() -> None:
+    while os.read(0, 1024):  # nothing is said there any more
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _next_link(address: Address, seconds: float) -> ZmqLink | None:

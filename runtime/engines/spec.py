@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import msgspec
 
@@ -29,6 +29,14 @@ class Seat:
 def seats_here(num_ranks: int) -> list[Seat]:
     """All of them on the controller's own machine."""
     return [Seat(rank, num_ranks) for rank in range(num_ranks)]
+
+
+class Site(NamedTuple):
+    """Hosts of an engine, in the order in which a mesh is to be laid over them."""
+
+    engine: str
+    """The name of the engine (`session.Session.engine`)."""
+    hosts: tuple[str, ...]
 
 
 class RankSpec(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..engines.spec import Site
 from ..errors import LinkClosed
 from ..mesh import ProcMesh
 from ..ndslice import NDSlice
@@ -239,10 +240,16 @@ class Outpost(Node):
         return self.proc_mesh(Shape((), NDSlice(offset=rank, sizes=[], strides=[])))
 
     def spawn_procs(
-        self, axes: dict[str, int], name: str, bootstrap: Callable[[], Any] | None, mesh: int | None = None
+        self,
+        axes: dict[str, int],
+        name: str,
+        bootstrap: Callable[[], Any] | None,
+        mesh: int | None = None,
+        site: Site | None = None,
     ) -> ProcMesh:
         """Ask the root for them: processes belong to the controller, and die with it."""
-        return ProcMesh(Leased(self, mesh or secrets.randbits(62), axes, name, bootstrap), Shape.row_major(axes))
+        leased = Leased(self, mesh or secrets.randbits(62), axes, name, bootstrap, site)
+        return ProcMesh(leased, Shape.row_major(axes))
 
     def outgoing_run(self) -> int:
         self._streams.flush()

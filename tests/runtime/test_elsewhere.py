@@ -9,31 +9,17 @@ import pytest
 from meshbook.runtime import (
     ChannelTransport,
     attach,
-    attach_to_workers,
     config,
     debug_controller,
     enable_transport,
     get_meter,
-    run_worker_loop_forever,
-    run_worker_loop_until_shutdown,
     span,
-    start_worker_loop_forever,
     this_host,
     traced,
 )
 
 
-@pytest.mark.parametrize(
-    ("call", "kwargs"),
-    [
-        (attach, {"addr": "tcp://x:1"}),
-        (attach_to_workers, {"ca": "trust_all_connections", "workers": ["tcp://x:1"]}),
-        (run_worker_loop_forever, {"ca": "trust_all_connections", "address": "tcp://x:1"}),
-        (run_worker_loop_until_shutdown, {"ca": "trust_all_connections", "address": "tcp://x:1"}),
-        (start_worker_loop_forever, {"ca": "trust_all_connections", "address": "tcp://x:1"}),
-        (debug_controller, {}),
-    ],
-)
+@pytest.mark.parametrize(("call", "kwargs"), [(attach, {"addr": "tcp://x:1"}), (debug_controller, {})])
 def test_what_is_not_here_says_so_in_one_line(call: Any, kwargs: dict[str, Any]) -> None:
     with pytest.raises(NotImplementedError, match=r"^\S.{20,}") as caught:
         call(**kwargs)

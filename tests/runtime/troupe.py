@@ -251,6 +251,10 @@ class Courier(Actor):
         return "nothing was raised"
 
     @endpoint
+    def echo_of(self, mesh: Any, value: Any) -> Any:
+        return mesh.echo.call(value).get(20).values()[-1]
+
+    @endpoint
     def pass_on(self, mesh: Any) -> Any:
         return {"mesh": mesh, "slice": [mesh.slice(r=1)], "point": current_rank()}
 

@@ -1,0 +1,31 @@
+"""An actor that starts processes from the host it lives on. Ranks import this file by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psutil
+
+from meshbook.runtime import Actor, attach_to_workers, endpoint, this_host
+from tests.runtime.troupe import Diary
+
+
+class Guest(Actor):
+    """Starts processes from a host where it is one itself; says which agents they belong to."""
+
+    @endpoint
+    def hosts_here(self) -> list[int]:
+        return self.started_on(this_host())
+
+    @endpoint
+    def hosts_on(self, hosts: Any) -> list[int]:
+        return self.started_on(hosts)
+
+    @endpoint
+    def attach(self, workers: list[str]) -> Any:
+        return attach_to_workers(ca="trust_all_connections", workers=workers)
+
+    def started_on(self, hosts: Any) -> list[int]:
+        with hosts.spawn_procs({"gpus": 1}) as procs:
+            pids = procs.spawn("diary", Diary).pid.call().get(20).values()
+            return [psutil.Process(psutil.Process(pid).ppid()).ppid() for pid in pids]

@@ -1,0 +1,248 @@
+"""Programs that attach to worker loops: their meshes of hosts, and what is left when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from meshbook.runtime import (
+    HostMesh,
+    SupervisionError,
+    attach_to_workers,
+    config,
+    run_worker_loop_forever,
+    start_worker_loop_forever,
+    this_host,
+)
+from meshbook.runtime.errors import SpawnError
+from meshbook.runtime.future import Future, Promise
+from tests.runtime.guests import Guest
+from tests.runtime.troupe import Counter, Courier, Diary
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Stage
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+TRUST: dict[str, Any] = {"ca": "trust_all_connections"}
+PLACES = ["inproc://left", "inproc://right"]
+
+Begin = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture(scope="module")
+def attached(_processes: Any) -> Iterator[HostMesh]:
+    """Two hosts, whose worker loops are threads of this process."""
+    loops = [start_worker_loop_forever(**TRUST, address=place) for place in PLACES]
+    hosts = attach_to_workers(**TRUST, workers=PLACES)
+    assert hosts.initialized.get(60) is True
+    yield hosts
+    hosts.shutdown().get()
+    assert [loop.get(10) for loop in loops] == [None, None]
+
+
+@pytest.fixture
+def hosts(attached: HostMesh, process_stage: Stage) -> HostMesh:
+    return attached
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Starts worker loops as processes of their own, and ends them after the test."""
+    loops: list[subprocess.Popen[str]] = []
+
+    def started(address: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "meshbook.runtime.engines.worker_loop", address]
+        loops.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return loops[-1]
+
+    yield started
+    for loop in loops:
+        loop.kill()
+        loop.communicate()
+
+
+def hosts_of(pids: list[int]) -> list[int]:
+    """The agents that the processes belong to."""
+    zygotes = [psutil.Process(pid).parent() for pid in pids]
+    return [zygote.ppid() for zygote in zygotes if zygote is not None]
+
+
+def test_a_mesh_of_hosts_has_their_axis(hosts: HostMesh) -> None:
+    assert (hosts.sizes, repr(hosts), hosts == this_host()) == ({"hosts": 2}, "<HostMesh {hosts=2}>", False)
+    again = pickle.loads(pickle.dumps(hosts))
+    assert (again, hash(again)) == (hosts, hash(hosts))
+    assert again.slice(hosts=1) == hosts.slice(hosts=1) != hosts.slice(hosts=0)
+    assert again.initialized.get(1) is True
+    with pytest.raises(RuntimeError, match="cannot shut down `HostMesh` that is a reference"):
+        again.shutdown()
+
+
+def test_processes_are_laid_over_the_hosts(hosts: HostMesh, process_stage: Stage) -> None:
+    procs = process_stage.owned(hosts.spawn_procs({"gpus": 2}))
+    assert procs.sizes == {"hosts": 2, "gpus": 2}
+    pids = procs.spawn("diary", Diary).pid.call().get(20).values()
+    agents = hosts_of(pids)
+    assert agents == [agents[0]] * 2 + [agents[2]] * 2
+    assert agents[0] != agents[2]
+    assert procs.slice(hosts=1, gpus=0).host_mesh == hosts.slice(hosts=1)
+
+
+def test_slices_of_hosts_get_processes_there_only(hosts: HostMesh, process_stage: Stage) -> None:
+    whole = process_stage.owned(hosts.spawn_procs()).spawn("diary", Diary).pid.call().get(20).values()
+    one = process_stage.owned(hosts.slice(hosts=1).spawn_procs({"gpus": 2}))
+    assert one.sizes == {"gpus": 2}
+    assert hosts_of(one.spawn("diary", Diary).pid.call().get(20).values()) == [hosts_of(whole)[1]] * 2
+    backwards = process_stage.owned(hosts.flatten("h").slice(h=slice(1, 2)).spawn_procs({"gpus": 1}))
+    assert backwards.sizes == {"h": 1, "gpus": 1}
+
+
+def test_ranks_start_processes_where_they_live_and_where_they_are_told(hosts: HostMesh, process_stage: Stage) -> None:
+    procs = process_stage.owned(hosts.spawn_procs())
+    agents = hosts_of(procs.spawn("diary", Diary).pid.call().get(20).values())
+    guests = procs.spawn("guests", Guest)
+    assert guests.hosts_here.call().get(30).values() == [[agents[0]], [agents[1]]]
+    assert guests.slice(hosts=1).hosts_on.call_one(hosts).get(30) == agents
+    with pytest.raises(NotImplementedError, match="a rank cannot attach to workers"):
+        guests.slice(hosts=0).attach.call_one(PLACES).get(30)
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_ranks_of_this_host_and_of_others_talk(hosts: HostMesh, process_stage: Stage, is_here: bool) -> None:
+    away, here = process_stage.owned(hosts.spawn_procs()), process_stage.procs({"r": 2})
+    mine, theirs = (here, away) if is_here else (away, here)
+    couriers, asked = mine.spawn("courier", Courier), theirs.spawn("counter", Counter, 3)
+    assert couriers.total.call(asked, 0).get(20).values() == [6, 6]
+    data = os.urandom(3_000_000)  # in pieces, by way of this process
+    assert couriers.echo_of.call(asked, data).get(30).values() == [data] * 2
+
+
+def test_hosts_that_were_left_can_be_used_again(hosts: HostMesh, process_stage: Stage, leaks: Any) -> None:
+    first = hosts_of(hosts.spawn_procs().spawn("diary", Diary).pid.call().get(20).values())
+    hosts.stop().get()
+    assert not any(psutil.pid_exists(pid) for pid in first)
+    again = process_stage.owned(hosts.spawn_procs())
+    assert again.spawn("counter", Counter).add.call(1).get(30).values() == [1, 1]
+    leaks.allow_what_stands()  # the new agents are those of all tests from here on
+
+
+def test_a_program_may_be_told_its_workers_later(hosts: HostMesh, process_stage: Stage) -> None:
+    told: list[Promise[str]] = [Promise(), Promise()]
+    later = attach_to_workers(**TRUST, workers=[promise.future for promise in told])
+    assert not later.initialized.done()
+    for promise, place in zip(told, PLACES, strict=True):
+        promise.resolve(place)
+    assert later.initialized.get(20) is True
+    assert later == hosts
+
+
+def test_a_mesh_of_hosts_ends_with_its_block(begin: Begin, tmp_path: Path, process_stage: Stage) -> None:
+    loop = begin(f"ipc://{tmp_path}/loop")
+
+    async def use() -> list[int]:
+        async with attach_to_workers(**TRUST, workers=[f"ipc://{tmp_path}/loop"]) as hosts:
+            procs = hosts.spawn_procs({"gpus": 2})
+            return (await procs.spawn("counter", Counter).add.call(2)).values()
+
+    assert asyncio.run(use()) == [2, 2]
+    assert loop.wait(10) == 0
+
+
+def test_a_worker_that_is_killed_takes_its_ranks_along(begin: Begin, tmp_path: Path, process_stage: Stage) -> None:
+    places = [f"ipc://{tmp_path}/{name}" for name in ("one", "two")]
+    loops = [begin(place) for place in places]
+    hosts = attach_to_workers(**TRUST, workers=places)
+    diary = hosts.spawn_procs({"gpus": 1}).spawn("diary", Diary)
+    lost, kept = diary.pid.call().get(30).values()
+    loops[0].kill()
+    with pytest.raises(SupervisionError, match=rf"rank 0 .*pid {lost}\) ended: host {places[0]} was lost"):
+        while True:
+            diary.pid.call().get(20)
+    assert "was lost" in process_stage.faults.get(timeout=10).report()
+    assert diary.slice(hosts=1).pid.call_one().get(20) == kept
+    on_the_other = hosts.slice(hosts=1).spawn_procs()
+    assert on_the_other.spawn("counter", Counter).add.call_one(1).get(20) == 1
+    loops[0] = begin(places[0])
+    procs = hosts.spawn_procs()
+    assert procs.spawn("counter", Counter).add.call(1).get(30).values() == [1, 1], "one in its place is found"
+    hosts.shutdown().get()
+    assert [loop.wait(10) for loop in loops] == [0, 0]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_loop_ends_by_a_signal(begin: Begin, tmp_path: Path, signum: signal.Signals) -> None:
+    loop = begin(f"ipc://{tmp_path}/loop")
+    assert loop.stdout is not None
+    assert loop.stdout.readline() == f"meshbook: a worker loop waits at ipc://{tmp_path}/loop\n"
+    loop.send_signal(signum)
+    assert loop.communicate(timeout=10) == ("", None)
+    assert loop.returncode == 128 + signum
+
+
+def test_a_program_can_be_a_loop(tmp_path: Path, process_stage: Stage) -> None:
+    source = "from meshbook import run_worker_loop_forever as f; f(ca='trust_all_connections', address={!r}); print(1)"
+    place = f"ipc://{tmp_path}/loop"
+    with subprocess.Popen([sys.executable, "-c", source.format(place)], stdout=subprocess.PIPE) as program:
+        hosts = attach_to_workers(**TRUST, workers=[place])
+        hosts.initialized.get(30)
+        hosts.shutdown().get()
+        assert program.communicate(timeout=10) == (b"", None), "it has not returned"
+        assert program.returncode == 0
+
+
+def test_a_worker_that_is_not_there_is_named(process_stage: Stage, tmp_path: Path) -> None:
+    with config.configured(host_spawn_ready_timeout="200ms"):
+        hosts = attach_to_workers(**TRUST, workers=[f"ipc://{tmp_path}/nobody"])
+        says = rf"host ipc://{tmp_path}/nobody: no worker loop has answered there within 0\.2 s"
+        with pytest.raises(SpawnError, match=says):
+            hosts.initialized.get(20)
+        with pytest.raises(SpawnError, match=says):
+            hosts.spawn_procs()
+    hosts.stop().get()
+
+
+def _arrived(value: Any) -> Future[Any]:
+    promise: Promise[Any] = Promise()
+    promise.resolve(value)
+    return promise.future
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "says"),
+    [
+        ({"workers": []}, ValueError, r"workers is a list of addresses, such as .*, not \[\]"),
+        ({"workers": "tcp://a:1"}, ValueError, r"workers is a list of addresses, such as .*, not 'tcp://a:1'"),
+        ({"workers": [3]}, TypeError, r"a worker is an address, or a Future of one, not 3"),
+        ({"workers": ["tcp://a"]}, ValueError, r"'tcp://a' names no host and port"),
+        ({"workers": ["inproc://a"] * 2}, ValueError, r"inproc://a is named twice"),
+        ({"workers": ["inproc://a"], "ca": b"x"}, NotImplementedError, r"certificates are not here: say ca='trust_all"),
+        ({"workers": ["inproc://a"], "private_key": b"x"}, NotImplementedError, r"certificates are not here"),
+    ],
+)
+def test_bad_input_is_one_line(given: dict[str, Any], kind: type[Exception], says: str, process_stage: Stage) -> None:
+    with pytest.raises(kind, match=says) as caught:
+        attach_to_workers(**TRUST | given)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_wrong_with_an_address_that_comes_later_is_told(process_stage: Stage) -> None:
+    hosts = attach_to_workers(**TRUST, workers=[_arrived("tcp://a")])
+    with pytest.raises(ValueError, match="'tcp://a' names no host and port"):
+        hosts.initialized.get(10)
+
+
+def test_a_loop_that_cannot_be_is_told() -> None:
+    with pytest.raises(ValueError, match=r"'node7' is no address of a worker loop"):
+        run_worker_loop_forever(**TRUST, address="node7")
+    with pytest.raises(NotImplementedError, match="certificates are not here"):
+        start_worker_loop_forever(ca="/etc/ca.pem", address="inproc://a")
