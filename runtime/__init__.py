@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import config, spmd
+    from . import config, rdma, spmd
     from .actor import Actor, concurrent_endpoint, endpoint
     from .adverbs import Accumulator, Endpoint, as_endpoint, send
     from .bootstrap import default_bootstrap_cmd
@@ -133,6 +133,7 @@ __all__ = (
     "heal_mesh",
     "log",
     "progress",
+    "rdma",
     "returns_future",
     "run_worker_loop_forever",
     "run_worker_loop_until_shutdown",
@@ -149,7 +150,7 @@ __all__ = (
 
 
 def __getattr__(name: str) -> object:
-    if name in ("config", "spmd"):
+    if name in ("config", "rdma", "spmd"):
         return import_module(f".{name}", __name__)
     if name == "unhandled_fault_hook":
         return import_module(".supervision", __name__).default_fault_hook

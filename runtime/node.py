@@ -220,7 +220,7 @@ class Node(ABC):
             self.flush,
             lambda: self.settle_here(whole_process=False),
         )
-        instance.on_stop = lambda reason: self._stop(StopActor(0, message.actor, reason), _to_nobody)
+        instance.on_stop = lambda reason: self._stop(StopActor(0, message.actor, reason), to_nobody)
         self.residents[message.actor] = resident
         self._owners[message.actor] = message.owner
         resident.begin(on_made, instance.rank, run_of(message))
@@ -444,4 +444,5 @@ def frames_of(payload: Encoded | None) -> Frames:
     return [] if payload is None else [bytearray(payload.head), *(bytearray(buffer) for buffer in payload.buffers)]
 
 
-def _to_nobody(message: AnyMessage, payload: Encoded | None) -> None: ...
+def to_nobody(message: AnyMessage, payload: Encoded | None) -> None:
+    """Where an answer goes that nobody waits for."""

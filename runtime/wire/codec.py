@@ -264,7 +264,7 @@ def _reduce_tensor(tensor: Any, sent: _Sent) -> Any:
             return _alias, (first, *form)
     if not tensor.is_cpu:
         in_order = in_order.detach().cpu()
-    return _tensor, (pickle.PickleBuffer(_bytes_of(in_order, nbytes)), *form)
+    return _tensor, (pickle.PickleBuffer(bytes_of(in_order, nbytes)), *form)
 
 
 def _in_memory_order(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
@@ -281,7 +281,7 @@ def _in_memory_order(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
     return plain.resolve_conj().resolve_neg().contiguous(), None
 
 
-def _bytes_of(tensor: Any, nbytes: int) -> Any:
+def bytes_of(tensor: Any, nbytes: int) -> Any:
     """The memory of a contiguous tensor as a buffer. NumPy has no bfloat16, and need not be there."""
     memory: Any = (ctypes.c_char * nbytes).from_address(tensor.data_ptr())
     memory.owner = tensor  # keeps the address valid as long as the buffer is used

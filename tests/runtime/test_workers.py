@@ -27,6 +27,7 @@ from meshbook.runtime import (
 from meshbook.runtime.errors import SpawnError
 from meshbook.runtime.future import Future, Promise
 from tests.runtime.guests import Guest
+from tests.runtime.memories import Owner, Reader
 from tests.runtime.troupe import Counter, Courier, Diary
 
 if TYPE_CHECKING:
@@ -125,6 +126,15 @@ def test_ranks_of_this_host_and_of_others_talk(hosts: HostMesh, process_stage: S
     assert couriers.total.call(asked, 0).get(20).values() == [6, 6]
     data = os.urandom(3_000_000)  # in pieces, by way of this process
     assert couriers.echo_of.call(asked, data).get(30).values() == [data] * 2
+
+
+def test_ranks_of_other_hosts_read_buffers(hosts: HostMesh, process_stage: Stage) -> None:
+    procs = process_stage.owned(hosts.spawn_procs())
+    buffer = procs.slice(hosts=0).spawn("owner", Owner).lend.call_one(b"1234").get(20)
+    assert procs.slice(hosts=1).spawn("reader", Reader).read.call_one(buffer, 4).get(20) == b"1234"
+    memory = bytearray(4)
+    buffer.read_into(memoryview(memory)).get(20)
+    assert memory == b"1234"
 
 
 def test_hosts_that_were_left_can_be_used_again(hosts: HostMesh, process_stage: Stage, leaks: Any) -> None:
