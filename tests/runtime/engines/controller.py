@@ -57,7 +57,7 @@ def occupy(procs: ProcMesh, workers: Worker) -> list[int]:
 
 
 def say(**facts: Any) -> None:
-    print(json.dumps(facts), flush=True)
+    print(json.dumps(facts) + "\n", end="", flush=True)  # at once: what ranks print may come between two writes
 
 
 def end(way: str) -> None:

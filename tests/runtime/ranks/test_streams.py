@@ -48,7 +48,9 @@ class Rank:
 
     def __init__(self, code: str, is_labelled: bool = True) -> None:
         (out, out_in), (err, err_in) = os.pipe(), os.pipe()
-        command = [sys.executable, "-c", PRELUDE + LABELLED * is_labelled + code, str(out_in), str(err_in)]
+        quiet = "ignore:This process:DeprecationWarning"  # from Python 3.12 on, a fork beside other threads is told of
+        program = PRELUDE + LABELLED * is_labelled + code
+        command = [sys.executable, "-W", quiet, "-c", program, str(out_in), str(err_in)]
         self.process = subprocess.Popen(
             command, pass_fds=(out_in, err_in), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
         )
@@ -325,12 +327,15 @@ streams.begin(1)
 struck = []
 signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
 number = 0
+def write():  # apart: Python 3.13 may see a signal where a loop in a `try` begins again, and not in the `try`
+    global number
+    while number < 60000:
+        number += 1
+        sys.stdout.write(f"{number}\\n")
 while number < 60000:
     try:
         armed = True
-        while number < 60000:
-            number += 1
-            sys.stdout.write(f"{number}\\n")
+        write()
     except KeyboardInterrupt:
         struck.append(number)
 armed = False
