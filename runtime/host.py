@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from .bootstrap import Bootstrap, BootstrapCommands, with_command
-from .engines.spec import Site
+from .engines.spec import HOME, Site
 from .future import Future, Promise
-from .here import node
+from .here import node, settled
 from .mesh import ProcMesh, check_name
 from .ndslice import NDSlice
+from .node import ROOT
 from .scope import context
 from .shape import Extent, MeshTrait, Region, Shape
 
@@ -77,7 +78,7 @@ class HostMesh(MeshTrait):
         return procs
 
     @property
-    def _site(self) -> Site | None:
+    def _site(self) -> Site:
         return self._hosts.site(self._shape.ranks())
 
     @property
@@ -149,8 +150,7 @@ class HostMesh(MeshTrait):
             await self.shutdown()
 
     def _identity(self) -> tuple[object, ...]:
-        # Hosts that have names are the same by these, however a view of them was made.
-        return self._labels, tuple(self._ndslice.sizes), self._site or tuple(self._shape.ranks())
+        return self._labels, tuple(self._ndslice.sizes), self._site
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HostMesh) and self._identity() == other._identity()
@@ -181,9 +181,9 @@ class Hosts:
         """Done when they are there."""
         return done(True)
 
-    def site(self, ranks: Sequence[int]) -> Site | None:
-        """Some of them, in this order, for those who start processes there; None: the host of who asks."""
-        return None
+    def site(self, ranks: Sequence[int]) -> Site:
+        """Some of them, in this order, for those who start processes there."""
+        return HOME
 
     def release(self) -> None:
         """No processes are there any more."""
@@ -213,6 +213,9 @@ def this_host() -> HostMesh:
         >>> this_host()
         <HostMesh {}>
     """
+    here = settled()
+    if here is not None and here.address != ROOT:
+        return mesh_at(here.site_of(here.address), {})
     if not is_in_use():
         _this_host[:] = [HostMesh(Shape.unity())]
     return _this_host[0]
@@ -232,14 +235,14 @@ def this_proc() -> ProcMesh:
     return here.own_procs()
 
 
-def _restore(labels: tuple[str, ...], sizes: tuple[int, ...], site: Site | None) -> HostMesh:
+def _restore(labels: tuple[str, ...], sizes: tuple[int, ...], site: Site) -> HostMesh:
     return mesh_at(site, dict(zip(labels, sizes, strict=True)))
 
 
-def mesh_at(site: Site | None, sizes: Mapping[str, int]) -> HostMesh:
-    """Hosts that somebody else holds as a mesh; without a site, that of who asks."""
+def mesh_at(site: Site, sizes: Mapping[str, int]) -> HostMesh:
+    """Hosts that somebody else holds as a mesh."""
     shape = Shape.row_major(sizes) if sizes else Shape.unity()
-    return HostMesh(shape, HostsElsewhere(site) if site is not None else None, is_owned=False)
+    return HostMesh(shape, HostsElsewhere(site), is_owned=False)
 
 
 def _axes(per_host: Any) -> dict[str, int]:

@@ -169,8 +169,8 @@ class ProcMesh(_View, TensorMesh):
             raise NotImplementedError(f"host_mesh is for a mesh of one process, and this has {len(self)}")
         from .host import mesh_at, this_host
 
-        site = node().site_of((self._fleet.mesh, self._shape.ranks()[0]))
-        return this_host() if site is None else mesh_at(site, {})
+        here, found = this_host(), mesh_at(node().site_of((self._fleet.mesh, self._shape.ranks()[0])), {})
+        return here if here == found else found
 
     async def logging_option(
         self, stream_to_client: bool = False, aggregate_window_sec: int | None = None, level: int = 20

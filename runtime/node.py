@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from .actor import Actor, kind_of
 from .channel import Inbox, ReplyPort
-from .engines.spec import Site
+from .engines.spec import HOME, Site
 from .fleet import BOOTSTRAP, Fleet, RemoteFleet
 from .here import settle
 from .ndslice import NDSlice
@@ -323,9 +323,9 @@ class Node(ABC):
     def own_procs(self) -> Any:
         """This process as a mesh of one."""
 
-    def site_of(self, address: Address) -> Site | None:
-        """Where a rank lives, if it is known to be another host than this."""
-        return None
+    @abstractmethod
+    def site_of(self, address: Address) -> Site:
+        """Where a rank lives."""
 
     @abstractmethod
     def spawn_procs(
@@ -334,9 +334,9 @@ class Node(ABC):
         name: str,
         bootstrap: Callable[[], Any] | None,
         mesh: int | None = None,
-        site: Site | None = None,
+        site: Site = HOME,
     ) -> Any:
-        """Start a mesh of processes, under this number if one is given; without a `site` on the host of this node."""
+        """Start a mesh of processes on these hosts, under this number if one is given."""
 
     def close(self, patience: float = 0.0) -> None:
         """End the actors of this process; wait up to so many seconds until they have cleaned up.

@@ -14,7 +14,7 @@ from .actor import Actor, endpoint
 from .adverbs import Gather, view_of
 from .audiences import Audiences
 from .engines.base import Engine, Party
-from .engines.spec import RankSpec, Site
+from .engines.spec import HOME, RankSpec, Site
 from .expected import Expected
 from .fleet import BOOTSTRAP, Fleet
 from .future import Future, Promise
@@ -33,7 +33,7 @@ from .wire.lane import Frames
 from .wire.messages import AnyMessage, Connect, Died, Fault, Forwarded, Peer, Revived, Spawn
 from .wire.reactor import Reactor
 
-SpawnRanks = Callable[[dict[str, int], int, bool, Site | None], Sequence[RankSpec]]
+SpawnRanks = Callable[[dict[str, int], int, bool, Site], Sequence[RankSpec]]
 
 
 class Root(Node):
@@ -62,7 +62,6 @@ class Root(Node):
     def roster(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
         """Start the ranks of a mesh."""
         roster = Roster(self.reactor, self._engine(engine), specs, self, how)
-        roster.engine_name = engine
         roster.audiences = self.audiences
         with self._arriving:
             for act in self._expected.pop(roster.mesh, []):
@@ -78,10 +77,10 @@ class Root(Node):
         name: str,
         bootstrap: Callable[[], Any] | None,
         mesh: int | None = None,
-        site: Site | None = None,
+        site: Site = HOME,
     ) -> ProcMesh:
         specs = self._specs(axes, mesh or secrets.randbits(62), bootstrap is not None, site)
-        roster = self.roster(specs, site.engine if site is not None else default_engine[-1])
+        roster = self.roster(specs, site.engine or default_engine[-1])
         roster.name = name
         procs = ProcMesh(roster, Shape.row_major(axes) if axes else Shape.unity())
         if bootstrap is not None:
@@ -98,11 +97,10 @@ class Root(Node):
         roster.spawn_actor(ranks, secrets.randbits(62), BOOTSTRAP, view_of(shape), (0, 0, 0), payload, gather)
         return promise.future
 
-    def site_of(self, address: Address) -> Site | None:
-        """Where a rank lives, if that is another host."""
+    def site_of(self, address: Address) -> Site:
         roster = self.rosters.get(address[0])
-        host = roster.specs[address[1]].host if roster is not None and address[1] in roster.specs else ""
-        return Site(roster.engine_name, (host,)) if roster is not None and host else None
+        spec = roster.specs.get(address[1]) if roster is not None else None
+        return spec.site if spec is not None else HOME
 
     def own_procs(self) -> ProcMesh:
         return ProcMesh(super().fleet(0, {}), Shape.unity(), is_owned=False)

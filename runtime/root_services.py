@@ -49,11 +49,10 @@ class RootServices(Actor):
         axes: dict[str, int],
         name: str,
         bootstrap: Callable[[], Any] | None,
-        site: Site | None,
+        site: Site,
     ) -> None:
-        """Start a mesh under a number that the caller chose, by default on its host; answers when it is up."""
-        root = cast("Root", node())
-        procs = root.spawn_procs(axes, name, bootstrap, mesh, site or root.site_of(owner))
+        """Start a mesh under a number that the caller chose; answers when it is up."""
+        procs = node().spawn_procs(axes, name, bootstrap, mesh, site)
         self._leases[mesh] = owner, procs
 
         def pass_on(up: Future[bool]) -> None:
@@ -71,6 +70,11 @@ class RootServices(Actor):
         _, procs = self._leases.pop(mesh, (None, None))
         if procs is not None:
             procs.stop().get()
+
+    @endpoint
+    def site_of(self, address: tuple[int, int]) -> Site:
+        """Where a rank lives."""
+        return node().site_of(address)
 
     def end_leases_of(self, owner: tuple[int, int]) -> None:
         """A rank is gone: what its actors had started ends too."""
@@ -125,7 +129,7 @@ class Leased(RemoteFleet):
         axes: dict[str, int],
         name: str,
         bootstrap: Callable[[], Any] | None,
-        site: Site | None,
+        site: Site,
     ) -> None:
         super().__init__(here, mesh, axes)
         here.fleets[mesh] = self

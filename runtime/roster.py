@@ -63,7 +63,6 @@ class Roster:
         self.axes = dict(specs[0].axes)
         self.mesh = specs[0].mesh
         self.engine = engine
-        self.engine_name = ""
         self.name = ""
         self.backend = specs[0].backend
         self.generation = 0

@@ -18,7 +18,7 @@ from .aliases import given
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
-from .engines.spec import Backend, RankSpec, Seat, Site, environment, seats_here
+from .engines.spec import HOME, Backend, RankSpec, Seat, Site, environment, seats_here
 from .errors import SpawnError
 from .hatch import Hatch, look
 from .here import make_root_by, settle, settled, unsettle
@@ -252,12 +252,13 @@ def specs_for(
     link: LinkKind = "auto",
     folder: str = "",
     seats: Sequence[Seat] = (),
+    engine: str = "",
 ) -> list[RankSpec]:
     """The specs of a mesh, one for each point of `axes` in row-major order.
 
-    `seats` says where its ranks live; by default on this host. `device` is `cpu` or `cuda`: on cuda the `i`-th rank of
-    a host gets `cuda:i`. `link` is the kind of links to them on their host (`wire.wiring`). `folder` is one that was
-    brought to the hosts (`Session.sync`).
+    `seats` says where its ranks live, on hosts of this `engine`; by default on this host. `device` is `cpu` or `cuda`:
+    on cuda the `i`-th rank of a host gets `cuda:i`. `link` is the kind of links to them on their host (`wire.wiring`).
+    `folder` is one that was brought to the hosts (`Session.sync`).
     """
     number = mesh or secrets.randbits(62)
     folder = os.path.realpath(folder) if folder else ""
@@ -291,6 +292,7 @@ def specs_for(
             preload=tuple(preload),
             link=link,
             folder=folder,
+            engine=engine,
             host=seat.host,
             host_addr=seat.addr,
             master_addr=seats[0].addr,
@@ -314,10 +316,10 @@ def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto
     seats = place.seats(axes)
     if options.get("folder"):
         session().sync(place, options["folder"])
-    roster = session().spawn(specs_for(axes, seats=seats, **options), engine, how)
+    roster = session().spawn(specs_for(axes, seats=seats, engine=engine, **options), engine, how)
     return ProcMesh(roster, Shape.row_major(axes))
 
 
-def _specs_of(axes: dict[str, int], mesh: int, has_bootstrap: bool, site: Site | None) -> list[RankSpec]:
-    seats = session().seats_on(site, math.prod(axes.values())) if site is not None else ()
-    return specs_for(axes, mesh=mesh, has_bootstrap=has_bootstrap, seats=seats)
+def _specs_of(axes: dict[str, int], mesh: int, has_bootstrap: bool, site: Site) -> list[RankSpec]:
+    seats = session().seats_on(site, math.prod(axes.values())) if site != HOME else ()
+    return specs_for(axes, mesh=mesh, has_bootstrap=has_bootstrap, seats=seats, engine=site.engine)

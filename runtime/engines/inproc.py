@@ -258,7 +258,7 @@ class _ThreadOutpost(Outpost):
     """The node of a rank that is a thread: it shares the controller's loop."""
 
     def __init__(self, spec: RankSpec, place: Place, reactor: Reactor, control: Lane, streams: _ThreadStreams) -> None:
-        super().__init__(spec.mesh, place, reactor, control, None, streams, has_bootstrap=spec.has_bootstrap)  # type: ignore[arg-type]
+        super().__init__(spec.mesh, place, reactor, control, None, streams, spec.site, has_bootstrap=spec.has_bootstrap)  # type: ignore[arg-type]
         self.patience = PATIENCE if spec.generation else None
         self._thread_streams = streams
         self._thread_place = place

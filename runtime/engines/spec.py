@@ -39,6 +39,10 @@ class Site(NamedTuple):
     hosts: tuple[str, ...]
 
 
+HOME = Site("", ("",))
+"""The controller's own machine."""
+
+
 class RankSpec(msgspec.Struct, frozen=True):
     """The birth certificate of a rank: who it is in its mesh, and the world it wakes up in.
 
@@ -68,6 +72,8 @@ class RankSpec(msgspec.Struct, frozen=True):
     """A folder of the controller's that its host has a copy of: what of `cwd` and `path` is in it means the copy."""
     device: str = "cpu"
     backend: Backend = "auto"
+    engine: str = ""
+    """Whose host that is, as in a `Site`."""
     host: str = ""
     """Where it lives, as in its `Seat`."""
     host_addr: str = "127.0.0.1"
@@ -86,6 +92,11 @@ class RankSpec(msgspec.Struct, frozen=True):
     def seat(self) -> Seat:
         """Where it lives."""
         return Seat(self.local_rank, self.local_world_size, self.host, self.host_addr)
+
+    @property
+    def site(self) -> Site:
+        """Its host, for those who start processes there."""
+        return Site(self.engine, (self.host,)) if self.host else HOME
 
 
 class RankFds(msgspec.Struct, frozen=True, array_like=True):

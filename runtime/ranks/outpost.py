@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..engines.spec import Site
+from ..engines.spec import HOME, Site
 from ..errors import LinkClosed
 from ..mesh import ProcMesh
 from ..ndslice import NDSlice
 from ..node import ROOT, Address, Node
-from ..root_services import Leased
+from ..root_services import Leased, ask_root
 from ..shape import Shape
 from ..supervision import MeshFailure
 from ..wire.codec import Encoded
@@ -57,6 +57,7 @@ class Outpost(Node):
         control: Lane,
         pool: Pool | None,
         streams: Streams,
+        site: Site = HOME,
         *,
         has_bootstrap: bool = False,
         stays_awake: bool = False,
@@ -64,6 +65,7 @@ class Outpost(Node):
         """`stays_awake`: its actors do, before they sleep (`wire.awake`)."""
         super().__init__((mesh, place.rank), reactor)
         self._place = place
+        self._site = site
         self._control = control
         self._pool = pool
         self._streams = streams
@@ -239,13 +241,17 @@ class Outpost(Node):
         rank = self._place.rank
         return self.proc_mesh(Shape((), NDSlice(offset=rank, sizes=[], strides=[])))
 
+    def site_of(self, address: Address) -> Site:
+        """Where a rank lives; asks the root about another one."""
+        return self._site if address == self.address else ask_root(self, "site_of", address).get()
+
     def spawn_procs(
         self,
         axes: dict[str, int],
         name: str,
         bootstrap: Callable[[], Any] | None,
         mesh: int | None = None,
-        site: Site | None = None,
+        site: Site = HOME,
     ) -> ProcMesh:
         """Ask the root for them: processes belong to the controller, and die with it."""
         leased = Leased(self, mesh or secrets.randbits(62), axes, name, bootstrap, site)

@@ -61,6 +61,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
         control,
         pool,
         streams,
+        spec.site,
         has_bootstrap=spec.has_bootstrap,
         stays_awake=has_room(spec.local_world_size),
     )

@@ -22,6 +22,14 @@ class Guest(Actor):
         return self.started_on(hosts)
 
     @endpoint
+    def host_here(self) -> Any:
+        return this_host()
+
+    @endpoint
+    def host_of(self, procs: Any) -> Any:
+        return procs.host_mesh
+
+    @endpoint
     def attach(self, workers: list[str]) -> Any:
         return attach_to_workers(ca="trust_all_connections", workers=workers)
 

@@ -118,6 +118,22 @@ def test_ranks_start_processes_where_they_live_and_where_they_are_told(hosts: Ho
         guests.slice(hosts=0).attach.call_one(PLACES).get(30)
 
 
+def test_a_host_that_is_sent_elsewhere_is_the_same_host(hosts: HostMesh, process_stage: Stage, leaks: Any) -> None:
+    away, here = process_stage.owned(hosts.spawn_procs()), process_stage.procs({"r": 1})
+    guests, neighbour = away.spawn("guests", Guest), here.spawn("guest", Guest)
+    assert guests.host_here.call().get(30).values() == [hosts.slice(hosts=0), hosts.slice(hosts=1)]
+    assert neighbour.host_here.call_one().get(30) == this_host()
+    asked = guests.slice(hosts=0)
+    assert asked.host_of.call_one(away.slice(hosts=1)).get(30) == hosts.slice(hosts=1)
+    assert asked.host_of.call_one(here).get(30) == this_host()
+    told = asked.host_here.call_one().get(30)
+    procs = process_stage.owned(told.spawn_procs())
+    assert procs.spawn("guest", Guest).host_here.call_one().get(30) == hosts.slice(hosts=0)
+    agents = hosts_of(away.spawn("diary", Diary).pid.call().get(20).values())
+    assert asked.hosts_on.call_one(this_host()).get(30) != [agents[0]], "it runs on the client's own machine"
+    leaks.allow_what_stands()  # the engine there is that of all tests from here on
+
+
 @pytest.mark.parametrize("is_here", [True, False])
 def test_ranks_of_this_host_and_of_others_talk(hosts: HostMesh, process_stage: Stage, is_here: bool) -> None:
     away, here = process_stage.owned(hosts.spawn_procs()), process_stage.procs({"r": 2})
