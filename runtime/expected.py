@@ -12,6 +12,7 @@ from .wire.post import Caller
 from .wire.reactor import Reactor
 
 if TYPE_CHECKING:
+    from .fleet import Fleet
     from .root import Root
     from .roster import Roster
 
@@ -55,7 +56,7 @@ class Expected:
             else:
                 promise.resolve(True)
 
-        self._when_there(lambda roster: roster.ready().add_done_callback(pass_on))
+        self._when_there(lambda fleet: fleet.ready().add_done_callback(pass_on))
         return promise.future
 
     def stop_all(self, reason: str) -> Future[None]:
@@ -74,12 +75,12 @@ class Expected:
         class_name: str = "",
     ) -> int:
         self._when_there(
-            lambda roster: roster.spawn_actor(ranks, actor, name, view, owner, payload, caller, on_main, class_name)
+            lambda fleet: fleet.spawn_actor(ranks, actor, name, view, owner, payload, caller, on_main, class_name)
         )
         return 0
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
-        self._when_there(lambda roster: roster.stop_actor(ranks, actor, reason, caller, on_main))
+        self._when_there(lambda fleet: fleet.stop_actor(ranks, actor, reason, caller, on_main))
         return 0
 
     def call(
@@ -92,8 +93,8 @@ class Expected:
         caller: Caller | None,
         on_main: bool = False,
     ) -> int:
-        self._when_there(lambda roster: roster.call(ranks, actor, endpoint, view, payload, caller, on_main))
+        self._when_there(lambda fleet: fleet.call(ranks, actor, endpoint, view, payload, caller, on_main))
         return 0
 
-    def _when_there(self, act: Callable[[Roster], Any]) -> None:
-        self._root.when_there(self.mesh, act)
+    def _when_there(self, act: Callable[[Fleet], Any]) -> None:
+        self._root.when_there(self.mesh, self.axes, act)

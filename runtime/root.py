@@ -44,7 +44,7 @@ class Root(Node):
         self.rosters: dict[int, Roster] = {}
         self.audiences = Audiences()
         self._gone: dict[int, str] = {}  # meshes that were, and why they are not any more
-        self._expected: dict[int, list[Callable[[Roster], Any]]] = {}  # what waits for a mesh that is being started
+        self._expected: dict[int, list[Callable[[Fleet], Any]]] = {}  # what waits for a mesh that is being started
         self._arriving = threading.Lock()  # of the line above: meshes are started and called on different threads
         self._awaited: dict[int, list[tuple[Roster, int, Connect]]] = {}  # for meshes that are not there yet
         self._engine = engine
@@ -119,14 +119,24 @@ class Root(Node):
             self.lose((mesh, rank), self._gone[mesh], False)
         return fleet
 
-    def when_there(self, mesh: int, act: Callable[[Roster], Any]) -> None:
-        """Do this with a mesh that may still be on its way."""
+    def when_there(self, mesh: int, axes: dict[str, int], act: Callable[[Fleet], Any]) -> None:
+        """Do this with a mesh that may still be on its way; with one that is gone it fails."""
         with self._arriving:
-            roster = self.rosters.get(mesh)
-            if roster is None:
+            is_expected = mesh not in self.rosters and mesh not in self._gone
+            if is_expected:
                 self._expected.setdefault(mesh, []).append(act)
-        if roster is not None:
-            act(roster)
+        if not is_expected:
+            act(self.fleet(mesh, axes))
+
+    def call_off(self, mesh: int, axes: dict[str, int], why: str) -> None:
+        """A mesh that somebody may wait for is not to come."""
+        with self._arriving:
+            self._gone[mesh] = why
+            waiting = self._expected.pop(mesh, [])
+        for act in waiting:
+            act(self.fleet(mesh, axes))
+        for asked in self._awaited.pop(mesh, []):
+            self.reactor.schedule(lambda asked=asked: self._connect(*asked))
 
     # Messages.
 
@@ -167,8 +177,8 @@ class Root(Node):
 
     def on_stopped(self, roster: Roster) -> None:
         if not roster.alive():
+            self._gone[roster.mesh] = roster.how_stopped
             self.rosters.pop(roster.mesh, None)
-            self._gone[roster.mesh] = "there is no such mesh any more"
 
     def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None:
         """Tell everybody who may know it, and the owners of what lived there."""

@@ -52,11 +52,19 @@ class RootServices(Actor):
         site: Site,
     ) -> None:
         """Start a mesh under a number that the caller chose; answers when it is up."""
-        procs = node().spawn_procs(axes, name, bootstrap, mesh, site)
+        root = cast("Root", node())
+        try:
+            procs = root.spawn_procs(axes, name, bootstrap, mesh, site)
+        except Exception as error:  # noqa: BLE001 - the rim: who has asked is told, and who waits for the mesh
+            port.exception(error)
+            root.call_off(mesh, axes, str(error))
+            return
         self._leases[mesh] = owner, procs
 
         def pass_on(up: Future[bool]) -> None:
             error = up.exception()
+            if port.is_used:
+                return  # the program ends: this actor has ended before, and who asked was told
             if error is None:
                 port.send(None)
             else:

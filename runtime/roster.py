@@ -94,7 +94,7 @@ class Roster:
         self._settled = threading.Event()
         self._all_gone = threading.Event()
         self._is_stopped = False
-        self._how_stopped = "the mesh was taken down"
+        self.how_stopped = "the mesh was taken down"
         self._why_stopped = "this mesh was taken down: bring one up with %mesh up, or spawn one"
         self._posting = threading.Lock()  # the order in `open_calls` is the order on the wire
         self.checkup = Checkup()
@@ -446,7 +446,7 @@ class Roster:
     def stop_all(self, reason: str) -> Future[None]:
         """What `ProcMesh.stop` does."""
         if not self._is_stopped:
-            self._why_stopped = self._how_stopped = f"the mesh has status: stopped: {reason}"
+            self._why_stopped = self.how_stopped = f"the mesh has status: stopped: {reason}"
         self.stop(_CLEANUP_SECONDS)
         promise: Promise[None] = Promise(self._reactor)
         promise.resolve(None)
@@ -469,7 +469,7 @@ class Roster:
         state.exit = exit
         state.since = time.monotonic()
         state.put_all_down()
-        why = f"{self.name_of(rank)}: {self._how_stopped}" if self._is_stopped else self.why_dead(rank)
+        why = f"{self.name_of(rank)}: {self.how_stopped}" if self._is_stopped else self.why_dead(rank)
         for seq in self._post.owed_by(rank):
             if (listener := self.audiences.of(seq)) is not None:
                 listener.settle()  # its last words stand before the error

@@ -30,6 +30,11 @@ class Guest(Actor):
         return procs.host_mesh
 
     @endpoint
+    def keep_on(self, hosts: Any) -> Any:
+        self.kept = hosts.spawn_procs({"gpus": 1})
+        return self.kept.spawn("diary", Diary)
+
+    @endpoint
     def attach(self, workers: list[str]) -> Any:
         return attach_to_workers(ca="trust_all_connections", workers=workers)
 

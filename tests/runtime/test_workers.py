@@ -237,6 +237,31 @@ def test_a_worker_that_is_not_there_is_named(process_stage: Stage, tmp_path: Pat
     hosts.stop().get()
 
 
+def test_who_waits_for_processes_on_hosts_that_do_not_come_is_told(process_stage: Stage, tmp_path: Path) -> None:
+    here = process_stage.procs({"r": 1})
+    guest, other = here.spawn("guest", Guest), here.spawn("other", Guest)
+    with config.configured(host_spawn_ready_timeout="200ms"):
+        hosts = attach_to_workers(**TRUST, workers=[f"ipc://{tmp_path}/nobody"])
+        kept = guest.keep_on.call_one(hosts).get(30)
+        for _ in range(2):
+            with pytest.raises(SupervisionError, match=r"no worker loop has answered there within 0\.2 s"):
+                kept.pid.call().get(20)
+    assert "no worker loop has answered" in process_stage.faults.get(timeout=10).report()
+    assert other.keep_on.call_one(this_host()).get(30).pid.call_one().get(20) > 0, "others are served"
+    hosts.stop().get()
+
+
+def test_a_program_may_end_while_an_actor_starts_processes() -> None:
+    source = """
+from meshbook import this_host
+from tests.runtime.guests import Guest
+guest = this_host().spawn_procs({"r": 1}).spawn("guest", Guest)
+guest.keep_on.call_one(this_host()).get()
+"""
+    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def _arrived(value: Any) -> Future[Any]:
     promise: Promise[Any] = Promise()
     promise.resolve(value)
