@@ -113,27 +113,34 @@ class HostMesh(MeshTrait):
         raise RuntimeError("there is no workspace to bring up to date: processes of this host read your own files")
 
     def shutdown(self) -> Future[None]:
-        """End everything on these hosts that was spawned through this mesh.
+        """End what `stop` ends, and on hosts of worker loops these too.
 
         Raises:
-            RuntimeError: it was shut down before, or this is a slice.
+            RuntimeError: it was shut down before, or this is a slice or a reference.
         """
-        if not self._is_owned:
-            raise RuntimeError("cannot shut down `HostMesh` that is a reference instead of owned")
-        if self._hosts.is_down:
-            raise RuntimeError("HostMesh has already been shut down")
+        self._check_owned("shut down")
         self._hosts.is_down = True
-        self.stop().get()
+        self._hosts.end()
         self._hosts.dismiss()
         return done(None)
 
     def stop(self) -> Future[None]:
-        """End the processes that were spawned through this mesh; more may be spawned."""
-        procs, self._hosts.procs = self._hosts.procs, []
-        for mesh in procs:
-            mesh.stop().get()
-        self._hosts.release()
+        """End the processes that were spawned through this mesh; more may be spawned.
+
+        On hosts of worker loops also those that actors of this program have spawned there.
+
+        Raises:
+            RuntimeError: it was shut down before, or this is a slice or a reference.
+        """
+        self._check_owned("stop")
+        self._hosts.end()
         return done(None)
+
+    def _check_owned(self, verb: str) -> None:
+        if not self._is_owned:
+            raise RuntimeError(f"cannot {verb} `HostMesh` that is a reference instead of owned")
+        if self._hosts.is_down:
+            raise RuntimeError("HostMesh has already been shut down")
 
     def __enter__(self) -> Self:
         return self
@@ -185,8 +192,11 @@ class Hosts:
         """Some of them, in this order, for those who start processes there."""
         return HOME
 
-    def release(self) -> None:
-        """No processes are there any more."""
+    def end(self) -> None:
+        """End the processes that were spawned there."""
+        procs, self.procs = self.procs, []
+        for mesh in procs:
+            mesh.stop().get()
 
     def dismiss(self) -> None:
         """Nobody will start processes there again."""

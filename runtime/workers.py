@@ -140,8 +140,13 @@ class _WorkerHosts(Hosts):
         addresses = self._addresses()
         return Site(self._engine(), tuple(addresses[rank] for rank in ranks))
 
-    def release(self) -> None:
-        session().release(session().engine(self._engine()))
+    def end(self) -> None:
+        super().end()
+        engine = session().engine(self._engine())
+        for roster in list(session().root.rosters.values()):
+            if roster.engine is engine:  # an actor has started it, who was given these hosts, or lives there
+                roster.stop_all("stopped by client").get()
+        session().release(engine)
 
     def dismiss(self) -> None:
         from .engines.workers import end_loops

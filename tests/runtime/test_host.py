@@ -132,6 +132,18 @@ class TestHosts:
         with pytest.raises(RuntimeError, match="already been stopped"):
             first.spawn("c", Counter)
         host.spawn_procs({"r": 1}).stop().get(10)
+        host.shutdown().get(10)
+        with pytest.raises(RuntimeError, match="HostMesh has already been shut down"):
+            host.stop()
+
+    def test_a_slice_stops_nothing(self, stage: Stage) -> None:
+        host = HostMesh(Shape.unity())
+        procs = host.spawn_procs({"r": 1})
+        for part in (host.flatten("h"), pickle.loads(pickle.dumps(host))):
+            with pytest.raises(RuntimeError, match="cannot stop `HostMesh` that is a reference instead of owned"):
+                part.stop()
+        assert procs.spawn("c", Counter).add.call(1).get(10).values() == [1]
+        host.stop().get(10)
 
     def test_a_with_block_shuts_down(self, stage: Stage) -> None:
         async def main() -> HostMesh:

@@ -162,6 +162,24 @@ def test_hosts_that_were_left_can_be_used_again(hosts: HostMesh, process_stage: 
     leaks.allow_what_stands()  # the new agents are those of all tests from here on
 
 
+def test_what_actors_have_spawned_on_the_hosts_ends_with_them(
+    begin: Begin, tmp_path: Path, process_stage: Stage
+) -> None:
+    loop = begin(f"ipc://{tmp_path}/loop")
+    hosts = attach_to_workers(**TRUST, workers=[f"ipc://{tmp_path}/loop"])
+    guest = process_stage.procs({"r": 1}).spawn("guest", Guest)
+    kept = guest.keep_on.call_one(hosts).get(30)
+    (pid,) = kept.pid.call().get(20).values()
+    hosts.stop().get()
+    assert not psutil.pid_exists(pid)
+    with pytest.raises(SupervisionError, match="stopped: stopped by client"):
+        kept.pid.call().get(20)
+    assert guest.keep_on.call_one(hosts).get(30).pid.call().get(20).values() != [pid]
+    hosts.shutdown().get()
+    assert loop.wait(10) == 0
+    assert process_stage.faults.empty(), "it was meant"
+
+
 def test_a_program_may_be_told_its_workers_later(hosts: HostMesh, process_stage: Stage) -> None:
     told: list[Promise[str]] = [Promise(), Promise()]
     later = attach_to_workers(**TRUST, workers=[promise.future for promise in told])
