@@ -73,7 +73,7 @@ class Outpost(Node):
         self.intake: Intake = self._share(control, stays_awake) if is_shared else Solo(control)
         place.report = lambda message: self._answer_root(message, None)
         self._ways: dict[Address, Outlet] = {}
-        self._forwarded: dict[Address, Callable[[bytes], object]] = {}  # who hears what the controller hands on
+        self._forwarded: dict[Address, tuple[Callable[[bytes], object], Outlet]] = {}  # of what the controller hands on
         self._met: list[Outlet] = []  # all open links; on the loop only
         self._asked: dict[Address, list[tuple[AnyMessage, Encoded | None]]] = {}
         self._lock = (
@@ -139,12 +139,13 @@ class Outpost(Node):
         """What the controller says that is not for the main thread."""
         if isinstance(message, Peer):
             address = message.mesh, message.rank
-            self.meet(address, self._link_to(address, fds, message.is_far))
+            if fds:
+                self.meet(address, PairLink(socket.socket(fileno=fds[0]), carries_fds=not message.is_far))
+            else:
+                link, hand_in = InprocLink.to_elsewhere(_Forward(address, self._answer_root))
+                self._forwarded[address] = hand_in, self._join(address, link)
         elif isinstance(message, Forwarded):
-            hand_in = self._forwarded.get((message.mesh, message.rank))
-            if hand_in is not None:
-                with contextlib.suppress(LinkClosed):  # nobody listens any more
-                    hand_in(bytes(frames[0]))
+            self._on_forwarded((message.mesh, message.rank), bytes(frames[0]))
         elif isinstance(message, Died):
             self._part(message)
         elif isinstance(message, Revived):
@@ -162,19 +163,16 @@ class Outpost(Node):
         except LinkClosed:
             return  # the controller is gone, and this rank with it
 
-    def _link_to(self, address: Address, fds: Sequence[int], is_far: bool) -> NearLink:
-        if fds:
-            return PairLink(socket.socket(fileno=fds[0]), carries_fds=not is_far)
-        link, self._forwarded[address] = InprocLink.to_elsewhere(_Forward(address, self._answer_root))
-        return link
-
     def meet(self, address: Address, link: NearLink) -> None:
         """A link to another rank has come: because this rank asked, or the other did."""
+        way = self._join(address, link)
+        link.watch(self.reactor, lambda: self._on_way(address, way))
+
+    def _join(self, address: Address, link: NearLink) -> Outlet:
         lane = Lane(link, self._pool, address)
         way = Outlet(lane, link, self.reactor)
         lane.on_release = lambda: self.reactor.schedule(lambda: _send_releases(lane))
         self._met.append(way)
-        link.watch(self.reactor, lambda: self._on_way(address, way))
         with self._lock:
             # Two that ask for each other at once get two links: each sends on the one it has first.
             is_new = address not in self._ways
@@ -182,6 +180,27 @@ class Outpost(Node):
                 self._ways[address] = way
             for message, payload in self._asked.pop(address, []):
                 self._ways[address].send(message, payload)  # under the lock: what an actor sends next comes after it
+        return way
+
+    def _on_forwarded(self, address: Address, data: bytes) -> None:
+        """The controller hands on what another rank says; not by way of the loop.
+
+        What the controller says after it must not overtake it: it may know that the other rank has said this.
+        """
+        found = self._forwarded.get(address)
+        if found is None:
+            return
+        hand_in, way = found
+        with contextlib.suppress(LinkClosed):  # nobody listens any more
+            hand_in(data)
+            while (received := way.lane.recv_nowait()) is not None:
+                message, frames = received
+                if isinstance(message, Reply | Answer | Note):
+                    self.reactor.schedule(lambda m=message, f=frames: self.deliver(address, m, f))
+                elif isinstance(message, PortSend | Fault):
+                    self.reactor.schedule(lambda m=message, f=frames: self.receive(m, f, way.send))
+                else:
+                    self.receive(message, frames, way.send)
 
     def _on_way(self, address: Address, way: Outlet) -> None:
         if way.backlog:

@@ -144,6 +144,22 @@ def test_ranks_of_this_host_and_of_others_talk(hosts: HostMesh, process_stage: S
     assert couriers.echo_of.call(asked, data).get(30).values() == [data] * 2
 
 
+def test_what_an_actor_has_said_comes_before_what_is_said_after_it(
+    hosts: HostMesh, process_stage: Stage, until: Callable[..., Any]
+) -> None:
+    """Where it goes by way of this process, which speaks to the same rank."""
+    guest = process_stage.owned(hosts.slice(hosts=0).spawn_procs()).spawn("guest", Guest)
+    counter = process_stage.procs().spawn("counter", Counter)
+    guest.tell.call_one(counter).get(20)
+    until(lambda: counter.add.call_one(0).get(20) == 1)  # the first waits for the two to be linked
+    counter.add.call_one(-1).get(20)
+    seen: list[int] = []
+    for _ in range(50):
+        guest.tell.call_one(counter).get(20)
+        seen.append(counter.add.call_one(0).get(20))
+    assert seen == list(range(1, 51))
+
+
 def test_ranks_of_other_hosts_read_buffers(hosts: HostMesh, process_stage: Stage) -> None:
     procs = process_stage.owned(hosts.spawn_procs())
     buffer = procs.slice(hosts=0).spawn("owner", Owner).lend.call_one(b"1234").get(20)
