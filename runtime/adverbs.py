@@ -79,8 +79,10 @@ class Endpoint(Generic[P, R]):
         self._send(self._mesh._fleet, self._mesh._target, None, args, kwargs)
 
     def rref(self, *args: Any, **kwargs: Any) -> Any:
-        """Distributed results need the tensor engine, which is not here yet."""
-        raise RuntimeError(f"{self._title}.rref(...) needs distributed tensors: use .call(...) for values")
+        """Monarch's way to distributed results; here `tensors.remote` makes them."""
+        raise RuntimeError(
+            f"{self._title}.rref(...) cannot make distributed tensors: use .call(...), or tensors.remote"
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(

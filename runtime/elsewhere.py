@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from enum import Enum
 from typing import Any, NoReturn, TypeVar, overload
 
@@ -77,30 +77,6 @@ def debug_controller() -> NoReturn:
 def attach(addr: str) -> NoReturn:
     """Reach a mesh through a gateway."""
     raise NotImplementedError(f"there is no gateway to attach to, such as {addr!r}: use attach_to_workers(...)")
-
-
-class TensorMesh:
-    """What makes a mesh of processes one of distributed tensors, with Monarch's tensor engine."""
-
-    def activate(self) -> NoReturn:
-        """Tensors that are made from here on live on the mesh."""
-        raise _tensors_are_elsewhere("activate")
-
-    def rank_tensor(self, dim: str | Sequence[str]) -> NoReturn:
-        """A distributed tensor that holds each rank's index."""
-        raise _tensors_are_elsewhere("rank_tensor")
-
-    def rank_tensors(self) -> NoReturn:
-        """The same for each axis."""
-        raise _tensors_are_elsewhere("rank_tensors")
-
-    def to_table(self) -> NoReturn:
-        """The mesh as a table of the devices of its tensors."""
-        raise _tensors_are_elsewhere("to_table")
-
-
-def _tensors_are_elsewhere(name: str) -> NotImplementedError:
-    return NotImplementedError(f"ProcMesh.{name} needs distributed tensors, which are not here: compute in actors")
 
 
 @overload

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from .actor import Actor, endpoints_of, kind_of
 from .adverbs import Done, Endpoint, Gather, Method, NotAnEndpoint, Target, view_of
-from .elsewhere import TensorMesh
 from .errors import MeshStopped
 from .fleet import Fleet
 from .future import Future, Promise
@@ -28,6 +27,7 @@ from .node import shape_of
 from .ranks.place import axes_text
 from .scope import context
 from .shape import MeshTrait, Shape
+from .tensors.face import TensorMesh
 from .wire import codec
 from .wire.messages import View
 

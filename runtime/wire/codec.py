@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import io
 import pickle
 import reprlib
@@ -22,7 +23,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from types import FunctionType, MethodType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
@@ -36,6 +37,8 @@ else:
 
 INLINE = 4096
 """Buffers of fewer bytes stay in the stream: a frame of their own would cost more than the copy."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 Reducer = Callable[[Any], Any]
 """What `object.__reduce__` is, from outside: the object to a name, or to `(rebuild, arguments, ...)`."""
@@ -205,7 +208,7 @@ class _Pickler(CloudPickler):
             return reducer(obj)
         if kind is FunctionType or issubclass(kind, type):
             return self._reduce_named(obj)
-        if (by_torch := _torch_reducers.get(kind)) or (by_torch := _learn(kind)):
+        if (by_torch := torch_reducers.get(kind)) or (by_torch := _learn(kind)):
             return by_torch(obj, self.sent)
         return NotImplemented
 
@@ -230,17 +233,34 @@ def _pickled(value: object, reducers: Mapping[type, Reducer]) -> Encoded:
 
 _Sent = dict[tuple[object, int, int], Any]  # device, address and size of a tensor's bytes to the tensor
 
-_torch_reducers: dict[type, Callable[[Any, _Sent], Any]] = {}
+torch_reducers: dict[type, Callable[[Any, _Sent], Any]] = {}
+"""By type, how tensors travel that have been met, and such as are known to other modules."""
 
 
 def _learn(kind: type) -> Callable[[Any, _Sent], Any] | None:
     """The reducer for a type of torch that is met for the first time; torch is not imported to look."""
     reducer = _TORCH.get((kind.__module__, kind.__name__))
     if reducer is not None:
-        _torch_reducers[kind] = reducer
+        torch_reducers[kind] = reducer
     return reducer
 
 
+def _plainly(function: Function) -> Function:
+    """Torch's modes, such as that of distributed tensors, are for the user's code, and messages come within it too."""
+
+    @functools.wraps(function)
+    def run(*args: Any) -> Any:
+        import torch._C as engine
+
+        if not cast("Any", engine)._len_torch_dispatch_stack():
+            return function(*args)
+        with cast("Any", engine)._DisableTorchDispatch():
+            return function(*args)
+
+    return cast("Function", run)
+
+
+@_plainly
 def _reduce_tensor(tensor: Any, sent: _Sent) -> Any:
     """Dense tensors; torch's own code reduces the others, subclasses too, down to tensors and storages."""
     import torch
@@ -305,6 +325,7 @@ _TORCH = {
 }
 
 
+@_plainly
 def _tensor(buffer: Any, dtype: str, shape: Any, stride: Any, requires_grad: bool) -> Any:
     import torch
 
@@ -312,6 +333,7 @@ def _tensor(buffer: Any, dtype: str, shape: Any, stride: Any, requires_grad: boo
     return _alias(flat, dtype, shape, stride, requires_grad)
 
 
+@_plainly
 def _alias(tensor: Any, dtype: str, shape: Any, stride: Any, requires_grad: bool) -> Any:
     """Another tensor over the same bytes; not a view, which autograd would tie to the first."""
     import torch
@@ -321,6 +343,7 @@ def _alias(tensor: Any, dtype: str, shape: Any, stride: Any, requires_grad: bool
     return other.requires_grad_() if requires_grad else other
 
 
+@_plainly
 def _empty(dtype: str, shape: Any, requires_grad: bool) -> Any:
     import torch
 

@@ -1,0 +1,45 @@
+"""Distributed tensors: torch code of the controller, computed on every rank of a mesh. Loads torch when it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .fetch import RemoteException, fetch_shard, inspect
+    from .functions import remote
+    from .movement import reduce, reduce_, slice_mesh
+    from .tensor import Tensor, get_active_mesh, no_mesh
+
+_HOMES = {
+    "RemoteException": "fetch",
+    "Tensor": "tensor",
+    "fetch_shard": "fetch",
+    "get_active_mesh": "tensor",
+    "inspect": "fetch",
+    "no_mesh": "tensor",
+    "reduce": "movement",
+    "reduce_": "movement",
+    "remote": "functions",
+    "slice_mesh": "movement",
+}
+
+__all__ = (
+    "RemoteException",
+    "Tensor",
+    "fetch_shard",
+    "get_active_mesh",
+    "inspect",
+    "no_mesh",
+    "reduce",
+    "reduce_",
+    "remote",
+    "slice_mesh",
+)
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{home}", __name__), name)

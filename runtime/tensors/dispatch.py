@@ -1,0 +1,170 @@
+"""The controller's side of distributed tensors: operations are collected, and sent to the ranks in batches."""
+
+# pyright: reportPrivateUsage=false
+# Meshes keep their members private: every public one is a name that no endpoint of an actor can have.
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..future import Future
+from ..mesh import ProcMesh
+from ..shape import Shape
+from .program import Op, Poison
+from .worker import TensorWorker
+
+BATCH = 100
+"""Operations of one message; more would be no quicker, and ranks would wait longer for work."""
+
+LINGER = 0.001
+"""Seconds after which fewer are sent, too."""
+
+AHEAD = 64
+"""Batches that ranks may be behind; then the controller waits for them."""
+
+REMEMBERED = 1 << 16
+"""Operations whose places in the program are remembered, for errors."""
+
+SEED = 0
+"""With which the random numbers of a mesh begin, unless `torch.manual_seed` says otherwise."""
+
+_numbers = itertools.count(1)
+
+
+class Dispatcher:
+    """Sends operations to the ranks of one mesh of processes and its slices."""
+
+    def __init__(self, procs: ProcMesh) -> None:
+        fleet = procs._fleet
+        whole = ProcMesh(fleet, Shape.row_major(fleet.axes) if fleet.axes else Shape.unity(), is_owned=False)
+        self._fleet, self._number = fleet, fleet.mesh
+        self._reactor = fleet.reactor
+        self._worker: Any = whole.spawn("tensors", TensorWorker, SEED)
+        self._ops: list[Op] = []
+        self._shape: Shape | None = None  # where those go
+        self._dropped: deque[tuple[int, Shape]] = deque()  # tensors are dropped in any thread, also by the collector
+        self._sent: deque[Future[Any]] = deque()
+        self._places: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
+        self._lock = threading.RLock()  # the loop sends what lingers, while others add to it
+        self._seed = torch.initial_seed()
+
+    def issue(
+        self,
+        shape: Shape,
+        function: str | Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        outputs: Sequence[int | None],
+        spoils: Sequence[int] = (),
+        *,
+        is_random: bool = False,
+    ) -> None:
+        """Compute on the ranks of this shape."""
+        number = next(_numbers)
+        if is_random:
+            self._follow_seed()
+        with self._lock:
+            if self._shape != shape:
+                self._send()
+                self._shape = shape
+            self._ops.append(Op(number, function, args, kwargs, tuple(outputs), tuple(spoils), is_random))
+            self._places.append((number, place()))
+            if len(self._ops) >= BATCH:
+                self._send()
+            elif len(self._ops) == 1:
+                self._reactor.later(LINGER, self.send_waiting)
+        while len(self._sent) > AHEAD:
+            self._sent.popleft().get()
+
+    @property
+    def is_over(self) -> bool:
+        """Was the mesh taken down, or resized to another one?"""
+        return self._fleet.is_stopped or self._fleet.mesh != self._number
+
+    def drop(self, number: int, shape: Shape) -> None:
+        """Nobody refers to this value any more."""
+        self._dropped.append((number, shape))
+
+    def flush(self) -> None:
+        """Send what has been collected. Raises what a batch has failed with, such as the death of a rank."""
+        with self._lock:
+            self._send()
+        while self._sent and self._sent[0].done():
+            self._sent.popleft().get()
+
+    def send_waiting(self) -> None:
+        """Send what has lingered; on the loop, which must not wait for answers."""
+        with self._lock:
+            self._send()
+
+    def fetch(self, shape: Shape, numbers: Sequence[int], rank: int) -> Future[Any]:
+        """The values on one rank of this shape, by its place there; with what has failed on any (`TensorWorker`)."""
+        self.flush()
+        return self._on(shape).fetch.call(list(numbers), rank)
+
+    def place_of(self, poison: Poison) -> str:
+        """Where in the program the operation was issued that has failed."""
+        return next((where for number, where in self._places if number == poison.number), "a place long ago")
+
+    def _send(self) -> None:
+        ops, self._ops, shape, self._shape = self._ops, [], self._shape, None
+        if shape is None and self._dropped:
+            shape = self._dropped[0][1]
+        if shape is not None:
+            self._sent.append(self._on(shape).run.call(ops, self._take_dropped(shape)))
+
+    def _take_dropped(self, shape: Shape) -> list[int]:
+        """Those of this shape; others wait for a batch of theirs."""
+        taken = [self._dropped.popleft() for _ in range(len(self._dropped))]
+        self._dropped.extend(each for each in taken if each[1] != shape)
+        return [number for number, where in taken if where == shape]
+
+    def _on(self, shape: Shape) -> Any:
+        return self._worker._new_with_shape(shape)
+
+    def _follow_seed(self) -> None:
+        """`torch.manual_seed` on the controller holds for the mesh."""
+        seed = torch.initial_seed()
+        if seed != self._seed:
+            self._seed = seed
+            with self._lock:
+                self._send()
+                self._sent.append(self._worker.seed.call(seed))
+
+
+_dispatchers: dict[int, Dispatcher] = {}
+"""By number of the mesh."""
+
+_making = threading.Lock()
+
+
+def dispatcher_of(procs: ProcMesh) -> Dispatcher:
+    """That of the mesh, made when it is first used. One that was resized gets another one."""
+    number = procs._fleet.mesh
+    with _making:
+        if number not in _dispatchers:
+            for gone in [mesh for mesh, each in _dispatchers.items() if each.is_over]:
+                del _dispatchers[gone]
+            _dispatchers[number] = Dispatcher(procs)
+        return _dispatchers[number]
+
+
+_OWN = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
+
+
+def place() -> str:
+    """Where the user's code is, which has called torch: `train.py, line 7, in step`."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_OWN):
+            return f"{frame.f_code.co_filename}, line {frame.f_lineno}, in {frame.f_code.co_name}"
+        frame = frame.f_back
+    return "no code of yours"

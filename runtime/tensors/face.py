@@ -1,0 +1,40 @@
+"""What meshes of processes have of distributed tensors; loads torch when it is used."""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+if TYPE_CHECKING:
+    from ..mesh import ProcMesh
+    from .tensor import Tensor
+
+
+class TensorMesh:
+    """What makes a mesh of processes one of distributed tensors."""
+
+    def activate(self) -> AbstractContextManager[None]:
+        """Inside of the `with` block, torch makes tensors on these ranks, and computes there (docs/tensors.md)."""
+        from .tensor import activate
+
+        return activate(cast("ProcMesh", self))
+
+    def rank_tensor(self, dim: str | Sequence[str]) -> Tensor:
+        """A distributed number: the index of each rank on an axis, or its place among the ranks of several.
+
+        Raises `ValueError` for an axis that is none.
+        """
+        from .movement import rank_tensor
+
+        return rank_tensor(cast("ProcMesh", self), dim)
+
+    def to_table(self) -> NoReturn:
+        """Monarch's table of devices."""
+        raise NotImplementedError("there is no to_table(): this mesh shows its ranks by itself, in a notebook too")
+
+    def rank_tensors(self) -> dict[str, Tensor]:
+        """The same for each axis."""
+        return {axis: self.rank_tensor(axis) for axis in cast("Any", self).sizes}

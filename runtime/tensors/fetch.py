@@ -1,0 +1,93 @@
+"""Shards of distributed tensors brought to the controller, and what is told of operations that have failed."""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils import _pytree as pytree
+
+from ..future import Future, Promise
+from ..mesh import ProcMesh
+from .dispatch import dispatcher_of
+from .program import Poison
+from .tensor import Tensor, mesh_of
+
+
+class RemoteException(Exception):
+    """An operation on distributed tensors has failed on a rank, and what was asked for depends on it."""
+
+    def __init__(self, poison: Poison, place: str) -> None:
+        super().__init__(
+            f"rank {poison.rank}: {poison.error}\n"
+            f"Where the operation was issued: {place}\n"
+            f"Traceback on the rank:\n{poison.traceback}"
+        )
+        self.rank = poison.rank
+
+
+def fetch_shard(obj: Any, shard: Mapping[str, int] | None = None, **dims: int) -> Future[Any]:
+    """One rank's shards of the distributed tensors in `obj` (lists, dicts, ...), as tensors of the CPU here.
+
+    The rank is that at these coordinates, by default the first. Waits for all ranks.
+
+    Raises:
+        ValueError: a coordinate is missing, or there is no such axis or rank.
+        TypeError: the tensors are on several meshes, or there are none.
+        RemoteException: something of them has failed; from the future.
+    """
+    leaves, form = pytree.tree_flatten(obj)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    numbers = [tensor._alive().number for tensor in tensors]
+    procs = mesh_of(tensors) if tensors else None
+    if procs is None:
+        raise TypeError("there is no distributed tensor to bring here")
+    dispatcher = dispatcher_of(procs)
+    rank = _rank_at(procs, {**(shard or {}), **dims})
+    promise: Promise[Any] = Promise(procs._fleet.reactor)
+
+    def settle(came: Future[Any]) -> None:
+        error = came.exception()
+        if error is not None:
+            promise.fail(error)
+            return
+        answers = came.get().values()
+        failed = next((poison for _, poison in answers if poison is not None), None)
+        if failed is not None:
+            promise.fail(RemoteException(failed, dispatcher.place_of(failed)))
+            return
+        values = iter(answers[rank][0])
+        found = [next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        promise.resolve(pytree.tree_unflatten(found, form))
+
+    dispatcher.fetch(procs._shape, numbers, rank).add_done_callback(settle)
+    return promise.future
+
+
+def inspect(obj: Any, shard: Mapping[str, int] | None = None, **dims: int) -> Any:
+    """The same, waited for.
+
+    Example:
+        with procs.activate():
+            total = torch.ones(3).sum()
+        inspect(total)  # -> tensor(3.)
+    """
+    return fetch_shard(obj, shard, **dims).get()
+
+
+def _rank_at(procs: ProcMesh, coordinates: Mapping[str, int]) -> int:
+    """The place in the mesh of a point; of its first rank, where nothing is said."""
+    sizes = procs.sizes
+    if unknown := sorted(coordinates.keys() - sizes.keys()):
+        raise ValueError(f"there is no axis {unknown[0]!r} in the shard map: the mesh has {', '.join(sizes) or 'none'}")
+    if coordinates and (missing := [axis for axis in sizes if axis not in coordinates]):
+        raise ValueError(f"Missing key {missing[0]!r} in shard map: name all of {', '.join(sizes)}, or none")
+    rank = 0
+    for axis, size in sizes.items():
+        index = coordinates.get(axis, 0)
+        if not 0 <= index < size:
+            raise ValueError(f"{axis}={index} is no rank of the mesh: it goes from 0 to {size - 1}")
+        rank = rank * size + index
+    return rank

@@ -1,0 +1,152 @@
+"""Distributed tensors combined along axes of their mesh, by collectives among its ranks."""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ..mesh import ProcMesh
+from .tensor import Tensor, faking, issue
+
+REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "stack")
+
+
+def reduce(tensor: Tensor, dims: str | Sequence[str] = (), reduction: str = "sum", scatter: bool = False) -> Tensor:
+    """The shards combined along axes of the mesh, all of them by default: each rank has the result of its line.
+
+    `stack` puts them one behind the other, along a new first dimension. With `scatter` the first dimension of the
+    shards is as long as the axis, and rank `i` of it gets row `i` of the result; of `stack`, row `i` of all.
+
+    Raises:
+        ValueError: there is no such axis or reduction.
+        TypeError: `stack` or `scatter` along several axes, or of shards with another first dimension.
+
+    Example:
+        with procs.activate():
+            total = reduce(torch.ones(3), "gpus")
+    """
+    axes = _checked(tensor, dims, reduction, scatter)
+    size = tensor._procs.size(axes)
+    with faking():
+        fake = _shape_of(tensor._fake, size, reduction, scatter)
+    lines = _lines(tensor._procs, axes)
+    made: Tensor = issue(tensor._procs, combine, (tensor, lines, reduction, scatter), {}, fake)
+    return made
+
+
+def reduce_(tensor: Tensor, dims: str | Sequence[str] = (), reduction: str = "sum") -> Tensor:
+    """The same in place, and back."""
+    if reduction == "stack":
+        raise ValueError("reduce_ cannot stack: the result has another shape")
+    with torch.no_grad():
+        tensor.copy_(reduce(tensor, dims, reduction))
+    return tensor
+
+
+def slice_mesh(tensors: Any, **dims: Any) -> Any:
+    """The shards of all distributed tensors in `tensors` (lists, dicts, ...) on a part of their mesh."""
+
+    def cut(tensor: Tensor) -> Tensor:
+        return tensor.slice_mesh(**dims)
+
+    return pytree.tree_map_only(Tensor, cut, tensors)
+
+
+def rank_tensor(procs: ProcMesh, dims: str | Sequence[str]) -> Tensor:
+    """A number on each rank: its index on an axis; its place among the ranks of several."""
+    axes = [dims] if isinstance(dims, str) else list(dims)
+    _check_axes(procs, axes)
+    with faking():
+        fake = torch.empty((), dtype=torch.int64)
+    made: Tensor = issue(procs, index_on, (axes,), {}, fake)
+    return made
+
+
+def _checked(tensor: Tensor, dims: str | Sequence[str], reduction: str, scatter: bool) -> list[str]:
+    procs = tensor._procs
+    axes = [dims] if isinstance(dims, str) else list(dims) or list(procs.sizes)
+    _check_axes(procs, axes)
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"there is no reduction {reduction!r}: there are {', '.join(REDUCTIONS)}")
+    if len(axes) != 1 and (scatter or reduction == "stack"):
+        what = "scatter" if scatter else "stack"
+        raise TypeError(f"{what} goes along one axis, not {len(axes)}: name one of {', '.join(procs.sizes)}")
+    if scatter and (tensor.dim() == 0 or tensor.shape[0] != procs.size(axes)):
+        raise TypeError(
+            f"to scatter, the first dimension must be {procs.size(axes)}, as long as axis {axes[0]!r}: "
+            f"the shards have shape {tuple(tensor.shape)}"
+        )
+    return axes
+
+
+def _check_axes(procs: ProcMesh, axes: Sequence[str]) -> None:
+    if unknown := [axis for axis in axes if axis not in procs.sizes]:
+        raise ValueError(f"there is no axis {unknown[0]!r}: the mesh has {', '.join(procs.sizes) or 'none'}")
+
+
+def _shape_of(fake: torch.Tensor, size: int, reduction: str, scatter: bool) -> torch.Tensor:
+    if scatter:
+        return torch.empty_like(fake) if reduction == "stack" else torch.empty_like(fake[0])
+    return fake.new_empty((size, *fake.shape)) if reduction == "stack" else torch.empty_like(fake)
+
+
+def _lines(procs: ProcMesh, axes: Sequence[str]) -> list[tuple[int, ...]]:
+    """The ranks, by their numbers in the whole mesh, that are combined with each other."""
+    rest = [range(size) for axis, size in procs.sizes.items() if axis not in axes]
+    names = [axis for axis in procs.sizes if axis not in axes]
+    return [
+        tuple(sorted(procs.slice(**dict(zip(names, point, strict=True)))._shape.ranks()))
+        for point in itertools.product(*rest)
+    ]
+
+
+# On the ranks.
+
+
+def index_on(axes: Sequence[str]) -> torch.Tensor:
+    """The place of this rank along axes of the view that the operation was issued for."""
+    from ..scope import current_rank
+
+    point, place = current_rank(), 0
+    for axis in axes:
+        place = place * point.size(axis) + point[axis]
+    return torch.tensor(place)
+
+
+def combine(tensor: torch.Tensor, lines: Sequence[tuple[int, ...]], reduction: str, scatter: bool) -> torch.Tensor:
+    """The collective of this rank with those of its line. Gloo has no average; it is a sum, divided."""
+    from ..ranks.place import here
+
+    place = here()
+    line = next(ranks for ranks in lines if place.rank in ranks)
+    assert place.groups is not None
+    group = place.groups.slice_group(line)
+    own = tensor.contiguous()
+    if reduction == "stack":
+        return _stacked(own, line, group, scatter)
+    dist: Any = torch.distributed
+    kinds: Mapping[str, Any] = {"avg": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT}
+    kind = kinds.get(reduction) or getattr(dist.ReduceOp, reduction.upper())
+    whole = own.clone()
+    dist.all_reduce(whole, kind, group=group)
+    if reduction == "avg":
+        whole = whole / len(line) if whole.is_floating_point() else whole // len(line)
+    return whole[line.index(place.rank)].clone() if scatter else whole
+
+
+def _stacked(own: torch.Tensor, line: Sequence[int], group: Any, scatter: bool) -> torch.Tensor:
+    from ..ranks.place import here
+
+    dist: Any = torch.distributed
+    rows = [torch.empty_like(own) for _ in line]
+    dist.all_gather(rows, own, group=group)
+    if scatter:
+        index = line.index(here().rank)
+        return torch.stack([row[index] for row in rows])
+    return torch.stack(rows)

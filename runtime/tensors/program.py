@@ -1,0 +1,49 @@
+"""What the controller tells ranks to compute: operations on values that are known by number. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Ref:
+    """Stands for a value on the ranks, among the arguments of an operation."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> tuple[type[Ref], tuple[int]]:
+        return Ref, (self.number,)
+
+    def __repr__(self) -> str:
+        return f"Ref({self.number})"
+
+
+class Op(NamedTuple):
+    """One operation."""
+
+    number: int
+    """By which the controller knows where it was issued."""
+    function: str | Callable[..., Any]
+    """An operator of torch by its name, such as `aten::add.Tensor`, or a function that can be sent."""
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[int | None, ...]
+    """The numbers of its results, in the order of `pytree`; None: it is one of the arguments, or is not kept."""
+    spoils: tuple[int, ...]
+    """The arguments it writes to: when it fails they are of no use."""
+    is_random: bool = False
+    """Whether it draws random numbers."""
+
+
+class Poison(NamedTuple):
+    """What stands in place of a value whose operation has failed, and of all that depends on it."""
+
+    number: int
+    """Of the operation that failed first."""
+    rank: int
+    error: str
+    """Type and text of its exception, in one line."""
+    traceback: str

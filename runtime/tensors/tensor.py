@@ -1,0 +1,359 @@
+"""Distributed tensors: torch code of the controller computes on all ranks of a mesh. Here are only shapes and types.
+
+As in Monarch, whose names they have: under `procs.activate()` every call of torch makes or takes tensors that live on
+the ranks, each with its own shard. What an operation gives is found by torch's fake tensors; what it computes is known
+to the ranks, until somebody asks (`inspect`). Autograd works above it, and needs to know nothing.
+"""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextvars import ContextVar
+from typing import Any, cast
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    return_and_correct_aliasing,  # pyright: ignore[reportUnknownVariableType]
+)
+
+from ..mesh import ProcMesh
+from ..wire import codec
+from .dispatch import Dispatcher, dispatcher_of, place
+from .program import Ref
+from .worker import shard
+
+_aten = torch.ops.aten
+_fake_mode = FakeTensorMode(allow_non_fake_inputs=False)
+_refs = itertools.count(1)
+_active: ContextVar[tuple[ProcMesh | None, ...]] = ContextVar("meshbook_active_mesh", default=())
+
+_CONSTANTS = frozenset({_aten.lift_fresh.default, _aten.lift_fresh_copy.default, _aten.lift.default})
+"""How torch brings in data of the program's own: `torch.tensor([1, 2])`."""
+
+_SENDABLE = (
+    int | float | complex | bool | str | type(None) | torch.dtype | torch.device | torch.layout | torch.memory_format
+)
+
+
+class Shared:
+    """A value on the ranks, which goes when no tensor of the controller means it any more."""
+
+    def __init__(self, dispatcher: Dispatcher, procs: ProcMesh) -> None:
+        self.number = next(_refs)
+        self.dispatcher = dispatcher
+        self._shape = procs._shape
+
+    def __del__(self) -> None:
+        self.dispatcher.drop(self.number, self._shape)
+
+
+class Tensor(torch.Tensor):
+    """A tensor with a shard on each rank of a mesh. Its values are there; `inspect` brings one shard here.
+
+    Made by torch under `procs.activate()`, never directly.
+    """
+
+    _fake: torch.Tensor
+    _value: Shared
+    _procs: ProcMesh
+    _dropped_at: str
+
+    @property
+    def mesh(self) -> ProcMesh:
+        """The ranks that have a shard."""
+        return self._procs
+
+    @property
+    def dropped(self) -> bool:
+        """Whether it was dropped."""
+        return bool(self._dropped_at)
+
+    def drop(self) -> None:
+        """Let go of the values on the ranks, as the end of the last reference would; to use it is an error then."""
+        self._dropped_at = self._dropped_at or place()
+        with contextlib.suppress(AttributeError):
+            del self._value
+
+    def slice_mesh(self, **dims: Any) -> Tensor:
+        """The shards on a part of the mesh, by the words of `ProcMesh.slice`: the same memory."""
+        return _made(self._fake, self._alive(), self._procs.slice(**dims))
+
+    def reduce(self, dims: Any = (), reduction: str = "sum", scatter: bool = False) -> Tensor:
+        """Combine the shards along axes of the mesh (`movement.reduce`)."""
+        from .movement import reduce
+
+        return reduce(self, dims, reduction, scatter)
+
+    def reduce_(self, dims: Any = (), reduction: str = "sum") -> Tensor:
+        """The same, in place."""
+        from .movement import reduce_
+
+        return reduce_(self, dims, reduction)
+
+    def _alive(self) -> Shared:
+        if self._dropped_at:
+            raise TypeError(f"this distributed tensor is dropped at {self._dropped_at}: it cannot be used any more")
+        return self._value
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _dispatch(func, args, kwargs or {})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        copied: Any = self.detach().clone().requires_grad_(self.requires_grad)
+        if getattr(self, "_is_param", False):  # how torch knows an `nn.Parameter` that is a tensor of another kind
+            copied._is_param = True
+        memo[id(self)] = copied
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("the values of a distributed tensor are on its ranks: inspect(tensor) brings a shard to keep")
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        shape, device = tuple(self.shape), "" if self.device.type == "cpu" else f", device={self.device}"
+        return f"<Tensor {shape} {str(self.dtype)[6:]}{device}{grad} on {_words(self._procs)}>"
+
+
+def _operator(name: str, function: Callable[..., Any]) -> None:
+    """Let `a + b` say what is wrong: torch takes a `TypeError` there to mean that `b` may know how to add."""
+    plain: dict[str, Callable[..., Any]] = {way: getattr(torch.Tensor, way) for way in (f"__{name}__", f"__r{name}__")}
+
+    def forward(self: Tensor, other: Any) -> Any:
+        self._alive()
+        return function(self, other) if isinstance(other, torch.Tensor) else plain[f"__{name}__"](self, other)
+
+    def reflected(self: Tensor, other: Any) -> Any:
+        self._alive()
+        return function(other, self) if isinstance(other, torch.Tensor) else plain[f"__r{name}__"](self, other)
+
+    setattr(Tensor, f"__{name}__", forward)
+    setattr(Tensor, f"__r{name}__", reflected)
+
+
+for _name in ("add", "sub", "mul", "pow", "matmul"):
+    _operator(_name, getattr(torch, _name))
+for _name, _function in {"truediv": torch.div, "floordiv": torch.floor_divide, "mod": torch.remainder}.items():
+    _operator(_name, _function)
+
+
+def _as_shard(tensor: Tensor, sent: object) -> Any:
+    """Among the arguments of a call it is, for each actor, the shard of its rank.
+
+    A copy as it is now: the actor may take it later, when the shard has been written to, or is gone.
+    """
+    value, copied = tensor._alive(), next(_refs)
+    value.dispatcher.issue(tensor._procs._shape, "aten::clone", (Ref(value.number),), {}, [copied])
+    value.dispatcher.flush()
+    return shard, (copied, tensor._procs.sizes)
+
+
+codec.torch_reducers[Tensor] = _as_shard
+
+
+class _Mode(TorchDispatchMode):
+    """Makes tensors of a mesh of what is made while it is active."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if get_active_mesh() is None:
+            return func(*args, **kwargs)
+        leaves = pytree.arg_tree_leaves(*args, **kwargs)
+        local = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not isinstance(leaf, Tensor)]
+        if local and func not in _CONSTANTS and not any(isinstance(leaf, Tensor) for leaf in leaves):
+            return func(*args, **kwargs)  # what has been brought here is computed with here
+        return _dispatch(func, args, kwargs)
+
+
+class _Activation:
+    """Makes a mesh, or none, the active one inside of a `with` block."""
+
+    def __init__(self, procs: ProcMesh | None) -> None:
+        self._procs = procs
+
+    @contextlib.contextmanager
+    def activate(self) -> Generator[None]:
+        token = _active.set((*_active.get(), self._procs))
+        try:
+            with _Mode():
+                yield
+        finally:
+            _active.reset(token)
+
+
+no_mesh = _Activation(None)
+"""`with no_mesh.activate():` computes here, within the block of a mesh."""
+
+
+def activate(procs: ProcMesh) -> contextlib.AbstractContextManager[None]:
+    """Make tensors on these ranks inside of a `with` block."""
+    dispatcher_of(procs)
+    return _Activation(procs).activate()
+
+
+def get_active_mesh() -> ProcMesh | None:
+    """The mesh on which tensors are made now; None where they are made here."""
+    stack = _active.get()
+    return stack[-1] if stack else None
+
+
+def issue(
+    procs: ProcMesh, function: str | Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], results: Any
+) -> Any:
+    """Compute with a function on the ranks; `results` are fake tensors in the form of what it gives."""
+    dispatcher = dispatcher_of(procs)
+    made = pytree.tree_map_only(torch.Tensor, lambda fake: _made(fake, Shared(dispatcher, procs), procs), results)
+    outputs = [leaf._value.number if isinstance(leaf, Tensor) else None for leaf in pytree.tree_leaves(made)]
+    dispatcher.issue(procs._shape, function, *_sent(args, kwargs), outputs)
+    return made
+
+
+def mesh_of(tensors: Iterable[Tensor]) -> ProcMesh | None:
+    """The mesh that they are on; that which is active, where there are none.
+
+    Raises `TypeError` where they are on several.
+    """
+    found: ProcMesh | None = None
+    for tensor in tensors:
+        if found is not None and tensor._procs != found:
+            raise TypeError(
+                f"tensors of different meshes cannot be mixed: one is on {_words(found)}, and one on "
+                f"{_words(tensor._procs)}: slice_mesh gives the shards of a part"
+            )
+        found = tensor._procs
+    return found if found is not None else get_active_mesh()
+
+
+def fakes_of(values: Any) -> Any:
+    """The same, with fake tensors in place of distributed ones."""
+    return pytree.tree_map_only(Tensor, lambda tensor: tensor._fake, values)
+
+
+@contextlib.contextmanager
+def faking() -> Generator[None]:
+    """Torch code in this block computes shapes and types only."""
+    with no_mesh.activate(), _fake_mode:
+        yield
+
+
+def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    leaves = pytree.arg_tree_leaves(*args, **kwargs)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    for tensor in tensors:
+        tensor._alive()
+    procs = mesh_of(tensors)
+    assert procs is not None
+    constants = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not isinstance(leaf, Tensor)]
+    if constants and func not in _CONSTANTS:
+        raise TypeError(
+            f"{func}: a local tensor {tuple(constants[0].shape)} cannot be mixed with distributed ones of "
+            f"{_words(procs)}: make it under activate(), or bring theirs here with inspect()"
+        )
+    if torch.Tag.inplace_view in func.tags:
+        raise TypeError(f"{func} changes the shape of a distributed tensor in place: say it without the `_`")
+    result = _faked(func, args, kwargs)
+    written = {id(tensor._fake): tensor for tensor in _written(func, args, kwargs)}
+    dispatcher = dispatcher_of(procs)
+    outputs: list[int | None] = []
+
+    def wrap(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            outputs.append(None)
+            return leaf
+        if id(leaf) in written:
+            outputs.append(None)
+            return written[id(leaf)]
+        value = Shared(dispatcher, procs)
+        outputs.append(value.number)
+        return _made(leaf, value, procs)
+
+    made = pytree.tree_map(wrap, result)
+    spoils = [tensor._value.number for tensor in written.values()]
+    if spoils or any(number is not None for number in outputs):
+        is_random = torch.Tag.nondeterministic_seeded in func.tags
+        words, named = _sent(args, kwargs)
+        dispatcher.issue(procs._shape, func.name(), words, named, outputs, spoils, is_random=is_random)
+    return cast("Any", return_and_correct_aliasing)(func, args, kwargs, made)
+
+
+class NotHere(DataDependentOutputException):
+    """Python asks for a value, or a shape that depends on values, which only the ranks know."""
+
+    def __init__(self, func: Any) -> None:
+        super().__init__(func)
+        self.func = func
+
+    def __str__(self) -> str:
+        return (
+            f"{self.func} needs values of a distributed tensor, which are on its ranks: inspect(tensor) brings a shard"
+        )
+
+
+def _faked(func: Any, args: Any, kwargs: Any) -> Any:
+    """What the operation gives, as fake tensors."""
+    args, kwargs = pytree.tree_map_only(torch.Tensor, _as_fake, (args, kwargs))
+    is_quiet = _is_quiet.set(True)
+    try:
+        with _fake_mode:
+            return func(*args, **kwargs)
+    except (DataDependentOutputException, DynamicOutputShapeException):
+        raise NotHere(func) from None
+    finally:
+        _is_quiet.reset(is_quiet)
+
+
+_is_quiet: ContextVar[bool] = ContextVar("meshbook_faking", default=False)
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(lambda record: not _is_quiet.get())
+# Torch logs thirty lines for each operation whose arguments do not fit, and then raises what says so in one.
+
+
+def _as_fake(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor._fake if isinstance(tensor, Tensor) else _fake_mode.from_tensor(tensor)
+
+
+def _sent(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments as they travel."""
+    return pytree.tree_map(_as_sent, (args, kwargs))
+
+
+def _as_sent(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        return Ref(leaf._alive().number)
+    if isinstance(leaf, torch.Tensor | _SENDABLE):
+        return leaf
+    raise TypeError(f"a {type(leaf).__name__} cannot be an argument of what is computed on the ranks")
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
+    """The arguments that an operator writes to."""
+    for index, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[index] if index < len(args) else kwargs.get(argument.name)
+            yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor))
+
+
+def _made(fake: torch.Tensor, value: Shared, procs: ProcMesh) -> Tensor:
+    made: Any = torch.Tensor._make_wrapper_subclass(  # pyright: ignore[reportUnknownMemberType]
+        Tensor,
+        fake.size(),
+        strides=fake.stride(),
+        storage_offset=fake.storage_offset(),
+        dtype=fake.dtype,
+        layout=fake.layout,
+        device=fake.device,
+    )
+    made._fake, made._value, made._procs, made._dropped_at = fake, value, procs, ""
+    return made
+
+
+def _words(procs: ProcMesh) -> str:
+    """Example: `hosts=2,gpus=4`."""
+    return ",".join(f"{axis}={size}" for axis, size in procs.sizes.items()) or "one rank"

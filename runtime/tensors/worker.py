@@ -1,0 +1,155 @@
+"""The ranks' side of distributed tensors: an actor that computes what the controller says, in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..actor import Actor, endpoint
+from ..here import node
+from ..ranks.failure import describe
+from ..ranks.place import axes_text
+from ..scope import current_rank, current_size
+from .program import Op, Poison, Ref
+
+_values: dict[tuple[int, int], dict[int, Any]] = {}
+"""By mesh and rank its values by number: ranks may be threads of one process. Other actors there find theirs here."""
+
+_arrived = threading.Condition()
+"""Notified when values have come: an actor may be given one that is still to be computed."""
+
+_drawing = threading.Lock()  # torch has one state of random numbers, also where ranks are threads
+
+_PATIENCE = 60.0
+"""Seconds that an actor waits for such a value."""
+
+
+class _Spoilt(Exception):
+    """An argument stands for an operation that has failed."""
+
+    def __init__(self, poison: Poison) -> None:
+        super().__init__(poison.error)
+        self.poison = poison
+
+
+class TensorWorker(Actor):
+    """Computes on one rank."""
+
+    def __init__(self, seed: int) -> None:
+        import torch
+        from torch.utils import _pytree
+
+        self._torch: Any = torch
+        self._pytree: Any = _pytree
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._values = _values.setdefault(node().address, {})
+        self._seed(seed)
+
+    @endpoint
+    def run(self, ops: Sequence[Op], dropped: Sequence[int]) -> None:
+        """Compute, then forget what nobody refers to any more. What fails is told when its results are asked for."""
+        for op in ops:
+            self._do(op)
+        for number in dropped:
+            self._values.pop(number, None)
+        with _arrived:
+            _arrived.notify_all()
+
+    @endpoint
+    def fetch(self, numbers: Sequence[int], rank: int) -> tuple[list[Any] | None, Poison | None]:
+        """The values, on this rank of the mesh only; and on each what has failed, if something of them has."""
+        values = [self._values[number] for number in numbers]
+        failed = next((value for value in values if isinstance(value, Poison)), None)
+        return (values if failed is None and current_rank().rank == rank else None), failed
+
+    @endpoint
+    def seed(self, seed: int) -> None:
+        """Draw random numbers as `torch.manual_seed(seed)` says; all ranks draw the same."""
+        self._seed(seed)
+
+    def _do(self, op: Op) -> None:
+        try:
+            args, kwargs = self._pytree.tree_map(self._value_of, (op.args, op.kwargs))
+            with self._torch.no_grad():
+                result = (self._draw if op.is_random else _call)(self._find(op.function), args, kwargs)
+        except _Spoilt as spoilt:
+            self._spoil(op, spoilt.poison)
+        except Exception as error:  # noqa: BLE001 - the rim: it is told to who asks for what was to come of it
+            story = describe(error)
+            what = f"{story.type_name}: {story.message}".partition("\n")[0]
+            self._spoil(op, Poison(op.number, current_rank().rank, what, story.traceback))
+        else:
+            for number, value in zip(op.outputs, self._pytree.tree_leaves(result), strict=True):
+                if number is not None:
+                    self._values[number] = value
+
+    def _value_of(self, leaf: Any) -> Any:
+        if not isinstance(leaf, Ref):
+            return leaf
+        value = self._values[leaf.number]
+        if isinstance(value, Poison):
+            raise _Spoilt(value)
+        return value
+
+    def _spoil(self, op: Op, poison: Poison) -> None:
+        for number in (*op.outputs, *op.spoils):
+            if number is not None:
+                self._values[number] = poison
+
+    def _find(self, function: str | Callable[..., Any]) -> Callable[..., Any]:
+        if not isinstance(function, str):
+            return function
+        if function not in self._functions:
+            space, _, name = function.partition("::")
+            base, _, overload = name.partition(".")
+            self._functions[function] = getattr(getattr(getattr(self._torch.ops, space), base), overload or "default")
+        return self._functions[function]
+
+    def _seed(self, seed: int) -> None:
+        with _drawing, self._torch.random.fork_rng(self._devices()):
+            self._torch.manual_seed(seed)
+            self._keep_state()
+
+    def _draw(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call with the random numbers of the mesh in place of those of the rank."""
+        with _drawing, self._torch.random.fork_rng(devices := self._devices()):
+            self._torch.set_rng_state(self._state)
+            if devices:
+                self._torch.cuda.set_rng_state(self._cuda_state)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._keep_state()
+
+    def _devices(self) -> list[int]:
+        return [self._torch.cuda.current_device()] if self._torch.cuda.is_available() else []
+
+    def _keep_state(self) -> None:
+        self._state = self._torch.get_rng_state()
+        self._cuda_state = self._torch.cuda.get_rng_state() if self._devices() else None
+
+
+def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+def shard(number: int, sizes: Mapping[str, int]) -> Any:
+    """The shard of this rank that was put aside for the call that is being read.
+
+    Raises `TypeError` where the call went to other ranks than those of the tensor, whose mesh has these sizes, and
+    `RuntimeError` where it has failed, or does not come.
+    """
+    if current_size() != sizes:
+        there = axes_text(current_size()) or "one rank"
+        raise TypeError(
+            f"a distributed tensor of {axes_text(sizes)} was sent to actors of {there}: send them slice_mesh(...) of it"
+        )
+    with _arrived:
+        values = _values.setdefault(node().address, {})
+        if not _arrived.wait_for(lambda: number in values, _PATIENCE):
+            raise RuntimeError(f"a distributed tensor has not come to this rank within {_PATIENCE:g} s")
+        value = values.pop(number)
+    if isinstance(value, Poison):
+        raise RuntimeError(f"a distributed tensor was not computed: {value.error}")
+    return value

@@ -1,0 +1,107 @@
+"""Shards that are combined along axes of the mesh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from meshbook.runtime import ProcMesh
+from meshbook.runtime.tensors import Tensor, inspect, slice_mesh
+from meshbook.runtime.tensors import reduce as reduce_typed
+from meshbook.runtime.tensors import reduce_ as reduce_in_place_typed
+
+pytestmark = pytest.mark.real
+
+reduce: Any = reduce_typed  # to a type checker, what torch makes on a mesh is a plain tensor
+reduce_: Any = reduce_in_place_typed
+
+
+def mine(grid: ProcMesh) -> Any:
+    """`1 + 2 dp + 4 tp`, twice."""
+    with grid.activate():
+        return torch.ones(2, dtype=torch.int64) + 2 * grid.rank_tensor("dp") + 4 * grid.rank_tensor("tp")
+
+
+def shards(tensor: Any) -> list[Any]:
+    return [inspect(tensor, dp=d, tp=t).tolist() for d in (0, 1) for t in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("dims", "reduction", "expected"),
+    [
+        ("dp", "sum", [4, 12, 4, 12]),
+        ("tp", "sum", [6, 6, 10, 10]),
+        ((), "sum", [16, 16, 16, 16]),
+        (["dp", "tp"], "sum", [16, 16, 16, 16]),
+        ("dp", "avg", [2, 6, 2, 6]),
+        ("tp", "product", [5, 5, 21, 21]),
+        ("dp", "min", [1, 5, 1, 5]),
+        ("dp", "max", [3, 7, 3, 7]),
+        ("tp", "band", [1, 1, 3, 3]),
+        ("tp", "bor", [5, 5, 7, 7]),
+        ("tp", "bxor", [4, 4, 4, 4]),
+    ],
+)
+def test_reductions(grid: ProcMesh, dims: Any, reduction: str, expected: list[int]) -> None:
+    x = mine(grid)
+    whole = reduce(x, dims, reduction)
+    assert (whole.shape, whole.dtype, whole.mesh) == (x.shape, x.dtype, grid)
+    assert shards(whole) == [[n, n] for n in expected]
+    assert shards(x) == [[n, n] for n in (1, 5, 3, 7)], "the shards themselves stay"
+
+
+def test_stacking_and_scattering(grid: ProcMesh) -> None:
+    x = mine(grid)
+    assert shards(reduce(x, "dp", "stack")) == [[[1, 1], [3, 3]], [[5, 5], [7, 7]]] * 2
+    with grid.activate():
+        rows = torch.tensor([[1, 2], [3, 4]]) * (1 + grid.rank_tensor("dp"))
+    assert shards(reduce(rows, "dp", "sum", scatter=True)) == [[3, 6], [3, 6], [9, 12], [9, 12]]
+    assert shards(reduce(rows, "dp", "stack", scatter=True)) == [[[1, 2], [2, 4]]] * 2 + [[[3, 4], [6, 8]]] * 2
+    with grid.activate():
+        averages: Any = torch.tensor([1.0, 2.0]) * grid.rank_tensor("tp")
+    assert shards(averages.reduce("tp", "avg", scatter=True)) == [0.5, 1.0, 0.5, 1.0]
+
+
+def test_in_place(grid: ProcMesh) -> None:
+    x = mine(grid)
+    assert reduce_(x, "dp") is x
+    x.reduce_("tp", "max")
+    assert shards(x) == [[12, 12]] * 4
+
+
+def test_on_a_slice(grid: ProcMesh) -> None:
+    row = mine(grid).slice_mesh(dp=1)
+    assert [inspect(row.reduce("tp"), tp=t).tolist() for t in (0, 1)] == [[10, 10]] * 2
+    both = slice_mesh({"a": row, "b": [row + 1, 3]}, tp=1)
+    assert isinstance(both["a"], Tensor)
+    assert (inspect(both["a"]).tolist(), inspect(both["b"][0]).tolist(), both["b"][1]) == ([7, 7], [8, 8], 3)
+
+
+def test_gradients_are_averaged_as_by_data_parallelism(grid: ProcMesh) -> None:
+    with grid.activate():
+        weight = torch.ones(2, requires_grad=True)
+        (weight * (1.0 + grid.rank_tensor("dp"))).sum().backward()
+        assert weight.grad is not None
+        reduce_(weight.grad, "dp", "avg")
+    assert shards(weight.grad) == [[1.5, 1.5]] * 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "says"),
+    [
+        (("pp",), ValueError, "there is no axis 'pp': the mesh has dp, tp"),
+        (("dp", "median"), ValueError, "there is no reduction 'median': there are sum, avg, product"),
+        (((), "stack"), TypeError, "stack goes along one axis, not 2: name one of dp, tp"),
+        ((("dp", "tp"), "sum", True), TypeError, "scatter goes along one axis, not 2"),
+        (("dp", "sum", True), TypeError, r"the first dimension must be 2, as long as axis 'dp': .* shape \(3,\)"),
+    ],
+)
+def test_mistakes(grid: ProcMesh, arguments: Any, kind: type[Exception], says: str) -> None:
+    with grid.activate():
+        x = torch.ones(3)
+    with pytest.raises(kind, match=says):
+        reduce(x, *arguments)
+    with pytest.raises(ValueError, match="reduce_ cannot stack"):
+        reduce_(x, "dp", "stack")
