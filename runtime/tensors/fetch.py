@@ -20,11 +20,8 @@ class RemoteException(Exception):
     """An operation on distributed tensors has failed on a rank, and what was asked for depends on it."""
 
     def __init__(self, poison: Poison, place: str) -> None:
-        super().__init__(
-            f"rank {poison.rank}: {poison.error}\n"
-            f"Where the operation was issued: {place}\n"
-            f"Traceback on the rank:\n{poison.traceback}"
-        )
+        where = f"\nIssued at {place}\n{poison.traceback}" if poison.number else ""
+        super().__init__(f"rank {poison.rank}: {poison.error}{where}")
         self.rank = poison.rank
 
 

@@ -42,7 +42,7 @@ class Poison(NamedTuple):
     """What stands in place of a value whose operation has failed, and of all that depends on it."""
 
     number: int
-    """Of the operation that failed first."""
+    """Of the operation that failed first; 0: it was none."""
     rank: int
     error: str
     """Type and text of its exception, in one line."""

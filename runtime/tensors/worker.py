@@ -59,7 +59,7 @@ class TensorWorker(Actor):
     @endpoint
     def fetch(self, numbers: Sequence[int], rank: int) -> tuple[list[Any] | None, Poison | None]:
         """The values, on this rank of the mesh only; and on each what has failed, if something of them has."""
-        values = [self._values[number] for number in numbers]
+        values = [self._look(number) for number in numbers]
         failed = next((value for value in values if isinstance(value, Poison)), None)
         return (values if failed is None and current_rank().rank == rank else None), failed
 
@@ -87,10 +87,17 @@ class TensorWorker(Actor):
     def _value_of(self, leaf: Any) -> Any:
         if not isinstance(leaf, Ref):
             return leaf
-        value = self._values[leaf.number]
+        value = self._look(leaf.number)
         if isinstance(value, Poison):
             raise _Spoilt(value)
         return value
+
+    def _look(self, number: int) -> Any:
+        found = self._values.get(number, self)
+        if found is not self:
+            return found
+        why = "LookupError: its shard has gone with the process that this rank was before: make the tensor again"
+        return Poison(0, current_rank().rank, why, "")
 
     def _spoil(self, op: Op, poison: Poison) -> None:
         for number in (*op.outputs, *op.spoils):

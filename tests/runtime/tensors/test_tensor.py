@@ -16,7 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._pytree import tree_leaves
 
-from meshbook.runtime import ActorError, MeshFailure, ProcMesh, SupervisionError, this_host
+from meshbook.runtime import ActorError, MeshFailure, ProcMesh, SupervisionError, heal, this_host
 from meshbook.runtime.tensors import RemoteException, Tensor, get_active_mesh, inspect, no_mesh
 from tests.runtime.shards import Holder
 
@@ -208,7 +208,7 @@ class TestErrors:
             fine += 1
         with pytest.raises(RemoteException, match=r"rank 0: IndexError: index 7 is out of bounds") as caught:
             inspect([fine, worse])
-        assert f"issued: {__file__}, line " in str(caught.value)
+        assert f"Issued at {__file__}, line " in str(caught.value)
         assert "in test_what_has_failed" in str(caught.value)
         assert inspect([x, fine])[1].tolist() == [2, 2]
 
@@ -326,3 +326,18 @@ def test_a_rank_that_dies_is_told(process_stage: Any) -> None:
         inspect(x + 1, r=0)
     fault: MeshFailure = process_stage.faults.get(timeout=10)
     assert "killed by SIGKILL" in fault.report()
+
+
+def test_what_a_rank_had_before_it_was_replaced_is_gone(process_stage: Any) -> None:
+    procs = process_stage.owned(this_host().spawn_procs({"r": 2}))
+    with procs.activate():
+        x = torch.ones(1)
+        inspect(x)
+    procs.roster.kill([1])
+    assert "killed by SIGKILL" in process_stage.faults.get(timeout=10).report()
+    heal(procs)
+    with pytest.raises(RemoteException, match="rank 1: LookupError: its shard has gone with the process") as caught:
+        inspect(x)
+    assert "\n" not in str(caught.value)
+    with procs.activate():
+        assert inspect(torch.ones(2) + 1, r=1).tolist() == [2, 2]
