@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ..runtime.gather import Gather
-from ..runtime.heal import Healed, heal_roster
+from ..runtime.healing import Healed, heal_roster
 from ..runtime.mesh import ProcMesh
 from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
 from ..runtime.reshape import Reshape

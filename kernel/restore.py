@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..runtime.errors import MeshbookError
-from ..runtime.heal import Healed
+from ..runtime.healing import Healed
 from ..runtime.resize import Resized
 from ..runtime.wire.codec import EncodeError
 from .journal import Pushed, Replay

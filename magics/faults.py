@@ -73,7 +73,7 @@ def restart_text(healed: HealedMesh) -> str:
     """What a restart did, in a few lines.
 
     Example:
-        >>> from meshbook.runtime.heal import Healed
+        >>> from meshbook.runtime.healing import Healed
         >>> process = Healed((3,), {}, (1,), 0.03)
         >>> print(restart_text(HealedMesh(process, ("cell 2", "cell 4"), ("cell 5",), {"cell 6": (3,)}, ("x",), 0.1)))
         rank 3 is back in 0.1 s: replayed cells 2, 4; of cell 5 only imports and definitions

@@ -45,7 +45,7 @@ def resize_text(done: ResizedMesh) -> str:
     """What a resize did, in a few lines.
 
     Example:
-        >>> from meshbook.runtime.heal import Healed
+        >>> from meshbook.runtime.healing import Healed
         >>> from meshbook.runtime.resize import Dropped
         >>> plan = Reshape.of({"dp": 2, "tp": 2}, {"dp": 1, "tp": 3})
         >>> gone = tuple(Dropped(rank, {"dp": 1, "tp": rank - 2}, 70 + rank, was_dead=False) for rank in (2, 3))

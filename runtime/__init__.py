@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from .errors import ActorError, DeviceMeshError, MeshError, SupervisionError
     from .future import Future
-    from .heal import Healed, heal, heal_mesh
+    from .healing import Healed, heal, heal_mesh
     from .host import HostMesh, this_host, this_proc
     from .mesh import ActorMesh, ProcMesh
     from .promises import returns_future
@@ -68,7 +68,7 @@ _HOMES = {
     "adverbs": ("Accumulator", "Endpoint", "as_endpoint", "send"),
     "errors": ("ActorError", "DeviceMeshError", "MeshError", "SupervisionError"),
     "future": ("Future",),
-    "heal": ("Healed", "heal", "heal_mesh"),
+    "healing": ("Healed", "heal", "heal_mesh"),
     "host": ("HostMesh", "this_host", "this_proc"),
     "mesh": ("ActorMesh", "ProcMesh"),
     "promises": ("returns_future",),

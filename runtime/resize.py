@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from .devices import choose_device
 from .engines.spec import RankSpec, Seat, environment
 from .errors import MeshError, SpawnError
-from .heal import END_SECONDS, remake
+from .healing import END_SECONDS, remake
 from .ranks import steward
 from .ranks.place import coordinates
 from .regroup import REGROUP_SECONDS, REGROUP_SECONDS_A_RANK, Told, regroup, wait_until

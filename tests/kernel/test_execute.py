@@ -19,7 +19,7 @@ from meshbook.kernel.execute import tell_by
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.run import Said
 from meshbook.runtime.errors import DeviceMeshError, MeshError
-from meshbook.runtime.heal import heal_mesh
+from meshbook.runtime.healing import heal_mesh
 from tests.kernel.cells import SUM, lose, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]

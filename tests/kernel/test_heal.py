@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from meshbook.kernel.mesh import Mesh
-from meshbook.runtime.heal import heal, heal_mesh
+from meshbook.runtime.healing import heal, heal_mesh
 from meshbook.runtime.regroup import wait_until
 from tests.kernel.cells import SUM, lose, ran, values
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import subprocess
 import sys
 
@@ -77,6 +79,15 @@ def test_every_exported_name_is_there() -> None:
 def test_a_name_that_is_not_there() -> None:
     with pytest.raises(AttributeError, match=r"module 'meshbook.runtime' has no attribute 'Aktor'"):
         _ = meshbook.runtime.Aktor  # pyright: ignore
+
+
+def test_no_module_hides_a_name() -> None:
+    """A package has its modules as attributes, from when they are imported: `heal` was a function until then."""
+    modules = {each.name for each in pkgutil.iter_modules(meshbook.runtime.__path__)}
+    assert modules & set(meshbook.runtime.__all__) == {"config", "rdma", "spmd"}
+    assert modules & set(meshbook.__all__) <= {"config", "rdma", "spmd"}
+    tensors = importlib.import_module("meshbook.runtime.tensors")
+    assert not {each.name for each in pkgutil.iter_modules(tensors.__path__)} & set(tensors.__all__)
 
 
 def test_config_and_spmd_are_modules() -> None:

@@ -12,7 +12,7 @@ from meshbook.runtime.actor import endpoint
 from meshbook.runtime.adverbs import view_of
 from meshbook.runtime.errors import MeshStopped, SupervisionError
 from meshbook.runtime.gather import Gather
-from meshbook.runtime.heal import heal, heal_mesh, heal_roster
+from meshbook.runtime.healing import heal, heal_mesh, heal_roster
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.wire import codec
 from tests.runtime.troupe import Counter, Courier

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meshbook.runtime.actor import Actor, endpoint
-from meshbook.runtime.heal import heal
+from meshbook.runtime.healing import heal
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.ranks.place import here
 from meshbook.runtime.resize import resize_roster

@@ -18,7 +18,7 @@ from meshbook.runtime.engines.hosts import HostsEngine
 from meshbook.runtime.engines.remote_host import Pending, RemoteHost
 from meshbook.runtime.engines.spec import Seat
 from meshbook.runtime.errors import SpawnError
-from meshbook.runtime.heal import heal_roster
+from meshbook.runtime.healing import heal_roster
 from meshbook.runtime.mesh import ProcMesh, roster_of
 from meshbook.runtime.resize import resize_roster
 from meshbook.runtime.roster import Roster

@@ -16,7 +16,7 @@ import pytest
 from meshbook.runtime.engines.hosts import HostsEngine
 from meshbook.runtime.engines.summons import VARIABLE, Summons
 from meshbook.runtime.errors import SpawnError, SupervisionError
-from meshbook.runtime.heal import heal_roster
+from meshbook.runtime.healing import heal_roster
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.wire.link import Address
 from tests.runtime.actors import Messenger

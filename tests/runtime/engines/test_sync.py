@@ -13,7 +13,7 @@ import pytest
 
 from meshbook.runtime.engines.hosts import HostsEngine
 from meshbook.runtime.errors import SpawnError
-from meshbook.runtime.heal import heal_roster
+from meshbook.runtime.healing import heal_roster
 from meshbook.runtime.mesh import roster_of
 
 if TYPE_CHECKING:
