@@ -318,7 +318,8 @@ def _last(lines: list[str], share: int, margin: int) -> list[str]:
     count = _fitting(lines[::-1], share, margin)
     if count or share < 4:
         return lines[len(lines) - count :]
-    return [f"{lines[-1][0]}… {lines[-1][1:][-(share - 3) :]}"]
+    mark, text = lines[-1][0], lines[-1][1:].removeprefix("… ")  # of one that was cut before
+    return [f"{mark}… {text[-(share - 3) :]}"]
 
 
 def _merge(voices: Sequence[_Voice], due: float) -> list[FoldedLine]:

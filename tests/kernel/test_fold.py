@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from meshbook.kernel.fold import FoldedGap, FoldedLine, LineFolder, coords_text, group_equal, ranks_text
@@ -73,6 +73,7 @@ def test_over_budget_the_gap_counts_every_line_that_is_not_shown(feeds: list[Fee
 
 
 @given(FEEDS, st.integers(0, 60))
+@example([(0, "stdout", "a" * 10 + "\n"), (0, "stdout", "a"), (0, "stdout", "aaa\ra")], 15)  # cut, and cut again
 def test_over_budget_a_rank_shows_its_first_and_its_last_lines(feeds: list[Feed], budget: int) -> None:
     feeds = [(rank, "stdout", text) for rank, _, text in feeds]
     told = run(feeds, [0, 1, 2], budget=budget)

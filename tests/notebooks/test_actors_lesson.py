@@ -81,8 +81,12 @@ def test_a_redefined_class_is_the_new_one(executed: Executed) -> None:
 
 
 def test_two_meshes_play(executed: Executed) -> None:
-    played = ["left 0 │ ping 1", "right 0 │ pong 2", "left 0 │ ping 3", "right 0 │ pong 4"]
-    assert executed.lines("left.hit.call_one") == [*played, "4"]
+    *said, hits = executed.lines("left.hit.call_one")
+    by_speaker = [[line for line in said if line.startswith(speaker)] for speaker in ("left", "right")]  # each in order
+    assert (by_speaker, hits) == (
+        [["left 0 │ ping 1", "left 0 │ ping 3"], ["right 0 │ pong 2", "right 0 │ pong 4"]],
+        "4",
+    )
 
 
 def test_three_meshes_hand_on(executed: Executed) -> None:
