@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, cast
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
@@ -27,19 +25,19 @@ from torch.utils._python_dispatch import (
 from ..mesh import ProcMesh
 from ..wire import codec
 from .dispatch import Dispatcher, dispatcher_of, place
+from .forms import Form, Other, Traits, fake_mode, result_of, traits_of
 from .program import Ref
 from .worker import shard
 
 _aten = torch.ops.aten
-_fake_mode = FakeTensorMode(allow_non_fake_inputs=False)
 _refs = itertools.count(1)
 _active: ContextVar[tuple[ProcMesh | None, ...]] = ContextVar("meshbook_active_mesh", default=())
 
 _CONSTANTS = frozenset({_aten.lift_fresh.default, _aten.lift_fresh_copy.default, _aten.lift.default})
 """How torch brings in data of the program's own: `torch.tensor([1, 2])`."""
 
-_SENDABLE = (
-    int | float | complex | bool | str | type(None) | torch.dtype | torch.device | torch.layout | torch.memory_format
+_SENDABLE = frozenset(
+    {int, float, complex, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 
 
@@ -61,10 +59,18 @@ class Tensor(torch.Tensor):
     Made by torch under `procs.activate()`, never directly.
     """
 
-    _fake: torch.Tensor
+    _form: Form
+    _kept_fake: torch.Tensor | None
     _value: Shared
     _procs: ProcMesh
     _dropped_at: str
+
+    @property
+    def _fake(self) -> torch.Tensor:
+        if self._kept_fake is None:
+            with faking():
+                self._kept_fake = self._form.fake()
+        return self._kept_fake
 
     @property
     def mesh(self) -> ProcMesh:
@@ -84,7 +90,7 @@ class Tensor(torch.Tensor):
 
     def slice_mesh(self, **dims: Any) -> Tensor:
         """The shards on a part of the mesh, by the words of `ProcMesh.slice`: the same memory."""
-        return _made(self._fake, self._alive(), self._procs.slice(**dims))
+        return _made(self._form, self._alive(), self._procs.slice(**dims))
 
     def reduce(self, dims: Any = (), reduction: str = "sum", scatter: bool = False) -> Tensor:
         """Combine the shards along axes of the mesh (`movement.reduce`)."""
@@ -210,9 +216,12 @@ def issue(
 ) -> Any:
     """Compute with a function on the ranks; `results` are fake tensors in the form of what it gives."""
     dispatcher = dispatcher_of(procs)
-    made = pytree.tree_map_only(torch.Tensor, lambda fake: _made(fake, Shared(dispatcher, procs), procs), results)
+    made = pytree.tree_map_only(
+        torch.Tensor, lambda fake: _made(Form.of(fake), Shared(dispatcher, procs), procs), results
+    )
     outputs = [leaf._value.number if isinstance(leaf, Tensor) else None for leaf in pytree.tree_leaves(made)]
-    dispatcher.issue(procs._shape, function, *_sent(args, kwargs), outputs)
+    words, named = pytree.tree_map(_as_sent, (args, kwargs))
+    dispatcher.issue(procs._shape, function, words, named, outputs)
     return made
 
 
@@ -240,117 +249,105 @@ def fakes_of(values: Any) -> Any:
 @contextlib.contextmanager
 def faking() -> Generator[None]:
     """Torch code in this block computes shapes and types only."""
-    with no_mesh.activate(), _fake_mode:
+    with no_mesh.activate(), fake_mode:
         yield
 
 
 def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    leaves = pytree.arg_tree_leaves(*args, **kwargs)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    tensors: list[Tensor] = []
+    rest: list[Any] = []
+    key = (_survey(args, tensors, rest), tuple(kwargs), _survey(kwargs.values(), tensors, rest))
     for tensor in tensors:
         tensor._alive()
-    procs = mesh_of(tensors)
+    procs, traits = mesh_of(tensors), traits_of(func)
     assert procs is not None
-    constants = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not isinstance(leaf, Tensor)]
-    if constants and func not in _CONSTANTS:
+    local = [each for each in rest if isinstance(each, torch.Tensor)]
+    if local and func not in _CONSTANTS:
         raise TypeError(
-            f"{func}: a local tensor {tuple(constants[0].shape)} cannot be mixed with distributed ones of "
+            f"{func}: a local tensor {tuple(local[0].shape)} cannot be mixed with distributed ones of "
             f"{_words(procs)}: make it under activate(), or bring theirs here with inspect()"
         )
-    if torch.Tag.inplace_view in func.tags:
+    if traits.reshapes_in_place:
         raise TypeError(f"{func} changes the shape of a distributed tensor in place: say it without the `_`")
-    result = _faked(func, args, kwargs)
-    written = {id(tensor._fake): tensor for tensor in _written(func, args, kwargs)}
+    written = list(_written(traits, args, kwargs)) if traits.writes else []
+
+    def fakes() -> tuple[Any, Any, list[Any]]:
+        words, named = pytree.tree_map_only(torch.Tensor, _as_fake, (args, kwargs))
+        return words, named, [tensor._fake for tensor in written]
+
+    result = result_of(func, None if rest else key, fakes)
     dispatcher = dispatcher_of(procs)
+    made: list[Any] = []
     outputs: list[int | None] = []
-
-    def wrap(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            outputs.append(None)
-            return leaf
-        if id(leaf) in written:
-            outputs.append(None)
-            return written[id(leaf)]
-        value = Shared(dispatcher, procs)
-        outputs.append(value.number)
-        return _made(leaf, value, procs)
-
-    made = pytree.tree_map(wrap, result)
-    spoils = [tensor._value.number for tensor in written.values()]
-    if spoils or any(number is not None for number in outputs):
-        is_random = torch.Tag.nondeterministic_seeded in func.tags
-        words, named = _sent(args, kwargs)
-        dispatcher.issue(procs._shape, func.name(), words, named, outputs, spoils, is_random=is_random)
-    return cast("Any", return_and_correct_aliasing)(func, args, kwargs, made)
+    for part in result.parts:
+        value = Shared(dispatcher, procs) if isinstance(part, Form) else None
+        outputs.append(value and value.number)
+        if value is not None:
+            made.append(_made(cast("Form", part), value, procs))
+        else:
+            made.append(written[part] if isinstance(part, int) else cast("Other", part).value)
+    if written or any(outputs):
+        spoils = [tensor._value.number for tensor in written]
+        words, named = _sent(args), {name: _sent(value) for name, value in kwargs.items()}
+        dispatcher.issue(procs._shape, traits.name, words, named, outputs, spoils, is_random=traits.is_random)
+    whole = result.built(made)
+    return cast("Any", return_and_correct_aliasing)(func, args, kwargs, whole) if traits.gives_views else whole
 
 
-class NotHere(DataDependentOutputException):
-    """Python asks for a value, or a shape that depends on values, which only the ranks know."""
-
-    def __init__(self, func: Any) -> None:
-        super().__init__(func)
-        self.func = func
-
-    def __str__(self) -> str:
-        return (
-            f"{self.func} needs values of a distributed tensor, which are on its ranks: inspect(tensor) brings a shard"
-        )
-
-
-def _faked(func: Any, args: Any, kwargs: Any) -> Any:
-    """What the operation gives, as fake tensors."""
-    args, kwargs = pytree.tree_map_only(torch.Tensor, _as_fake, (args, kwargs))
-    is_quiet = _is_quiet.set(True)
-    try:
-        with _fake_mode:
-            return func(*args, **kwargs)
-    except (DataDependentOutputException, DynamicOutputShapeException):
-        raise NotHere(func) from None
-    finally:
-        _is_quiet.reset(is_quiet)
-
-
-_is_quiet: ContextVar[bool] = ContextVar("meshbook_faking", default=False)
-logging.getLogger("torch._subclasses.fake_tensor").addFilter(lambda record: not _is_quiet.get())
-# Torch logs thirty lines for each operation whose arguments do not fit, and then raises what says so in one.
+def _survey(values: Iterable[Any], tensors: list[Tensor], rest: list[Any]) -> tuple[Any, ...]:
+    """All of the arguments but the values of tensors, which are collected, and the rest, which cannot be compared."""
+    key: list[Any] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            tensors.append(value)
+            key.append(value._form)
+        elif isinstance(value, list | tuple):
+            key.append(_survey(cast("list[Any]", value), tensors, rest))
+        elif type(value) in _SENDABLE:
+            key.append((type(value), value))  # 1, 1.0 and True are equal, and give results of other types
+        else:
+            rest.append(value)
+    return tuple(key)
 
 
 def _as_fake(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor._fake if isinstance(tensor, Tensor) else _fake_mode.from_tensor(tensor)
+    return tensor._fake if isinstance(tensor, Tensor) else fake_mode.from_tensor(tensor)
 
 
-def _sent(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments as they travel."""
-    return pytree.tree_map(_as_sent, (args, kwargs))
+def _sent(value: Any) -> Any:
+    """An argument of an operator as it travels."""
+    if isinstance(value, list | tuple):
+        items = [_sent(item) for item in cast("list[Any]", value)]
+        return tuple(items) if isinstance(value, tuple) else items
+    return _as_sent(value)
 
 
 def _as_sent(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
         return Ref(leaf._alive().number)
-    if isinstance(leaf, torch.Tensor | _SENDABLE):
+    if type(leaf) in _SENDABLE or isinstance(leaf, torch.Tensor):
         return leaf
     raise TypeError(f"a {type(leaf).__name__} cannot be an argument of what is computed on the ranks")
 
 
-def _written(func: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
+def _written(traits: Traits, args: Any, kwargs: Any) -> Iterator[Tensor]:
     """The arguments that an operator writes to."""
-    for index, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[index] if index < len(args) else kwargs.get(argument.name)
-            yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor))
+    for index, name in traits.writes:
+        value = args[index] if index < len(args) else kwargs.get(name)
+        yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor))
 
 
-def _made(fake: torch.Tensor, value: Shared, procs: ProcMesh) -> Tensor:
+def _made(form: Form, value: Shared, procs: ProcMesh) -> Tensor:
     made: Any = torch.Tensor._make_wrapper_subclass(  # pyright: ignore[reportUnknownMemberType]
         Tensor,
-        fake.size(),
-        strides=fake.stride(),
-        storage_offset=fake.storage_offset(),
-        dtype=fake.dtype,
-        layout=fake.layout,
-        device=fake.device,
+        form.size,
+        strides=form.stride,
+        storage_offset=form.offset,
+        dtype=form.dtype,
+        layout=form.layout,
+        device=form.device,
     )
-    made._fake, made._value, made._procs, made._dropped_at = fake, value, procs, ""
+    made._form, made._kept_fake, made._value, made._procs, made._dropped_at = form, None, value, procs, ""
     return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..actor import Actor, endpoint
 from ..here import node
@@ -70,7 +70,7 @@ class TensorWorker(Actor):
 
     def _do(self, op: Op) -> None:
         try:
-            args, kwargs = self._pytree.tree_map(self._value_of, (op.args, op.kwargs))
+            args, kwargs = self._arguments(op)
             with self._torch.no_grad():
                 result = (self._draw if op.is_random else _call)(self._find(op.function), args, kwargs)
         except _Spoilt as spoilt:
@@ -80,9 +80,21 @@ class TensorWorker(Actor):
             what = f"{story.type_name}: {story.message}".partition("\n")[0]
             self._spoil(op, Poison(op.number, current_rank().rank, what, story.traceback))
         else:
-            for number, value in zip(op.outputs, self._pytree.tree_leaves(result), strict=True):
+            leaves = [result] if isinstance(result, self._torch.Tensor) else self._pytree.tree_leaves(result)
+            for number, value in zip(op.outputs, leaves, strict=True):
                 if number is not None:
                     self._values[number] = value
+
+    def _arguments(self, op: Op) -> tuple[Any, Any]:
+        if not isinstance(op.function, str):
+            return self._pytree.tree_map(self._value_of, (op.args, op.kwargs))
+        # Those of operators of torch are numbers, tensors and lists of these: nothing else needs to be looked for.
+        return [self._plain(arg) for arg in op.args], {name: self._plain(arg) for name, arg in op.kwargs.items()}
+
+    def _plain(self, arg: Any) -> Any:
+        if isinstance(arg, list | tuple):
+            return [self._value_of(item) for item in cast("list[Any]", arg)]
+        return self._value_of(arg)
 
     def _value_of(self, leaf: Any) -> Any:
         if not isinstance(leaf, Ref):

@@ -89,6 +89,16 @@ def test_any_sequence_of_operations_gives_the_same(grid: ProcMesh, steps: list[s
     assert all(torch.equal(*pair) for pair in zip(inspect(found), computed(), strict=True))
 
 
+def test_numbers_that_are_equal_but_for_their_type_are_told_apart(grid: ProcMesh) -> None:
+    """What an operation gives is remembered by the form of its arguments."""
+    with grid.activate():
+        whole = torch.ones(2, dtype=torch.int64)
+        found = [(whole * factor).dtype for factor in (1, 1.0, True, 1, 1.0)]
+        rows = [torch.ones(3, 2)[index].shape for index in (0, slice(0, 1), slice(0, 2))]
+    assert found == [torch.int64, torch.float32, torch.int64, torch.int64, torch.float32]
+    assert rows == [(2,), (1, 2), (2, 2)]
+
+
 def test_ranks_have_shards_of_their_own(grid: ProcMesh) -> None:
     with grid.activate():
         mine = torch.ones(2) * grid.rank_tensor("dp") + 10 * grid.rank_tensor("tp")
