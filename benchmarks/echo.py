@@ -23,6 +23,17 @@ class Echo(Actor):
         return float(tensor[0] + tensor[-1])
 
 
+class Lender(Actor):
+    @endpoint
+    def lend(self, nbytes: int) -> Any:
+        """A buffer of so many bytes."""
+        import torch
+
+        from meshbook.runtime.rdma import RDMABuffer
+
+        return RDMABuffer(torch.zeros(nbytes, dtype=torch.uint8))
+
+
 class Bare(Actor):
     @endpoint
     def serve(self, path: str) -> None:

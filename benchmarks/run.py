@@ -28,6 +28,7 @@ import results
 import scale
 import spawn
 import stacks
+import tensors
 from measure import Row, heading
 
 from meshbook.runtime import session
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "call": call.measure,
     "actors": actors.measure,
     "payload": payload.measure,
+    "tensors": tensors.measure,
     "logs": logs.measure,
     "results": results.measure,
     "idle": idle.measure,
