@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from ..errors import LinkClosed
 from ..forks import let_go_in_child
 from ..wire.link import PairLink
@@ -62,7 +64,7 @@ class Zygote:
                 [sys.executable, "-m", "meshbook.runtime.engines.zygote", str(theirs.fileno()), *preload],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=env | _ZYGOTE_ENV,
+                env=ONE_THREAD | env | _ZYGOTE_ENV,
                 start_new_session=True,  # Jupyter's interrupt signals the kernel's whole process group
             )
         self.pid = self._process.pid
@@ -142,6 +144,13 @@ class Zygote:
             _Orphan(self._reactor, pid, births)
 
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""What threads of user code compute with, as under torchrun, unless the user says otherwise.
+
+A rank's main thread and its actors get their share of the cores (`ranks.seed`). Else each would take all cores, and
+ranks wait for each other at every operation: 16 ms for a product of small matrices that takes 2 us.
+"""
+
 _ZYGOTE_ENV = {
     "OPENBLAS_NUM_THREADS": "1",  # it starts its threads when numpy is imported; ranks raise the number again
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # makes the fork of a big image a fifth cheaper
@@ -178,6 +187,7 @@ class Exec:
         self._reactor = reactor
 
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
+        spec = replace(spec, env=ONE_THREAD | spec.env)  # torch is imported when the rank has taken its environment
         process = subprocess.Popen(
             [sys.executable, "-m", "meshbook.runtime.ranks.worker", *map(str, fds.as_list())],
             pass_fds=fds.as_list(),

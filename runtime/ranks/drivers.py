@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..actor import GIVEN_PORT, WITH_PORT, Actor, endpoints_of, plain_name
+from ..cores import take_share
 from ..errors import MeshbookError
 from ..limits import check_size
 from ..scope import SERIAL, Context, Instance, enter
@@ -237,6 +238,7 @@ class _Sync:
 
     def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident
+        take_share()
         resident.create(on_made, point, run)
         while (job := self._queue.get()) is not None:
             while self._urgent:
@@ -325,6 +327,7 @@ class _Async:
         self._serving.cancel()
 
     def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
+        take_share()
         asyncio.set_event_loop(self._loop)
         stacks.loops[threading.get_ident()] = self._loop
         try:
