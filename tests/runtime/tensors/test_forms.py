@@ -1,0 +1,85 @@
+"""What is known of an operation before it is computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshbook.runtime.tensors import forms
+from meshbook.runtime.tensors.forms import Form, NotHere, Other, Result, fake_mode, result_of, traits_of
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize(
+    ("func", "writes", "facts"),
+    [
+        (aten.add.Tensor, (), ""),
+        (aten.add_.Tensor, ((0, "self"),), ""),
+        (aten.add.out, ((3, "out"),), ""),
+        (aten._foreach_add_.Scalar, ((0, "self"),), ""),
+        (aten.rand.default, (), "is_random"),
+        (aten.view.default, (), "gives_views"),
+        (aten.split.Tensor, (), "gives_views"),
+        (aten.squeeze_.dim, ((0, "self"),), "reshapes_in_place"),
+    ],
+)
+def test_what_an_operator_does(func: Any, writes: Any, facts: str) -> None:
+    traits = traits_of(func)
+    assert (traits.name, traits.writes) == (func.name(), writes)
+    found = [name for name in ("is_random", "gives_views", "reshapes_in_place") if getattr(traits, name)]
+    assert found == facts.split()
+
+
+@given(st.lists(st.integers(0, 4), max_size=3), st.integers(0, 3), st.booleans(), st.booleans())
+def test_a_fake_has_the_form_of_what_it_stands_for(sizes: list[int], first: int, turned: bool, spread: bool) -> None:
+    tensor = torch.zeros(5, *sizes)[first:]
+    tensor = tensor.T if turned and tensor.dim() == 2 else tensor
+    tensor = tensor.unsqueeze(0).expand(3, *tensor.shape) if spread else tensor
+    with fake_mode:
+        fake = Form.of(tensor).fake()
+    assert Form.of(fake) == Form.of(tensor)
+
+
+def fakes_of(*tensors: torch.Tensor, written: tuple[int, ...] = (), **kwargs: Any) -> Any:
+    made = [fake_mode.from_tensor(tensor) for tensor in tensors]
+    return lambda: (made, kwargs, [made[place] for place in written])
+
+
+def test_an_operator_is_asked_once_for_each_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "_known", {})
+    asked: list[int] = []
+    fakes = fakes_of(torch.ones(2, 3))
+
+    def counted() -> Any:
+        asked.append(1)
+        return fakes()
+
+    results = [result_of(aten.relu.default, key, counted) for key in ("a", "a", "b", None, None)]
+    assert len(asked) == 4
+    assert all(result.parts == (Form.of(torch.ones(2, 3)),) for result in results)
+    monkeypatch.setattr(forms, "MOST", 2)
+    result_of(aten.relu.default, "c", counted)
+    assert len(forms._known) == 1, "what is remembered is bounded"
+
+
+def test_results_of_all_kinds() -> None:
+    x = torch.ones(2, 3)
+    assert result_of(aten.mul_.Scalar, None, lambda: ((f := fakes_of(x, written=(0,))())[0] + [2], *f[1:])).parts == (
+        0,
+    )
+    both = result_of(aten.max.dim, None, lambda: ([*fakes_of(x)()[0], 1], {}, []))
+    assert [part.dtype for part in both.parts if isinstance(part, Form)] == [torch.float32, torch.int64]
+    assert both.built(["values", "indices"]) == ("values", "indices")
+    assert result_of(aten.is_same_size.default, None, fakes_of(x, x)).parts == (Other(True),)
+    assert Result((0,), None).built(["one"]) == "one"
+
+
+def test_what_depends_on_values_says_so() -> None:
+    for func in (aten._local_scalar_dense.default, aten.nonzero.default):
+        with pytest.raises(NotHere, match=r"needs values of a distributed tensor, which are on its ranks: inspect"):
+            result_of(func, None, fakes_of(torch.ones(1)))
