@@ -64,18 +64,18 @@ class Mailbox:
             instance.address = (move.mesh, self._place.rank, number)
             instance.find_procs = lambda: node().proc_mesh(shape)
 
-    def run(self) -> None:
-        """Serve until the controller says `Bye` or is gone."""
+    def run(self) -> bool:
+        """Serve until the controller says `Bye` (True), or is gone."""
         self._main = threading.get_ident()
         try:
             while True:
                 message, frames = self._data.recv()
                 if isinstance(message, Bye):
-                    return
+                    return True
                 assert isinstance(message, Call | Spawn | StopActor), message
                 self._serve(message, frames)
         except LinkClosed:
-            return
+            return False
 
     def sample(self) -> StackSample:
         """From the control thread: where this rank is."""

@@ -77,7 +77,8 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     trouble = _prepare(spec, groups)
     outpost.release()
     data.send(Ready(os.getpid(), trouble))
-    mailbox.run()
+    if not mailbox.run():
+        _die()  # at once: one that left in good order might be gone, with its lifeline, before its children are ended
     outpost.close(PATIENCE)
     place.leave()
     _leave(groups, streams)
