@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ..errors import SupervisionError
 from ..future import Future
 from ..mesh import ProcMesh
 from ..shape import Shape
@@ -82,7 +83,7 @@ class Dispatcher:
             elif len(self._ops) == 1:
                 self._reactor.later(LINGER, self.send_waiting)
         while len(self._sent) > AHEAD:
-            self._sent.popleft().get()
+            _check(self._sent.popleft())
 
     @property
     def is_over(self) -> bool:
@@ -94,11 +95,11 @@ class Dispatcher:
         self._dropped.append((number, shape))
 
     def flush(self) -> None:
-        """Send what has been collected. Raises what a batch has failed with, such as the death of a rank."""
+        """Send what has been collected. Raises what a batch that went before could not be read for."""
         with self._lock:
             self._send()
         while self._sent and self._sent[0].done():
-            self._sent.popleft().get()
+            _check(self._sent.popleft())
 
     def send_waiting(self) -> None:
         """Send what has lingered; on the loop, which must not wait for answers."""
@@ -138,6 +139,13 @@ class Dispatcher:
             with self._lock:
                 self._send()
                 self._sent.append(self._worker.seed.call(seed))
+
+
+def _check(batch: Future[Any]) -> None:
+    """Wait for a batch. That a rank has died meanwhile is told to who asks for what it had, and not to the next."""
+    error = batch.exception()
+    if error is not None and not isinstance(error, SupervisionError):
+        raise error
 
 
 _dispatchers: dict[int, Dispatcher] = {}

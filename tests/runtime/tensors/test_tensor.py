@@ -346,6 +346,8 @@ def test_what_a_rank_had_before_it_was_replaced_is_gone(process_stage: Any) -> N
         inspect(x)
     procs.roster.kill([1])
     assert "killed by SIGKILL" in process_stage.faults.get(timeout=10).report()
+    with pytest.raises(SupervisionError, match="killed by SIGKILL"):
+        inspect(x + 1)
     heal(procs)
     with pytest.raises(RemoteException, match="rank 1: LookupError: its shard has gone with the process") as caught:
         inspect(x)
