@@ -77,19 +77,19 @@ def _perform(plan: Plan, folder: Path) -> bool:
     done: deque[str] = deque(maxlen=LAST)
     world: World | None = None
     try:
-        with _deadline(60.0):
+        with deadline(60.0):
             axes = {"dp": plan.ranks // 2, "tp": 2}
             mesh = Mesh.up("chaos", axes, path=sys.path, env={"CHAOS_FLAGS": str(flags)})
             world = World(mesh, flags)
         _steps(plan, world, done)
-        with _deadline(STEP_SECONDS):
+        with deadline(STEP_SECONDS):
             world.close()
         return True
     except (Exception, Overdue):  # noqa: BLE001 - the rim: whatever it is, it is told, with all it takes to find it
         _tell(plan, world, done)
         return False
     finally:
-        with _deadline(STEP_SECONDS):
+        with deadline(STEP_SECONDS):
             sessions.close()
 
 
@@ -99,7 +99,7 @@ def _steps(plan: Plan, world: World, done: deque[str]) -> None:
         operation = choice.next(world.model)
         done.append(f"{number:5} {operation}")
         started = time.monotonic()
-        with _deadline(STEP_SECONDS):
+        with deadline(STEP_SECONDS):
             world.do(operation)
         if not plan.is_quiet:
             print(f"{done[-1]}  {1000 * (time.monotonic() - started):.0f} ms", flush=True)
@@ -111,7 +111,7 @@ def _tell(plan: Plan, world: World | None, done: deque[str]) -> None:
     print(f"\nVIOLATION in the last of these operations (again: {again}):", *done, sep="\n  ")
     print(error if isinstance(error, Violation) else "".join(traceback.format_exception(error)), flush=True)
     if world is not None:
-        with contextlib.suppress(Exception, Overdue), _deadline(STEP_SECONDS):
+        with contextlib.suppress(Exception, Overdue), deadline(STEP_SECONDS):
             print(f"states: {world.mesh.states()}; model: {world.model}")
             print(world.mesh.stacks(), flush=True)
             print(world.mesh.ledger(), flush=True)
@@ -148,7 +148,7 @@ def _spy(pids: Sequence[int]) -> None:
 
 
 @contextlib.contextmanager
-def _deadline(seconds: float) -> Iterator[None]:
+def deadline(seconds: float) -> Iterator[None]:
     """What is inside must end in time: else `Overdue`, and soon after it, should nothing hear that, the process."""
 
     def ring(_: int, frame: FrameType | None) -> None:
