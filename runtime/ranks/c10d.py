@@ -19,7 +19,6 @@ from typing import Any
 
 from . import ledger
 from .loops import hurry, rest, threads
-from .names import ask_no_names
 from .sockets import knock, listening_ports
 
 LONG = timedelta(days=7)
@@ -31,6 +30,8 @@ BURIAL_SECONDS = 0.5
 
 WAKE_SECONDS = 0.5
 """How long groups that were broken off stay, at least, when nobody has them any more."""
+
+PROBE_SECONDS = 0.1
 
 _MODULE = "torch.distributed.distributed_c10d"
 
@@ -107,11 +108,11 @@ class Bent:
         self._put(self.c10d, "_hash_ranks_to_str", name_of)
 
     def _bend_stores(self) -> None:
-        """Give each group beside the default one a store connection of its own.
+        """Give a new group a store connection of its own where the common one is blocked.
 
-        A lazy gloo group waits in its store until a peer has joined, and keeps the connection's lock: with one
-        for all, this rank's next `new_group`, and the first collective of any other group, would hang in C++
-        behind one that waits for a rank that has died, or that was interrupted long ago.
+        A lazy gloo group waits in its store until a peer has joined, and keeps the connection's lock: this
+        rank's next `new_group` would hang in C++ behind a collective that was interrupted long ago. Not for
+        every group: torch asks the name service at each connection, which takes seconds where that is down.
         """
         original = self.c10d._new_process_group_helper
 
@@ -119,7 +120,7 @@ class Bent:
         def with_free_store(
             size: int, rank: int, ranks: list[int], backend: Any, store: Any, *args: Any, **options: Any
         ) -> Any:
-            free = _connect_again(store) if self.c10d.GroupMember.WORLD is not None and _is_tcp(store) else store
+            free = _connect_again(store) if _is_blocked(store) else store
             before, known = listening_ports(), threads()
             try:
                 return original(size, rank, ranks, backend, free, *args, **options)
@@ -195,6 +196,15 @@ def finishes(work: Callable[[], object], seconds: float) -> bool:
     return not thread.is_alive()
 
 
+def _is_blocked(store: Any) -> bool:
+    def ask() -> None:
+        # A dead store is not a blocked one: whoever uses it next says so, in the right thread.
+        with contextlib.suppress(RuntimeError):
+            store.check(["free?"])
+
+    return _is_tcp(store) and not finishes(ask, PROBE_SECONDS)
+
+
 def _is_tcp(store: Any) -> bool:
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
@@ -202,10 +212,6 @@ def _is_tcp(store: Any) -> bool:
 
 
 def _connect_again(store: Any) -> Any:
-    tcp = store
-    while hasattr(tcp, "underlying_store"):
-        tcp = tcp.underlying_store
-    ask_no_names(tcp.host)  # whichever thread makes the group
     own = store.clone()
     own.set_timeout(store.timeout)
     return own
