@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import importlib
+import socket
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import Any
 
 from . import ledger
 from .loops import hurry, rest, threads
+from .names import ask_no_names
 from .sockets import knock, listening_ports
 
 LONG = timedelta(days=7)
@@ -28,10 +30,10 @@ A gloo group is dead after a timeout, and an operation's timeout cannot be chang
 
 BURIAL_SECONDS = 0.5
 
+CONNECT_SECONDS = 2.0
+
 WAKE_SECONDS = 0.5
 """How long groups that were broken off stay, at least, when nobody has them any more."""
-
-PROBE_SECONDS = 0.1
 
 _MODULE = "torch.distributed.distributed_c10d"
 
@@ -108,11 +110,11 @@ class Bent:
         self._put(self.c10d, "_hash_ranks_to_str", name_of)
 
     def _bend_stores(self) -> None:
-        """Give a new group a store connection of its own where the common one is blocked.
+        """Give each group beside the default one a store connection of its own.
 
-        A lazy gloo group waits in its store until a peer has joined, and keeps the connection's lock: this
-        rank's next `new_group` would hang in C++ behind a collective that was interrupted long ago. Not for
-        every group: torch asks the name service at each connection, which takes seconds where that is down.
+        A lazy gloo group waits in its store until a peer has joined, and keeps the connection's lock: with one
+        for all, this rank's next `new_group`, and the first collective of any other group, would hang in C++
+        behind one that waits for a rank that has died, or that was interrupted long ago.
         """
         original = self.c10d._new_process_group_helper
 
@@ -120,7 +122,7 @@ class Bent:
         def with_free_store(
             size: int, rank: int, ranks: list[int], backend: Any, store: Any, *args: Any, **options: Any
         ) -> Any:
-            free = _connect_again(store) if _is_blocked(store) else store
+            free = store if self.c10d.GroupMember.WORLD is None else _connect_again(store)
             before, known = listening_ports(), threads()
             try:
                 return original(size, rank, ranks, backend, free, *args, **options)
@@ -196,22 +198,31 @@ def finishes(work: Callable[[], object], seconds: float) -> bool:
     return not thread.is_alive()
 
 
-def _is_blocked(store: Any) -> bool:
-    def ask() -> None:
-        # A dead store is not a blocked one: whoever uses it next says so, in the right thread.
-        with contextlib.suppress(RuntimeError):
-            store.check(["free?"])
-
-    return _is_tcp(store) and not finishes(ask, PROBE_SECONDS)
-
-
-def _is_tcp(store: Any) -> bool:
+def _tcp_store(store: Any) -> Any:
+    """What `store` is a view of, if that is a `TCPStore`, else None."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
-    return type(store).__name__ == "TCPStore"
+    return store if type(store).__name__ == "TCPStore" else None
 
 
 def _connect_again(store: Any) -> Any:
-    own = store.clone()
-    own.set_timeout(store.timeout)
+    """A connection of its own to where `store` is kept; `store` itself if it has none, or nobody is there any more.
+
+    torch would try for as long as the store is patient, in C, to reach a rank that has died: days. Whoever uses a
+    dead store is told at once.
+    """
+    tcp = _tcp_store(store)
+    if tcp is None:
+        return store
+    ask_no_names(tcp.host)  # whichever thread makes the group
+    patience = store.timeout
+    try:
+        socket.create_connection((tcp.host, tcp.port), timeout=CONNECT_SECONDS).close()
+        store.set_timeout(timedelta(seconds=CONNECT_SECONDS))
+        own = store.clone()
+    except (OSError, RuntimeError):
+        return store
+    finally:
+        store.set_timeout(patience)
+    own.set_timeout(patience)
     return own

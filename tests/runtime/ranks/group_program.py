@@ -326,6 +326,22 @@ def in_rank_after_interrupt(seat: Seat) -> object:
     return [of_pair, again]
 
 
+def in_rank_dead_store(seat: Seat) -> object:
+    seat.groups.start()
+    if seat.rank == 0:
+        for _ in range(2):
+            assert seat.hear() == "go"
+        return EXIT_AT_ONCE
+    plan = seat.groups.plan
+    with socket.create_connection((plan.master_addr, plan.master_port)) as line:
+        seat.tell(0, "go")
+        assert line.recv(1) == b""  # until rank 0, which keeps the store, is gone
+    start = time.monotonic()
+    with pytest.raises(RuntimeError):
+        _sum_of_ranks(seat.groups.slice_group((1, 2)))
+    return time.monotonic() - start
+
+
 def in_rank_close_alone(seat: Seat) -> object:
     import torch
     from torch import distributed as dist

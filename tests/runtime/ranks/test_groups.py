@@ -157,6 +157,13 @@ def test_close_with_dead_peers_is_prompt_and_silent(zygote: Zygote) -> None:
     assert said == ""
 
 
+def test_a_group_after_the_store_died_fails_at_once(zygote: Zygote) -> None:
+    # torch would try for days to reach it, in C.
+    died, *seconds = zygote.run("dead_store", 3)
+    assert died == "exit at once"
+    assert max(seconds) < 5
+
+
 def test_rebuild_makes_a_new_generation(zygote: Zygote) -> None:
     assert zygote.run("rebuild", 2) == [[3.0, 3.0, 3.0, True, True]] * 2
 
