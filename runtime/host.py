@@ -10,11 +10,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from .binding import Binding, check
 from .bootstrap import Bootstrap, BootstrapCommands, with_command
 from .engines.spec import HOME, Site
 from .future import Future, Promise
 from .here import node, settled
 from .mesh import ProcMesh, check_name
+from .mesh_spec import MeshSpec
 from .ndslice import NDSlice
 from .node import ROOT
 from .scope import context
@@ -45,18 +47,20 @@ class HostMesh(MeshTrait):
         per_host: Mapping[str, int] | None = None,
         bootstrap: Bootstrap | None = None,
         name: str | None = None,
-        proc_bind: Sequence[Mapping[str, str]] | None = None,
+        proc_bind: Sequence[Binding] | None = None,
         bootstrap_command: BootstrapCommands | None = None,
     ) -> ProcMesh:
         """Start processes on each host, `per_host` of them; returns at once, while they come up.
 
         On hosts that are still on their way it waits until they are there. `bootstrap` runs once in each process before
         any actor does. `bootstrap_command` sets environment variables there before
-        (`default_bootstrap_cmd().with_env(...)`, or a function from the point of a process to that). `proc_bind` is
-        Monarch's; it is accepted and checked, and binds nothing.
+        (`default_bootstrap_cmd().with_env(...)`, or a function from the point of a process to that). `proc_bind` says
+        for each process of a host which processors and memory it has: `[{"cpus": "0-3"}, {"cpunodebind": "1"}]`
+        (`binding`).
 
         Raises:
-            ValueError: an axis of `per_host` is one of the hosts' or has no rank, or `proc_bind` has a wrong length.
+            ValueError: an axis of `per_host` is one of the hosts' or has no rank, or `proc_bind` has a wrong length or
+                binds to what is none.
             TypeError: a size is no whole number, a name no text, `bootstrap` no function or `bootstrap_command` none.
             RuntimeError: the host mesh was shut down, or a host is not to come (`SpawnError`).
         """
@@ -72,7 +76,8 @@ class HostMesh(MeshTrait):
             raise TypeError(f"bootstrap must be a function without arguments, not {bootstrap!r}")
         sizes = {**self.sizes, **axes}
         begin = with_command(bootstrap_command, bootstrap, Extent(sizes, sizes.values()))
-        procs = node().spawn_procs(sizes, name or "anon", begin, site=self._site)
+        bindings = tuple({key: str(value) for key, value in each.items()} for each in proc_bind or ())
+        procs = node().spawn_procs(MeshSpec(sizes, name or "anon", begin, bindings, self._site))
         context().actor_instance.own(procs)
         self._hosts.add(procs)
         return procs
@@ -268,17 +273,14 @@ def _axes(per_host: Any) -> dict[str, int]:
     return {label: int(size) for label, size in axes.items()}
 
 
-def _check_binding(proc_bind: Sequence[Mapping[str, str]] | None, axes: Mapping[str, int]) -> None:
+def _check_binding(proc_bind: Sequence[Binding] | None, axes: Mapping[str, int]) -> None:
     if proc_bind is None:
         return
     count = len(Shape.row_major(axes)) if axes else 1
     if len(proc_bind) != count:
         raise ValueError(f"proc_bind length ({len(proc_bind)}) must equal the number of procs per host ({count})")
-    known = {"cpunodebind", "membind", "physcpubind", "cpus"}
-    for binding in proc_bind:
-        unknown = sorted(set(binding) - known)
-        if unknown:
-            raise ValueError(f"proc_bind has an unknown key {unknown[0]!r}: known are {', '.join(sorted(known))}")
+    for each in proc_bind:
+        check(each)
 
 
 def done(value: Any) -> Future[Any]:

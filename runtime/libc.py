@@ -14,4 +14,4 @@ def libc() -> ctypes.CDLL:
         >>> libc().abs(-3)
         3
     """
-    return ctypes.CDLL(None)
+    return ctypes.CDLL(None, use_errno=True)

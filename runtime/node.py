@@ -17,9 +17,10 @@ from weakref import WeakValueDictionary
 
 from .actor import Actor, kind_of
 from .channel import Inbox, ReplyPort
-from .engines.spec import HOME, Site
+from .engines.spec import Site
 from .fleet import BOOTSTRAP, Fleet, RemoteFleet
 from .here import settle
+from .mesh_spec import MeshSpec
 from .ndslice import NDSlice
 from .ranks.drivers import CANCEL_SECONDS, PATIENCE, Resident
 from .ranks.failure import RemoteFailure, describe
@@ -328,15 +329,8 @@ class Node(ABC):
         """Where a rank lives."""
 
     @abstractmethod
-    def spawn_procs(
-        self,
-        axes: dict[str, int],
-        name: str,
-        bootstrap: Callable[[], Any] | None,
-        mesh: int | None = None,
-        site: Site = HOME,
-    ) -> Any:
-        """Start a mesh of processes on these hosts, under this number if one is given."""
+    def spawn_procs(self, wanted: MeshSpec, mesh: int | None = None) -> Any:
+        """Start a mesh of processes, under this number if one is given."""
 
     def close(self, patience: float = 0.0) -> None:
         """End the actors of this process; wait up to so many seconds until they have cleaned up.

@@ -19,6 +19,7 @@ from .expected import Expected
 from .fleet import BOOTSTRAP, Fleet
 from .future import Future, Promise
 from .mesh import ProcMesh
+from .mesh_spec import MeshSpec
 from .node import Address, Node
 from .ranks.place import axes_text
 from .reshape import Reshape
@@ -33,7 +34,7 @@ from .wire.lane import Frames
 from .wire.messages import AnyMessage, Connect, Died, Fault, Forwarded, Peer, Revived, Spawn
 from .wire.reactor import Reactor
 
-SpawnRanks = Callable[[dict[str, int], int, bool, Site], Sequence[RankSpec]]
+SpawnRanks = Callable[[MeshSpec, int | None], Sequence[RankSpec]]
 
 
 class Root(Node):
@@ -71,20 +72,12 @@ class Root(Node):
             self.reactor.schedule(lambda waiting=waiting: self._connect(*waiting))
         return roster
 
-    def spawn_procs(
-        self,
-        axes: dict[str, int],
-        name: str,
-        bootstrap: Callable[[], Any] | None,
-        mesh: int | None = None,
-        site: Site = HOME,
-    ) -> ProcMesh:
-        specs = self._specs(axes, mesh or secrets.randbits(62), bootstrap is not None, site)
-        roster = self.roster(specs, site.engine or default_engine[-1])
-        roster.name = name
-        procs = ProcMesh(roster, Shape.row_major(axes) if axes else Shape.unity())
-        if bootstrap is not None:
-            roster.readiness.boot(self._boot(roster, bootstrap))
+    def spawn_procs(self, wanted: MeshSpec, mesh: int | None = None) -> ProcMesh:
+        roster = self.roster(self._specs(wanted, mesh), wanted.site.engine or default_engine[-1])
+        roster.name = wanted.name
+        procs = ProcMesh(roster, Shape.row_major(wanted.axes) if wanted.axes else Shape.unity())
+        if wanted.bootstrap is not None:
+            roster.readiness.boot(self._boot(roster, wanted.bootstrap))
         return procs
 
     def _boot(self, roster: Roster, bootstrap: Callable[[], Any]) -> Future[Any]:

@@ -3,7 +3,7 @@ its number."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from .actor import Actor, endpoint
@@ -13,6 +13,7 @@ from .fleet import RemoteFleet
 from .future import Future, Promise
 from .hatch import porter
 from .here import node
+from .mesh_spec import MeshSpec
 from .scope import context
 from .shape import Shape
 from .supervision import MeshFailure
@@ -41,23 +42,14 @@ class RootServices(Actor):
         return True
 
     @endpoint(explicit_response_port=True)
-    def spawn_procs(
-        self,
-        port: Any,
-        owner: tuple[int, int],
-        mesh: int,
-        axes: dict[str, int],
-        name: str,
-        bootstrap: Callable[[], Any] | None,
-        site: Site,
-    ) -> None:
+    def spawn_procs(self, port: Any, owner: tuple[int, int], mesh: int, wanted: MeshSpec) -> None:
         """Start a mesh under a number that the caller chose; answers when it is up."""
         root = cast("Root", node())
         try:
-            procs = root.spawn_procs(axes, name, bootstrap, mesh, site)
+            procs = root.spawn_procs(wanted, mesh)
         except Exception as error:  # noqa: BLE001 - the rim: who has asked is told, and who waits for the mesh
             port.exception(error)
-            root.call_off(mesh, axes, str(error))
+            root.call_off(mesh, wanted.axes, str(error))
             return
         self._leases[mesh] = owner, procs
 
@@ -130,19 +122,11 @@ def get_or_spawn_controller(name: str, Class: type[Actor], *args: Any, **kwargs:
 class Leased(RemoteFleet):
     """A mesh that the root started for an actor on a rank, which owns it."""
 
-    def __init__(
-        self,
-        here: Node,
-        mesh: int,
-        axes: dict[str, int],
-        name: str,
-        bootstrap: Callable[[], Any] | None,
-        site: Site,
-    ) -> None:
-        super().__init__(here, mesh, axes)
+    def __init__(self, here: Node, mesh: int, wanted: MeshSpec) -> None:
+        super().__init__(here, mesh, wanted.axes)
         here.fleets[mesh] = self
         self.owner = context().actor_instance.address
-        self._ready = ask_root(here, "spawn_procs", here.address, mesh, axes, name, bootstrap, site)
+        self._ready = ask_root(here, "spawn_procs", here.address, mesh, wanted)
 
     def ready(self) -> Future[bool]:
         promise: Promise[bool] = Promise(self.reactor)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import meanwhile
 from .aliases import given
+from .binding import Binding
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
@@ -23,6 +24,7 @@ from .errors import SpawnError
 from .hatch import Hatch, look
 from .here import make_root_by, settle, settled, unsettle
 from .mesh import ProcMesh
+from .mesh_spec import MeshSpec
 from .root import Root
 from .roster import Roster
 from .shape import Shape
@@ -253,12 +255,14 @@ def specs_for(
     folder: str = "",
     seats: Sequence[Seat] = (),
     engine: str = "",
+    bindings: Sequence[Binding] = (),
 ) -> list[RankSpec]:
     """The specs of a mesh, one for each point of `axes` in row-major order.
 
     `seats` says where its ranks live, on hosts of this `engine`; by default on this host. `device` is `cpu` or `cuda`:
     on cuda the `i`-th rank of a host gets `cuda:i`. `link` is the kind of links to them on their host (`wire.wiring`).
-    `folder` is one that was brought to the hosts (`Session.sync`).
+    `folder` is one that was brought to the hosts (`Session.sync`). `bindings` says what the ranks of each host are
+    bound to (`binding`).
     """
     number = mesh or secrets.randbits(62)
     folder = os.path.realpath(folder) if folder else ""
@@ -286,6 +290,7 @@ def specs_for(
             ),
             cwd=place,
             path=places,
+            bindings=tuple(map(dict, bindings)),
             names=names,
             device=f"cuda:{seat.local_rank}" if device == "cuda" else device,
             backend=backend,
@@ -320,6 +325,13 @@ def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto
     return ProcMesh(roster, Shape.row_major(axes))
 
 
-def _specs_of(axes: dict[str, int], mesh: int, has_bootstrap: bool, site: Site) -> list[RankSpec]:
-    seats = session().seats_on(site, math.prod(axes.values())) if site != HOME else ()
-    return specs_for(axes, mesh=mesh, has_bootstrap=has_bootstrap, seats=seats, engine=site.engine)
+def _specs_of(wanted: MeshSpec, mesh: int | None) -> list[RankSpec]:
+    is_here = wanted.site == HOME
+    return specs_for(
+        wanted.axes,
+        mesh=mesh,
+        has_bootstrap=wanted.bootstrap is not None,
+        bindings=wanted.bindings,
+        seats=() if is_here else session().seats_on(wanted.site, math.prod(wanted.axes.values())),
+        engine=wanted.site.engine,
+    )

@@ -54,11 +54,11 @@ class RankSpec(msgspec.Struct, frozen=True):
     local_rank: int
     local_world_size: int
     axes: dict[str, int]
+    """The named axes of the whole mesh, row-major."""
     mesh: int
     """The number of its mesh, the same in all processes."""
     has_bootstrap: bool
     """Whether a bootstrap comes, which must have run before any actor is made."""
-    """The named axes of the whole mesh, row-major."""
     token: str
     """The secret in the marks of its output pipes (`wire.tape`), so that printed text cannot forge one."""
     env: dict[str, str]
@@ -66,6 +66,8 @@ class RankSpec(msgspec.Struct, frozen=True):
     cwd: str
     path: tuple[str, ...]
     """`sys.path`."""
+    bindings: tuple[dict[str, str], ...] = ()
+    """What the ranks of a host are bound to (`binding`), by their local rank."""
     names: dict[str, str] = {}
     """What a program calls our modules (`aliases.given`)."""
     folder: str = ""
@@ -87,6 +89,11 @@ class RankSpec(msgspec.Struct, frozen=True):
     data: Address | None = None
     """Where its data lane is, when the link has names; None: `RankFds.data` is that lane."""
     control: Address | None = None
+
+    @property
+    def binding(self) -> dict[str, str]:
+        """What it is bound to."""
+        return self.bindings[self.local_rank] if self.local_rank < len(self.bindings) else {}
 
     @property
     def seat(self) -> Seat:

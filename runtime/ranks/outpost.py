@@ -7,11 +7,11 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..engines.spec import HOME, Site
 from ..errors import LinkClosed
 from ..mesh import ProcMesh
+from ..mesh_spec import MeshSpec
 from ..ndslice import NDSlice
 from ..node import ROOT, Address, Node
 from ..root_services import Leased, ask_root
@@ -264,17 +264,9 @@ class Outpost(Node):
         """Where a rank lives; asks the root about another one."""
         return self._site if address == self.address else ask_root(self, "site_of", address).get()
 
-    def spawn_procs(
-        self,
-        axes: dict[str, int],
-        name: str,
-        bootstrap: Callable[[], Any] | None,
-        mesh: int | None = None,
-        site: Site = HOME,
-    ) -> ProcMesh:
+    def spawn_procs(self, wanted: MeshSpec, mesh: int | None = None) -> ProcMesh:
         """Ask the root for them: processes belong to the controller, and die with it."""
-        leased = Leased(self, mesh or secrets.randbits(62), axes, name, bootstrap, site)
-        return ProcMesh(leased, Shape.row_major(axes))
+        return ProcMesh(Leased(self, mesh or secrets.randbits(62), wanted), Shape.row_major(wanted.axes))
 
     def outgoing_run(self) -> int:
         self._streams.flush()

@@ -12,6 +12,7 @@ import sys
 import threading
 
 from ..aliases import assume
+from ..binding import bind
 from ..engines.spec import RankFds, RankSpec, decode_spec
 from ..wire.awake import has_room
 from ..wire.lane import Lane
@@ -49,6 +50,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     if spec.spare:
         spec = wait_for_place(spec, data)
         _take_environment(spec)
+    trouble = _bind(spec)
     groups = Groups(_group_plan(spec, fds))
     place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device, groups)
     enter(place)
@@ -74,7 +76,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     mailbox.settle(steward.NUMBER, "steward", steward.Steward(place))
     answering = Control(control, outpost.intake, mailbox, interrupts, outpost.on_control, _die)
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()
-    trouble = _prepare(spec, groups)
+    trouble = trouble or _prepare(spec, groups)
     outpost.release()
     data.send(Ready(os.getpid(), trouble))
     if not mailbox.run():
@@ -104,6 +106,15 @@ def _take_environment(spec: RankSpec) -> None:
     sys.path[:] = spec.path
     assume(spec.names)
     sys.argv[:] = [""]
+
+
+def _bind(spec: RankSpec) -> str:
+    """Bind what will be all threads of this rank; what is in the way, in one line, or nothing."""
+    try:
+        bind(spec.binding)
+    except (ValueError, OSError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _link(fd: int, address: Address | None) -> Link:
@@ -136,7 +147,7 @@ def _prepare(spec: RankSpec, groups: Groups) -> str:
     try:
         for name in spec.preload:
             importlib.import_module(name)
-        seed.prepare_torch(spec.local_world_size, spec.rank)
+        seed.prepare_torch(1 if spec.binding else spec.local_world_size, spec.rank)
         when_imported("torch", lambda: _prepare_torch(spec.device))
         groups.start()
     except Exception as error:  # noqa: BLE001 - the rim: `up` tells it in the notebook

@@ -58,7 +58,7 @@ class Bench:
     def __init__(self, reactor: Reactor, engine: Engine) -> None:
         self.reactor = reactor
         self.engine = engine
-        self.root = _DeafRoot(reactor, lambda name: self.engine, lambda axes, *_: specs_for(axes))
+        self.root = _DeafRoot(reactor, lambda name: self.engine, lambda wanted, _: specs_for(wanted.axes))
         self._meshes: list[ProcMesh] = []
 
     def begin(self, axes: dict[str, int] | None = None, how: str = "auto", **options: Any) -> ProcMesh:

@@ -69,6 +69,7 @@ class TestHosts:
         [
             ({"proc_bind": [{}]}, ValueError, r"proc_bind length \(1\) must equal .* \(2\)"),
             ({"proc_bind": [{"cpu": "1"}, {}]}, ValueError, "unknown key 'cpu': known are cpunodebind, cpus"),
+            ({"proc_bind": [{"cpus": "a"}, {}]}, ValueError, "proc_bind has cpus='a': it is a list of numbers"),
             ({"bootstrap": "boot"}, TypeError, "bootstrap must be a function"),
             ({"bootstrap_command": "python"}, TypeError, "what default_bootstrap_cmd.. gives, .* not 'python'"),
             ({"bootstrap_command": lambda point: point}, TypeError, "what default_bootstrap_cmd.. gives"),

@@ -1,0 +1,24 @@
+"""What is asked for when a mesh of processes is to be started, by a program or by an actor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .binding import Binding
+from .engines.spec import HOME, Site
+
+
+@dataclass(frozen=True)
+class MeshSpec:
+    """A mesh of processes that is to be: what `HostMesh.spawn_procs` was told, and where it is to be."""
+
+    axes: dict[str, int]
+    """All of them, those of the hosts first."""
+    name: str = "anon"
+    bootstrap: Callable[[], Any] | None = None
+    """What runs in each process before any actor is made there."""
+    bindings: tuple[Binding, ...] = ()
+    """What the processes of each host are bound to, in the order of their local ranks; or nothing for any of them."""
+    site: Site = HOME
