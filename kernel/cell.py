@@ -196,8 +196,8 @@ class CellShell:
         self._run, self._numbers, self.last_error, self.last_summary = run, count(1), None, ""
         try:
             return outcome()
-        except KeyboardInterrupt as stop:  # it hit a line of ours: before the cell's first or after its last
-            return Outcome(failure=failure_of(stop, file, self._shell))
+        except BaseException as error:  # noqa: BLE001 - a signal hit a line of ours: before the cell's first, after its last
+            return Outcome(failure=failure_of(error, file, self._shell))
         finally:
             self._run = 0
             if self.last_error is not None and is_out_of_memory(self.last_error):

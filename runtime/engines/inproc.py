@@ -278,7 +278,7 @@ class _ThreadInterrupts(Interrupts):
 
     def _strike(self, running: int) -> None:
         if self._shields:
-            self._held_back = True
+            self._held = KeyboardInterrupt()
         else:
             self._raise(KeyboardInterrupt)
 

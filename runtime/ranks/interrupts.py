@@ -6,9 +6,11 @@ call it was meant for with the one that runs, and holds back while the runtime w
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
@@ -28,7 +30,7 @@ class Interrupts:
         self._lock = threading.Lock()  # a call must not begin or end while it is decided whether it runs
         self._wanted = 0
         self._shields = 0
-        self._held_back = False
+        self._held: BaseException | None = None  # what is raised where user code goes on
         self._main = threading.main_thread().ident
 
     def install(self) -> None:
@@ -79,7 +81,7 @@ class Interrupts:
     def begin(self, call: int, is_careful: bool = False) -> None:
         with self._lock:
             self._shields = int(is_careful)
-            self._held_back = call in self._early
+            self._held = KeyboardInterrupt() if call in self._early else None
             self._early = {each for each in self._early if each > call}
             self.running = self._latest = call
         if not is_careful:
@@ -88,6 +90,19 @@ class Interrupts:
     def end(self) -> None:
         with self._lock:
             self.running = 0
+            held, self._held = self._held, None
+        if held is not None:
+            _drop(held)
+
+    def hold(self, error: BaseException) -> None:
+        """On the main thread, while the runtime works: let the running call raise this where user code goes on.
+
+        It is only told where no call runs, or user code does not go on.
+        """
+        if self.running and self._held is None:
+            self._held = error
+        else:
+            _drop(error)
 
     @property
     def is_open(self) -> bool:
@@ -119,18 +134,25 @@ class Interrupts:
 
     def _let_go(self) -> None:
         """Raise what was held back."""
-        if self._held_back:
-            self._held_back = False
-            raise KeyboardInterrupt
+        held, self._held = self._held, None
+        if held is not None:
+            raise held
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         wanted, self._wanted = self._wanted, 0
         if not self.running or (wanted and wanted != self.running):
             return  # it was meant for a call that has ended meanwhile
         if self._shields:
-            self._held_back = True
+            self._held = KeyboardInterrupt()
         else:
             raise KeyboardInterrupt
+
+
+def _drop(error: BaseException) -> None:
+    """Tell what nobody hears. Not by `sys.stderr`: the line that was cut off may be one of its own."""
+    if not isinstance(error, KeyboardInterrupt):
+        error.add_note("no cell ran that it could stop")
+        os.write(2, "".join(traceback.format_exception_only(error)).encode())
 
 
 class _Open:

@@ -20,7 +20,7 @@ from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from . import dumps, first_stop, leaving, ledger, lifeline, seed, steward, waits
+from . import dumps, first_stop, handlers, leaving, ledger, lifeline, seed, steward, waits
 from .control import Control
 from .drivers import PATIENCE
 from .groups import GroupPlan, Groups
@@ -56,6 +56,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     enter(place)
     place.visits = Visits(interrupts, lambda: not control.is_sending_here())
     place.visits.install()
+    handlers.install(interrupts)
     outpost = Outpost(
         spec.mesh,
         place,

@@ -62,6 +62,21 @@ def test_frames_of_awaited_functions(notebook: Notebook) -> None:
     assert "run_until_complete" not in failure.traceback
 
 
+def test_a_signal_handler_that_raises_while_a_failure_is_told_is_what_failed(notebook: Notebook) -> None:
+    # torch's DataLoader has one, which knows better than the broken pipe before it what has happened.
+    failure = notebook.failure(
+        "class Stop(BaseException): ...\n"
+        "told = []\n"
+        "class Pipe(Exception):\n"
+        "    def __str__(self):\n"
+        "        told.append(self)\n"
+        "        if len(told) == 1: raise Stop('a worker has died')\n"
+        "        return 'broken'\n"
+        "raise Pipe"
+    )
+    assert (failure.type_name, failure.message) == ("Stop", "a worker has died")
+
+
 @pytest.mark.parametrize(
     ("source", "line", "message"),
     [

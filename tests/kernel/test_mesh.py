@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import sys
 import weakref
 from collections.abc import Iterator
@@ -60,13 +62,25 @@ def test_a_line_printed_right_before_a_sudden_end_is_told(mesh: Mesh, end: str) 
     assert "".join(item.text for _, item in run.take() if isinstance(item, Text)).startswith("last words\n")
 
 
-def test_a_full_collection_copies_nothing_of_what_ranks_share(mesh: Mesh) -> None:
-    def value(source: str) -> str:
-        (data,) = mesh.run(source).finished.get(30).progress.outcomes.values()
-        outcome = msgspec.msgpack.decode(data, type=Outcome)
-        assert outcome.value is not None, outcome
-        return outcome.value.text
+def test_a_signal_handler_that_raises_while_its_rank_is_idle_ends_no_rank(mesh: Mesh) -> None:
+    # torch's DataLoader has one, for workers that were killed.
+    handler = "def late(*_):\n    came.append(1)\n    raise TimeoutError('too late')\n"
+    mesh.run(f"import os, signal\ncame = []\n{handler}former = signal.signal(signal.SIGUSR2, late)").finished.get(30)
+    os.kill(int(_value(mesh, "os.getpid()")), signal.SIGUSR2)
+    while _value(mesh, "came") != "[1]":
+        """The signal is on its way."""
+    assert _value(mesh, "signal.signal(signal.SIGUSR2, former) is late") == "True"
 
-    value("import gc, psutil\nuss = lambda: psutil.Process().memory_full_info().uss\nuss()")
-    grown = int(value("before = uss()\ngc.collect()\nuss() - before"))
+
+def _value(mesh: Mesh, source: str) -> str:
+    """What a cell gives on the only rank."""
+    (data,) = mesh.run(source).finished.get(30).progress.outcomes.values()
+    outcome = msgspec.msgpack.decode(data, type=Outcome)
+    assert outcome.value is not None, outcome
+    return outcome.value.text
+
+
+def test_a_full_collection_copies_nothing_of_what_ranks_share(mesh: Mesh) -> None:
+    _value(mesh, "import gc, psutil\nuss = lambda: psutil.Process().memory_full_info().uss\nuss()")
+    grown = int(_value(mesh, "before = uss()\ngc.collect()\nuss() - before"))
     assert grown < 2 << 20, "bytes that this rank has of its own now"

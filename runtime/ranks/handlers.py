@@ -1,0 +1,64 @@
+"""Signal handlers of user code: what they raise is raised in user code, and nowhere else.
+
+A rank's main thread is the runtime's own between cells, and Python calls handlers there too. torch's DataLoader has one
+that raises when a worker has died: it would end the rank, with all that the user has on it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from functools import update_wrapper
+from types import FrameType
+from typing import Any
+
+from .interrupts import Interrupts
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+def install(interrupts: Interrupts) -> Callable[[], None]:
+    """From now on what `signal.signal` is given in this process is called by a `_Gate`; returns what undoes it.
+
+    `signal.getsignal` gives what was given. Handlers of SIGINT are left alone: `Interrupts` has its own, which looks
+    where user code runs, and who puts another one there for a moment means just that moment.
+    """
+    plain_signal, plain_getsignal = signal.signal, signal.getsignal
+
+    def set_handler(signum: int, handler: Any, /) -> Any:
+        is_users = callable(handler) and signum != signal.SIGINT
+        return _within(plain_signal(signum, _Gate(handler, interrupts) if is_users else handler))
+
+    def getsignal(signum: int, /) -> Any:
+        return _within(plain_getsignal(signum))
+
+    def undo() -> None:
+        signal.signal, signal.getsignal = plain_signal, plain_getsignal
+
+    signal.signal = update_wrapper(set_handler, plain_signal)
+    signal.getsignal = update_wrapper(getsignal, plain_getsignal)
+    return undo
+
+
+def _within(handler: object) -> object:
+    return handler.handler if isinstance(handler, _Gate) else handler
+
+
+class _Gate:
+    """A handler that does its work wherever it is called, and interrupts only user code."""
+
+    def __init__(self, handler: Handler, interrupts: Interrupts) -> None:
+        self.handler = handler
+        self._interrupts = interrupts
+        self._pid = os.getpid()
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        if self._interrupts.is_open or os.getpid() != self._pid:  # a forked child has no runtime to protect
+            self.handler(signum, frame)
+            return
+        try:
+            self.handler(signum, frame)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it must not end what runs here
+            error.add_note(f"raised by a handler of {signal.Signals(signum).name}")
+            self._interrupts.hold(error)
