@@ -197,6 +197,8 @@ class CellShell:
         try:
             return outcome()
         except BaseException as error:  # noqa: BLE001 - a signal hit a line of ours: before the cell's first, after its last
+            if self.last_error is not None:  # it came while a failure was told, and the user's line is that one's
+                error.__traceback__ = self.last_error.__traceback__
             return Outcome(failure=failure_of(error, file, self._shell))
         finally:
             self._run = 0

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..runtime.wire import codec
+from .causes import beneath
 from .outcome import Failure, Frame
 from .size import pickles_to_at_least
 from .source import name_of
@@ -44,7 +45,7 @@ def failure_of(error: BaseException, file: str, shell: QuietShell) -> Failure:
     _end_with(error.__traceback__, is_told)
     return Failure(
         type_name=type(error).__name__,
-        message=shortened(_message(error)),
+        message=shortened("\n".join([_message(error), *_beneath(error)])),
         frames=_frames(error),
         traceback=shortened(_printed(error, shell).rstrip("\n"), TRACEBACK_LIMIT),
         pickled=_survivor(error),
@@ -84,6 +85,20 @@ def _message(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
         return f"<unprintable {type(error).__name__} object>"
+
+
+def _beneath(error: BaseException) -> list[str]:
+    """What it says beside its message. How the cell came to be stopped is of no interest."""
+    return [] if isinstance(error, SystemExit | KeyboardInterrupt) else beneath(error, _headline)
+
+
+def _headline(error: BaseException) -> str:
+    """An exception in one line, with the user's line that raised it."""
+    files = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    file, line = next(filter(lambda place: is_users(place[0]), reversed(files)), ("", 0))
+    place = f" ({name_of(file) or file}, line {line})" if file else ""
+    message = _message(error).partition("\n")[0]
+    return f"{type(error).__name__}{message and ': '}{message}{place}"
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:

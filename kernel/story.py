@@ -288,10 +288,10 @@ class _Painter:
     def _chapter(self, chapter: Chapter) -> list[str]:
         first, *others = chapter.messages
         title = f"{chapter.type_name}: {first}".removesuffix(": ")
-        lines = [f"{self._in('bold', chapter.where)}{times(chapter.num_ranks)}  {title}"]
-        lines += [f"  also: {message}" for message in others]
+        lines = [f"{self._in('bold', chapter.where)}{times(chapter.num_ranks)}  {_hung(title)}"]
+        lines += [f"  also: {_hung(message)}" for message in others]
         if hidden := chapter.num_messages - len(chapter.messages):
-            lines.append(self._in("dim", f"  and {hidden:,} other messages"))
+            lines.append(self._in("dim", f"  and {hidden:,} other message{'s' * (hidden != 1)}"))
         for frame in chapter.frames:
             lines += self._frame(frame)
         if chapter.library is not None:
@@ -317,3 +317,8 @@ class _Painter:
 def times(num_ranks: int) -> str:
     """` ×3` for three ranks, nothing for one."""
     return f" ×{num_ranks:,}" if num_ranks > 1 else ""
+
+
+def _hung(message: str) -> str:
+    """A message of several lines, those after the first indented as frames are."""
+    return message.replace("\n", "\n     ")

@@ -34,7 +34,7 @@ def _chapter(chapter: Chapter) -> str:
     lines = [f"{_who(chapter.where, chapter.num_ranks)} &nbsp;{_text(title)}"]
     lines += [f"also: {_text(message)}" for message in others]
     if hidden := chapter.num_messages - len(chapter.messages):
-        lines.append(f'<span class="mb-dim">and {hidden:,} other messages</span>')
+        lines.append(f'<span class="mb-dim">and {hidden:,} other message{"s" * (hidden != 1)}</span>')
     return f"<p>{'<br>'.join(lines)}</p>{frames_html(chapter.frames, chapter.library)}"
 
 

@@ -74,7 +74,9 @@ def test_a_signal_handler_that_raises_while_a_failure_is_told_is_what_failed(not
         "        return 'broken'\n"
         "raise Pipe"
     )
-    assert (failure.type_name, failure.message) == ("Stop", "a worker has died")
+    assert failure.type_name == "Stop"
+    assert failure.message == "a worker has died\nwhile handling Pipe: broken (cell 1, line 8)"
+    assert [(frame.file, frame.line, frame.source) for frame in failure.frames] == [("cell 1", 8, "raise Pipe")]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ def test_chained_errors_are_in_the_text(notebook: Notebook) -> None:
 
 def test_all_errors_of_a_group_are_in_the_text(notebook: Notebook) -> None:
     failure = notebook.failure("raise ExceptionGroup('both', [ValueError('left'), KeyError('right')])")
-    assert failure.message == "both (2 sub-exceptions)"
+    assert failure.message == "both (2 sub-exceptions)\n- ValueError: left\n- KeyError: 'right'"
     assert "ValueError: left" in failure.traceback
     assert "KeyError: 'right'" in failure.traceback
     assert 'File "cell 1", line 1' in failure.traceback

@@ -79,3 +79,9 @@ def test_a_deep_recursion_is_shortened_in_the_middle(depth: int) -> None:
     text = tell(AXES, range(8), {0: Failure("RecursionError", "", frames, "")}).text()
     assert ("… 54 more frames" in text) == (depth == 60)
     assert f"→ {depth - 1}  f()" in text and len(text.splitlines()) < 20
+
+
+def test_a_message_of_several_lines_is_indented() -> None:
+    failures = {0: Failure("ValueError", "bad\nin batch 3", FRAMES, ""), 1: Failure("ValueError", "a\nb", FRAMES, "")}
+    lines = tell(AXES, range(8), failures).text().splitlines()
+    assert lines[1:5] == ["dp=0,tp=0-1 ×2  ValueError: bad", "     in batch 3", "  also: a", "     b"]
