@@ -142,7 +142,7 @@ class OnMesh:
             print(asked.text)
             return None
         except (GrammarError, SelectorError) as mistake:
-            raise UsageError(str(mistake)) from None
+            raise UsageError(f"{mistake}{_advice(line, body)}") from None
         if args.hint:
             print(args.hint)
         source = args.expr if args.expr is not None else body
@@ -233,6 +233,12 @@ class OnMesh:
         self._shell.user_ns[LAST_RESULT] = result
         if args.out:
             self._shell.user_ns[args.out] = result
+
+
+def _advice(line: str, body: str) -> str:
+    """For who has written `%on_mesh x + 1`, or options of what is to run."""
+    is_bare = not body.strip() and "--" not in line.split()
+    return f" (what is to run goes behind --, such as `%on_mesh -- {line.strip()}`)" if is_bare else ""
 
 
 def _warn_of_groupless(mesh: Mesh, selection: Selection, source: str, first_line: int) -> None:

@@ -4,11 +4,13 @@
     term     := axis "=" index | index      a bare index is a global rank
               | "@" state | "all"
     axis     := NAME | "rank" | "host" | "local_rank"
-    index    := INT | slice | "(" INT ("," INT)* ")" | "!" index       !0 = all but 0
+    index    := INT | slice | range | "(" one ("," one)* ")" | "!" index       !0 = all but 0
     slice    := [INT] ":" [INT] [":" [INT]]                            half-open, as in Python
+    range    := INT "-" INT                                            both are meant: as results name their ranks
+    one      := INT | range
 
 Different axes narrow each other; bare indices add up (`0,3` is two ranks), and so do states. Slices stop at
-the end of an axis as in Python, single indices do not. The grammar follows the named slices of Monarch.
+the end of an axis as in Python, single indices and ranges do not. The grammar follows the named slices of Monarch.
 
 Pure: text in, ranks out. Every mistake is a `SelectorError`, one line, with the column where it stands.
 """
@@ -16,6 +18,7 @@ Pure: text in, ranks out. Every mistake is a `SelectorError`, one line, with the
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 import re
 from collections import Counter
@@ -29,12 +32,15 @@ STATES = ("alive", "dead", "failed", "busy", "stuck", "debug", "first")
 OTHER_AXES = ("rank", "host", "local_rank")
 """The axes that every mesh has besides its own."""
 
+_LONGEST_RANGE = 1 << 20
+
 LONGEST_LABEL = 60
 """A selection that takes more characters to spell is told by its number of ranks."""
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _INT = re.compile(r"-?\d+")
 _SPAN = re.compile(r"(?P<start>-?\d+)?:(?P<stop>-?\d+)?(?::(?P<step>-?\d+)?)?")
+_RANGE = re.compile(r"(\d+)-(\d+)")
 _HOST = re.compile(r"(?!\d+(?![\w.-]))\w[\w.-]*")
 
 
@@ -51,11 +57,12 @@ class Picks:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A Python slice: `1:`, `::2`."""
+    """A Python slice: `1:`, `::2`; or a range, `0-3`, of which each end must be there."""
 
     start: int | None
     stop: int | None
     step: int | None
+    is_range: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +244,8 @@ class _Reader:
             return self.tuple(axis)
         if self.text.startswith("[", self.at):
             self.fail("square brackets", self.at, ": write (0,2) for [0,2], and 0:3 for 0 to 2")
+        if axis != "host" and (first_last := self.inclusive()):
+            return Span(first_last[0], first_last[1] + 1, None, is_range=True)
         if span := self.match(_SPAN):
             start, stop, step = (int(part) if part else None for part in span.groups())
             if step == 0:
@@ -248,12 +257,26 @@ class _Reader:
         values: list[int | str] = []
         while not values or not self.take(")"):
             self.skip_space()
-            values.append(self.value(axis))
+            if axis != "host" and (first_last := self.inclusive()):
+                values += range(first_last[0], first_last[1] + 1)
+            else:
+                values.append(self.value(axis))
             self.skip_space()
             if not self.take(",") and not self.text.startswith(")", self.at):
                 self.fail("expected a comma or ')'", self.at)
             self.skip_space()
         return Picks(tuple(values))
+
+    def inclusive(self) -> tuple[int, int] | None:
+        """`0-3`, if it stands here."""
+        start = self.at
+        found = self.match(_RANGE)
+        if found is None:
+            return None
+        first, last = int(found[1]), int(found[2])
+        if not first < last <= first + _LONGEST_RANGE:
+            self.fail(f"'{found[0]}' is no range", start, ": write the smaller number first, such as 0-3")
+        return first, last
 
     def value(self, axis: str) -> int | str:
         if axis == "host" and (word := self.match(_HOST)):
@@ -325,7 +348,8 @@ class _Grid:
                 bare = ranks if bare is None else bare | ranks
         kept = kept if bare is None else kept & bare
         if not kept:
-            raise SelectorError(f"no rank of this mesh ({self.sizes()}) is in every term of '{selector.text}'")
+            advice = _advice(selector.places)
+            raise SelectorError(f"no rank of this mesh ({self.sizes()}) is in every term of '{selector.text}'{advice}")
         return kept
 
     def with_states(self, selector: Selector, kept: set[int]) -> set[int]:
@@ -405,6 +429,8 @@ class _Grid:
         size = self.axes.get(term.axis, max(places) + 1)
         inner = term.index.inner if isinstance(term.index, Not) else term.index
         if isinstance(inner, Span):
+            if inner.is_range and inner.stop is not None and inner.stop > size:
+                self.fail(term, f"{term.axis or 'rank'}={inner.stop - 1} is out of range", size)
             indices = set(range(*slice(inner.start, inner.stop, inner.step).indices(size)))
         else:
             indices = {self.one(term, value, size) for value in inner.values}
@@ -442,6 +468,14 @@ class _Grid:
 
     def sizes(self) -> str:
         return ", ".join(f"{axis}={size}" for axis, size in self.axes.items())
+
+
+def _advice(terms: Sequence[Term]) -> str:
+    """For who has written `dp=0,2` for `dp=(0,2)`: a bare index is a rank of the whole mesh."""
+    for former, term in itertools.pairwise(terms):
+        if former.axis and not term.axis and isinstance(former.index, Picks) and isinstance(term.index, Picks):
+            return f": several indices of one axis are written {former.axis}=({former.index.values[0]},{term.text})"
+    return ""
 
 
 def _strides(axes: Mapping[str, int]) -> dict[str, int]:

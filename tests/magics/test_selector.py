@@ -36,6 +36,11 @@ def refusal(text: str, **known: Any) -> str:
         ("0,3", [0, 3]),
         ("3 0", [0, 3]),
         ("(0,3)", [0, 3]),
+        ("0-3", range(4)),
+        ("dp=0-1,tp=1-2", [1, 2, 5, 6]),
+        ("rank=(0,2-3,5-7)", [0, 2, 3, 5, 6, 7]),
+        ("!(0-2,7)", [3, 4, 5, 6]),
+        ("!1-6", [0, 7]),
         ("::2", [0, 2, 4, 6]),
         ("!0", range(1, 8)),
         ("!0,!7", range(1, 7)),
@@ -107,7 +112,7 @@ def test_states_choose_ranks(text: str, expected: list[int]):
     assert ranks(text, states=STATES) == tuple(expected)
 
 
-@pytest.mark.parametrize("text", ["", "all", "dp=0", "tp=3", "tp=2:", "rank=2:4", "rank=!0", "@alive,3,0"])
+@pytest.mark.parametrize("text", ["", "all", "dp=0", "tp=3", "tp=2:", "rank=2:4", "2-4", "rank=!0", "@alive,3,0"])
 def test_dead_ranks_are_skipped(text: str):
     assert 3 not in ranks(text, states={3: "dead"})
 
@@ -141,6 +146,13 @@ def test_the_rest_is_dead():
         ("tp=!4", "tp=4 is out of range at column 4: tp is 0 to 3 in this mesh (dp=2, tp=4)"),
         ("dp=2:", "'dp=2:' selects nothing at column 4: dp is 0 to 1 in this mesh (dp=2, tp=4)"),
         ("dp=0,rank=7", "no rank of this mesh (dp=2, tp=4) is in every term of 'dp=0,rank=7'"),
+        (
+            "tp=0,3",
+            "no rank of this mesh (dp=2, tp=4) is in every term of 'tp=0,3': "
+            "several indices of one axis are written tp=(0,3)",
+        ),
+        ("tp=2-4", "tp=4 is out of range at column 4: tp is 0 to 3 in this mesh (dp=2, tp=4)"),
+        ("(0,6-9)", "rank=8 is out of range at column 1: rank is 0 to 7 in this mesh (dp=2, tp=4)"),
         ("@failed", "no rank is failed now (mesh dp=2, tp=4)"),
         ("dp=0 @dead", "no rank is dead now in 'dp=0 @dead' (mesh dp=2, tp=4)"),
         ("host=a", "no host names are known for this mesh (dp=2, tp=4) at column 1"),
@@ -172,6 +184,10 @@ def test_an_unknown_host_is_refused_with_the_known():
         ("dp=(0", "expected a comma or ')' at column 6"),
         ("dp=(0:1)", "expected a comma or ')' at column 6"),
         ("dp=()", "expected an index at column 5"),
+        ("3-1", "'3-1' is no range at column 1: write the smaller number first, such as 0-3"),
+        ("tp=(0,2-2)", "'2-2' is no range at column 7"),
+        ("0-99999999", "'0-99999999' is no range at column 1"),
+        ("0-", "expected a comma or a space at column 2"),
         ("tp=::0", "a slice cannot have step 0 at column 4"),
         ("[0,2]", "square brackets at column 1: write (0,2) for [0,2]"),
         ("tp=1,tp=2", "axis 'tp' is given twice at column 6: write it once, such as tp=(0,1)"),
