@@ -12,6 +12,8 @@ from .outcome import Failure, Gist, Value
 
 _MAX_ROWS = 40
 _BUDGET = 20_000
+_MAX_LINES = 160
+_LEAST_LINES = 4
 _WIDE = 60
 _READ_AT_A_GLANCE = 8
 """Of so many numbers the text says it all."""
@@ -97,7 +99,8 @@ def table_text(rows: Sequence[Row]) -> str:
     """The rows as plain text, a line each where they have one; bounded, with what is odd kept to the last."""
     shown = _most_telling(rows, _MAX_ROWS)
     room = max(_WIDE, _BUDGET // max(len(shown), 1))
-    texts = [clipped(row.text, room) or "done" for row in shown]
+    lines_each = max(_LEAST_LINES, _MAX_LINES // max(len(shown), 1))
+    texts = [clipped(_top(row.text, lines_each), room) or "done" for row in shown]
     wide = max((len(text) for text in texts if "\n" not in text and len(text) <= _WIDE), default=0)
     indent = "  " if any(row.marker for row in shown) else ""
     has_coords = len(rows) > 1 and any(row.coords.count("=") > 1 for row in rows)
@@ -105,6 +108,14 @@ def table_text(rows: Sequence[Row]) -> str:
     if hidden := len(rows) - len(shown):
         lines.append(f"{indent}… {hidden:,} more rows")
     return "\n".join(lines)
+
+
+def _top(text: str, num_lines: int) -> str:
+    """Its first lines, and how many more there are: so that many ranks can be seen at a glance."""
+    lines = text.split("\n")
+    if len(lines) <= num_lines:
+        return text
+    return "\n".join([*lines[: num_lines - 1], f"… {len(lines) - num_lines + 1:,} more lines"])
 
 
 def _row_text(row: Row, text: str, wide: int, indent: str, has_coords: bool) -> str:

@@ -187,6 +187,17 @@ def test_of_very_many_rows_the_failed_and_odd_ones_are_kept() -> None:
     assert len(text.splitlines()) == 41
 
 
+@pytest.mark.parametrize(("num_ranks", "num_lines"), [(1, 100), (8, 20), (64, 4)])
+def test_of_long_values_the_text_shows_the_top(num_ranks: int, num_lines: int) -> None:
+    def value(rank: int) -> Outcome:
+        return Outcome(Value("Config", "\n".join(f"line {line} of {rank}" for line in range(100))))
+
+    lines = repr(result({rank: value(rank) for rank in range(num_ranks)}, axes={"rank": num_ranks})).splitlines()
+    assert lines[1] == "  line 0 of 0"
+    assert lines[num_lines] == (f"  … {101 - num_lines} more lines" if num_lines < 100 else "  line 99 of 0")
+    assert len(lines) <= 41 * (num_lines + 1)
+
+
 def test_html_is_made_by_whoever_can() -> None:
     encoded = {0: msgspec.msgpack.encode(seen(1))}
     r = MeshResult({"dp": 1}, [0], encoded, {}, {}, pickle.loads, lambda r: f"<b>{len(r)}</b>")
