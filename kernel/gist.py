@@ -53,7 +53,7 @@ def _number(value: Any) -> Gist:
 
 
 def _gist(value: object) -> Gist | None:
-    numbers = _tensor(value)
+    numbers = numbers_of(value)
     if numbers is None or numbers.numel() == 0:
         return None
     if numbers.numel() == 1:
@@ -75,7 +75,7 @@ def _gist(value: object) -> Gist | None:
     )
 
 
-def _tensor(value: Any) -> Any:
+def numbers_of(value: Any) -> Any:
     """The numbers as a tensor, not yet copied if they are one; None for what is not looked at."""
     torch = sys.modules.get("torch")
     if torch is None:

@@ -73,6 +73,8 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
     """Why the value stayed on its rank ("210 MB, over the limit of 1 MB", "cannot pickle: ..."), if it did."""
     gist: Gist | None = None
     """Of arrays and tensors of numbers."""
+    record: dict[str, int | float | bool | str | None] = {}
+    """The entries of what has named ones (`records`), each a column of a table."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):

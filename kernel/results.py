@@ -16,7 +16,17 @@ from ..runtime.errors import SupervisionError, actor_error
 from ..runtime.shape import Extent, Point
 from .fold import blocks_text, coord_blocks, coords_text, ranks_text
 from .outcome import Failure, Outcome
-from .rows import Row, distances, facts_text, gist_text, number_of, strayed, table_text
+from .rows import (
+    Row,
+    distances,
+    facts_text,
+    gist_text,
+    number_of,
+    record_columns,
+    strayed,
+    table_text,
+    with_odd_entries,
+)
 
 Pick = int | slice | Sequence[int]
 """What picks from one axis: an index (a negative one counts from the end), a slice, or several indices."""
@@ -200,23 +210,30 @@ class MeshResult:
         return stacked
 
     def to_pandas(self) -> Any:
-        """A data frame, a row a rank: where it is, its value (the text of what is no number), its seconds."""
+        """A data frame, a row a rank: where it is, its value (the text of what is no number), its seconds.
+
+        Where all values are records, such as `{"loss": loss, "norm": norm}`, each entry is a column.
+        """
         import pandas  # pyright: ignore[reportMissingTypeStubs]
 
-        failed = set(self.failed)
-        rows = [{"rank": rank, **self._point(rank), **self._summary(rank, rank in failed)} for rank in self.ranks]
-        return pandas.DataFrame(rows)
+        rows = [self._row((rank,), False) for rank in self.ranks]
+        own = {"rank", *self.axes, "seconds", "error"}
+        columns = {name: f"value.{name}" if name in own else name for name in record_columns(rows)}
+        frame = [{"rank": row.ranks[0], **self._point(row.ranks[0]), **self._summary(row, columns)} for row in rows]
+        return pandas.DataFrame(frame)
 
-    def _summary(self, rank: int, is_failed: bool) -> dict[str, object]:
-        seconds = self._seconds.get(rank)
-        if is_failed:
-            return {"value": None, "seconds": seconds, "error": self._row((rank,), False).text}
-        value = self._value(rank)
+    def _summary(self, row: Row, columns: Mapping[str, str]) -> dict[str, object]:
+        """What a data frame has of a rank; `columns` names those of a record."""
+        [rank] = row.ranks
+        ending = {"seconds": self._seconds.get(rank), "error": row.text if row.is_failed else None}
+        if columns:
+            return {**{title: row.record.get(name) for name, title in columns.items()}, **ending}
+        value: Any = None if row.is_failed else self._value(rank)
         if getattr(value, "shape", None) == () and hasattr(value, "item"):
             value = value.item()
         if not isinstance(value, bool | int | float | complex | str | None):
-            value = self._row((rank,), False).text
-        return {"value": value, "seconds": seconds, "error": None}
+            value = row.text
+        return {"value": value, **ending}
 
     def rows(self) -> list[Row]:
         """The lowest rank first: a row for all ranks that came to the same, or after `by_rank` a row a rank."""
@@ -234,6 +251,7 @@ class MeshResult:
             odd = {rank for row in rows if row.is_odd for rank in row.ranks}
             rows = [self._row((rank,), rank in odd) for rank in self.ranks]
         rows = [replace(row, is_odd=True) if lost else row for row, lost in zip(rows, strayed(rows), strict=True)]
+        rows = with_odd_entries(rows)
         if len({number for row in rows for number in row.numbers}) < 2:
             return rows  # there is nothing to be apart from
         return [replace(row, away=d) for row, d in zip(rows, distances([row.numbers for row in rows]), strict=True)]

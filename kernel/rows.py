@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
 from .fold import ranks_text
 from .outcome import Failure, Gist, Value
+from .records import Entry, entry_text, names_of
 
 _MAX_ROWS = 40
 _BUDGET = 20_000
@@ -40,6 +42,8 @@ class Row:
     """The same as `coords`: the indices along each axis, block by block."""
     numbers: tuple[float, ...] = ()
     """The number of each rank, where values are single numbers."""
+    odd_entries: frozenset[str] = frozenset()
+    """The entries of its record that differ from what most ranks have there, or are no finite numbers."""
     away: str = ""
     """How far its number is from the median of all: `+0.012`, `nan`."""
 
@@ -59,6 +63,11 @@ class Row:
         if self.failure is not None:
             return error_line(self.failure.type_name, self.failure.message)
         return self.value.text if self.value is not None else self.lost or ""
+
+    @property
+    def record(self) -> Mapping[str, Entry]:
+        """The named entries of the value, if it has such."""
+        return self.value.record if self.value is not None else {}
 
     @property
     def facts(self) -> str:
@@ -95,19 +104,74 @@ class Row:
         return seconds_text(*self.seconds) if self.seconds is not None else ""
 
 
+def record_columns(rows: Sequence[Row]) -> list[str]:
+    """The names of the entries that have a column each: where there are several rows, and all values are records."""
+    values = [row for row in rows if row.value is not None]
+    are_records = len(rows) > 1 and all(row.record for row in values)
+    return names_of(row.record for row in values) if are_records else []
+
+
+def with_odd_entries(rows: Sequence[Row]) -> list[Row]:
+    """Rows of records that are odd where one of their entries is."""
+    records = [row for row in rows if row.record]
+    odd = {name: _odd_in(name, records) for name in record_columns(rows)}
+    if not odd:
+        return list(rows)
+    names = [frozenset(name for name in odd if id(row) in odd[name]) for row in rows]
+    return [replace(row, is_odd=bool(found), odd_entries=found) for row, found in zip(rows, names, strict=True)]
+
+
+def _odd_in(name: str, records: Sequence[Row]) -> set[int]:
+    """The rows, by `id`, whose entry of this name is not what most ranks have, or is no finite number as most are."""
+    texts: Counter[str] = Counter()
+    for row in records:
+        texts[_entry_of(row, name)] += len(row.ranks)
+    [(usual, count)] = texts.most_common(1)
+    if 2 * count > texts.total():
+        return {id(row) for row in records if _entry_of(row, name) != usual}
+    strange = [row for row in records if isinstance(entry := row.record.get(name), float) and not math.isfinite(entry)]
+    is_rare = 2 * sum(len(row.ranks) for row in strange) < texts.total()
+    return {id(row) for row in strange} if is_rare else set()
+
+
+def _entry_of(row: Row, name: str) -> str:
+    return entry_text(row.record[name]) if name in row.record else ""
+
+
 def table_text(rows: Sequence[Row]) -> str:
     """The rows as plain text, a line each where they have one; bounded, with what is odd kept to the last."""
     shown = _most_telling(rows, _MAX_ROWS)
     room = max(_WIDE, _BUDGET // max(len(shown), 1))
     lines_each = max(_LEAST_LINES, _MAX_LINES // max(len(shown), 1))
     texts = [clipped(_top(row.text, lines_each), room) or "done" for row in shown]
-    wide = max((len(text) for text in texts if "\n" not in text and len(text) <= _WIDE), default=0)
+    columns = record_columns(rows)
+    head, texts = _aligned(columns, shown, texts) if columns else ("", texts)
+    wide = max((len(text) for text in texts if "\n" not in text and len(text) <= max(_WIDE, len(head))), default=0)
     indent = "  " if any(row.marker for row in shown) else ""
     has_coords = len(rows) > 1 and any(row.coords.count("=") > 1 for row in rows)
-    lines = [_row_text(row, text, wide, indent, has_coords) for row, text in zip(shown, texts, strict=True)]
+    lines = [indent + head] if head else []
+    lines += [_row_text(row, text, wide, indent, has_coords) for row, text in zip(shown, texts, strict=True)]
     if hidden := len(rows) - len(shown):
         lines.append(f"{indent}… {hidden:,} more rows")
     return "\n".join(lines)
+
+
+def _aligned(columns: Sequence[str], rows: Sequence[Row], texts: Sequence[str]) -> tuple[str, list[str]]:
+    """The names of the columns, and the text of each row: its entries under them, or what it has in place of them."""
+    cells = [[_entry_of(row, name) for name in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    are_numbers = [all(_is_number(row.record.get(name)) for row in rows if row.record) for name in columns]
+    sides = [">" if of_numbers else "<" for of_numbers in are_numbers]
+
+    def line(words: Sequence[str]) -> str:
+        return "  ".join(f"{word:{side}{width}}" for word, side, width in zip(words, sides, widths, strict=True))
+
+    lines = [line(words) if row.record else text for row, words, text in zip(rows, cells, texts, strict=True)]
+    return line(columns).rstrip(), lines
+
+
+def _is_number(entry: Entry) -> bool:
+    return isinstance(entry, int | float) and not isinstance(entry, bool)
 
 
 def _top(text: str, num_lines: int) -> str:

@@ -12,6 +12,7 @@ from ..runtime.wire import codec
 from .gist import gist_of
 from .mime import portable
 from .outcome import Value
+from .records import record_of
 from .size import bytes_of_data, is_array, is_tensor, pickles_to_at_least
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def describe(
         pickled=pickled,
         stayed=stayed,
         gist=gist_of(value),
+        record=record_of(value),
     )
 
 

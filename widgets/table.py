@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from ..kernel.fold import ranks_text
+from ..kernel.records import entry_text
 from ..kernel.results import MeshResult
-from ..kernel.rows import Row, clipped
+from ..kernel.rows import Row, clipped, record_columns
 from .style import LINE_STYLE, RESULT_STYLE
 from .value import Values, has_details, plain
 
@@ -24,6 +25,7 @@ _TOOLS_FROM: Final = 5
 """Rows from which a table is worth its tools; a smaller one is taken in at a glance."""
 _MAX_BLOCKS: Final = 3
 _ONE_LINE: Final = 120_000
+_WIDE: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,13 @@ def _line(row: Row) -> str:
 def _columns(rows: Sequence[Row], axes: Sequence[str]) -> Iterable[_Column]:
     columns = [_axis(axes, number) for number in range(len(axes))] if len(axes) > 1 else []
     are_numbers = any(row.numbers for row in rows)
-    columns.append(_Column("value", Values(rows).html, _number if are_numbers else None, is_value=True))
+    entries = record_columns(rows)
+    columns += [_entry(name) for name in entries]
+    if not entries:
+        columns.append(_Column("value", Values(rows).html, _number if are_numbers else None, is_value=True))
+    elif any(not row.record for row in rows):
+        values = Values(rows)
+        columns.append(_Column("value", lambda row: "" if row.record else values.html(row), is_value=True))
     if any(row.away for row in rows):
         columns.append(_Column("Δ to median", _away, _number))
     if any(row.facts for row in rows):
@@ -93,6 +101,22 @@ def _columns(rows: Sequence[Row], axes: Sequence[str]) -> Iterable[_Column]:
     if any(row.is_failed for row in rows):
         columns.append(_Column("state", lambda row: row.state))
     return columns
+
+
+def _entry(name: str) -> _Column:
+    """The column of an entry of records, such as `{"loss": loss, "norm": norm}`."""
+
+    def number(row: Row) -> float | None:
+        entry = row.record.get(name)
+        return float(entry) if isinstance(entry, int | float) and entry == entry else None
+
+    def html(row: Row) -> str:
+        if name not in row.record:
+            return ""
+        text = f"<code>{plain(entry_text(row.record[name]), _WIDE)}</code>"
+        return f'<span class="mb-mark">{text}</span>' if name in row.odd_entries else text
+
+    return _Column(name, html, number, is_value=True)
 
 
 def _axis(axes: Sequence[str], number: int) -> _Column:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -11,8 +11,10 @@ from meshbook.kernel.causes import MAX_MEMBERS, beneath
 if TYPE_CHECKING:
     from tests.kernel.conftest import Notebook
 
+E = TypeVar("E", bound=BaseException)
 
-def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+
+def raised(error: E, cause: BaseException | None = None) -> E:
     with pytest.raises(type(error)) as caught:
         raise error from cause
     return caught.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Mapping
 
@@ -208,3 +209,45 @@ def test_html_is_made_by_whoever_can() -> None:
 def test_a_number_that_is_none_is_odd_though_no_two_ranks_agree() -> None:
     assert [row.is_odd for row in each(0.1, 0.2, float("nan"), 0.4).rows()] == [False, False, True, False]
     assert [row.is_odd for row in each(0.1, float("nan"), float("inf"), 0.4).rows()] == [False] * 4
+
+
+def records(*values: Mapping[str, float], **others: Outcome) -> MeshResult:
+    told = {rank: seen(value, record=value) for rank, value in enumerate(values)}
+    return result(told | {int(rank[1:]): outcome for rank, outcome in others.items()}, axes={"dp": 4, "tp": 2})
+
+
+def test_entries_of_records_are_columns() -> None:
+    r = records({"loss": 0.25, "step": 1}, {"loss": 0.123456, "step": 10}, {"loss": 1e-7, "step": 1})
+    assert repr(r).splitlines() == [
+        "    loss  step",
+        "    0.25     1   rank 0 (dp=0,tp=0)   0.01 s",
+        "≠ 0.1235    10   rank 1 (dp=0,tp=1)   0.01 s",
+        "   1e-07     1   rank 2 (dp=1,tp=0)   0.01 s",
+    ]
+    frame = r.to_pandas()
+    assert list(frame.columns) == ["rank", "dp", "tp", "loss", "step", "seconds", "error"]
+    assert list(frame["loss"]) == [0.25, 0.123456, 1e-7]
+
+
+def test_an_entry_that_differs_from_what_most_have_is_odd() -> None:
+    steps = [{"step": 100, "loss": loss} for loss in (0.1, 0.2, 0.3, 0.4, math.nan)]
+    steps[1]["step"] = 99
+    rows = records(*steps).rows()
+    assert [row.odd_entries for row in rows] == [set(), {"step"}, set(), set(), {"loss"}]
+    assert [row.is_odd for row in rows] == [False, True, False, False, True]
+    none_usual = records(*({"step": rank, "loss": math.nan if rank < 3 else 1.0 / rank} for rank in range(4))).rows()
+    assert [row.odd_entries for row in none_usual] == [set(), set(), set(), {"loss"}]
+
+
+def test_failures_stand_beside_records() -> None:
+    r = records({"rank": 0, "loss": 0.5}, {"rank": 1, "loss": 0.5}, r2=Outcome(failure=BOOM), r3=Outcome())
+    head, first, *_ = repr(r).splitlines()
+    assert head.split() == ["rank", "loss"] and first.split()[:4] == ["0", "0.5", "rank", "0"]
+    assert "✗ ValueError: loss is nan   rank 2" in repr(r) and "done" in repr(r)
+    frame = r.to_pandas()
+    assert list(frame["value.rank"])[:2] == [0, 1] and frame["error"][2] == "ValueError: loss is nan"
+
+
+def test_equal_records_are_one_line_as_any_values_are() -> None:
+    r = records({"loss": 0.5, "step": 1}, {"loss": 0.5, "step": 1})
+    assert repr(r).startswith("{'loss': 0.5, 'step': 1}   ranks 0-1")

@@ -212,3 +212,17 @@ def test_the_story_reads_as_plain_text_too() -> None:
     words += ["✗ tp=0", "died", "last words", "◌ tp=1", "waited", "run again on it alone: %%on_mesh @failed"]
     positions = [page.text.find(word) for word in words]
     assert -1 not in positions and positions == sorted(positions)
+
+
+def test_entries_of_records_are_columns_that_sort_by_number() -> None:
+    losses = {0: 0.5, 1: float("nan"), 2: 12.0, 3: 1e-7, 4: 2.0}
+    outcomes = {rank: Outcome(describe({"loss": loss, "<b>": "a&b"})) for rank, loss in losses.items()}
+    outcomes[5] = Outcome(failure=Failure("ValueError", "bad", (), ""))
+    html = result_html(result(outcomes))
+    page = Page(html)
+    titles = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', html)
+    assert titles == ["ranks", "dp", "tp", "loss", "&lt;b&gt;", "value", "time", "state"]
+    assert 'data-v="12"' in html or "<code>12</code>" in html
+    assert '<span class="mb-mark"><code>nan</code></span>' in html
+    assert "a&b" in page.text and "ValueError: bad" in page.text
+    assert page.text.index("1e-07") < page.text.index("ValueError: bad")
