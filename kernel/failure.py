@@ -88,8 +88,9 @@ def _message(error: BaseException) -> str:
 
 
 def _beneath(error: BaseException) -> list[str]:
-    """What it says beside its message. How the cell came to be stopped is of no interest."""
-    return [] if isinstance(error, SystemExit | KeyboardInterrupt) else beneath(error, _headline)
+    """What it says beside its message. How the cell came to be stopped is of no interest, nor what is beneath ours."""
+    is_ours = type(error).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return [] if is_ours or isinstance(error, SystemExit | KeyboardInterrupt) else beneath(error, _headline)
 
 
 def _headline(error: BaseException) -> str:

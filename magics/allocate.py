@@ -18,7 +18,7 @@ from ..runtime.errors import MeshbookError
 from ..runtime.session import session
 from ..widgets.status import MeshList
 from . import grammar
-from .selector import near
+from .terms import near
 
 
 def engine_of(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any]) -> str:

@@ -12,7 +12,8 @@ from ..kernel.mesh import Mesh
 from .manage import State
 from .obituary import Obituaries
 from .selection import selection
-from .selector import Selection, near
+from .selector import Selection
+from .terms import near
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from .grammar import ALIASES, COMMANDS, ON_MESH
 from .options import HELP_FLAGS, Command, Offer, Option, is_option, split_flag
-from .selector import OTHER_AXES, STATES
+from .terms import OTHER_AXES, STATES
 
 MAX_INDICES = 32
 """Of a long axis only the first ones are offered."""

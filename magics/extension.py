@@ -31,7 +31,7 @@ from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
 from .panel import Panel
 from .selection import selection
-from .selector import SelectorError
+from .terms import SelectorError
 
 RUNNER = "__meshbook_run__"
 """The name in the notebook under which a transformed cell finds the awaitable form of `%%on_mesh`."""

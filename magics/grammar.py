@@ -57,7 +57,7 @@ from .options import (
     split_line,
     tokens_of,
 )
-from .selector import near
+from .terms import near
 
 __all__ = [
     "ALIASES",

@@ -34,7 +34,8 @@ from .export import export
 from .logs import show_logs
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
-from .selector import Selection, SelectorError
+from .selector import Selection
+from .terms import SelectorError
 from .watch import Watches
 
 _ALONE = re.compile(r"^%?mesh\b[^\n]*\s*\Z", re.MULTILINE)

@@ -36,7 +36,8 @@ from .code import freshen
 from .diff import view_of
 from .grammar import Diff, OnMeshArgs, parse_on_mesh
 from .options import GrammarError, HelpRequested
-from .selector import Selection, SelectorError
+from .selector import Selection
+from .terms import SelectorError
 
 LAST_RESULT = "_mesh"
 """The name under which the notebook finds the last result."""

@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from ..kernel.journal import Choice
-from .selector import OTHER_AXES, near
+from .terms import OTHER_AXES, near
 
 Offer = Literal["", "selector", "mesh", "remote"]
 """What completion offers for a word: nothing, axes and states, names of meshes, names on the ranks."""

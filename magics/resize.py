@@ -13,7 +13,7 @@ from ..runtime.reshape import Reshape
 from ..runtime.resize import Resized
 from . import faults, grammar
 from .book import Book
-from .selector import SelectorError
+from .terms import SelectorError
 
 _MOST_PIDS = 16
 

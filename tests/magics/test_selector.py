@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshbook.magics.selector import SelectorError, parse_selector, select
+from meshbook.magics.selector import parse_selector, select
+from meshbook.magics.terms import SelectorError
 
 GRID = {"dp": 2, "tp": 4}
 HOSTS = ["node0"] * 4 + ["node1"] * 4
