@@ -134,7 +134,7 @@ class Run:
             if not self.roster.is_stopped:
                 self.progress.gone.add(rank)
             end = why.partition("\n")[0] + self._last_place(rank)
-            self.progress.lost[rank] = "\n".join([end, *self.roster.last_words(rank)])
+            self.progress.lost[rank] = "\n".join([end, *self.roster.last_words(rank, self.call)])
             self._say(rank, self._sequences[rank].rest())
         self.rouse()
         self._settle(rank)

@@ -33,7 +33,7 @@ def check(drive: Drive, result: MeshResult) -> MeshResult:
     roster = drive.mesh.roster
     whys = {rank: roster.why_dead(rank) for rank in progress.missed} | result.lost
     lost = {rank: why.partition("\n")[0] for rank, why in whys.items()}
-    words = {rank: roster.last_words(rank) for rank in lost if rank not in drive.abandoned}
+    words = {rank: roster.last_words(rank, drive.run.call) for rank in lost if rank not in drive.abandoned}
     ranks = sorted({*result.ranks, *lost})
     story = tell(drive.mesh.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended)
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])

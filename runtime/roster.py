@@ -140,12 +140,15 @@ class Roster:
         others = f" and {len(late) - 1} more" if len(late) > 1 else ""
         return "\n".join([f"{self.name_of(late[0])}{others} not ready after {timeout:g} s", *self.last_words(late[0])])
 
-    def last_words(self, rank: int) -> list[str]:
-        """The last stderr lines of a rank, indented; without the stacks of its crash, which `why_dead` tells."""
-        return last_words(self._stderr(rank))
+    def last_words(self, rank: int, since: int = 0) -> list[str]:
+        """The last stderr lines of a rank, indented; without the stacks of its crash, which `why_dead` tells.
 
-    def _stderr(self, rank: int) -> str:
-        return self.logs[rank].tail("stderr", TAIL)
+        None if the last that it has said there is from before the call `since`.
+        """
+        return last_words(self._stderr(rank, since))
+
+    def _stderr(self, rank: int, since: int = 0) -> str:
+        return self.logs[rank].tail("stderr", TAIL, since)
 
     def name_of(self, rank: int) -> str:
         """A rank in a reader's words, such as `rank 3 (dp=1,tp=1, pid 4711)`."""

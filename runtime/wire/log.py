@@ -61,7 +61,7 @@ class RankLog:
         self._last: tuple[int, Stream] = (0, "stdout")
         self._counts: Counter[int] = Counter()
         self._open: set[int] = set()
-        self._tails: dict[Stream, str] = {"stdout": "", "stderr": ""}
+        self._tails: dict[Stream, tuple[int, str]] = {"stdout": (0, ""), "stderr": (0, "")}
         self.lost = 0
         """Bytes that found no room on the disk, or came after the end."""
 
@@ -74,7 +74,8 @@ class RankLog:
                 self.lost += len(text)
                 return
             self._count(run, text)
-            self._tails[stream] = (self._tails[stream] + text[-_TAIL:])[-_TAIL:]
+            newest, tail = self._tails[stream]
+            self._tails[stream] = max(run, newest), ("" if run > newest else tail)[-_TAIL:] + text[-_TAIL:]
             for start in range(0, len(text), _BLOCK):
                 self._keep(run, stream, text[start : start + _BLOCK].encode("utf-8", "backslashreplace"))
 
@@ -137,11 +138,14 @@ class RankLog:
         with self._lock:
             return self._counts[run] + (run in self._open)
 
-    def tail(self, stream: Stream, n: int) -> str:
-        """The last `n` lines of a stream over all runs, from memory: at most its last 16 K characters."""
+    def tail(self, stream: Stream, n: int, since: int = 0) -> str:
+        """The last `n` lines of a stream from when its newest run began, if that is none before `since`.
+
+        They come from memory: at most its last 16 K characters.
+        """
         with self._lock:
-            text = self._tails[stream]
-        return "".join(text.splitlines(keepends=True)[-n:]) if n else ""
+            newest, text = self._tails[stream]
+        return "".join(text[-_TAIL:].splitlines(keepends=True)[-n:]) if n and newest >= since else ""
 
     def close(self) -> None:
         """Gives the disk space back. The counts and `tail` stay."""

@@ -62,6 +62,14 @@ def test_a_line_printed_right_before_a_sudden_end_is_told(mesh: Mesh, end: str) 
     assert "".join(item.text for _, item in run.take() if isinstance(item, Text)).startswith("last words\n")
 
 
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(3)"])
+def test_last_words_are_of_the_cell_in_which_a_rank_ends(mesh: Mesh, end: str) -> None:
+    mesh.run("import os, sys\nprint('old news', file=sys.stderr)").finished.get(30)
+    run = mesh.run(end)
+    run.finished.get(30)
+    assert "old news" not in run.progress.lost[0]
+
+
 def test_a_signal_handler_that_raises_while_its_rank_is_idle_ends_no_rank(mesh: Mesh) -> None:
     # torch's DataLoader has one, for workers that were killed.
     handler = "def late(*_):\n    came.append(1)\n    raise TimeoutError('too late')\n"

@@ -56,6 +56,15 @@ def test_the_tail_comes_from_memory_and_is_bounded(log: RankLog):
     assert log.tail("stdout", 3) == log.tail("stderr", 0) == ""
 
 
+def test_the_tail_is_of_the_newest_run_and_what_came_with_it(log: RankLog):
+    log.append(1, "stderr", "old news\n")
+    log.append(3, "stderr", "last words\n")
+    log.append(0, "stderr", "from C\n")
+    log.append(1, "stderr", "late\n")
+    assert log.tail("stderr", 10) == log.tail("stderr", 10, since=3) == "last words\nfrom C\nlate\n"
+    assert log.tail("stderr", 10, since=4) == ""
+
+
 def test_no_file_before_the_first_text(log: RankLog, tmp_path: Path):
     quiet = RankLog(tmp_path / "missing")
     quiet.append(1, "stdout", "")
