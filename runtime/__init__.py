@@ -23,10 +23,7 @@ if TYPE_CHECKING:
         attach,
         debug_controller,
         enable_transport,
-        get_meter,
         shutdown_context,
-        span,
-        traced,
     )
     from .errors import ActorError, DeviceMeshError, MeshError, SupervisionError
     from .future import Future
@@ -40,6 +37,7 @@ if TYPE_CHECKING:
     from .shape import Extent, NDSlice, Point, Region, Shape, Slice
     from .supervision import MeshFailure
     from .supervision import default_fault_hook as unhandled_fault_hook
+    from .tracing import get_meter, span, traced
     from .values import ValueMesh
     from .workers import (
         attach_to_workers,
@@ -60,11 +58,9 @@ _HOMES = {
         "attach",
         "debug_controller",
         "enable_transport",
-        "get_meter",
         "shutdown_context",
-        "span",
-        "traced",
     ),
+    "tracing": ("get_meter", "span", "traced"),
     "adverbs": ("Accumulator", "Endpoint", "as_endpoint", "send"),
     "errors": ("ActorError", "DeviceMeshError", "MeshError", "SupervisionError"),
     "future": ("Future",),

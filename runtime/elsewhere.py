@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Generator
 from enum import Enum
-from typing import Any, NoReturn, TypeVar, overload
+from typing import NoReturn
 
 from .future import Future, Promise
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 ProcId = str
 """What names a process: opaque text."""
@@ -77,34 +73,3 @@ def debug_controller() -> NoReturn:
 def attach(addr: str) -> NoReturn:
     """Reach a mesh through a gateway."""
     raise NotImplementedError(f"there is no gateway to attach to, such as {addr!r}: use attach_to_workers(...)")
-
-
-@overload
-def traced(fn: F) -> F: ...
-@overload
-def traced(fn: None = None, *, name: str | None = None) -> Callable[[F], F]: ...
-def traced(fn: Any = None, *, name: str | None = None) -> Any:
-    """Accepted; nothing is traced."""
-    return _same if fn is None else fn
-
-
-def _same(function: F) -> F:
-    return function
-
-
-@contextlib.contextmanager
-def span(name: str, **attributes: object) -> Generator[None]:
-    """Accepted; nothing is traced."""
-    yield
-
-
-class _Meter:
-    """Makes instruments that record nothing."""
-
-    def __getattr__(self, name: str) -> Callable[..., _Meter]:
-        return lambda *args, **kwargs: self
-
-
-def get_meter(*args: object, **kwargs: object) -> Any:
-    """Accepted; nothing is measured."""
-    return _Meter()

@@ -12,10 +12,7 @@ from meshbook.runtime import (
     config,
     debug_controller,
     enable_transport,
-    get_meter,
-    span,
     this_host,
-    traced,
 )
 
 
@@ -53,21 +50,3 @@ def test_an_unknown_transport_is_refused() -> None:
         enable_transport("pigeon")
     with pytest.raises(TypeError, match="a transport is a ChannelTransport or a str such as 'tcp', not 3"):
         enable_transport(3)  # pyright: ignore[reportArgumentType]
-
-
-def test_telemetry_does_nothing_and_hinders_nothing() -> None:
-    @traced
-    def double(x: int) -> int:
-        with span("work", step=1):
-            return 2 * x
-
-    @traced(name="work")
-    def triple(x: int) -> int:
-        return 3 * x
-
-    def quadruple(x: int) -> int:
-        return 4 * x
-
-    counter = get_meter("mine").create_counter("calls")
-    counter.add(1, {"rank": 0})
-    assert (double(2), triple(2), traced(fn=quadruple)(2)) == (4, 6, 8)
