@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, cast
 
 from ..actor import Actor, endpoint
@@ -73,6 +74,9 @@ class TensorWorker(Actor):
             args, kwargs = self._arguments(op)
             with self._torch.no_grad():
                 result = (self._draw if op.is_random else _call)(self._find(op.function), args, kwargs)
+            leaves = [result] if isinstance(result, self._torch.Tensor) else self._pytree.tree_leaves(result)
+            if not isinstance(op.function, str):
+                self._check(op.outputs, leaves)
         except _Spoilt as spoilt:
             self._spoil(op, spoilt.poison)
         except Exception as error:  # noqa: BLE001 - the rim: it is told to who asks for what was to come of it
@@ -80,10 +84,16 @@ class TensorWorker(Actor):
             what = f"{story.type_name}: {story.message}".partition("\n")[0]
             self._spoil(op, Poison(op.number, current_rank().rank, what, story.traceback))
         else:
-            leaves = [result] if isinstance(result, self._torch.Tensor) else self._pytree.tree_leaves(result)
             for number, value in zip(op.outputs, leaves, strict=True):
                 if number is not None:
                     self._values[number] = value
+
+    def _check(self, outputs: Sequence[int | None], leaves: Sequence[object]) -> None:
+        """Raises `TypeError` where a function has given something else than its `propagate`."""
+        given = ["a tensor" if isinstance(leaf, self._torch.Tensor) else type(leaf).__name__ for leaf in leaves]
+        said = [kind if number is None else "a tensor" for number, kind in zip_longest(outputs, given)][: len(outputs)]
+        if given != said:
+            raise TypeError(f"it gives {_listed(given)}, where its propagate gives {_listed(said)}")
 
     def _arguments(self, op: Op) -> tuple[Any, Any]:
         if not isinstance(op.function, str):
@@ -147,6 +157,11 @@ class TensorWorker(Actor):
     def _keep_state(self) -> None:
         self._state = self._torch.get_rng_state()
         self._cuda_state = self._torch.cuda.get_rng_state() if self._devices() else None
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    """Example: `2 tensors`, `a tensor, NoneType`."""
+    return f"{len(kinds)} tensors" if len(kinds) > 1 and set(kinds) == {"a tensor"} else ", ".join(kinds) or "nothing"
 
 
 def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -45,6 +45,33 @@ def test_what_it_raises_comes_to_who_asks(grid: ProcMesh) -> None:
     assert "in fails" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("gives", "says"),
+    [
+        (lambda x: (x, x), "TypeError: it gives 2 tensors, where its propagate gives a tensor"),
+        (lambda x: None, "TypeError: it gives NoneType, where its propagate gives a tensor"),
+        (lambda x: [x, 3], "TypeError: it gives a tensor, int, where its propagate gives a tensor"),
+        (lambda x: [], "TypeError: it gives nothing, where its propagate gives a tensor"),
+    ],
+)
+def test_a_function_that_gives_something_else_spoils_nothing_but_its_result(
+    grid: ProcMesh, gives: Any, says: str
+) -> None:
+    with grid.activate():
+        x = torch.ones(1)
+        bad, fine = remote(gives, propagate=lambda x: x)(x), x + 1
+    with pytest.raises(RemoteException, match=f"rank 0: {says}"):
+        inspect(bad)
+    assert inspect(fine).tolist() == [2]
+
+
+def test_what_is_no_tensor_may_stand_among_results(grid: ProcMesh) -> None:
+    with grid.activate():
+        x = torch.ones(1)
+    number, same = remote(lambda x: (3, x), propagate=lambda x: (3, x))(x)
+    assert (number, inspect(same).tolist()) == (3, [1])
+
+
 def test_mistakes(grid: ProcMesh) -> None:
     with pytest.raises(TypeError, match="on which ranks"):
         remote(clear)(3)
