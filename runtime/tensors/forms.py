@@ -50,6 +50,8 @@ class Traits(NamedTuple):
     is_random: bool
     gives_views: bool
     reshapes_in_place: bool
+    floats_count: bool
+    """Whether the form of what it gives may depend on the value of a float, as that of `arange` does."""
 
 
 @functools.cache
@@ -67,6 +69,7 @@ def traits_of(func: Any) -> Traits:
         torch.Tag.nondeterministic_seeded in func.tags,
         gives_views,
         torch.Tag.inplace_view in func.tags,
+        torch.Tag.pointwise not in func.tags and not func.name().startswith("aten::_foreach_"),
     )
 
 

@@ -256,10 +256,12 @@ def faking() -> Generator[None]:
 def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensors: list[Tensor] = []
     rest: list[Any] = []
-    key = (_survey(args, tensors, rest), tuple(kwargs), _survey(kwargs.values(), tensors, rest))
+    traits = traits_of(func)
+    positional = _survey(args, tensors, rest, traits.floats_count)
+    key = (positional, tuple(kwargs), _survey(kwargs.values(), tensors, rest, traits.floats_count))
     for tensor in tensors:
         tensor._alive()
-    procs, traits = mesh_of(tensors), traits_of(func)
+    procs = mesh_of(tensors)
     assert procs is not None
     local = [each for each in rest if isinstance(each, torch.Tensor)]
     if local and func not in _CONSTANTS:
@@ -294,7 +296,7 @@ def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return cast("Any", return_and_correct_aliasing)(func, args, kwargs, whole) if traits.gives_views else whole
 
 
-def _survey(values: Iterable[Any], tensors: list[Tensor], rest: list[Any]) -> tuple[Any, ...]:
+def _survey(values: Iterable[Any], tensors: list[Tensor], rest: list[Any], floats_count: bool) -> tuple[Any, ...]:
     """All of the arguments but the values of tensors, which are collected, and the rest, which cannot be compared."""
     key: list[Any] = []
     for value in values:
@@ -302,7 +304,9 @@ def _survey(values: Iterable[Any], tensors: list[Tensor], rest: list[Any]) -> tu
             tensors.append(value)
             key.append(value._form)
         elif isinstance(value, list | tuple):
-            key.append(_survey(cast("list[Any]", value), tensors, rest))
+            key.append(_survey(cast("list[Any]", value), tensors, rest, floats_count))
+        elif type(value) is float and not floats_count:
+            key.append(float)
         elif type(value) in _SENDABLE:
             key.append((type(value), value))  # 1, 1.0 and True are equal, and give results of other types
         else:

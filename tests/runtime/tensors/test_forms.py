@@ -19,19 +19,23 @@ aten = torch.ops.aten
     ("func", "writes", "facts"),
     [
         (aten.add.Tensor, (), ""),
+        (aten.arange.start_step, (), "floats_count"),
+        (aten.addcdiv_.default, ((0, "self"),), ""),
         (aten.add_.Tensor, ((0, "self"),), ""),
         (aten.add.out, ((3, "out"),), ""),
         (aten._foreach_add_.Scalar, ((0, "self"),), ""),
-        (aten.rand.default, (), "is_random"),
-        (aten.view.default, (), "gives_views"),
-        (aten.split.Tensor, (), "gives_views"),
-        (aten.squeeze_.dim, ((0, "self"),), "reshapes_in_place"),
+        (aten.rand.default, (), "is_random floats_count"),
+        (aten.view.default, (), "gives_views floats_count"),
+        (aten.split.Tensor, (), "gives_views floats_count"),
+        (aten.squeeze_.dim, ((0, "self"),), "reshapes_in_place floats_count"),
     ],
 )
 def test_what_an_operator_does(func: Any, writes: Any, facts: str) -> None:
     traits = traits_of(func)
     assert (traits.name, traits.writes) == (func.name(), writes)
-    found = [name for name in ("is_random", "gives_views", "reshapes_in_place") if getattr(traits, name)]
+    found = [
+        name for name in ("is_random", "gives_views", "reshapes_in_place", "floats_count") if getattr(traits, name)
+    ]
     assert found == facts.split()
 
 

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._pytree import tree_leaves
 
 from meshbook.runtime import ActorError, MeshFailure, ProcMesh, SupervisionError, heal, this_host
-from meshbook.runtime.tensors import RemoteException, Tensor, get_active_mesh, inspect, no_mesh
+from meshbook.runtime.tensors import RemoteException, Tensor, forms, get_active_mesh, inspect, no_mesh
 from tests.runtime.shards import Holder
 
 pytestmark = pytest.mark.real
@@ -97,6 +97,19 @@ def test_numbers_that_are_equal_but_for_their_type_are_told_apart(grid: ProcMesh
         rows = [torch.ones(3, 2)[index].shape for index in (0, slice(0, 1), slice(0, 2))]
     assert found == [torch.int64, torch.float32, torch.int64, torch.int64, torch.float32]
     assert rows == [(2,), (1, 2), (2, 2)]
+
+
+def test_a_learning_rate_that_changes_is_not_asked_about_again(grid: ProcMesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    with grid.activate():
+        weight, grad = torch.zeros(2), torch.ones(2)
+    monkeypatch.setattr(forms, "_known", {})
+    for rate in (0.5, 0.25, 0.125):
+        weight.add_(grad, alpha=rate)
+        _foreach_add([weight], rate)
+    assert len(forms._known) == 2
+    assert inspect(weight).tolist() == [0.875, 0.875]
+    with grid.activate():
+        assert [len(torch.arange(0.0, end)) for end in (2.0, 3.0)] == [2, 3], "there it counts"
 
 
 def test_ranks_have_shards_of_their_own(grid: ProcMesh) -> None:
