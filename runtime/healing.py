@@ -94,10 +94,10 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
 
 
 def _end(roster: Roster, ranks: Sequence[int]) -> None:
-    """Kill ranks and wait until they are gone."""
+    """Kill ranks that are to be replaced, and wait until they are gone."""
     if not ranks:
         return
-    roster.kill(ranks)
+    roster.kill(ranks, for_good=False)
     if not wait_until(roster, lambda: all(roster.states[rank].exit is not None for rank in ranks), END_SECONDS):
         raise SpawnError(f"{roster.name_of(ranks[0])} does not end, {END_SECONDS:g} s after SIGKILL")
 

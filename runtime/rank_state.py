@@ -26,6 +26,8 @@ class RankState:
     trouble: str = ""
     is_doomed: bool = False
     """Whether it was killed on demand."""
+    is_replaced: bool = False
+    """Whether that was to give it a new process, with new ones of its actors."""
     died_idle: bool = False
     """Whether it ended by itself, or by a stranger's hand, with nothing to do: no call failed that would tell."""
     halt: Halt | None = None

@@ -291,10 +291,11 @@ class Roster:
         """What can be seen of living ranks that do not answer (`engines.outside`)."""
         return self.crew.look(ranks, native)
 
-    def kill(self, ranks: Sequence[int]) -> None:
-        """End these ranks at once (SIGKILL), with what they started."""
+    def kill(self, ranks: Sequence[int], *, for_good: bool = True) -> None:
+        """End these ranks at once (SIGKILL), with what they started; not `for_good`: they will be revived."""
         for rank in ranks:
             self.states[rank].is_doomed = True
+            self.states[rank].is_replaced = not for_good
         self.crew.kill(ranks)
 
     def revive(self, ranks: Sequence[int]) -> None:
@@ -315,8 +316,8 @@ class Roster:
         self.crew.respawn([replace(self.specs[rank], generation=self.generation + 1) for rank in ranks])
 
     def is_expected(self, rank: int) -> bool:
-        """Was this rank to end, with its mesh or by a resize? Then it is no fault."""
-        return self._is_stopped or rank in self._dropped
+        """Was this rank to end, with its mesh, by a resize, or for a new process? Then it is no fault."""
+        return self._is_stopped or rank in self._dropped or self.states[rank].is_replaced
 
     def dismiss(self, plan: Reshape) -> None:
         """Begin to end the ranks that a resize drops."""

@@ -17,6 +17,8 @@ import pytest
 
 import meshbook.runtime
 from meshbook.runtime import Channel, MeshFailure, SupervisionError, get_or_spawn_controller, this_proc
+from meshbook.runtime.healing import heal_roster
+from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.supervision import interrupt, place_of
 from tests.runtime.families import AsyncFilial, AsyncOwner, AsyncTidy, Busy, Filial, Owner, Tidy
 from tests.runtime.holders import AsyncHolder, Holder, Load, Weigher
@@ -175,6 +177,15 @@ class TestTheClient:
             get_or_spawn_controller(name, Counter).get(10)
         assert get_or_spawn_controller(name=name + "!", Class=Counter).get(10).add.call_one(1).get(10) == 1
         leaks.allow_what_stands()  # they live as long as the client does
+
+    def test_a_rank_that_is_restarted_on_request_is_none(self, stage: Stage) -> None:
+        procs = stage.procs({"r": 2})
+        counters = stage.spawn(Counter, on=procs)
+        counters.add.call(1).get(10)
+        heal_roster(roster_of(procs), [1])
+        assert counters.add.call(1).get(10).values() == [2, 1]
+        roster_of(procs).kill([0])
+        assert "rank 0" in stage.faults.get(timeout=10).report(), "the first that is told"
 
     @pytest.mark.parametrize("how", ["sleeps", "waits", "runs a loop"])
     def test_by_default_a_script_ends_with_code_1(self, tmp_path: Path, how: str) -> None:
