@@ -11,12 +11,12 @@ import inspect
 import io
 import linecache
 import pickle
-import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType, FunctionType
 from typing import Any
 
+from ..runtime.cells import cell_of
 from ..runtime.wire import codec
 from .source import remember, renamed
 
@@ -40,14 +40,10 @@ def pack(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 def cells_in(head: bytes) -> Iterator[tuple[str, str, str]]:
     """The cells of this notebook that stand in a pickle: file, name (`cell 5`) and text. Elsewhere none."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if shell is None:
-        return
     for file, entry in list(linecache.cache.items()):
-        label = shell.compile.format_code_name(file)
-        if label is not None and len(entry) == 4 and file.encode() in head:
-            yield file, f"cell {label[1].removeprefix('In[').removesuffix(']')}", "".join(entry[2])
+        name = cell_of(file)
+        if name and len(entry) == 4 and file.encode() in head:
+            yield file, name, "".join(entry[2])
 
 
 class Guests:

@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from .actor import GIVEN_PORT, EndpointProperty, plain_name
+from .cells import readable
 from .channel import Port
 from .errors import MeshStopped, SupervisionError
 from .fleet import Fleet
@@ -435,7 +436,7 @@ def opened(ok: bool, frames: Frames, title: str, fleet: Fleet, rank: int) -> Any
     if not value.is_fatal:
         raise rebuild(value, f"Actor call {title}", rank_name)
     end = f"The actor {value.actor} and all its descendants have failed" if value.actor else "the actor is gone"
-    story = f"{value.type_name}: {value.message}\n{value.traceback}".rstrip()
+    story = f"{value.type_name}: {value.message}\n{readable(value.traceback)}".rstrip()
     error = SupervisionError(f"Endpoint call {title}() failed, {end}:\n  {rank_name}: {story}")
     error.endpoint = title
     raise error

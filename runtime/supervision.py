@@ -15,6 +15,8 @@ import time
 from types import FrameType
 from typing import Any
 
+from .cells import readable
+
 
 class MeshFailure:
     """What an owner is told: which mesh, which ranks, and why."""
@@ -60,7 +62,8 @@ def default_fault_hook(failure: MeshFailure) -> None:
 
     In a notebook or another interactive session nothing is ended: the next call says it too.
     """
-    print(f"meshbook: unhandled fault: {failure.report()}", file=sys.stderr, flush=True)
+    # In one piece, as several ranks may fail at once, and each is told on a thread of its own.
+    print(f"meshbook: unhandled fault: {readable(failure.report())}\n", end="", file=sys.stderr, flush=True)
     if not _is_interactive():
         sys.exit(1)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..cells import readable
 from ..errors import actor_error
 from ..wire import codec
 
@@ -48,7 +49,7 @@ def rebuild(failure: RemoteFailure, what: str, where: str = "") -> Exception:
     if failure.is_given and isinstance(original, Exception):
         return original
     headline = f"{what} failed{where and f' on {where}'}: {failure.type_name}: {failure.message}".rstrip(": ")
-    return actor_error(headline, original, failure.traceback)
+    return actor_error(headline, original, readable(failure.traceback))
 
 
 def pickled_or_none(error: BaseException) -> bytes | None:

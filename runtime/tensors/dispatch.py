@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ..cells import Line
 from ..errors import SupervisionError
 from ..future import Future
 from ..mesh import ProcMesh
@@ -53,7 +54,7 @@ class Dispatcher:
         self._shape: Shape | None = None  # where those go
         self._dropped: deque[tuple[int, Shape]] = deque()  # tensors are dropped in any thread, also by the collector
         self._sent: deque[Future[Any]] = deque()
-        self._places: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
+        self._places: deque[tuple[int, Line | None]] = deque(maxlen=REMEMBERED)
         self._lock = threading.RLock()  # the loop sends what lingers, while others add to it
         self._seed = torch.initial_seed()
 
@@ -111,9 +112,9 @@ class Dispatcher:
         self.flush()
         return self._on(shape).fetch.call(list(numbers), rank)
 
-    def place_of(self, poison: Poison) -> str:
-        """Where in the program the operation was issued that has failed."""
-        return next((where for number, where in self._places if number == poison.number), "a place long ago")
+    def place_of(self, poison: Poison) -> Line | None:
+        """Where in the program the operation was issued that has failed, if that is known still."""
+        return next((where for number, where in self._places if number == poison.number), None)
 
     def _send(self) -> None:
         ops, self._ops, shape, self._shape = self._ops, [], self._shape, None
@@ -168,11 +169,11 @@ def dispatcher_of(procs: ProcMesh) -> Dispatcher:
 _OWN = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
 
 
-def place() -> str:
-    """Where the user's code is, which has called torch: `train.py, line 7, in step`."""
+def place() -> Line | None:
+    """Where the user's code is, which has called torch; None: on this thread there is none."""
     frame = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_OWN):
-            return f"{frame.f_code.co_filename}, line {frame.f_lineno}, in {frame.f_code.co_name}"
+            return Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
-    return "no code of yours"
+    return None

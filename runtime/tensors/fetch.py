@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
+from ..cells import Line, readable
 from ..future import Future, Promise
 from ..mesh import ProcMesh
 from .dispatch import dispatcher_of
@@ -19,9 +20,11 @@ from .tensor import Tensor, mesh_of
 class RemoteException(Exception):
     """An operation on distributed tensors has failed on a rank, and what was asked for depends on it."""
 
-    def __init__(self, poison: Poison, place: str) -> None:
-        where = f"\nIssued at {place}\n{poison.traceback}" if poison.number else ""
-        super().__init__(f"rank {poison.rank}: {poison.error}{where}")
+    def __init__(self, poison: Poison, place: Line | None) -> None:
+        said = [f"rank {poison.rank}: {poison.error}"]
+        if place is not None:
+            said += [f"Issued at {place}", *([f"    {place.text}"] if place.text else [])]
+        super().__init__("\n".join([*said, *([readable(poison.traceback)] if poison.traceback else [])]))
         self.rank = poison.rank
 
 

@@ -84,7 +84,7 @@ class Tensor(torch.Tensor):
 
     def drop(self) -> None:
         """Let go of the values on the ranks, as the end of the last reference would; to use it is an error then."""
-        self._dropped_at = self._dropped_at or place()
+        self._dropped_at = self._dropped_at or str(place())
         with contextlib.suppress(AttributeError):
             del self._value
 

@@ -82,7 +82,8 @@ class TensorWorker(Actor):
         except Exception as error:  # noqa: BLE001 - the rim: it is told to who asks for what was to come of it
             story = describe(error)
             what = f"{story.type_name}: {story.message}".partition("\n")[0]
-            self._spoil(op, Poison(op.number, current_rank().rank, what, story.traceback))
+            trace = "" if isinstance(op.function, str) else story.traceback  # below an operator there is only torch
+            self._spoil(op, Poison(op.number, current_rank().rank, what, trace))
         else:
             for number, value in zip(op.outputs, leaves, strict=True):
                 if number is not None:
