@@ -13,18 +13,16 @@ import heapq
 import itertools
 import os
 import select
-import signal
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from types import FrameType
 from typing import Any, Protocol
 
 from ..forks import let_go_in_child
-from . import sigint
 from .awake import Awake
+from .sigint import Deferred
 
 _LEASE = 0.02
 """Seconds for which a thread that has waited keeps the loop to itself, in case it soon waits again."""
@@ -123,7 +121,7 @@ class Reactor:
             raise RuntimeError("this would wait for an answer on the thread that receives it: `await` it instead")
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
-            with _DeferredInterrupt(self._ring) as interrupt:
+            with Deferred(self._ring) as interrupt:
                 self._waiting.add(here)
                 try:
                     self._wait(event, deadline, interrupt, self._awake if stays_awake else None)
@@ -187,7 +185,7 @@ class Reactor:
     def _is_taken(self) -> bool:
         return bool(self._waiting) or time.monotonic() < self._lease_until
 
-    def _wait(self, event: Signal, deadline: float | None, interrupt: _DeferredInterrupt, awake: Awake | None) -> None:
+    def _wait(self, event: Signal, deadline: float | None, interrupt: Deferred, awake: Awake | None) -> None:
         """Lead the loop, or follow while another does, until there is no need to wait any more."""
         while not (event.is_set() or interrupt.came or self._closed):
             if deadline is not None and time.monotonic() >= deadline:
@@ -223,7 +221,7 @@ class Reactor:
         with self._news:
             self._news.notify_all()
 
-    def _lead(self, event: Signal, deadline: float | None, interrupt: _DeferredInterrupt, awake: Awake | None) -> None:
+    def _lead(self, event: Signal, deadline: float | None, interrupt: Deferred, awake: Awake | None) -> None:
         while not (event.is_set() or interrupt.came or self._closed):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
@@ -263,41 +261,6 @@ class Reactor:
             os.read(self._bell_out, 4096)
         except BlockingIOError:
             return  # another turn has read it
-
-
-class _DeferredInterrupt:
-    """On the main thread, turns SIGINT into a flag while the loop is led from there.
-
-    The flag is looked at between callbacks; then the handler that was there before is called.
-    """
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self.came = False
-        self._wake = wake
-        self._former: Any = None
-        self._frame: FrameType | None = None
-        self._is_installed = False
-
-    def __enter__(self) -> _DeferredInterrupt:
-        if threading.get_ident() == threading.main_thread().ident:
-            self._former = sigint.handler()
-            if callable(self._former):
-                sigint.let(self._note)
-                self._is_installed = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_installed:
-            sigint.let(self._former)
-
-    def deliver(self) -> None:
-        """Let the handler that was there before do what it does on Ctrl-C."""
-        self._former(signal.SIGINT, self._frame)
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        self.came = True
-        self._frame = frame
-        self._wake()
 
 
 def contained(call: Callable[[], object]) -> None:
