@@ -146,6 +146,7 @@ class Promise(Generic[R]):
         "error",
         "forbidden",
         "is_there",
+        "on_interrupt",
         "value",
     )
 
@@ -155,6 +156,8 @@ class Promise(Generic[R]):
         self.value: Any = None
         self.error: BaseException | None = None
         self.forbidden: tuple[int, asyncio.Task[Any] | None, str] | None = None
+        self.on_interrupt: Callable[[], object] | None = None
+        """Called where Ctrl-C ends the wait for it."""
         self._reactor = reactor
         self._num_ranks = num_ranks
         self._settling = threading.Lock()  # taken by the first who settles, and never given back
@@ -193,16 +196,23 @@ class Promise(Generic[R]):
             return
         if self.forbidden is not None and self.forbidden[0] == threading.get_ident():
             raise RuntimeError(self.forbidden[2])
+        try:
+            is_there = self._wait(timeout)
+        except KeyboardInterrupt:
+            if self.on_interrupt is not None:
+                self.on_interrupt()
+            raise
+        if not is_there:
+            raise TimeoutError(f"no answer after {timeout:g} s; the call goes on, and may be waited for again")
+
+    def _wait(self, timeout: float | None) -> bool:
         if self._reactor is None:
             event = threading.Event()
             self.when_there(event.set)
-            is_there = event.wait(timeout)
-        else:
-            self._is_waited_for = True  # before another look: who settles looks at it after `is_there` was set
-            stays_awake = self._num_ranks > 0 and has_room(self._num_ranks)
-            is_there = meanwhile.wait(self._reactor, self, timeout, stays_awake=stays_awake)
-        if not is_there:
-            raise TimeoutError(f"no answer after {timeout:g} s; the call goes on, and may be waited for again")
+            return event.wait(timeout)
+        self._is_waited_for = True  # before another look: who settles looks at it after `is_there` was set
+        stays_awake = self._num_ranks > 0 and has_room(self._num_ranks)
+        return meanwhile.wait(self._reactor, self, timeout, stays_awake=stays_awake)
 
     def is_set(self) -> bool:
         """As a loop asks what it waits for."""

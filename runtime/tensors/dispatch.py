@@ -20,6 +20,8 @@ from ..errors import SupervisionError
 from ..future import Future
 from ..mesh import ProcMesh
 from ..shape import Shape
+from ..wire.sigint import Deferred
+from .brake import leave_out
 from .program import Op, Poison
 from .worker import TensorWorker
 
@@ -29,8 +31,8 @@ BATCH = 100
 LINGER = 0.001
 """Seconds after which fewer are sent, too."""
 
-AHEAD = 64
-"""Batches that ranks may be behind; then the controller waits for them."""
+AHEAD = 8
+"""Batches that ranks may be behind; then the controller waits for them, and Ctrl-C finds it waiting."""
 
 REMEMBERED = 1 << 16
 """Operations whose places in the program are remembered, for errors."""
@@ -49,12 +51,14 @@ class Dispatcher:
         whole = ProcMesh(fleet, Shape.row_major(fleet.axes) if fleet.axes else Shape.unity(), is_owned=False)
         self._fleet, self._number = fleet, fleet.mesh
         self._reactor = fleet.reactor
+        self._whole = whole
         self._worker: Any = whole.spawn("tensors", TensorWorker, SEED)
         self._ops: list[Op] = []
         self._shape: Shape | None = None  # where those go
         self._dropped: deque[tuple[int, Shape]] = deque()  # tensors are dropped in any thread, also by the collector
         self._sent: deque[Future[Any]] = deque()
         self._places: deque[tuple[int, Line | None]] = deque(maxlen=REMEMBERED)
+        self._last = 0  # the number of the operation that was issued last
         self._lock = threading.RLock()  # the loop sends what lingers, while others add to it
         self._seed = torch.initial_seed()
 
@@ -70,21 +74,16 @@ class Dispatcher:
         is_random: bool = False,
     ) -> None:
         """Compute on the ranks of this shape."""
-        number = next(_numbers)
-        if is_random:
-            self._follow_seed()
-        with self._lock:
-            if self._shape != shape:
-                self._send()
-                self._shape = shape
-            self._ops.append(Op(number, function, args, kwargs, tuple(outputs), tuple(spoils), is_random))
-            self._places.append((number, place()))
-            if len(self._ops) >= BATCH:
-                self._send()
-            elif len(self._ops) == 1:
-                self._reactor.later(LINGER, self.send_waiting)
-        while len(self._sent) > AHEAD:
-            _check(self._sent.popleft())
+        op = Op(next(_numbers), function, args, kwargs, tuple(outputs), tuple(spoils), is_random)
+        try:
+            if is_random:
+                self._follow_seed()
+            self._add(op, shape)
+            while len(self._sent) > AHEAD:
+                _check(self._sent.popleft())
+        except KeyboardInterrupt:
+            self.interrupted()
+            raise
 
     @property
     def is_over(self) -> bool:
@@ -112,16 +111,38 @@ class Dispatcher:
         self.flush()
         return self._on(shape).fetch.call(list(numbers), rank)
 
+    def interrupted(self) -> None:
+        """Ctrl-C while something is waited for: what ranks have not begun is left out (`brake`)."""
+        with self._lock:
+            self._send()
+            leave_out(self._whole.spawn, self._last)
+
     def place_of(self, poison: Poison) -> Line | None:
         """Where in the program the operation was issued that has failed, if that is known still."""
         return next((where for number, where in self._places if number == poison.number), None)
 
+    def _add(self, op: Op, shape: Shape) -> None:
+        with self._lock:
+            if self._shape != shape:
+                self._send()
+                self._shape = shape
+            self._last = op.number
+            self._ops.append(op)
+            self._places.append((op.number, place()))
+            if len(self._ops) >= BATCH:
+                self._send()
+            elif len(self._ops) == 1:
+                self._reactor.later(LINGER, self.send_waiting)
+
     def _send(self) -> None:
-        ops, self._ops, shape, self._shape = self._ops, [], self._shape, None
-        if shape is None and self._dropped:
-            shape = self._dropped[0][1]
-        if shape is not None:
-            self._sent.append(self._on(shape).run.call(ops, self._take_dropped(shape)))
+        with Deferred(_nothing) as interrupt:  # what was taken to be sent must not be lost
+            ops, self._ops, shape, self._shape = self._ops, [], self._shape, None
+            if shape is None and self._dropped:
+                shape = self._dropped[0][1]
+            if shape is not None:
+                self._sent.append(self._on(shape).run.call(ops, self._take_dropped(shape)))
+        if interrupt.came:
+            interrupt.deliver()
 
     def _take_dropped(self, shape: Shape) -> list[int]:
         """Those of this shape; others wait for a batch of theirs."""
@@ -140,6 +161,9 @@ class Dispatcher:
             with self._lock:
                 self._send()
                 self._sent.append(self._worker.seed.call(seed))
+
+
+def _nothing() -> None: ...
 
 
 def _check(batch: Future[Any]) -> None:

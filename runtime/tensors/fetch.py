@@ -62,6 +62,7 @@ def fetch_shard(obj: Any, shard: Mapping[str, int] | None = None, **dims: int) -
         found = [next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         promise.resolve(pytree.tree_unflatten(found, form))
 
+    promise.on_interrupt = dispatcher.interrupted
     dispatcher.fetch(procs._shape, numbers, rank).add_done_callback(settle)
     return promise.future
 

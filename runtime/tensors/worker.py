@@ -12,6 +12,7 @@ from ..here import node
 from ..ranks.failure import describe
 from ..ranks.place import axes_text
 from ..scope import current_rank, current_size
+from .brake import own_progress
 from .program import Op, Poison, Ref
 
 _values: dict[tuple[int, int], dict[int, Any]] = {}
@@ -21,6 +22,8 @@ _arrived = threading.Condition()
 """Notified when values have come: an actor may be given one that is still to be computed."""
 
 _drawing = threading.Lock()  # torch has one state of random numbers, also where ranks are threads
+
+_LEFT_OUT = "KeyboardInterrupt: it was not computed, as the program was interrupted before its turn came"
 
 _PATIENCE = 60.0
 """Seconds that an actor waits for such a value."""
@@ -45,13 +48,17 @@ class TensorWorker(Actor):
         self._pytree: Any = _pytree
         self._functions: dict[str, Callable[..., Any]] = {}
         self._values = _values.setdefault(node().address, {})
+        self._progress = own_progress()
         self._seed(seed)
 
     @endpoint
     def run(self, ops: Sequence[Op], dropped: Sequence[int]) -> None:
         """Compute, then forget what nobody refers to any more. What fails is told when its results are asked for."""
         for op in ops:
-            self._do(op)
+            if self._progress.begin(op.number):
+                self._do(op)
+            else:
+                self._leave_out(op)
         for number in dropped:
             self._values.pop(number, None)
         with _arrived:
@@ -95,6 +102,11 @@ class TensorWorker(Actor):
         said = [kind if number is None else "a tensor" for number, kind in zip_longest(outputs, given)][: len(outputs)]
         if given != said:
             raise TypeError(f"it gives {_listed(given)}, where its propagate gives {_listed(said)}")
+
+    def _leave_out(self, op: Op) -> None:
+        """What it was to write to is as it was before."""
+        poison = Poison(op.number, current_rank().rank, _LEFT_OUT, "")
+        self._values.update((number, poison) for number in op.outputs if number is not None)
 
     def _arguments(self, op: Op) -> tuple[Any, Any]:
         if not isinstance(op.function, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
-IMPORTS = "import torch\nfrom meshbook.runtime.tensors import inspect, remote"
+IMPORTS = "import os, time, torch\nfrom meshbook.runtime.tensors import inspect, remote"
+
+NAPS = """
+def nap(x, gate):
+    open(gate, "w").close()
+    time.sleep(0.02)
+
+for _ in range(3000):
+    remote(nap)(x, GATE)
+    x += 1
+inspect(x)
+"""
 
 
 def test_errors_name_cells(kernel: Kernel) -> None:
@@ -22,3 +34,17 @@ def test_errors_name_cells(kernel: Kernel) -> None:
     assert f"rank 0: ValueError: boom\nIssued at cell {number + 1}, line 1\n    bad = remote(" in failed.text
     assert f"  cell {number}, line 2, in fails\n    raise ValueError('boom')\n" in failed.text
     assert "ipykernel_" not in failed.text
+
+
+def test_ctrl_c_ends_what_the_ranks_do(kernel: Kernel, until: Any, tmp_path: Path) -> None:
+    kernel.ok(IMPORTS)
+    kernel.ok("with m.procs.activate():\n    x = torch.zeros(1)\ninspect(x)")
+    gate = tmp_path / "gate"
+    cell = kernel.start(NAPS.replace("GATE", repr(str(gate))))
+    until(gate.exists, 30.0)
+    kernel.interrupt()
+    assert cell.end().error.startswith("KeyboardInterrupt")
+    after = kernel.ok("seen = [int(inspect(x, dp=dp, tp=tp)) for dp in (0, 1) for tp in (0, 1)]")
+    assert after.seconds < 10, "what was issued takes longer"
+    assert len(set(kernel.value("seen"))) == 1
+    assert kernel.value("seen")[0] < 3000

@@ -1,0 +1,109 @@
+"""Ctrl-C while ranks compute."""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from meshbook.runtime import ProcMesh
+from meshbook.runtime.tensors import RemoteException, dispatch, fetch_shard, inspect, remote
+from meshbook.runtime.tensors.brake import Progress
+from meshbook.runtime.tensors.dispatch import dispatcher_of
+
+
+def test_what_is_left_out() -> None:
+    progress = Progress()
+    assert [progress.begin(number) for number in (1, 2)] == [True, True]
+    assert progress.hold() == 2
+    progress.go_on(range(4, 7))
+    progress.go_on(range(8, 9))
+    assert [number for number in range(3, 11) if progress.begin(number)] == [3, 7, 9, 10]
+
+
+def test_one_that_is_held_waits(until: Any) -> None:
+    progress, begun = Progress(), list[bool]()
+    assert progress.hold() == 0
+    worker = threading.Thread(target=lambda: begun.append(progress.begin(5)))
+    worker.start()
+    until(lambda: progress.hold() == 5)
+    assert begun == []
+    progress.go_on(range(5, 9))
+    worker.join()
+    assert begun == [False]
+
+
+def nap(tensor: torch.Tensor, gate: str) -> torch.Tensor:
+    """Say that it has begun, and wait until it may go on."""
+    Path(gate).touch()
+    while Path(gate).exists():
+        time.sleep(0.005)
+    return tensor
+
+
+def press(when: Callable[[], object]) -> threading.Thread:
+    """Press Ctrl-C then."""
+
+    def work() -> None:
+        when()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("waits", ["inspect", "a future", "too far ahead"])
+def test_what_has_not_begun_is_left_out_on_all_ranks(grid: ProcMesh, tmp_path: Path, until: Any, waits: str) -> None:
+    gate = tmp_path / "gate"
+    x: Any
+    with grid.activate():
+        x, total = torch.ones(2), torch.zeros(2)
+    total += 1
+    # One rank is slow. The others have begun what comes next, a collective among all, and wait for it there.
+    remote(nap)(x.slice_mesh(dp=1, tp=1), str(gate))
+    common = x.reduce()
+    total += 1
+    later = x + 1
+    others = [slice_.slice_mesh(dp=0) for slice_ in (x, common)]
+    waiting = dispatcher_of(grid)._reactor._waiting
+    presser = press(lambda: until(lambda: gate.exists() and threading.main_thread().ident in waiting))
+    with pytest.raises(KeyboardInterrupt):
+        if waits == "inspect":
+            inspect(later)
+        elif waits == "a future":
+            fetch_shard(later).get()
+        else:
+            for _ in range(dispatch.BATCH * (dispatch.AHEAD + 3)):
+                total += 0
+    presser.join()
+    gate.unlink()
+    assert inspect(common).tolist() == [4, 4], "what some had begun is done by all"
+    assert len({tuple(inspect(total, dp=dp, tp=tp).tolist()) for dp in (0, 1) for tp in (0, 1)}) == 1
+    assert [inspect(each).tolist() for each in others] == [[1, 1], [4, 4]]
+    with pytest.raises(RemoteException, match="KeyboardInterrupt: it was not computed, as the program was interrupted"):
+        inspect(later)
+    assert inspect(x + 2).tolist() == [3, 3], "and it goes on"
+
+
+@pytest.mark.real
+def test_what_is_about_to_be_sent_is_not_lost(grid: ProcMesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    with grid.activate():
+        total = torch.zeros(2)
+    inspect(total)
+    monkeypatch.setattr(dispatch, "LINGER", 60.0)
+    total += 1
+    dispatcher = dispatcher_of(grid)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(dispatcher, "_take_dropped", lambda shape: signal.raise_signal(signal.SIGINT) or [])
+        inspect(total)
+    assert inspect(total).tolist() == [1, 1]
