@@ -286,6 +286,10 @@ class _Memory:
         if tensor.dim() != 1 or not tensor.is_contiguous():
             how = "" if tensor.is_contiguous() else ", which is not contiguous"
             raise _unfit(f"a tensor of shape {tuple(tensor.shape)}{how}")
+        if tensor.nbytes and not tensor.data_ptr():
+            raise ValueError(
+                f"there is no memory here behind {tensor!r}: give an actor its shards, and lend these there"
+            )
         if tensor.is_cpu:
             return cls(memoryview(codec.bytes_of(tensor, tensor.nbytes)).cast("B"), None, tensor.data_ptr())
         return cls(None, tensor.detach().view(torch.uint8), tensor.data_ptr())

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import (
 from ..mesh import ProcMesh
 from ..wire import codec
 from .dispatch import Dispatcher, dispatcher_of, place
-from .forms import Form, Other, Traits, fake_mode, result_of, traits_of
+from .forms import Form, NotHere, Other, Traits, fake_mode, result_of, traits_of
 from .program import Ref
 from .worker import shard
 
@@ -123,10 +123,28 @@ class Tensor(torch.Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("the values of a distributed tensor are on its ranks: inspect(tensor) brings a shard to keep")
 
+    def __format__(self, format_spec: str) -> str:
+        if format_spec:
+            raise NotHere(f"format {format_spec!r}")
+        return repr(self)
+
     def __repr__(self, *, tensor_contents: object = None) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
         grad = ", requires_grad=True" if self.requires_grad else ""
         shape, device = tuple(self.shape), "" if self.device.type == "cpu" else f", device={self.device}"
         return f"<Tensor {shape} {str(self.dtype)[6:]}{device}{grad} on {_words(self._procs)}>"
+
+
+def _not_here(name: str) -> Callable[..., Any]:
+    """What needs memory that this process has not. Torch would say something else, or read where nothing is."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        raise NotHere(f"{name}()")
+
+    return method
+
+
+for _name in ("__array__", "numpy", "share_memory_", "tolist"):
+    setattr(Tensor, _name, _not_here(_name))
 
 
 def _operator(name: str, function: Callable[..., Any]) -> None:

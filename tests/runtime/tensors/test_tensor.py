@@ -6,8 +6,10 @@ import copy
 import gc
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +19,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._pytree import tree_leaves
 
 from meshbook.runtime import ActorError, MeshFailure, ProcMesh, SupervisionError, heal, this_host
+from meshbook.runtime.rdma import RDMABuffer
 from meshbook.runtime.tensors import RemoteException, Tensor, forms, get_active_mesh, inspect, no_mesh
+from meshbook.runtime.tensors.forms import NotHere
 from tests.runtime.shards import Holder
 
 pytestmark = pytest.mark.real
@@ -272,6 +276,29 @@ class TestErrors:
             TypeError, match=r"a local tensor \(2,\) cannot be mixed with distributed ones of dp=2,tp=2"
         ):
             mix(distributed, local)
+
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda x: x.numpy(),
+            lambda x: np.asarray(x),
+            lambda x: x.tolist(),
+            lambda x: f"{x.sum():.3f}",
+            lambda x: x.share_memory_(),  # it killed the process
+        ],
+    )
+    def test_so_does_what_wants_memory_here(self, grid: ProcMesh, ask: Callable[[Any], Any]) -> None:
+        with grid.activate():
+            x = torch.ones(3)
+        with pytest.raises(NotHere, match=r"which are on its ranks: inspect\(tensor\) brings a shard"):
+            ask(x)
+        assert f"{x}" == repr(x)
+
+    def test_their_memory_cannot_be_lent_from_here(self, grid: ProcMesh) -> None:
+        with grid.activate():
+            x = torch.ones(3)
+        with pytest.raises(ValueError, match=r"there is no memory here behind <Tensor \(3,\)"):
+            RDMABuffer(x)
 
     def test_a_dropped_one_says_where(self, grid: ProcMesh) -> None:
         with grid.activate():
