@@ -281,15 +281,16 @@ def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensor._alive()
     procs = mesh_of(tensors)
     assert procs is not None
-    local = [each for each in rest if isinstance(each, torch.Tensor)]
-    if local and func not in _CONSTANTS:
+    if local := [each for each in rest if isinstance(each, torch.Tensor)]:
+        _check_local(local, func, traits, args, kwargs, procs)
+    if traits.name.startswith("aten::set_"):
         raise TypeError(
-            f"{func}: a local tensor {tuple(local[0].shape)} cannot be mixed with distributed ones of "
-            f"{_words(procs)}: make it under activate(), or bring theirs here with inspect()"
+            "memory of this process becomes no distributed tensor: say torch.load(...) outside of activate(), or under "
+            "no_mesh.activate(), and bring what it gives to the ranks by load_state_dict(...) or copy_()"
         )
     if traits.reshapes_in_place:
         raise TypeError(f"{func} changes the shape of a distributed tensor in place: say it without the `_`")
-    written = list(_written(traits, args, kwargs)) if traits.writes else []
+    written = [leaf for leaf in _written(traits, args, kwargs) if isinstance(leaf, Tensor)] if traits.writes else []
 
     def fakes() -> tuple[Any, Any, list[Any]]:
         words, named = pytree.tree_map_only(torch.Tensor, _as_fake, (args, kwargs))
@@ -312,6 +313,20 @@ def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         dispatcher.issue(procs._shape, traits.name, words, named, outputs, spoils, is_random=traits.is_random)
     whole = result.built(made)
     return cast("Any", return_and_correct_aliasing)(func, args, kwargs, whole) if traits.gives_views else whole
+
+
+def _check_local(local: list[torch.Tensor], func: Any, traits: Traits, args: Any, kwargs: Any, procs: ProcMesh) -> None:
+    """Raises `TypeError` where local tensors meet distributed ones: but single numbers do, as those of a CPU meet GPUs.
+
+    And `copy_` brings what is here to all ranks: a checkpoint is loaded so.
+    """
+    wide = [each for each in local if each.dim() and func is not _aten.copy_.default]
+    written = [each for each in local if any(each is leaf for leaf in _written(traits, args, kwargs))]
+    if func not in _CONSTANTS and (found := [*wide, *written]):
+        raise TypeError(
+            f"{func}: a local tensor {tuple(found[0].shape)} cannot be mixed with distributed ones of "
+            f"{_words(procs)}: make it under activate(), copy_() it there, or bring theirs here with inspect()"
+        )
 
 
 def _survey(values: Iterable[Any], tensors: list[Tensor], rest: list[Any], floats_count: bool) -> tuple[Any, ...]:
@@ -347,16 +362,18 @@ def _sent(value: Any) -> Any:
 def _as_sent(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
         return Ref(leaf._alive().number)
-    if type(leaf) in _SENDABLE or isinstance(leaf, torch.Tensor):
+    if type(leaf) in _SENDABLE:
         return leaf
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().clone()  # as it is now: it is sent later
     raise TypeError(f"a {type(leaf).__name__} cannot be an argument of what is computed on the ranks")
 
 
-def _written(traits: Traits, args: Any, kwargs: Any) -> Iterator[Tensor]:
+def _written(traits: Traits, args: Any, kwargs: Any) -> Iterator[object]:
     """The arguments that an operator writes to."""
     for index, name in traits.writes:
         value = args[index] if index < len(args) else kwargs.get(name)
-        yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor))
+        yield from pytree.tree_leaves(value)
 
 
 def _made(form: Form, value: Shared, procs: ProcMesh) -> Tensor:

@@ -266,7 +266,7 @@ class TestErrors:
         assert str(caught.value).endswith("which are on its ranks: inspect(tensor) brings a shard")
 
     @pytest.mark.parametrize(
-        "mix", [lambda a, b: a + b, lambda a, b: b * a, lambda a, b: torch.cat([a, b]), lambda a, b: a.copy_(b)]
+        "mix", [lambda a, b: a + b, lambda a, b: b * a, lambda a, b: torch.cat([a, b]), lambda a, b: b.copy_(a)]
     )
     def test_local_tensors_are_not_mixed_with_them(self, grid: ProcMesh, mix: Callable[[Any, Any], Any]) -> None:
         local = torch.ones(2)
@@ -318,6 +318,39 @@ class TestErrors:
                 torch.rand(2, generator=torch.Generator())
         with pytest.raises(TypeError, match=r"inspect\(tensor\) brings a shard to keep"):
             pickle.dumps(x)
+
+
+class TestWhatIsHere:
+    """Local tensors come to ranks by `copy_`; single numbers go with anything."""
+
+    def test_a_checkpoint_is_loaded(self, grid: ProcMesh, tmp_path: Path) -> None:
+        saved = nn.Linear(2, 1)
+        torch.save(saved.state_dict(), tmp_path / "model.pt")
+        with grid.activate():
+            model = nn.Linear(2, 1)
+            with no_mesh.activate():
+                state = torch.load(tmp_path / "model.pt")
+            model.load_state_dict(state)
+            with pytest.raises(TypeError, match=r"say torch.load\(...\) outside of activate\(\), or under"):
+                torch.load(tmp_path / "model.pt")
+        assert torch.equal(inspect(model.weight, dp=1, tp=1), saved.weight)
+
+    def test_a_copy_is_what_it_was_then(self, grid: ProcMesh) -> None:
+        local = torch.ones(2)
+        with grid.activate():
+            x = torch.zeros(2)
+        x[:1].copy_(local[:1])
+        local += 1
+        assert (inspect(x).tolist(), local.tolist()) == ([1, 0], [2, 2])
+
+    def test_numbers(self, grid: ProcMesh) -> None:
+        with grid.activate():
+            x = torch.arange(3.0)
+        assert inspect(torch.where(x > 1, x, 0.5)).tolist() == [0.5, 0.5, 2]
+        mean = inspect(x.mean())
+        assert inspect(x - mean).tolist() == [-1, 0, 1]
+        with pytest.raises(TypeError, match=r"a local tensor \(\) cannot be mixed"):
+            mean.add_(x.sum())
 
 
 class TestActors:
