@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import math
 import os
+import re
 import secrets
 import sys
 import threading
@@ -81,7 +82,8 @@ class Session:
 
         Names that are addresses, such as `tcp://node1:26600`, are those of worker loops (`use_workers`).
 
-        Raises `ValueError` where the command wants the names of hosts, and there is only a number.
+        Raises `ValueError` where the command wants the names of hosts, and there is only a number; and for `node1:26600`,
+        which is neither a name nor an address.
         """
         names = [f"host{i}" for i in range(hosts)] if isinstance(hosts, int) else list(hosts)
         if isinstance(hosts, int) and "{host}" in launch:
@@ -91,6 +93,10 @@ class Session:
                 what = "--launch" if launch else "--keep"
                 raise ValueError(f"{what} does not go with worker loops, which wait on their hosts by themselves")
             return self.use_workers(names, timeout)
+        if bare := [name for name in names if re.fullmatch(r"[^:]+:\d+", name)]:
+            raise ValueError(
+                f"{bare[0]!r} is no name of a host: of a worker loop that waits there, say tcp://{bare[0]}"
+            )
         name = f"{_HOSTS}{launch or 'here'}: {','.join(names)}{', kept' if keep else ''}"
         if name not in self._engines:
             from .engines.hosts import HostsEngine, address_towards  # loads zmq, which one machine does without
