@@ -237,7 +237,7 @@ class _Keeper(Actor):
 
 def _find(number: int) -> _Memory:
     if number not in _held:
-        raise ValueError("there is no such RDMABuffer any more: it was dropped")
+        raise ValueError("there is no such RDMABuffer any more: it was dropped, or has gone with its process")
     return _held[number]
 
 

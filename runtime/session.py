@@ -82,8 +82,8 @@ class Session:
 
         Names that are addresses, such as `tcp://node1:26600`, are those of worker loops (`use_workers`).
 
-        Raises `ValueError` where the command wants the names of hosts, and there is only a number; and for `node1:26600`,
-        which is neither a name nor an address.
+        Raises `ValueError` where the command wants the names of hosts, and there is only a number; and for what is
+        neither a name nor an address, such as `node1:26600`.
         """
         names = [f"host{i}" for i in range(hosts)] if isinstance(hosts, int) else list(hosts)
         if isinstance(hosts, int) and "{host}" in launch:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from meshbook.runtime import ActorError, Channel, SupervisionError, rdma
+from meshbook.runtime import ActorError, Channel, SupervisionError, heal, rdma
 from meshbook.runtime.channel import Port
 from meshbook.runtime.rdma import RDMAAction, RDMABuffer
 from tests.runtime.memories import Owner, Reader
@@ -137,6 +137,10 @@ def test_memory_of_a_dead_process_is_told(process_stage: Stage) -> None:
     with pytest.raises(SupervisionError, match=r"buffers\.read\(\) failed, rank 0 .*killed by SIGKILL"):
         readers.read.call_one(buffer, 4).get(10)
     assert "killed by SIGKILL" in process_stage.faults.get(timeout=10).report()
+    heal(procs)
+    procs.slice(r=0).spawn("owner", Owner).lend.call_one(b"efgh").get(10)
+    with pytest.raises(ActorError, match="it was dropped, or has gone with its process"):
+        readers.read.call_one(buffer, 4).get(10)
 
 
 @pytest.mark.usefixtures("here")
