@@ -55,6 +55,7 @@ class Future(Generic[R]):
             ValueError: `timeout` is negative or not finite.
             Exception: what the call failed with.
         """
+        __tracebackhide__ = True  # IPython leaves such frames out: who waits wants to see the own line, and the error
         promise = self._promise
         promise.block(timeout)
         if promise.error is not None:
@@ -75,6 +76,7 @@ class Future(Generic[R]):
 
         What is no `Exception` is raised.
         """
+        __tracebackhide__ = True
         try:
             self._promise.block(timeout)
         except TimeoutError as too_late:
@@ -190,6 +192,7 @@ class Promise(Generic[R]):
 
     def block(self, timeout: float | None) -> None:
         """Wait until it is settled. Raises `TimeoutError`, and `RuntimeError` where that would never end."""
+        __tracebackhide__ = True
         if timeout is not None:
             check_timeout(timeout)
         if self.is_there:
@@ -206,6 +209,7 @@ class Promise(Generic[R]):
             raise TimeoutError(f"no answer after {timeout:g} s; the call goes on, and may be waited for again")
 
     def _wait(self, timeout: float | None) -> bool:
+        __tracebackhide__ = True
         if self._reactor is None:
             event = threading.Event()
             self.when_there(event.set)

@@ -20,6 +20,7 @@ _num_waiting = 0
 
 def wait(reactor: Reactor, event: Signal, timeout: float | None, *, stays_awake: bool = False) -> bool:
     """`reactor.wait`, with the duties done meanwhile; what those block on themselves is waited for plainly."""
+    __tracebackhide__ = True
     if not duties or _is_busy or threading.current_thread() is not threading.main_thread():
         return reactor.wait(event, timeout, stays_awake=stays_awake)
     global _num_waiting
@@ -36,6 +37,7 @@ def is_waiting() -> bool:
 
 
 def _wait(reactor: Reactor, event: Signal, timeout: float | None, stays_awake: bool) -> bool:
+    __tracebackhide__ = True
     left = timeout
     while left is None or left > 0:
         started = time.monotonic()

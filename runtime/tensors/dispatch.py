@@ -74,6 +74,7 @@ class Dispatcher:
         is_random: bool = False,
     ) -> None:
         """Compute on the ranks of this shape."""
+        __tracebackhide__ = True
         op = Op(next(_numbers), function, args, kwargs, tuple(outputs), tuple(spoils), is_random)
         try:
             if is_random:
@@ -168,6 +169,7 @@ def _nothing() -> None: ...
 
 def _check(batch: Future[Any]) -> None:
     """Wait for a batch. That a rank has died meanwhile is told to who asks for what it had, and not to the next."""
+    __tracebackhide__ = True
     error = batch.exception()
     if error is not None and not isinstance(error, SupervisionError):
         raise error

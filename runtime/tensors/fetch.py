@@ -75,6 +75,7 @@ def inspect(obj: Any, shard: Mapping[str, int] | None = None, **dims: int) -> An
             total = torch.ones(3).sum()
         inspect(total)  # -> tensor(3.)
     """
+    __tracebackhide__ = True
     return fetch_shard(obj, shard, **dims).get()
 
 

@@ -107,12 +107,15 @@ class NotHere(DataDependentOutputException):
 
 def faked(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call an operator with fake tensors. Raises `NotHere`, and what it raises where its arguments do not fit."""
+    __tracebackhide__ = True
     is_quiet = _is_quiet.set(True)
     try:
         with fake_mode:
             return func(*args, **kwargs)
     except (DataDependentOutputException, DynamicOutputShapeException):
         raise NotHere(func) from None
+    except Exception as misfit:  # noqa: BLE001 - goes on, without dozens of torch's own frames
+        raise misfit.with_traceback(None) from None
     finally:
         _is_quiet.reset(is_quiet)
 
@@ -129,6 +132,7 @@ def result_of(func: Any, key: Any, fakes: Callable[[], tuple[Any, Any, list[Any]
 
     With a key of None nothing is remembered.
     """
+    __tracebackhide__ = True
     found = _known.get((func, key)) if key is not None else None
     if found is None:
         args, kwargs, written = fakes()

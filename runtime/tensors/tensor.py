@@ -111,6 +111,7 @@ class Tensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        __tracebackhide__ = True
         return _dispatch(func, args, kwargs or {})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -152,10 +153,12 @@ def _operator(name: str, function: Callable[..., Any]) -> None:
     plain: dict[str, Callable[..., Any]] = {way: getattr(torch.Tensor, way) for way in (f"__{name}__", f"__r{name}__")}
 
     def forward(self: Tensor, other: Any) -> Any:
+        __tracebackhide__ = True
         self._alive()
         return function(self, other) if isinstance(other, torch.Tensor) else plain[f"__{name}__"](self, other)
 
     def reflected(self: Tensor, other: Any) -> Any:
+        __tracebackhide__ = True
         self._alive()
         return function(other, self) if isinstance(other, torch.Tensor) else plain[f"__r{name}__"](self, other)
 
@@ -187,6 +190,7 @@ class _Mode(TorchDispatchMode):
     """Makes tensors of a mesh of what is made while it is active."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        __tracebackhide__ = True
         kwargs = kwargs or {}
         if get_active_mesh() is None:
             return func(*args, **kwargs)
@@ -272,6 +276,7 @@ def faking() -> Generator[None]:
 
 
 def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    __tracebackhide__ = True
     tensors: list[Tensor] = []
     rest: list[Any] = []
     traits = traits_of(func)

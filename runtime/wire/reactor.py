@@ -114,6 +114,7 @@ class Reactor:
         Raises:
             RuntimeError: this is a callback of the loop, which cannot wait for another; or the loop is closed.
         """
+        __tracebackhide__ = True
         if event.is_set():
             return True
         here = threading.get_ident()

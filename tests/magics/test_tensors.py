@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,13 @@ def test_errors_name_cells(kernel: Kernel) -> None:
     assert "ipykernel_" not in failed.text
 
 
+@pytest.mark.parametrize("line", ["inspect(x[torch.tensor([7])])", "x + x[:2]", "float(x[0])", "x + torch.ones(3)"])
+def test_errors_show_the_user_s_line_and_hardly_any_of_ours(kernel: Kernel, line: str) -> None:
+    kernel.ok(f"{IMPORTS}\nwith m.procs.activate():\n    x = torch.ones(3)\n    index = torch.tensor([7])")
+    shown = kernel.cell(line.replace("torch.tensor([7])", "index")).traceback
+    assert len(re.findall(r"^File ", shown, re.MULTILINE)) == 1, "where it is raised"
+
+
 def test_ctrl_c_ends_what_the_ranks_do(kernel: Kernel, until: Any, tmp_path: Path) -> None:
     kernel.ok(IMPORTS)
     kernel.ok("with m.procs.activate():\n    x = torch.zeros(1)\ninspect(x)")
@@ -43,7 +51,9 @@ def test_ctrl_c_ends_what_the_ranks_do(kernel: Kernel, until: Any, tmp_path: Pat
     cell = kernel.start(NAPS.replace("GATE", repr(str(gate))))
     until(gate.exists, 30.0)
     kernel.interrupt()
-    assert cell.end().error.startswith("KeyboardInterrupt")
+    stopped = cell.end()
+    assert stopped.error.startswith("KeyboardInterrupt")
+    assert "reactor.py" not in stopped.traceback
     after = kernel.ok("seen = [int(inspect(x, dp=dp, tp=tp)) for dp in (0, 1) for tp in (0, 1)]")
     assert after.seconds < 10, "what was issued takes longer"
     assert len(set(kernel.value("seen"))) == 1
