@@ -114,6 +114,8 @@ class Dispatcher:
 
     def interrupted(self) -> None:
         """Ctrl-C while something is waited for: what ranks have not begun is left out (`brake`)."""
+        if self.is_over:
+            return
         with self._lock:
             self._send()
             leave_out(self._whole.spawn, self._last)

@@ -107,3 +107,13 @@ def test_what_is_about_to_be_sent_is_not_lost(grid: ProcMesh, monkeypatch: pytes
         patch.setattr(dispatcher, "_take_dropped", lambda shape: signal.raise_signal(signal.SIGINT) or [])
         inspect(total)
     assert inspect(total).tolist() == [1, 1]
+
+
+@pytest.mark.real
+def test_of_a_mesh_that_was_taken_down_there_is_nothing_to_leave_out(process_stage: Any) -> None:
+    procs = process_stage.procs({"r": 1})
+    with procs.activate():
+        _ = torch.zeros(1)
+    dispatcher = dispatcher_of(procs)
+    procs.stop().get(10)
+    dispatcher.interrupted()
