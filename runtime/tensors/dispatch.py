@@ -118,7 +118,8 @@ class Dispatcher:
             return
         with self._lock:
             self._send()
-            leave_out(self._whole.spawn, self._last)
+            last = self._last
+        leave_out(self._whole.spawn, last)  # not with the lock, which the loop wants that brings the answers
 
     def place_of(self, poison: Poison) -> Line | None:
         """Where in the program the operation was issued that has failed, if that is known still."""
