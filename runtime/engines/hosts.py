@@ -22,7 +22,7 @@ from ..ranks.place import axes_text
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.link import Address
-from ..wire.messages import Bye, Extend, Hello, Introduce, Passed
+from ..wire.messages import Extend, Hello, Introduce, Passed
 from ..wire.reactor import Reactor
 from ..wire.zmq_door import Keys
 from ..wire.zmq_hub import ZmqHub
@@ -90,9 +90,12 @@ class HostsEngine:
     def warm(self) -> None:
         """Start the agents that are not there, and again those that were lost; they come in the background.
 
-        Raises `SpawnError` where they are kept, and another notebook is on them.
+        Raises `SpawnError` where they cannot be started, where they are kept and another notebook is on them, and where
+        they were given back.
         """
         with self._starting:
+            if self._is_closed.is_set():
+                raise SpawnError("these hosts were given back")
             if self._hub is None:
                 self._hub = self._listen()
                 self._pulse = threading.Thread(target=self._beat, name="meshbook-hosts", daemon=True)
@@ -145,7 +148,12 @@ class HostsEngine:
                     host.tick()
 
         keep = self._keeper.seconds if self._keeper is not None else 0.0
-        self._launcher.start(missing, Summons(addresses, self._preload, keep), on_end)
+        try:
+            self._launcher.start(missing, Summons(addresses, self._preload, keep), on_end)
+        except BaseException as error:
+            for host in awaited.values():  # nobody is to wait for them, and the next try is to start them
+                host.lose(str(error))
+            raise
 
     def _wait_here(self, names: Sequence[str] | None = None) -> None:
         """Wait until all hosts are there, or those of these names. Raises `SpawnError` for one that is not to come."""
@@ -296,17 +304,21 @@ class HostsEngine:
 
     def close(self) -> None:
         """Let go of the agents: those that are kept wait for the next notebook, others end."""
-        if self._hub is None or self._is_closed.is_set():
+        with self._starting:
+            if self._is_closed.is_set():
+                return
+            self._is_closed.set()
+        if self._hub is None:
             return
-        self._is_closed.set()
         assert self._pulse is not None
         self._pulse.join()
         # Of agents that are not written down nobody would know: those of an `up` that failed must not wait.
         is_kept = self._keeper is not None and self._keeper.leave()
         for host in self.hosts:
-            if not is_kept:
-                host.post(Bye())
-            host.close()
+            if is_kept:
+                host.close()
+            else:
+                host.dismiss()
             if host.hello is None:  # nobody would tell its launcher to end
                 self._launcher.forget(host.index)
         if is_kept:

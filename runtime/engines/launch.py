@@ -15,6 +15,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from ..errors import SpawnError
 from ..wire.reactor import Reactor
 from .exits import end_of
 from .summons import VARIABLE, Summons
@@ -45,7 +46,10 @@ class Launcher(Protocol):
         ...
 
     def start(self, hosts: Sequence[int], summons: Summons, on_end: OnEnd) -> None:
-        """Start the agents of these hosts, whose addresses are in the summons in the same order."""
+        """Start the agents of these hosts, whose addresses are in the summons in the same order.
+
+        Raises `SpawnError` where that cannot be.
+        """
         ...
 
     def forget(self, host: int) -> None:
@@ -104,7 +108,10 @@ class CommandLauncher:
     def _launch(self, hosts: tuple[int, ...], source: str, summons: Summons, on_end: OnEnd) -> None:
         name = self._all[hosts[0]] if self.is_one_by_one and self._command else ""
         argv = launch_line(self._command, name, source)
-        self._running[hosts] = Launch(self._reactor, argv, summons, source, lambda why: on_end(hosts, why))
+        try:
+            self._running[hosts] = Launch(self._reactor, argv, summons, source, lambda why: on_end(hosts, why))
+        except OSError as error:
+            raise SpawnError(f"cannot run the launcher `{argv[0]}`: {error.strerror}") from error
 
     def forget(self, host: int) -> None:
         launch = self._running.pop((host,), None)

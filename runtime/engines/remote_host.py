@@ -148,6 +148,7 @@ class RemoteHost:
         if not self.trouble:
             self.post(Bye())
             self._end(f"host {self.name} was given back")
+            self._reactor.announce(self.settled)
 
     def _end(self, trouble: str) -> None:
         """It answers no more: who waits for it is told why."""

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -262,6 +263,26 @@ def test_a_host_that_does_not_come(make: Callable[..., Bench], command: str, why
     bench = make(["bad", "bed"], command, timeout=0.5 if "sleep" in command else 20)
     with pytest.raises(SpawnError, match=why):
         bench.begin(HOSTS_2X2)
+
+
+def test_a_launcher_that_is_not_there_is_named_each_time(make: Callable[..., Bench]):
+    bench = make(["left", "right"], "no-such-launcher {host}")
+    for _ in range(2):  # the second time it would wait for agents that nobody has started
+        with pytest.raises(SpawnError, match=r"^cannot run the launcher `no-such-launcher`: No such file or directory$"):
+            bench.begin(HOSTS_2X2)
+
+
+def test_who_waits_for_hosts_that_are_given_back_is_told(make: Callable[..., Bench], until: Until):
+    engine = make(["left"], "sh -c 'sleep 60' {host}", timeout=15).engine
+    assert isinstance(engine, HostsEngine)
+    engine.warm()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(engine.seats, {"rank": 1})
+        until(waiting.running)
+        engine.give_back()
+        assert "given back" in str(waiting.exception(5))
+    with pytest.raises(SpawnError, match=r"^these hosts were given back$"):
+        engine.warm()
 
 
 def test_a_summons_is_read_as_it_was_written():
