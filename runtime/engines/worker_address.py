@@ -73,8 +73,8 @@ def _check_tcp(text: str, place: str) -> int:
     host, _, port = place.rpartition(":")
     if descriptor := re.fullmatch(r"fd(\d+)", port):
         return int(descriptor[1])
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ValueError(f"{text!r} names no host and port: say tcp://HOST:PORT, such as tcp://node7:26600")
     if host == "*":
         raise ValueError(f"{text!r} is no address to dial: say tcp://NAME:{port}@tcp://0.0.0.0:{port}")
+    if not re.fullmatch(r"\w[\w.-]*", host, re.ASCII) or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ValueError(f"{text!r} names no host and port: say tcp://HOST:PORT, such as tcp://node7:26600")
     return -1

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
 from msgspec.structs import replace
+from zmq.utils.monitor import parse_monitor_message  # pyright: ignore[reportUnknownVariableType]
 
 from ..errors import LinkClosed, SpawnError
 from ..wire.reactor import Reactor
@@ -25,6 +27,14 @@ ANSWER_SECONDS = 30.0
 
 _END_SECONDS = 5.0
 """How long agents and loops that were told to end may take."""
+
+_MEETINGS = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_DISCONNECTED
+)
 
 
 class WorkersLauncher:
@@ -76,12 +86,18 @@ class WorkersLauncher:
         raise NotImplementedError("agents of worker loops end with their notebook: the loops wait, and start others")
 
     def close(self) -> None:
+        late = self._wait([talk for talk in self._talks.values() if talk.is_heard.is_set()])
+        for talk in late:
+            talk.kill()
+        self._wait(late)
         for talk in self._talks.values():
-            if talk.is_heard.is_set() and not self._reactor.wait(talk.over, _END_SECONDS):
-                talk.kill()
-                self._reactor.wait(talk.over, _END_SECONDS)
             talk.close()
         self._talks.clear()
+
+    def _wait(self, talks: Sequence[Talk]) -> list[Talk]:
+        """Those that are not over in time."""
+        deadline = time.monotonic() + _END_SECONDS
+        return [talk for talk in talks if not self._reactor.wait(talk.over, max(0.0, deadline - time.monotonic()))]
 
 
 def end_loops(reactor: Reactor, addresses: Sequence[str]) -> None:
@@ -114,17 +130,22 @@ class Talk:
         """The agent has ended, or the loop, or it has not answered."""
         self._reactor = reactor
         self._on_end = on_end
+        self._is_there = False  # the other end has proved its keys
+        self._was_refused = False  # something was there that has not
         self._context: Any = zmq.Context()
         dealer = self._context.socket(zmq.DEALER)
         configure(dealer, place.transport)
         dealer.setsockopt(zmq.CURVE_SERVERKEY, keys.public)
         dealer.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
         dealer.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
+        self._monitor = GuardedSocket(dealer.get_monitor_socket(_MEETINGS), lambda: None)
         dealer.connect(named_here.get(place.dial, place.dial))
         self._socket = GuardedSocket(dealer, lambda: reactor.schedule(self._pump))
         reactor.add(self._socket.fd, self._pump)
+        reactor.add(self._monitor.fd, self._watch)
+        reactor.schedule(self._watch)
         self._socket.send(word, text.encode())
-        reactor.later(patience, lambda: self._give_up(patience))
+        reactor.schedule(lambda: reactor.later(patience, lambda: self._give_up(patience)))
 
     def kill(self) -> None:
         """End the agent at once."""
@@ -135,9 +156,9 @@ class Talk:
         """Hear nothing more."""
         self._on_end = _ignore
         if not self._socket.is_closed:
-            self._reactor.remove(self._socket.fd)
-            self._socket.raw.setsockopt(zmq.LINGER, 0)
-            self._socket.close()
+            for each in (self._socket, self._monitor):
+                self._reactor.remove(each.fd)
+                each.close()
             self._context.term()
 
     # On the thread that runs the loop.
@@ -150,8 +171,24 @@ class Talk:
                 assert word == OVER, word
                 self._end(text.decode())
 
+    def _watch(self) -> None:
+        """Who is met. zmq connects again by itself, but what the other end was told is lost with it."""
+        while (frames := self._monitor.recv()) is not None:
+            event = parse_monitor_message([frame.bytes for frame in frames])["event"]
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._is_there = True
+            elif not self._is_there:
+                self._was_refused = True
+            elif event == zmq.EVENT_DISCONNECTED:
+                self._pump()  # its last words
+                self._end("its worker loop is gone")
+
     def _give_up(self, patience: float) -> None:
-        if not self.is_heard.is_set() and not self._socket.is_closed:
+        if self.is_heard.is_set() or self._socket.is_closed:
+            return
+        if self._was_refused:
+            self._end(f"what listens there is no worker loop with the keys of {key_file()}")
+        else:
             self._end(
                 f"no worker loop has answered there within {patience:g} s: is one running, as you, "
                 f"with the keys of {key_file()}?"

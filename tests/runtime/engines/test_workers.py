@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from meshbook.runtime.engines.worker_address import WorkerAddress, read_address
 from meshbook.runtime.engines.worker_key import key_file, own_keys
 from meshbook.runtime.engines.worker_loop import START, WorkerLoop, named_here
 from meshbook.runtime.engines.workers import Talk, WorkersLauncher, end_loops
+from meshbook.runtime.wire.link import Address
 from meshbook.runtime.wire.reactor import Reactor
 
 Listen = Callable[[str], WorkerLoop]
@@ -45,6 +49,8 @@ def test_addresses(text: str, expected: WorkerAddress, transport: str, far: str)
         ("ipc:///" + "x" * 100, r"at most 100 bytes"),
         ("tcp://node7", r"names no host and port"),
         ("tcp://node7:0", r"names no host and port"),
+        ("tcp://node 7:1", r"names no host and port"),
+        ("tcp://[::1]:1", r"names no host and port"),
         ("tcp://node7:66666", r"names no host and port"),
         ("tcp://*:26600", r"say tcp://NAME:26600@tcp://0\.0\.0\.0:26600"),
         ("tcp://a:fd3@tcp://0.0.0.0:1", r"cannot be dialled"),
@@ -134,14 +140,46 @@ def test_the_end_of_an_agent_is_told_with_its_words(reactor: Reactor, listen: Li
     assert "no agent on" in said
 
 
-def test_who_has_other_keys_is_not_heard(reactor: Reactor, listen: Listen, home: Path) -> None:
-    listen("inproc://mine")
-    key_file().unlink()
-    said = say(reactor, "inproc://mine", "", 0.3)
+def test_where_nobody_answers_it_is_asked_whether_one_runs(reactor: Reactor, home: Path, tmp_path: Path) -> None:
+    said = say(reactor, f"ipc://{tmp_path}/nobody", "", 0.3)
     assert said == (
         "no worker loop has answered there within 0.3 s: is one running, as you, "
         f"with the keys of {home / 'worker.key'}?"
     )
+
+
+def test_who_has_other_keys_is_not_heard(reactor: Reactor, listen: Listen, home: Path) -> None:
+    listen("inproc://mine")
+    key_file().unlink()
+    said = say(reactor, "inproc://mine", "", 0.5)
+    assert said == f"what listens there is no worker loop with the keys of {home / 'worker.key'}"
+
+
+def test_who_answers_something_else_is_no_worker_loop(reactor: Reactor, home: Path) -> None:
+    def answer() -> None:
+        with server.accept()[0] as caller:
+            caller.sendall(b"HTTP/1.1 400 Bad Request\r\n" * 9)
+
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(answer)
+        said = say(reactor, f"tcp://127.0.0.1:{server.getsockname()[1]}", "", 0.5)
+    assert said == f"what listens there is no worker loop with the keys of {home / 'worker.key'}"
+
+
+@pytest.mark.real
+def test_the_end_of_a_loop_is_seen_at_once(reactor: Reactor, tmp_path: Path) -> None:
+    """Also where it was killed before its agent came: no one would say anything of it."""
+    address = f"ipc://{tmp_path}/loop"
+    argv = [sys.executable, "-m", "meshbook.runtime.engines.worker_loop", address]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as loop:
+        summons = Summons((Address("tcp://127.0.0.1:9", b"x"),)).text()
+        said: list[str] = []
+        talk = Talk(reactor, read_address(address), own_keys(), START, summons, 20, said.append)
+        assert reactor.wait(talk.is_heard, 20)
+        loop.kill()
+        assert reactor.wait(talk.over, 5)
+        talk.close()
+    assert said == ["its worker loop is gone"]
 
 
 def test_a_loop_ends_when_it_is_told_to(reactor: Reactor, listen: Listen, tmp_path: Path) -> None:
