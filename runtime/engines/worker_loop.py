@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,7 @@ class WorkerLoop:
     def __init__(self, reactor: Reactor, address: str, keys: Keys | None = None) -> None:
         place = read_address(address)
         keys = keys or own_keys()
-        self.over = threading.Event()
-        """Set when a program has said that the loop is to end."""
+        self.over = _Over()
         self._reactor = reactor
         self._agents: dict[bytes, Launch] = {}  # by who has asked for them
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -81,15 +80,17 @@ class WorkerLoop:
         if place.transport == "ipc":
             _check_free(place.bind.removeprefix("ipc://"))
         if place.fd >= 0:
-            with socket.socket(fileno=place.fd) as listening:
-                host, port = listening.getsockname()[:2]
-                listening.detach()
-            return f"tcp://{host}:{port}"
+            return _listening_at(place.fd)
         return place.bind
 
     def serve(self) -> None:
         """Wait until a program says that the loop is to end."""
         self._reactor.wait(self.over)
+
+    def end(self) -> None:
+        """Let `serve` return; signal handlers may call this too, whatever their thread is doing."""
+        self.over.has_come = True
+        self._reactor.schedule(self._reactor.wake)
 
     def close(self) -> None:
         """End the agents that were started here, and listen no more."""
@@ -123,7 +124,7 @@ class WorkerLoop:
             self._agents[client].kill()
         elif word == END:
             self._say(client, OVER, "")
-            self._reactor.announce(self.over)
+            self.end()
 
     def _start(self, client: bytes, text: str) -> None:
         try:
@@ -144,6 +145,16 @@ class WorkerLoop:
             self._socket.send(client, word, text.encode())
 
 
+@dataclass(slots=True)
+class _Over:
+    """Whether a loop is to end: as an event, but without a lock."""
+
+    has_come: bool = False
+
+    def is_set(self) -> bool:
+        return self.has_come
+
+
 def _check_free(path: str) -> None:
     """Raise `OSError` where somebody listens at this path: zmq would take it away from him."""
     if path.startswith("@") or not Path(path).is_socket():
@@ -153,26 +164,47 @@ def _check_free(path: str) -> None:
             raise OSError(f"ipc://{path}: another process listens there")
 
 
-def main(address: str) -> None:
-    """Be a worker loop until a program ends it, or a signal."""
-    signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
+def _listening_at(fd: int) -> str:
+    """Where this socket listens. Raises `OSError` for another one: zmq would end the process."""
+    sock = socket.socket(fileno=fd)
+    try:
+        if sock.family != socket.AF_INET or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise OSError(f"fd{fd} is no socket that listens at a port")
+        host, port = sock.getsockname()
+        return f"tcp://{host}:{port}"
+    finally:
+        sock.detach()
+
+
+def main(address: str) -> int:
+    """Be a worker loop until a program ends it, or a signal; the exit code."""
+    signals: list[int] = []
     reactor = Reactor()
     try:
         loop = WorkerLoop(reactor, address)
+
+        def end(signum: int, _: object) -> None:  # an exception could come where the loop takes a lock, and keep it
+            signals.append(signum)
+            loop.end()
+
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, end)
         try:
             print(f"meshbook: a worker loop waits at {address}", flush=True)
-            loop.serve()
+            with reactor.alert():
+                loop.serve()
         finally:
             loop.close()
     finally:
         reactor.close()
+    return 128 + signals[0] if signals else 0
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python -m meshbook.runtime.engines.worker_loop ADDRESS, such as tcp://node7:26600")
     try:
-        main(sys.argv[1])
+        sys.exit(main(sys.argv[1]))
     except (ValueError, OSError) as trouble:
         sys.exit(f"meshbook: no worker loop: {trouble}")
     except KeyboardInterrupt:

@@ -13,11 +13,12 @@ import heapq
 import itertools
 import os
 import select
+import signal
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
 from ..forks import let_go_in_child
@@ -134,6 +135,18 @@ class Reactor:
         if self._closed and not event.is_set():
             raise RuntimeError("the loop is closed: nothing comes any more")
         return event.is_set()
+
+    @contextlib.contextmanager
+    def alert(self) -> Generator[None]:
+        """Let signals end the sleep of the loop: Python's own handling misses one that comes just before it.
+
+        For a main thread that may sleep for hours; where messages come, the next one has the handler run.
+        """
+        former = signal.set_wakeup_fd(self._bell_in, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(former)
 
     def let_finish(self) -> None:
         """Wait until the loop is done with what it does now."""

@@ -217,6 +217,15 @@ def test_a_socket_that_listens_is_adopted(reactor: Reactor, listen: Listen) -> N
     assert "this is no summons" in say(reactor, f"tcp://127.0.0.1:{port}", "nonsense")
 
 
+def test_a_descriptor_that_does_not_listen_is_refused_and_left_open(listen: Listen) -> None:
+    with socket.socket() as bound, socket.socket(socket.AF_UNIX) as other:
+        bound.bind(("127.0.0.1", 0))
+        for each in (bound, other):
+            with pytest.raises(OSError, match=rf"^fd{each.fileno()} is no socket that listens at a port$"):
+                listen(f"tcp://127.0.0.1:fd{each.fileno()}")
+            assert os.fstat(each.fileno())
+
+
 def test_a_loop_is_one_host(reactor: Reactor) -> None:
     with pytest.raises(ValueError, match="inproc://a is named twice: a worker loop is one host"):
         WorkersLauncher(reactor, ["inproc://a", "inproc://b", "inproc://a"])

@@ -275,6 +275,31 @@ def test_a_handler_of_the_user_decides_what_ctrl_c_means(reactor: Reactor, until
     assert heard == [signal.SIGINT]
 
 
+def test_a_signal_that_interrupts_no_system_call_is_not_slept_through(reactor: Reactor, until: Until):
+    """As one is that comes just before the main thread sleeps. Here another thread gets it, so that it always is."""
+    event, done = threading.Event(), threading.Event()
+    in_time: list[bool] = []
+
+    def send() -> None:
+        until(lambda: reactor._leader == threading.main_thread().ident)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        in_time.append(event.wait(5))
+        reactor.announce(done)
+
+    former = signal.signal(signal.SIGUSR1, lambda *_: event.set())
+    try:
+        with reactor.alert():
+            sender = in_thread(send)
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+            assert reactor.wait(done, 20)
+        sender.join()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+        signal.signal(signal.SIGUSR1, former)
+    assert in_time == [True]
+    assert signal.set_wakeup_fd(-1) == -1
+
+
 def test_closing_ends_the_thread_and_wakes_who_waits(until: Until):
     reactor = Reactor()
     errors: list[str] = []
