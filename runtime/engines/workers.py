@@ -144,13 +144,16 @@ class Talk:
         reactor.add(self._socket.fd, self._pump)
         reactor.add(self._monitor.fd, self._watch)
         reactor.schedule(self._watch)
-        self._socket.send(word, text.encode())
+        self._say(word, text)
         reactor.schedule(lambda: reactor.later(patience, lambda: self._give_up(patience)))
 
     def kill(self) -> None:
         """End the agent at once."""
-        with contextlib.suppress(LinkClosed):
-            self._socket.send(KILL, b"")
+        self._say(KILL, "")
+
+    def _say(self, word: bytes, text: str) -> None:
+        with contextlib.suppress(LinkClosed):  # it is gone, or no worker loop
+            self._socket.send(word, text.encode())
 
     def close(self) -> None:
         """Hear nothing more."""

@@ -67,9 +67,11 @@ class GuardedSocket:
 
     def _send(self, frame: Buffer, flags: int = 0) -> None:
         try:
-            self.raw.send(frame, flags)
+            self.raw.send(frame, flags | _DONTWAIT)
         except zmq.ZMQError as error:
-            if error.errno == zmq.EHOSTUNREACH:
+            # Nothing is ever full here, so that a socket that would wait has nobody to send to: zmq has given up who
+            # does not speak as it does.
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise LinkClosed("the other end is gone") from error
             raise
 

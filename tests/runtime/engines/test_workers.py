@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -156,14 +156,26 @@ def test_who_has_other_keys_is_not_heard(reactor: Reactor, listen: Listen, home:
 
 
 def test_who_answers_something_else_is_no_worker_loop(reactor: Reactor, home: Path) -> None:
+    """zmq lets go of it, and would have whoever sends to nobody wait for ever: here that is the loop."""
+
     def answer() -> None:
         with server.accept()[0] as caller:
             caller.sendall(b"HTTP/1.1 400 Bad Request\r\n" * 9)
 
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         pool.submit(answer)
-        said = say(reactor, f"tcp://127.0.0.1:{server.getsockname()[1]}", "", 0.5)
-    assert said == f"what listens there is no worker loop with the keys of {home / 'worker.key'}"
+        launcher = WorkersLauncher(reactor, [f"tcp://127.0.0.1:{server.getsockname()[1]}"], 0.5)
+        ended, said = threading.Event(), list[str]()
+
+        def on_end(hosts: Sequence[int], why: str) -> None:
+            launcher.forget(hosts[0])  # as an engine does
+            said.append(why)
+            reactor.announce(ended)
+
+        launcher.start([0], Summons((Address("tcp://127.0.0.1:9", b"x"),)), on_end)
+        assert reactor.wait(ended, 10)
+        launcher.close()
+    assert said == [f"what listens there is no worker loop with the keys of {home / 'worker.key'}"]
 
 
 @pytest.mark.real
