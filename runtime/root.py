@@ -13,7 +13,7 @@ from typing import Any, cast
 from .actor import Actor, endpoint
 from .adverbs import Gather, view_of
 from .audiences import Audiences
-from .engines.base import Engine, Party
+from .engines.base import Engine, Party, refer
 from .engines.spec import HOME, RankSpec, Site
 from .expected import Expected
 from .fleet import BOOTSTRAP, Fleet
@@ -31,7 +31,7 @@ from .supervision import MeshFailure, default_fault_hook, raise_unhandled, repor
 from .wire import codec
 from .wire.codec import Encoded
 from .wire.lane import Frames
-from .wire.messages import AnyMessage, Connect, Died, Fault, Forwarded, Peer, Revived, Spawn
+from .wire.messages import AnyMessage, Connect, Died, Fault, Forwarded, Revived, Spawn
 from .wire.reactor import Reactor
 
 SpawnRanks = Callable[[MeshSpec, int | None], Sequence[RankSpec]]
@@ -155,18 +155,15 @@ class Root(Node):
         elif other is None or wanted.rank not in other.alive():
             why = self._gone[wanted.mesh] if other is None else other.why_dead(wanted.rank)
             roster.post_control(rank, Died(wanted.mesh, wanted.rank, why))
-        elif other.engine is not roster.engine:  # no link can be passed: what they say goes by way of this process
-            roster.post_control(rank, Peer(wanted.mesh, wanted.rank, True))
-            other.post_control(wanted.rank, Peer(roster.mesh, rank, True))
         else:
             one, two = Party(roster.crew, roster.mesh, rank), Party(other.crew, other.mesh, wanted.rank)
-            roster.engine.introduce(one, two)
+            (roster.engine.introduce if other.engine is roster.engine else refer)(one, two)
 
     def _forward(self, roster: Roster, rank: int, message: Forwarded, frames: Frames) -> None:
         """Hand on what one rank says to another; one that is gone is passed over, as both are told elsewhere."""
         other = self.rosters.get(message.mesh)
         if other is not None:
-            other.post_control(message.rank, Forwarded(roster.mesh, rank), Encoded(bytes(frames[0]), []))
+            other.post_control(message.rank, Forwarded(roster.mesh, rank), Encoded(b"", [memoryview(frames[1])]))
 
     def on_stopped(self, roster: Roster) -> None:
         if not roster.alive():

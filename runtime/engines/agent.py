@@ -34,6 +34,7 @@ from ..wire.messages import (
     Ask,
     Become,
     Call,
+    Forwarded,
     Interrupt,
     Peer,
     Reply,
@@ -370,7 +371,9 @@ class Agent:
 
     def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         peers = self._living(ranks)
-        parts = pack(message, payload, self._pool, map(_CONTROL_END, peers))
+        # What is handed on has a sender elsewhere, who could not be told that there is no room.
+        pool = None if isinstance(message, Forwarded) else self._pool
+        parts = pack(message, payload, pool, map(_CONTROL_END, peers))
         is_call = isinstance(message, Call)
         number = message.seq if wants_reply(message) or (not is_call and isinstance(message, _QUESTIONS)) else None
         for peer in peers:
@@ -384,14 +387,14 @@ class Agent:
         """Whether descriptors can be passed to its ranks."""
         return self._wiring.carries_fds
 
-    def introduce(self, rank: int, mesh: int, other: int, end: socket.socket | None, *, is_far: bool = False) -> None:
-        """Give this rank its end of a link to rank `other` of `mesh`, which may be on another host.
+    def introduce(self, rank: int, mesh: int, other: int, end: socket.socket | None) -> None:
+        """Give this rank its end of a link to rank `other` of `mesh`.
 
         Where none can be passed it is told so, and the controller hands on what the two say to each other.
         """
         with end or contextlib.nullcontext():
             for peer in self._living([rank]):
-                peer.control.send(Peer(mesh, other, is_far), fds=[end.fileno()] if end else [])
+                peer.control.send(Peer(mesh, other), fds=[end.fileno()] if end else [])
 
     def stats(self, ranks: Sequence[int]) -> Mapping[int, Stat]:
         pids = {peer.rank: peer.pid for peer in self._living(ranks) if peer.pid}

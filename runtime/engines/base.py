@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from ..proc import Stat
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
-from ..wire.messages import AnyMessage
+from ..wire.messages import AnyMessage, Peer
 from ..wire.tape import Event
 from .outside import Glimpse
 from .spec import RankSpec, Seat
@@ -139,6 +139,12 @@ class Party(NamedTuple):
     crew: Crew
     mesh: int
     rank: int
+
+
+def refer(one: Party, other: Party) -> None:
+    """Tell two ranks that no link can be passed to them: the controller hands on what they say to each other."""
+    one.crew.post_control([one.rank], Peer(other.mesh, other.rank))
+    other.crew.post_control([other.rank], Peer(one.mesh, one.rank))
 
 
 class Engine(Protocol):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 import socket
 import threading
 import time
@@ -19,14 +18,12 @@ from pathlib import Path
 from ..errors import SpawnError
 from ..forks import let_go_in_child
 from ..ranks.place import axes_text
-from ..wire.codec import Encoded
-from ..wire.lane import Frames
 from ..wire.link import Address
-from ..wire.messages import Extend, Hello, Introduce, Passed
+from ..wire.messages import Hello, Introduce
 from ..wire.reactor import Reactor
 from ..wire.zmq_door import Keys
 from ..wire.zmq_hub import ZmqHub
-from .base import Crew, Listener, Party
+from .base import Crew, Listener, Party, refer
 from .courier import Courier, Delivery
 from .hosted import HostedCrew
 from .keeper import Keeper
@@ -81,7 +78,6 @@ class HostsEngine:
         self._num_kept = 0  # how many agents of a former notebook are expected
         self._said: set[int] = set()  # hosts that have said what they are called
         self._numbers = itertools.count(1)
-        self._tunnels: dict[int, tuple[RemoteHost, RemoteHost]] = {}
         self._starting = threading.Lock()  # meshes may be brought up on several threads
         self._is_closed = threading.Event()
         self._pulse: threading.Thread | None = None
@@ -127,7 +123,7 @@ class HostsEngine:
         assert theirs.address is not None
         self._addresses[index] = theirs.address
         name = self._names.setdefault(index, f"host{index}")
-        host = RemoteHost(self._reactor, index, name, link, self._greet, self._pass_on, self._on_lost, self._words_of)
+        host = RemoteHost(self._reactor, index, name, link, self._greet, self._on_lost, self._words_of)
         self.hosts[index : index + 1] = [host]
         return host
 
@@ -282,7 +278,7 @@ class HostsEngine:
         return found
 
     def introduce(self, one: Party, other: Party) -> None:
-        """Ranks of one host speak directly, those of two by way of their agents and this process."""
+        """Ranks of one host speak directly, those of two by way of this process."""
         assert isinstance(one.crew, HostedCrew) and isinstance(other.crew, HostedCrew)
         here, there = one.crew.host_of(one.rank), other.crew.host_of(other.rank)
         if here is None or there is None:
@@ -290,11 +286,8 @@ class HostsEngine:
         if here is there:
             first, second = (one.crew.number, one.mesh, one.rank), (other.crew.number, other.mesh, other.rank)
             here.post(Introduce(first, second))
-            return
-        tunnel = secrets.randbits(62)
-        self._tunnels[tunnel] = here, there
-        here.post(Extend(tunnel, one.crew.number, one.rank, other.mesh, other.rank))
-        there.post(Extend(tunnel, other.crew.number, other.rank, one.mesh, one.rank))
+        else:
+            refer(one, other)
 
     def give_back(self) -> None:
         """End the agents, also those that are kept, and wait for their launchers."""
@@ -345,19 +338,9 @@ class HostsEngine:
     def _words_of(self, host: RemoteHost) -> str:
         return self._launcher.last_words(host.index)
 
-    def _pass_on(self, host: RemoteHost, tunnel: int, frames: Frames) -> None:
-        ends = self._tunnels.get(tunnel)
-        if ends is not None:
-            other = ends[1] if host is ends[0] else ends[0]
-            other.post(Passed(tunnel), Encoded(bytes(frames[0]), []) if frames else None)
-            if not frames:
-                del self._tunnels[tunnel]
-
     def _on_lost(self, host: RemoteHost) -> None:
         if not self._is_closed.is_set():
             self._launcher.forget(host.index)
-        for tunnel in [number for number, ends in self._tunnels.items() if host in ends]:
-            self._pass_on(host, tunnel, [])
 
     def _beat(self) -> None:
         while not self._is_closed.wait(PACE):

@@ -36,7 +36,6 @@ from ..wire.messages import (
     Disband,
     Done,
     Enlist,
-    Extend,
     Hello,
     Hold,
     Introduce,
@@ -44,7 +43,6 @@ from ..wire.messages import (
     Look,
     Mirror,
     Muster,
-    Passed,
     Relay,
     Renumber,
     Renumbered,
@@ -63,7 +61,6 @@ from .ears import Ears, encoded
 from .local import LocalEngine
 from .spec import RankSpec, decode_spec
 from .summons import VARIABLE, Summons
-from .tunnels import Tunnels
 
 PACE = 0.5
 """Seconds between two beats."""
@@ -96,7 +93,6 @@ class RemoteAgent:
         self._crews: dict[int, Agent] = {}
         self._ears: dict[int, Ears] = {}
         self._held: dict[int, socket.socket] = {}
-        self._tunnels = Tunnels(reactor, self._pass)
         self._numbering = threading.Lock()  # a beat is to name all ranks as before a renumbering, or as after it
         self._is_over = threading.Event()
         self._give_up = give_up
@@ -113,8 +109,6 @@ class RemoteAgent:
             Look: self._look,
             Disband: self._disband,
             Introduce: self._introduce,
-            Extend: self._extend,
-            Passed: self._on_passed,
             Mirror: self._mirror,
             Store: lambda store, frames: self._copies.store(store.digest, frames[0]),
             Beat: lambda beat, _: None,
@@ -139,7 +133,6 @@ class RemoteAgent:
 
     def _end(self) -> None:
         self._is_over.set()
-        self._reactor.schedule(self._tunnels.close)
         for crew in list(self._crews):
             self._crews.pop(crew).close()
         for held in self._held.values():
@@ -246,19 +239,6 @@ class RemoteAgent:
         crew = self._crews.get(which[0])
         return None if crew is None else Party(crew, which[1], which[2])
 
-    def _extend(self, order: Extend, _: Frames) -> None:
-        def do() -> None:
-            crew = self._crews.get(order.crew)
-            if crew is not None:
-                end = self._tunnels.open(order.tunnel) if crew.carries_fds else None
-                crew.introduce(order.rank, order.mesh, order.other, end, is_far=True)
-
-        self._reactor.schedule(do)
-
-    def _on_passed(self, passed: Passed, frames: Frames) -> None:
-        data = bytes(frames[0]) if frames else b""
-        self._reactor.schedule(lambda: self._tunnels.take(passed.tunnel, data))
-
     def _mirror(self, order: Mirror, _: Frames) -> None:
         try:
             lacks = self._copies.mirror(order.folder, order.files)
@@ -276,9 +256,6 @@ class RemoteAgent:
     def _say(self, message: AnyMessage, payload: Encoded | None = None) -> None:
         with contextlib.suppress(LinkClosed):  # the main thread hears of it too
             self._lane.send(message, payload)
-
-    def _pass(self, tunnel: int, data: bytes) -> None:
-        self._say(Passed(tunnel), Encoded(data, []) if data else None)
 
     def _beat(self) -> None:
         while not self._is_over.wait(PACE):

@@ -14,7 +14,7 @@ from ..proc import Stat
 from ..wire.codec import Encoded
 from ..wire.lane import Frames, Lane
 from ..wire.link import NearLink
-from ..wire.messages import AnyMessage, Beat, Bye, Done, Gone, Heard, Hello, Passed, Renumbered, Replies, Said
+from ..wire.messages import AnyMessage, Beat, Bye, Done, Gone, Heard, Hello, Renumbered, Replies, Said
 from ..wire.reactor import Reactor
 from .remote_agent import PACE, PIECE
 
@@ -57,8 +57,8 @@ class Pending:
 
 
 class RemoteHost:
-    """One host. `greet` says what is wrong with an agent that says hello, if anything; `pass_on` takes what goes
-    through tunnels; `last_words` gives what its launcher has said; `on_lost` is called once."""
+    """One host. `greet` says what is wrong with an agent that says hello, if anything; `last_words` gives what its
+    launcher has said; `on_lost` is called once."""
 
     def __init__(
         self,
@@ -67,7 +67,6 @@ class RemoteHost:
         name: str,
         link: NearLink,
         greet: Callable[[RemoteHost, Hello], str],
-        pass_on: Callable[[RemoteHost, int, Frames], object],
         on_lost: Callable[[RemoteHost], object],
         last_words: Callable[[RemoteHost], str],
     ) -> None:
@@ -86,7 +85,6 @@ class RemoteHost:
         self._reactor = reactor
         self._link = link
         self._greet = greet
-        self._pass_on = pass_on
         self._on_lost = on_lost
         self._last_words = last_words
         self._numbers = itertools.count(1)
@@ -181,8 +179,6 @@ class RemoteHost:
         elif isinstance(message, Done):
             if (pending := self._pending.pop(message.seq, None)) is not None:  # else it has just been given back
                 pending.resolve(message, frames)
-        elif isinstance(message, Passed):
-            self._pass_on(self, message.tunnel, frames)
         else:
             assert isinstance(message, Hello), message
             if trouble := self._greet(self, message):

@@ -20,7 +20,7 @@ from ..supervision import MeshFailure
 from ..wire.codec import Encoded
 from ..wire.inproc import InprocLink
 from ..wire.lane import Frames, Lane
-from ..wire.link import NearLink, PairLink
+from ..wire.link import Buffer, NearLink, PairLink
 from ..wire.messages import (
     Answer,
     AnyMessage,
@@ -73,7 +73,9 @@ class Outpost(Node):
         self.intake: Intake = self._share(control, stays_awake) if is_shared else Solo(control)
         place.report = lambda message: self._answer_root(message, None)
         self._ways: dict[Address, Outlet] = {}
-        self._forwarded: dict[Address, tuple[Callable[[bytes], object], Outlet]] = {}  # of what the controller hands on
+        self._forwarded: dict[
+            Address, tuple[Callable[[Buffer], object], Outlet]
+        ] = {}  # of what the controller hands on
         self._met: list[Outlet] = []  # all open links; on the loop only
         self._asked: dict[Address, list[tuple[AnyMessage, Encoded | None]]] = {}
         self._lock = (
@@ -140,12 +142,12 @@ class Outpost(Node):
         if isinstance(message, Peer):
             address = message.mesh, message.rank
             if fds:
-                self.meet(address, PairLink(socket.socket(fileno=fds[0]), carries_fds=not message.is_far))
-            else:
+                self.meet(address, PairLink(socket.socket(fileno=fds[0])))
+            elif address not in self._forwarded:  # both may have asked: once is enough
                 link, hand_in = InprocLink.to_elsewhere(_Forward(address, self._answer_root))
                 self._forwarded[address] = hand_in, self._join(address, link)
         elif isinstance(message, Forwarded):
-            self._on_forwarded((message.mesh, message.rank), bytes(frames[0]))
+            self._on_forwarded((message.mesh, message.rank), frames[1])
         elif isinstance(message, Died):
             self._part(message)
         elif isinstance(message, Revived):
@@ -182,7 +184,7 @@ class Outpost(Node):
                 self._ways[address].send(message, payload)  # under the lock: what an actor sends next comes after it
         return way
 
-    def _on_forwarded(self, address: Address, data: bytes) -> None:
+    def _on_forwarded(self, address: Address, data: Buffer) -> None:
         """The controller hands on what another rank says; not by way of the loop.
 
         What the controller says after it must not overtake it: it may know that the other rank has said this.
@@ -287,7 +289,7 @@ class _Forward:
         self._say = say
 
     def put(self, data: bytes, wait: bool) -> bool:
-        self._say(self._message, Encoded(data, []))
+        self._say(self._message, Encoded(b"", [memoryview(data)]))
         return True
 
     def close(self) -> None:

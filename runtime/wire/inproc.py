@@ -19,7 +19,7 @@ class _Box:
     """Datagrams on their way in one direction, with a pipe that is readable while there are some or the sender left."""
 
     def __init__(self, limit: int) -> None:
-        self.items: deque[bytes] = deque()
+        self.items: deque[Buffer] = deque()
         self.limit = limit
         # Held by its own `with`: an interrupt may strike in that of a condition, which is Python, and leave it held.
         self._lock = threading.Lock()
@@ -28,7 +28,7 @@ class _Box:
         self.readable, self._bell = os.pipe()
         os.set_blocking(self.readable, False)
 
-    def put(self, data: bytes, wait: bool) -> bool:
+    def put(self, data: Buffer, wait: bool) -> bool:
         with self._lock:
             while len(self.items) >= self.limit and not self.is_closed:
                 if not wait:
@@ -41,7 +41,7 @@ class _Box:
             self._changed.notify_all()
             return True
 
-    def take(self, wait: bool) -> bytes | None:
+    def take(self, wait: bool) -> Buffer | None:
         with self._lock:
             while not self.items:
                 if self.is_closed:
@@ -87,7 +87,7 @@ class InprocLink:
         return cls(one, two), cls(two, one)
 
     @classmethod
-    def to_elsewhere(cls, outbox: Outbox) -> tuple[InprocLink, Callable[[bytes], object]]:
+    def to_elsewhere(cls, outbox: Outbox) -> tuple[InprocLink, Callable[[Buffer], object]]:
         """An end whose other end is in no queue of this process, and what is to be called with what comes from there.
 
         Raises (what is to be called) `LinkClosed` when the end here is closed.

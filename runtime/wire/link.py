@@ -117,12 +117,11 @@ _NOWAIT = int(socket.MSG_DONTWAIT)
 class PairLink:
     """One end of a SEQPACKET socket pair: message boundaries, end-of-file as death, descriptors as cargo."""
 
+    carries_fds = True
     is_level_triggered = True
     largest: int | None = LARGEST
 
-    def __init__(self, sock: socket.socket, *, carries_fds: bool = True) -> None:
-        self.carries_fds = carries_fds
-        """Not where what is said is passed on to another host."""
+    def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         sock.setblocking(True)
         with contextlib.suppress(OSError):

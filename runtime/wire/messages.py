@@ -104,7 +104,6 @@ class Peer(Message, frozen=True):
 
     mesh: int
     rank: int
-    is_far: bool = False
 
 
 class Forwarded(Message, frozen=True):
@@ -375,22 +374,6 @@ class Introduce(Message, frozen=True):
     other: tuple[int, int, int]
 
 
-class Extend(Message, frozen=True):
-    """Controller to agent, host: link a rank of yours to one on another host, by this tunnel (see `Passed`)."""
-
-    tunnel: int
-    crew: int
-    rank: int
-    mesh: int
-    other: int
-
-
-class Passed(Message, frozen=True):
-    """Either end to the other, host: a datagram (the frame) of a link between ranks on two hosts; none: its end."""
-
-    tunnel: int
-
-
 class FileMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a file holds, by the SHA-256 of it, and whether it may be run."""
 
@@ -476,7 +459,7 @@ AnyMessage = (
     Segment | Dropped | Released | Spawn | Call | StopActor | Connect | Peer | Forwarded | Died | Revived | PortSend
     | Fault | Bye | Ready | Reply | Note | Metered | Interrupt | Ask | Sample | Answer | Fork | Forked | Exited | Warm
     | Warmed | Become | Hello | Beat | Hold | Enlist | Room | Muster | Renumber | Relay | Kill | Look | Disband
-    | Introduce | Extend | Passed | Mirror | Store | Done | Renumbered | Heard | Replies | Said | Gone
+    | Introduce | Mirror | Store | Done | Renumbered | Heard | Replies | Said | Gone
 )
 # fmt: on
 

@@ -144,12 +144,14 @@ def test_ranks_of_this_host_and_of_others_talk(hosts: HostMesh, process_stage: S
     assert couriers.echo_of.call(asked, data).get(30).values() == [data] * 2
 
 
+@pytest.mark.parametrize("is_here", [True, False])
 def test_what_an_actor_has_said_comes_before_what_is_said_after_it(
-    hosts: HostMesh, process_stage: Stage, until: Callable[..., Any]
+    hosts: HostMesh, process_stage: Stage, until: Callable[..., Any], is_here: bool
 ) -> None:
-    """Where it goes by way of this process, which speaks to the same rank."""
+    """Where it goes by way of this process, which speaks to the same rank: here, or on another host."""
     guest = process_stage.owned(hosts.slice(hosts=0).spawn_procs()).spawn("guest", Guest)
-    counter = process_stage.procs().spawn("counter", Counter)
+    procs = process_stage.procs() if is_here else process_stage.owned(hosts.slice(hosts=1).spawn_procs())
+    counter = procs.spawn("counter", Counter)
     guest.tell.call_one(counter).get(20)
     until(lambda: counter.add.call_one(0).get(20) == 1)  # the first waits for the two to be linked
     counter.add.call_one(-1).get(20)

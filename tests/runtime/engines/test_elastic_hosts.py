@@ -189,7 +189,7 @@ def test_what_is_under_way_while_ranks_get_other_numbers_is_told_of_the_right_on
 def test_who_waits_for_a_host_that_is_given_back_is_told_so(reactor: Reactor):
     link, theirs = InprocLink.make()
     nothing: Any = lambda *_: ""  # noqa: E731
-    host = RemoteHost(reactor, 0, "a", link, nothing, nothing, nothing, nothing)
+    host = RemoteHost(reactor, 0, "a", link, nothing, nothing, nothing)
     asked = host.ask(lambda seq: Room(seq, 1))
     host.dismiss()
     for pending in (asked, host.ask(lambda seq: Room(seq, 1))):

@@ -268,7 +268,9 @@ def test_a_host_that_does_not_come(make: Callable[..., Bench], command: str, why
 def test_a_launcher_that_is_not_there_is_named_each_time(make: Callable[..., Bench]):
     bench = make(["left", "right"], "no-such-launcher {host}")
     for _ in range(2):  # the second time it would wait for agents that nobody has started
-        with pytest.raises(SpawnError, match=r"^cannot run the launcher `no-such-launcher`: No such file or directory$"):
+        with pytest.raises(
+            SpawnError, match=r"^cannot run the launcher `no-such-launcher`: No such file or directory$"
+        ):
             bench.begin(HOSTS_2X2)
 
 
