@@ -46,8 +46,8 @@ class Root(Node):
         self.audiences = Audiences()
         self._gone: dict[int, str] = {}  # meshes that were, and why they are not any more
         self._expected: dict[int, list[Callable[[Fleet], Any]]] = {}  # what waits for a mesh that is being started
-        self._arriving = threading.Lock()  # of the line above: meshes are started and called on different threads
         self._awaited: dict[int, list[tuple[Roster, int, Connect]]] = {}  # for meshes that are not there yet
+        self._arriving = threading.Lock()  # of the two above: meshes are started and called on different threads
         self._engine = engine
         self._specs = specs
         CLIENT.actor_instance.find_procs = self.own_procs
@@ -148,11 +148,13 @@ class Root(Node):
             self.receive(message, frames, lambda reply, payload: roster.post_control(rank, reply, payload))
 
     def _connect(self, roster: Roster, rank: int, wanted: Connect) -> None:
-        other = self.rosters.get(wanted.mesh)
-        if other is None and wanted.mesh not in self._gone:
-            # The ranks' own request for this mesh is on its way to the actor that serves it.
-            self._awaited.setdefault(wanted.mesh, []).append((roster, rank, wanted))
-        elif other is None or wanted.rank not in other.alive():
+        with self._arriving:
+            other = self.rosters.get(wanted.mesh)
+            if other is None and wanted.mesh not in self._gone:
+                # The ranks' own request for this mesh is on its way to the actor that serves it.
+                self._awaited.setdefault(wanted.mesh, []).append((roster, rank, wanted))
+                return
+        if other is None or wanted.rank not in other.alive():
             why = self._gone[wanted.mesh] if other is None else other.why_dead(wanted.rank)
             roster.post_control(rank, Died(wanted.mesh, wanted.rank, why))
         else:

@@ -1,0 +1,50 @@
+"""The root node: ranks that ask for meshes which are just being started."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from meshbook.runtime.mesh import roster_of
+from meshbook.runtime.wire.messages import Connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from meshbook.runtime.engines.base import Party
+    from tests.runtime.conftest import Bench
+
+
+class Late(dict[int, Any]):
+    """The meshes of a root; the first time that one is missed, it comes as soon as it can."""
+
+    def __init__(self, known: dict[int, Any], arrive: Callable[[], object]) -> None:
+        super().__init__(known)
+        self.coming = threading.Thread(target=arrive)
+
+    def get(self, mesh: int, default: Any = None) -> Any:
+        found = super().get(mesh, default)
+        if found is None and self.coming.ident is None:
+            self.coming.start()
+            self.coming.join(0.5)
+        return found
+
+
+def test_a_mesh_that_comes_while_it_is_asked_for_is_linked(
+    inproc: Bench, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number, linked = secrets.randbits(62), list[int]()
+    asking = roster_of(inproc.up({"rank": 1}))
+
+    def link(one: Party, other: Party) -> None:
+        linked.append(other.mesh)
+
+    monkeypatch.setattr(inproc.engine, "introduce", link)
+    late = Late(inproc.root.rosters, lambda: inproc.up({"rank": 1}, mesh=number))
+    monkeypatch.setattr(inproc.root, "rosters", late)
+    inproc.root.on_other(asking, 0, Connect(number, 0), [])
+    late.coming.join()
+    until(lambda: linked == [number])
