@@ -3,7 +3,9 @@ its number."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import threading
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from .actor import Actor, endpoint
@@ -20,6 +22,7 @@ from .supervision import MeshFailure
 from .wire import codec
 
 if TYPE_CHECKING:
+    from .mesh import ProcMesh
     from .node import Node
     from .root import Root
 
@@ -31,7 +34,7 @@ class RootServices(Actor):
     """Lives in the root process."""
 
     def __init__(self) -> None:
-        self._leases: dict[int, Any] = {}
+        self._leases: dict[int, _Lease] = {}
         self._controllers: dict[str, Any] = {}
         self._failed: dict[str, str] = {}
 
@@ -45,46 +48,52 @@ class RootServices(Actor):
     def spawn_procs(self, port: Any, owner: tuple[int, int], mesh: int, wanted: MeshSpec) -> None:
         """Start a mesh under a number that the caller chose; answers when it is up."""
         root = cast("Root", node())
-        try:
-            procs = root.spawn_procs(wanted, mesh)
-        except Exception as error:  # noqa: BLE001 - the rim: who has asked is told, and who waits for the mesh
-            port.exception(error)
-            root.call_off(mesh, wanted.axes, str(error))
-            return
-        self._leases[mesh] = owner, procs
+        lease = self._leases[mesh] = _Lease(owner, wanted.site, math.prod(wanted.axes.values()))
 
-        def pass_on(up: Future[bool]) -> None:
-            error = up.exception()
-            if port.is_used:
-                return  # the program ends: this actor has ended before, and who asked was told
-            if error is None:
-                port.send(None)
-            else:
-                port.exception(error)
+        def start() -> None:
+            try:
+                procs = root.spawn_procs(wanted, mesh)
+            except Exception as error:  # noqa: BLE001 - the rim: who has asked is told, and who waits for the mesh
+                _answer(port, error)
+                root.call_off(mesh, wanted.axes, str(error))
+                return
+            procs.initialized.add_done_callback(lambda up: _answer(port, up.exception()))
+            lease.begin(procs)
 
-        procs.initialized.add_done_callback(pass_on)
+        _aside(start)
 
-    @endpoint
-    def stop_procs(self, mesh: int) -> None:
+    @endpoint(explicit_response_port=True)
+    def stop_procs(self, port: Any, mesh: int) -> None:
         """Take it down."""
-        _, procs = self._leases.pop(mesh, (None, None))
-        if procs is not None:
-            procs.stop().get()
+        lease = self._leases.pop(mesh, None)
+
+        def stop() -> None:
+            try:
+                if lease is not None:
+                    lease.end("stopped by client")
+            except Exception as error:  # noqa: BLE001 - the rim: who has asked is told
+                _answer(port, error)
+            else:
+                _answer(port, None)
+
+        _aside(stop)
 
     @endpoint
     def site_of(self, address: tuple[int, int]) -> Site:
-        """Where a rank lives."""
-        return node().site_of(address)
+        """Where a rank lives, or will."""
+        lease = self._leases.get(address[0])
+        return node().site_of(address) if lease is None else lease.site_of(address[1])
 
     def end_leases_of(self, owner: tuple[int, int]) -> None:
         """A rank is gone: what its actors had started ends too."""
-        for mesh in [mesh for mesh, (its, _) in self._leases.items() if its == owner]:
-            _, procs = self._leases.pop(mesh)
-            procs.stop("its owner is gone")
+        for mesh in [mesh for mesh, lease in self._leases.items() if lease.owner == owner]:
+            lease = self._leases.pop(mesh)
+            _aside(lambda lease=lease: lease.end("its owner is gone"))
 
     def rename_owners(self, names: Mapping[tuple[int, int], tuple[int, int]]) -> None:
         """A resize gave ranks other numbers: what their cells had started is theirs still."""
-        self._leases = {mesh: (names.get(owner, owner), procs) for mesh, (owner, procs) in self._leases.items()}
+        for lease in self._leases.values():
+            lease.owner = names.get(lease.owner, lease.owner)
 
     @endpoint
     def bring_debugger(self, mesh: int) -> None:
@@ -99,6 +108,48 @@ class RootServices(Actor):
         if name not in self._controllers:
             self._controllers[name] = node().own_procs().spawn(name, cls, *args, **kwargs)
         return self._controllers[name]
+
+
+class _Lease:
+    """A mesh of so many ranks that is started on these hosts for an actor on a rank."""
+
+    def __init__(self, owner: tuple[int, int], site: Site, num_ranks: int) -> None:
+        self.owner = owner
+        self._site = site
+        self._num_each = num_ranks // len(site.hosts)
+        self._procs: ProcMesh | None = None
+        self._why_over = ""
+        self._lock = threading.Lock()  # of the two above: it may be ended while it is on its way
+
+    def begin(self, procs: ProcMesh) -> None:
+        """It is there; one that was ended before ends now."""
+        with self._lock:
+            self._procs, why = procs, self._why_over
+        if why:
+            procs.stop(why).get()
+
+    def end(self, why: str) -> None:
+        with self._lock:
+            self._why_over, procs = why, self._procs
+        if procs is not None:
+            procs.stop(why).get()
+
+    def site_of(self, rank: int) -> Site:
+        return Site(self._site.engine, (self._site.hosts[rank // self._num_each],))
+
+
+def _answer(port: Any, error: Exception | None) -> None:
+    if port.is_used:
+        return  # the program ends: this actor has ended before, and who asked was told
+    if error is None:
+        port.send(None)
+    else:
+        port.exception(error)
+
+
+def _aside(work: Callable[[], None]) -> None:
+    """Do what takes its time, such as hosts that are on their way: others are served meanwhile."""
+    threading.Thread(target=work, name="meshbook-lease", daemon=True).start()
 
 
 def ask_root(here: Node, method: str, *args: Any) -> Future[Any]:

@@ -35,6 +35,14 @@ class Guest(Actor):
         return self.kept.spawn("diary", Diary)
 
     @endpoint
+    def host_of_kept(self) -> Any:
+        return self.kept.slice(hosts=0, gpus=0).host_mesh
+
+    @endpoint
+    def stop_kept(self) -> None:
+        self.kept.stop().get()
+
+    @endpoint
     def attach(self, workers: list[str]) -> Any:
         return attach_to_workers(ca="trust_all_connections", workers=workers)
 

@@ -26,6 +26,7 @@ from meshbook.runtime import (
 )
 from meshbook.runtime.errors import SpawnError
 from meshbook.runtime.future import Future, Promise
+from meshbook.runtime.session import session
 from tests.runtime.guests import Guest
 from tests.runtime.memories import Owner, Reader
 from tests.runtime.troupe import Counter, Courier, Diary
@@ -287,9 +288,40 @@ def test_who_waits_for_processes_on_hosts_that_do_not_come_is_told(process_stage
     hosts.stop().get()
 
 
+def test_others_are_served_while_hosts_are_on_their_way(process_stage: Stage, tmp_path: Path) -> None:
+    here = process_stage.procs({"r": 1})
+    guest, other = here.spawn("guest", Guest), here.spawn("other", Guest)
+    hosts = attach_to_workers(**TRUST, workers=[f"ipc://{tmp_path}/nobody"])
+    kept = guest.keep_on.call_one(hosts).get(10)
+    assert other.keep_on.call_one(this_host()).get(10).pid.call_one().get(10) > 0
+    assert guest.host_of_kept.call_one().get(10) == hosts.slice(hosts=0), "it is known before it is there"
+    assert not hosts.initialized.done()
+    hosts.stop().get()
+    with pytest.raises(SupervisionError, match=r"nobody was given back"):
+        kept.pid.call().get(10)
+    assert "was given back" in process_stage.faults.get(timeout=10).report()
+
+
+def test_processes_that_are_stopped_before_they_are_there_end_as_they_come(
+    begin: Begin, process_stage: Stage, tmp_path: Path, until: Callable[..., Any]
+) -> None:
+    guest = process_stage.procs({"r": 1}).spawn("guest", Guest)
+    hosts = attach_to_workers(**TRUST, workers=[f"ipc://{tmp_path}/loop"])
+    guest.keep_on.call_one(hosts).get(10)
+    guest.stop_kept.call_one().get(10)
+    gone = session().root._gone
+    before = len(gone)
+    loop = begin(f"ipc://{tmp_path}/loop")
+    until(lambda: len(gone) > before)
+    assert list(gone.values())[before:] == ["the mesh has status: stopped: stopped by client"]
+    hosts.shutdown().get()
+    assert loop.wait(10) == 0
+
+
 def test_a_program_may_end_while_an_actor_starts_processes() -> None:
     source = """
 from meshbook import this_host
+from meshbook.runtime.session import session
 from tests.runtime.guests import Guest
 guest = this_host().spawn_procs({"r": 1}).spawn("guest", Guest)
 guest.keep_on.call_one(this_host()).get()
