@@ -53,6 +53,8 @@ class Node(ABC):
 
     def __init__(self, address: Address, reactor: Reactor) -> None:
         self.address = address
+        self.host_addr = "127.0.0.1"
+        """Where processes of other hosts reach this one, as far as it is known."""
         self.reactor = reactor
         self.residents: dict[int, Resident] = {}
         self._owners: dict[int, tuple[int, int, int]] = {}  # of the residents

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .actor import Actor, endpoint
+from .here import node
 from .mesh import ProcMesh
 from .scope import current_rank
 
@@ -27,11 +28,11 @@ class SPMDActor(Actor):
 
     @endpoint
     def get_host_port(self, use_ipaddr: bool | None = None) -> tuple[str, int]:
-        """This host's name (or address) and a port that is free on it now."""
+        """This host's name, or the address at which others reach it, and a port that is free on it now."""
         with socket.socket() as probe:
             probe.bind(("", 0))
             port = probe.getsockname()[1]
-        return ("127.0.0.1" if use_ipaddr else socket.gethostname()), port
+        return (node().host_addr if use_ipaddr else socket.gethostname()), port
 
     @endpoint
     def setup_env(self, master_addr: str, master_port: int) -> None:

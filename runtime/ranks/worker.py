@@ -68,6 +68,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
         has_bootstrap=spec.has_bootstrap,
         stays_awake=has_room(spec.local_world_size),
     )
+    outpost.host_addr = spec.host_addr
     outpost.patience = PATIENCE if spec.generation else None
     outpost.settle_here()
     outpost.hold()

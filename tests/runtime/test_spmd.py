@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from meshbook.runtime.engines.spec import Seat
 from meshbook.runtime.spmd import (
     SPMDActor,
     run_as_main,
@@ -19,7 +20,7 @@ from meshbook.runtime.spmd import (
 from tests.runtime.troupe import Mortal
 
 if TYPE_CHECKING:
-    from tests.runtime.conftest import Stage
+    from tests.runtime.conftest import Bench, Stage
 
 SCRIPT = """
 import json, os, pathlib, sys
@@ -54,6 +55,13 @@ def test_the_first_rank_says_where_to_meet(process_stage: Stage) -> None:
     ports = set(mortals.environ.call("MASTER_PORT").get(10).values())
     assert len(ports) == 1
     assert 0 < int(ports.pop()) < 65536
+
+
+@pytest.mark.real
+def test_the_first_rank_says_the_address_of_its_host(local: Bench) -> None:
+    seats = [Seat(0, 1, addr="127.0.0.2"), Seat(0, 1, addr="127.0.0.3")]
+    spmd = local.up({"hosts": 2}, seats=seats).spawn("spmd", SPMDActor)
+    assert [host for host, _ in spmd.get_host_port.call(True).get(10).values()] == ["127.0.0.2", "127.0.0.3"]
 
 
 def test_a_script_runs_on_every_rank(process_stage: Stage, tmp_path: Path) -> None:
