@@ -6,6 +6,7 @@ whatever `ca` says.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -85,10 +86,13 @@ def start_worker_loop_forever(*, private_key: object = None, ca: str, address: s
 
     def serve() -> None:
         try:
-            loop.serve()
-        finally:
-            end()
-        promise.resolve(None)
+            with contextlib.ExitStack() as stack:
+                stack.callback(end)
+                loop.serve()
+        except BaseException as error:  # noqa: BLE001 - the rim of the thread: who waits for the loop is told
+            promise.fail(error)
+        else:
+            promise.resolve(None)
 
     threading.Thread(target=serve, name="meshbook-worker-loop", daemon=True).start()
     return promise.future

@@ -24,6 +24,7 @@ from meshbook.runtime import (
     start_worker_loop_forever,
     this_host,
 )
+from meshbook.runtime.engines.worker_loop import WorkerLoop
 from meshbook.runtime.errors import SpawnError
 from meshbook.runtime.future import Future, Promise
 from meshbook.runtime.session import session
@@ -358,6 +359,15 @@ def test_what_is_wrong_with_an_address_that_comes_later_is_told(process_stage: S
     hosts = attach_to_workers(**TRUST, workers=[_arrived("tcp://a")])
     with pytest.raises(ValueError, match="'tcp://a' names no host and port"):
         hosts.initialized.get(10)
+
+
+def test_the_end_of_a_loop_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(loop: WorkerLoop) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(WorkerLoop, "serve", fail)
+    with pytest.raises(MemoryError, match="no room"):
+        start_worker_loop_forever(**TRUST, address="inproc://short").get(10)
 
 
 def test_a_loop_that_cannot_be_is_told() -> None:
