@@ -51,6 +51,7 @@ class Session:
         self.reactor = Reactor()
         self._engines: dict[str, Engine] = {}
         self._hosted: dict[str, HostsEngine] = {}  # those of several hosts
+        self._making = threading.Lock()  # of the two above: programs attach to hosts on threads
         self.root = Root(self.reactor, self.engine, _specs_of)
         self.hatch = Hatch(self.reactor)
         self.hatch.open()
@@ -98,18 +99,22 @@ class Session:
                 f"{bare[0]!r} is no name of a host: of a worker loop that waits there, say tcp://{bare[0]}"
             )
         name = f"{_HOSTS}{launch or 'here'}: {','.join(names)}{', kept' if keep else ''}"
-        if name not in self._engines:
-            from .engines.hosts import HostsEngine, address_towards  # loads zmq, which one machine does without
-            from .engines.keeper import Keeper
-            from .engines.launch import CommandLauncher
-
-            launcher = CommandLauncher(self.reactor, launch, names)
-            addr = address_towards(launcher.names) if launch else "127.0.0.1"
-            keeper = Keeper(launch, names, keep) if keep else None
-            self._add(name, HostsEngine(self.reactor, launcher, len(names), ZYGOTE_MODULES, addr, keeper=keeper))
+        with self._making:
+            if name not in self._engines:
+                self._add(name, self._launched(launch, names, keep))
         if timeout is not None:
             self._hosted[name].timeout = timeout
         return name
+
+    def _launched(self, launch: str, names: Sequence[str], keep: float) -> HostsEngine:
+        from .engines.hosts import HostsEngine, address_towards  # loads zmq, which one machine does without
+        from .engines.keeper import Keeper
+        from .engines.launch import CommandLauncher
+
+        launcher = CommandLauncher(self.reactor, launch, names)
+        addr = address_towards(launcher.names) if launch else "127.0.0.1"
+        keeper = Keeper(launch, names, keep) if keep else None
+        return HostsEngine(self.reactor, launcher, len(names), ZYGOTE_MODULES, addr, keeper=keeper)
 
     def use_workers(self, addresses: Sequence[str], timeout: float | None = None) -> str:
         """The name of the engine of hosts on which worker loops wait, at these addresses, which are their names.
@@ -117,16 +122,20 @@ class Session:
         Asked for the same again it is the same engine. The loops have `timeout` seconds to answer, 30 by default.
         Raises what `WorkersLauncher` does.
         """
+        name = f"{_HOSTS}at {','.join(addresses)}"
+        with self._making:
+            if name not in self._engines:
+                self._add(name, self._at_workers(addresses, timeout))
+        return name
+
+    def _at_workers(self, addresses: Sequence[str], timeout: float | None) -> HostsEngine:
         from .engines.hosts import DIAL_SECONDS, HostsEngine, address_towards
         from .engines.workers import ANSWER_SECONDS, WorkersLauncher
 
-        name = f"{_HOSTS}at {','.join(addresses)}"
-        if name not in self._engines:
-            launcher = WorkersLauncher(self.reactor, addresses, ANSWER_SECONDS if timeout is None else timeout)
-            addr = address_towards(launcher.far[:1]) if launcher.far else "127.0.0.1"
-            patience = launcher.patience + DIAL_SECONDS  # of those that have answered the agents are still to come
-            self._add(name, HostsEngine(self.reactor, launcher, len(addresses), ZYGOTE_MODULES, addr, patience))
-        return name
+        launcher = WorkersLauncher(self.reactor, addresses, ANSWER_SECONDS if timeout is None else timeout)
+        addr = address_towards(launcher.far[:1]) if launcher.far else "127.0.0.1"
+        patience = launcher.patience + DIAL_SECONDS  # of those that have answered the agents are still to come
+        return HostsEngine(self.reactor, launcher, len(addresses), ZYGOTE_MODULES, addr, patience)
 
     def _add(self, name: str, engine: HostsEngine) -> None:
         self._engines[name] = self._hosted[name] = engine

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from meshbook.runtime import session
+from meshbook.runtime.engines import workers
+from meshbook.runtime.engines.workers import WorkersLauncher
 from meshbook.runtime.errors import SupervisionError
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.session import Session, spawn_procs, specs_for
@@ -53,6 +58,26 @@ def test_many_threads_get_the_same():
     for thread in threads:
         thread.join()
     assert len(found) == 1
+
+
+def test_threads_that_attach_to_the_same_hosts_get_one_engine(monkeypatch: pytest.MonkeyPatch):
+    both = threading.Barrier(2)
+
+    class Slow(WorkersLauncher):
+        def __init__(self, *args: Any) -> None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(0.3)  # for the other, if it comes here too
+            super().__init__(*args)
+
+    monkeypatch.setattr(workers, "WorkersLauncher", Slow)
+    here = session.session()
+
+    def attach(_: int) -> object:
+        return here.engine(here.use_workers(["inproc://nobody"]))
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(attach, range(2))
+    assert one is other is here.engine(here.use_workers(["inproc://nobody"]))
 
 
 def test_engines_by_name():
