@@ -27,7 +27,7 @@ from meshbook.runtime import (
 from meshbook.runtime.engines.worker_loop import WorkerLoop
 from meshbook.runtime.errors import SpawnError
 from meshbook.runtime.future import Future, Promise
-from meshbook.runtime.session import session
+from meshbook.runtime.session import session, spawn_procs
 from tests.runtime.guests import Guest
 from tests.runtime.memories import Owner, Reader
 from tests.runtime.troupe import Counter, Courier, Diary
@@ -200,6 +200,24 @@ def test_what_actors_have_spawned_on_the_hosts_ends_with_them(
     assert process_stage.faults.empty(), "it was meant"
 
 
+def test_what_runs_on_the_same_list_of_hosts_is_stopped_and_on_no_other(
+    begin: Begin, tmp_path: Path, hosts: HostMesh
+) -> None:
+    loop = begin(f"ipc://{tmp_path}/loop")
+    own = [f"ipc://{tmp_path}/loop"]
+    mine, more = attach_to_workers(**TRUST, workers=own), attach_to_workers(**TRUST, workers=[*own, PLACES[0]])
+    of_a_notebook = spawn_procs({"rank": 1}, session().use_hosts(own), backend="none").spawn("counter", Counter)
+    on_both = more.spawn_procs().spawn("counter", Counter)
+    assert (of_a_notebook.add.call(1).get(30).values(), on_both.add.call(1).get(30).values()) == ([1], [1, 1])
+    mine.stop().get()
+    with pytest.raises(SupervisionError, match="stopped: stopped by client"):
+        of_a_notebook.add.call(1).get(10)
+    assert on_both.add.call(1).get(10).values() == [2, 2]
+    more.stop().get()
+    mine.shutdown().get()
+    assert loop.wait(10) == 0
+
+
 def test_a_program_may_be_told_its_workers_later(hosts: HostMesh, process_stage: Stage) -> None:
     told: list[Promise[str]] = [Promise(), Promise()]
     later = attach_to_workers(**TRUST, workers=[promise.future for promise in told])
@@ -322,7 +340,7 @@ def test_processes_that_are_stopped_before_they_are_there_end_as_they_come(
 def test_a_program_may_end_while_an_actor_starts_processes() -> None:
     source = """
 from meshbook import this_host
-from meshbook.runtime.session import session
+from meshbook.runtime.session import session, spawn_procs
 from tests.runtime.guests import Guest
 guest = this_host().spawn_procs({"r": 1}).spawn("guest", Guest)
 guest.keep_on.call_one(this_host()).get()
