@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -114,8 +115,23 @@ class HostMesh(MeshTrait):
         return self
 
     async def sync_workspace(self, workspace: object, conda: bool = False, auto_reload: bool = False) -> None:
-        """Bring code to hosts. Raises `RuntimeError`: processes of this host read the notebook's own files."""
-        raise RuntimeError("there is no workspace to bring up to date: processes of this host read your own files")
+        """Let hosts of worker loops have a copy of a folder as it is now, for the processes that are spawned there.
+
+        These find it first on their `sys.path`; what of the program's own `sys.path` and working folder is in it means
+        the copy. Once more, it brings what has changed also to those that live; what they have imported they keep.
+        `workspace` is a path, or has one in its `dirs` as Monarch's `Workspace`, whose names at the other end mean
+        nothing here.
+
+        Raises:
+            RuntimeError: processes of these hosts read the program's own files, or this is a reference.
+            NotImplementedError: there are several folders, or `conda` or `auto_reload` is asked for.
+            TypeError: `workspace` is no path and has none.
+            SpawnError: the folder cannot be read, or a host does not come or has no room (it is named).
+        """
+        if conda or auto_reload:
+            raise NotImplementedError(f"sync_workspace({'conda' if conda else 'auto_reload'}=True) is not here")
+        folder = _folder_of(workspace)
+        await asyncio.to_thread(self._hosts.sync, folder)
 
     def shutdown(self) -> Future[None]:
         """End what `stop` ends, and on hosts of worker loops these too.
@@ -203,6 +219,10 @@ class Hosts:
         for mesh in procs:
             mesh.stop().get()
 
+    def sync(self, folder: str) -> None:
+        """Let them have a copy of a folder."""
+        raise RuntimeError("there is no workspace to bring up to date: processes of this host read your own files")
+
     def dismiss(self) -> None:
         """Nobody will start processes there again."""
 
@@ -213,6 +233,9 @@ class HostsElsewhere(Hosts):
     def __init__(self, site: Site) -> None:
         super().__init__()
         self._told = site
+
+    def sync(self, folder: str) -> None:
+        raise RuntimeError("this `HostMesh` is a reference: who has attached to the hosts brings a workspace there")
 
     def site(self, ranks: Sequence[int]) -> Site:
         return Site(self._told.engine, tuple(self._told.hosts[rank] for rank in ranks))
@@ -258,6 +281,16 @@ def mesh_at(site: Site, sizes: Mapping[str, int]) -> HostMesh:
     """Hosts that somebody else holds as a mesh."""
     shape = Shape.row_major(sizes) if sizes else Shape.unity()
     return HostMesh(shape, HostsElsewhere(site), is_owned=False)
+
+
+def _folder_of(workspace: Any) -> str:
+    """The one folder of a workspace."""
+    folders: Any = (workspace,) if isinstance(workspace, str | os.PathLike) else getattr(workspace, "dirs", None)
+    if folders is None:
+        raise TypeError(f"a workspace is the path of a folder, or has some in `dirs`, unlike {workspace!r}")
+    if len(folders) != 1:
+        raise NotImplementedError(f"a workspace is one folder here, not {len(folders)}: give the one that has them all")
+    return os.fspath(next(iter(folders)))
 
 
 def _axes(per_host: Any) -> dict[str, int]:

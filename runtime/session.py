@@ -158,8 +158,10 @@ class Session:
             self._hosted[name].timeout = timeout
         return name
 
-    def sync(self, engine: Engine, folder: str) -> Delivery:
+    def sync(self, engine: Engine, folder: str, *, is_default: bool = False) -> Delivery:
         """Let the hosts of an engine have a copy of a folder as it is now; what was brought.
+
+        If it is the default, it is the folder of all meshes that are spawned through a `HostMesh` from here on.
 
         Raises `ValueError` for an engine of this machine, whose ranks read the folder itself, and `SpawnError` where it
         cannot be.
@@ -167,7 +169,10 @@ class Session:
         hosts = next((each for each in self._hosted.values() if each is engine), None)
         if hosts is None:
             raise ValueError(f"engine {engine.name!r} has no hosts to bring {folder} to: its ranks read it themselves")
-        return hosts.sync(Path(os.path.realpath(folder)))
+        delivery = hosts.sync(Path(os.path.realpath(folder)))
+        if is_default:
+            hosts.folder = str(delivery.folder)
+        return delivery
 
     def release(self, engine: Engine, *, detach: bool = False) -> None:
         """Give hosts back that no mesh is on any more: their agents end. Other engines stay warm.
@@ -185,6 +190,10 @@ class Session:
         if site.engine not in self._hosted:
             raise SpawnError(f"hosts {', '.join(site.hosts)} were given back: attach to them again")
         return self._hosted[site.engine].seats_on(site.hosts, num_ranks // len(site.hosts))
+
+    def folder_on(self, engine: str) -> str:
+        """The folder that meshes on these hosts have a copy of, by default; empty where they have none."""
+        return self._hosted[engine].folder if engine in self._hosted else ""
 
     def kept_since(self, engine: str) -> float | None:
         """Since when agents of an engine live that another process had left, in seconds since the epoch."""
@@ -349,4 +358,5 @@ def _specs_of(wanted: MeshSpec, mesh: int | None) -> list[RankSpec]:
         bindings=wanted.bindings,
         seats=() if is_here else session().seats_on(wanted.site, math.prod(wanted.axes.values())),
         engine=wanted.site.engine,
+        folder=session().folder_on(wanted.site.engine),
     )

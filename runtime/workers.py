@@ -152,6 +152,10 @@ class _WorkerHosts(Hosts):
                 roster.stop_all("stopped by client").get()
         session().release(engine)
 
+    def sync(self, folder: str) -> None:
+        self._wait()
+        session().sync(session().engine(self._engine()), folder, is_default=True)
+
     def dismiss(self) -> None:
         from .engines.workers import end_loops
 
@@ -163,9 +167,12 @@ class _WorkerHosts(Hosts):
     def _engine(self) -> str:
         return session().use_workers(self._addresses(), seconds_of("host_spawn_ready_timeout"))
 
+    def _wait(self) -> None:
+        session().seats_on(self.site(range(len(self._workers))), len(self._workers))
+
     def _attach(self) -> None:
         try:
-            session().seats_on(self.site(range(len(self._workers))), len(self._workers))
+            self._wait()
         except Exception as error:  # noqa: BLE001 - the rim: whoever waits for the hosts is told, whatever it is
             self._ready.fail(error)
         else:

@@ -62,6 +62,8 @@ class HostsEngine:
         self.num_hosts = num_hosts
         self.kept_since: float | None = None
         """Since when its agents live, if another process had left them; in seconds since the epoch."""
+        self.folder = ""
+        """What was brought for whoever spawns processes there; empty: nothing."""
         self.hosts: list[RemoteHost] = []
         self._reactor = reactor
         self._launcher = launcher

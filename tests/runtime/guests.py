@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import psutil
@@ -37,6 +38,11 @@ class Guest(Actor):
     @endpoint
     def host_of_kept(self) -> Any:
         return self.kept.slice(hosts=0, gpus=0).host_mesh
+
+    @endpoint
+    def module(self, name: str) -> tuple[str, int]:
+        found = importlib.import_module(name)
+        return str(found.__file__), found.VALUE
 
     @endpoint
     def stop_kept(self) -> None:

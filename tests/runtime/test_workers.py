@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -216,6 +217,47 @@ def test_what_runs_on_the_same_list_of_hosts_is_stopped_and_on_no_other(
     more.stop().get()
     mine.shutdown().get()
     assert loop.wait(10) == 0
+
+
+@dataclass
+class Workspace:
+    """As Monarch's: folders of the program, and what they are called at the other end."""
+
+    dirs: dict[str, str]
+
+
+def test_a_workspace_comes_to_the_hosts(begin: Begin, tmp_path: Path, process_stage: Stage) -> None:
+    place, folder = f"ipc://{tmp_path}/loop", tmp_path / "project"
+    folder.mkdir()
+    module = folder / "brought_by_workspace.py"
+    loop = begin(place)
+    hosts = attach_to_workers(**TRUST, workers=[place])
+    for value in (1, 22):  # of another length: what Python has compiled goes by that and the time
+        module.write_text(f"VALUE = {value}")
+        asyncio.run(hosts.sync_workspace(Workspace({str(folder): "project"}) if value == 1 else folder))
+        guest = hosts.spawn_procs().spawn("guest", Guest)
+        path, found = guest.module.call_one(module.stem).get(20)
+        assert (found, Path(path).name, Path(path).is_relative_to(tmp_path)) == (value, module.name, False)
+    there = guest.slice(hosts=0).host_here.call_one().get(20)
+    with pytest.raises(RuntimeError, match="is a reference: who has attached to the hosts brings a workspace"):
+        asyncio.run(there.sync_workspace(folder))
+    hosts.shutdown().get()
+    assert loop.wait(10) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "says"),
+    [
+        ((3,), TypeError, r"a workspace is the path of a folder, or has some in `dirs`, unlike 3"),
+        ((Workspace({}),), NotImplementedError, r"a workspace is one folder here, not 0"),
+        ((".", True), NotImplementedError, r"sync_workspace\(conda=True\) is not here"),
+        ((".", False, True), NotImplementedError, r"sync_workspace\(auto_reload=True\) is not here"),
+        (("/no/such/folder",), SpawnError, r"/no/such/folder cannot be read: No such file"),
+    ],
+)
+def test_workspaces_that_are_none(hosts: HostMesh, given: tuple[Any, ...], kind: type[Exception], says: str) -> None:
+    with pytest.raises(kind, match=says):
+        asyncio.run(hosts.sync_workspace(*given))
 
 
 def test_a_program_may_be_told_its_workers_later(hosts: HostMesh, process_stage: Stage) -> None:
