@@ -141,8 +141,10 @@ class HostMesh(MeshTrait):
         """
         self._check_owned("shut down")
         self._hosts.is_down = True
-        self._hosts.end()
-        self._hosts.dismiss()
+        try:
+            self._hosts.end()
+        finally:
+            self._hosts.dismiss()
         return done(None)
 
     def stop(self) -> Future[None]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from .config import seconds_of
 from .engines.spec import Site
+from .errors import SpawnError
 from .future import Future, Promise
 from .here import node
 from .host import HostMesh, Hosts
@@ -146,6 +147,8 @@ class _WorkerHosts(Hosts):
 
     def end(self) -> None:
         super().end()
+        if not self._are_told:
+            return  # nothing can have been started there
         engine = session().engine(self._engine())
         for roster in list(session().root.rosters.values()):
             if roster.engine is engine:  # an actor has started it, who was given these hosts, or lives there
@@ -159,7 +162,13 @@ class _WorkerHosts(Hosts):
     def dismiss(self) -> None:
         from .engines.workers import end_loops
 
-        end_loops(session().reactor, self._addresses())
+        if self._are_told:
+            end_loops(session().reactor, self._addresses())
+
+    @property
+    def _are_told(self) -> bool:
+        """Have all addresses come?"""
+        return all(isinstance(worker, str) or (worker.done() and not worker.exception()) for worker in self._workers)
 
     def _addresses(self) -> list[str]:
         return [worker if isinstance(worker, str) else worker.get() for worker in self._workers]
@@ -172,6 +181,9 @@ class _WorkerHosts(Hosts):
 
     def _attach(self) -> None:
         try:
+            self._addresses()
+            if self.is_down:
+                raise SpawnError("these hosts were shut down before their addresses came")
             self._wait()
         except Exception as error:  # noqa: BLE001 - the rim: whoever waits for the hosts is told, whatever it is
             self._ready.fail(error)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from meshbook.runtime import (
 from meshbook.runtime.engines.worker_loop import WorkerLoop
 from meshbook.runtime.errors import SpawnError
 from meshbook.runtime.future import Future, Promise
+from meshbook.runtime.host import Hosts
 from meshbook.runtime.session import session, spawn_procs
 from tests.runtime.guests import Guest
 from tests.runtime.memories import Owner, Reader
@@ -268,6 +270,43 @@ def test_a_program_may_be_told_its_workers_later(hosts: HostMesh, process_stage:
         promise.resolve(place)
     assert later.initialized.get(20) is True
     assert later == hosts
+
+
+def test_hosts_whose_addresses_do_not_come_can_be_left(process_stage: Stage) -> None:
+    told: Promise[str] = Promise()
+    hosts = attach_to_workers(**TRUST, workers=[told.future, "inproc://nobody"])
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(hosts.stop).result(5).get() is None
+        assert pool.submit(hosts.shutdown).result(5).get() is None
+    told.resolve("inproc://left")
+    with pytest.raises(SpawnError, match="shut down before their addresses came"):
+        hosts.initialized.get(10)
+
+
+def test_hosts_whose_addresses_are_not_to_come_can_be_left(process_stage: Stage) -> None:
+    told: Promise[str] = Promise()
+    told.fail(OSError("no such pod"))
+    with pytest.raises(OSError, match="no such pod"), attach_to_workers(**TRUST, workers=[told.future]) as hosts:
+        hosts.spawn_procs()
+
+
+def test_loops_are_ended_also_where_processes_there_could_not_be(
+    begin: Begin, tmp_path: Path, process_stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"ipc://{tmp_path}/loop"
+    loop = begin(place)
+    hosts = attach_to_workers(**TRUST, workers=[place])
+    hosts.initialized.get(30)
+
+    def fail(hosts: Hosts) -> None:
+        raise SpawnError("no answer from the agent within 10 s")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Hosts, "end", fail)
+        with pytest.raises(SpawnError, match="no answer from the agent"):
+            hosts.shutdown()
+    assert loop.wait(20) == 0
+    session().release(session().engine(session().use_workers([place])))
 
 
 def test_a_mesh_of_hosts_ends_with_its_block(begin: Begin, tmp_path: Path, process_stage: Stage) -> None:
