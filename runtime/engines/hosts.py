@@ -303,7 +303,8 @@ class HostsEngine:
             if self._is_closed.is_set():
                 return
             self._is_closed.set()
-        if self._hub is None:
+        if self._hub is None:  # nobody was started; a job may have hosts all the same
+            self._launcher.close()
             return
         assert self._pulse is not None
         self._pulse.join()

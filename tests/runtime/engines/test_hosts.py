@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from meshbook.runtime.engines.hosts import HostsEngine
+from meshbook.runtime.engines.launch import CommandLauncher
 from meshbook.runtime.engines.summons import VARIABLE, Summons
 from meshbook.runtime.errors import SpawnError, SupervisionError
 from meshbook.runtime.healing import heal_roster
@@ -23,6 +24,7 @@ from meshbook.runtime.wire.link import Address
 from tests.runtime.actors import Messenger
 
 if TYPE_CHECKING:
+    from meshbook.runtime.wire.reactor import Reactor
     from tests.runtime.actors import Worker
     from tests.runtime.conftest import Bench
 
@@ -285,6 +287,21 @@ def test_who_waits_for_hosts_that_are_given_back_is_told(make: Callable[..., Ben
         assert "given back" in str(waiting.exception(5))
     with pytest.raises(SpawnError, match=r"^these hosts were given back$"):
         engine.warm()
+
+
+def test_hosts_that_nobody_has_used_are_given_back_too(reactor: Reactor):
+    ended: list[str] = []
+
+    class Job(CommandLauncher):
+        def close(self) -> None:
+            ended.append("the job")
+
+    engine = HostsEngine(reactor, Job(reactor, "", ["left"]), 1)
+    with pytest.raises(ValueError, match="hosts=3"):
+        engine.seats({"hosts": 3})
+    engine.give_back()
+    engine.close()
+    assert ended == ["the job"]
 
 
 def test_a_summons_is_read_as_it_was_written():
