@@ -47,6 +47,8 @@ def _make(path: Path) -> None:
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(fd, "wb") as file:
         file.write(b"%s\n%s\n" % zmq.curve_keypair())
-    with contextlib.suppress(FileExistsError):  # another process was first: both go by its keys
-        os.link(draft, path)
-    draft.unlink()
+    try:
+        with contextlib.suppress(FileExistsError):  # another process was first: both go by its keys
+            os.link(draft, path)
+    finally:
+        draft.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -79,6 +80,16 @@ def test_the_keys_of_a_user_are_made_once_and_for_him_alone(home: Path) -> None:
     assert found == [own_keys()] * 8
     assert os.listdir(home) == ["worker.key"]
     assert key_file().stat().st_mode & 0o777 == 0o600
+
+
+def test_keys_that_cannot_be_put_in_their_place_are_left_nowhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(draft: Path, path: Path) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported", str(draft), None, str(path))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(OSError, match=r"Operation not supported: .*worker\.key"):
+        own_keys()
+    assert os.listdir(home) == []
 
 
 def test_keys_that_others_can_read_are_refused(home: Path) -> None:
