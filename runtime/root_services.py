@@ -67,16 +67,7 @@ class RootServices(Actor):
         """Take it down."""
         lease = self._leases.pop(mesh, None)
 
-        def stop() -> None:
-            try:
-                if lease is not None:
-                    lease.end("stopped by client")
-            except Exception as error:  # noqa: BLE001 - the rim: who has asked is told
-                _answer(port, error)
-            else:
-                _answer(port, None)
-
-        _aside(stop)
+        _aside(lambda: lease and lease.end("stopped by client"), port)
 
     @endpoint
     def site_of(self, address: tuple[int, int]) -> Site:
@@ -95,10 +86,11 @@ class RootServices(Actor):
         for lease in self._leases.values():
             lease.owner = names.get(lease.owner, lease.owner)
 
-    @endpoint
-    def bring_debugger(self, mesh: int) -> None:
+    @endpoint(explicit_response_port=True)
+    def bring_debugger(self, port: Any, mesh: int) -> None:
         """A rank of this mesh, which runs no cells, is at its first breakpoint; answers when it can stop there."""
-        porter().bring_debugger(cast("Root", node()).rosters[mesh])
+        root = cast("Root", node())
+        _aside(lambda: porter().bring_debugger(root.rosters[mesh]), port)
 
     @endpoint
     def controller(self, name: str, cls: type[Actor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -147,9 +139,24 @@ def _answer(port: Any, error: Exception | None) -> None:
         port.exception(error)
 
 
-def _aside(work: Callable[[], None]) -> None:
-    """Do what takes its time, such as hosts that are on their way: others are served meanwhile."""
-    threading.Thread(target=work, name="meshbook-lease", daemon=True).start()
+def _aside(work: Callable[[], object], port: Any = None) -> None:
+    """Do what takes its time, such as hosts that are on their way: others are served meanwhile.
+
+    `port` hears how it ended. (An endpoint with a port that raises itself would end the actor.)
+    """
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # the rim: who has asked is told
+            if port is None:
+                raise
+            _answer(port, error)
+        else:
+            if port is not None:
+                _answer(port, None)
+
+    threading.Thread(target=run, name="meshbook-aside", daemon=True).start()
 
 
 def ask_root(here: Node, method: str, *args: Any) -> Future[Any]:
