@@ -20,6 +20,9 @@ from .base import Crew, Listener, Party
 from .spec import RankSpec, Seat, seats_here
 from .starter import Exec, Starter, Zygote, zygote_key
 
+WARM_SECONDS = 120.0
+"""How long the imports of a zygote may take: on a file system far away, a minute is not unheard of."""
+
 
 class LocalEngine:
     """Makes crews of processes on this machine.
@@ -92,7 +95,11 @@ class LocalEngine:
             return self._exec
         with self._lock:
             zygote = self._fresh_zygote()
-        self._reactor.wait(zygote.warmed)
+        if not self._reactor.wait(zygote.warmed, WARM_SECONDS):
+            raise SpawnError(
+                f"the zygote (pid {zygote.pid}) has not done its imports within {WARM_SECONDS:g} s: "
+                f"`py-spy dump --pid {zygote.pid}` tells where it is; without one: --spawn exec"
+            )
         if zygote.trouble and how == "fork":
             raise SpawnError(f"cannot fork: {zygote.trouble}; use --spawn exec")
         return self._exec if zygote.trouble else zygote

@@ -59,10 +59,14 @@ class Zygote:
         """Set when its imports are done, or when it ended; `trouble` then says what is in the way of forking."""
         self.is_gone = False
         self._link, theirs = PairLink.make()
-        with theirs:
+        lifeline, self._lifeline_in = os.pipe()
+        with theirs, open(lifeline, "rb"):
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "meshbook.runtime.engines.zygote", str(theirs.fileno()), *preload],
-                pass_fds=[theirs.fileno()],
+                [
+                    *(sys.executable, "-m", "meshbook.runtime.engines.zygote"),
+                    *(str(theirs.fileno()), str(lifeline), *preload),
+                ],
+                pass_fds=[theirs.fileno(), lifeline],
                 stdin=subprocess.DEVNULL,
                 env=ONE_THREAD | env | _ZYGOTE_ENV,
                 start_new_session=True,  # Jupyter's interrupt signals the kernel's whole process group
@@ -103,6 +107,7 @@ class Zygote:
         if not self.is_gone:
             self.is_gone = True
             self._link.close()
+            os.close(self._lifeline_in)
 
     def _on_ready(self) -> None:
         try:
@@ -136,6 +141,7 @@ class Zygote:
             self._reactor.announce(self.warmed)
         self._reactor.remove(self._link.fileno())
         self._link.close()
+        os.close(self._lifeline_in)
         children, self._children = self._children, {}
         waiting, self._births = self._births, {}
         for ticket, births in waiting.items():

@@ -2,8 +2,8 @@
 
 It imports and never computes: a parallel region, a CUDA context or a thread before the fork would make its children
 hang. It has one thread, its own session, and ends when its controller does. Started as
-`python -m meshbook.runtime.engines.zygote FD MODULE...`; a module name may end in `?` (if it is installed) or in
-`:function` (to be called after the import).
+`python -m meshbook.runtime.engines.zygote LINK LIFELINE MODULE...`, with two descriptors; a module name may end in `?`
+(if it is installed) or in `:function` (to be called after the import).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from ..errors import LinkClosed
 from ..libc import libc
+from ..ranks import lifeline
 from ..wire.link import LARGEST, PairLink
 from ..wire.messages import AnyMessage, Exited, Fork, Forked, Packet, Warm, decoder, encoder
 from . import holes
@@ -30,15 +31,16 @@ from .spec import RankFds, decode_spec
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def main(fd: int, modules: list[str]) -> None:
-    """Import `modules`, say how that went, then serve forks until the other end of `fd` is gone."""
+def main(link_fd: int, lifeline_fd: int, modules: list[str]) -> None:
+    """Import `modules`, say how that went, then serve forks until the other end of the link is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt goes to whole process groups
-    link = PairLink(socket.socket(fileno=fd))
+    line = lifeline.arm(lifeline_fd)  # an import may hang, and nobody looks at the link meanwhile
+    link = PairLink(socket.socket(fileno=link_fd))
     started = time.perf_counter()
     trouble = _preload(modules)
     try:
         _send(link, Warm(time.perf_counter() - started, trouble))
-        _Zygote(link).serve()
+        _Zygote(link, line).serve()
     except LinkClosed:
         return  # the controller is gone; its ranks have their own lifeline
 
@@ -76,8 +78,9 @@ def _why_unsafe() -> str:
 
 
 class _Zygote:
-    def __init__(self, link: PairLink) -> None:
+    def __init__(self, link: PairLink, line: int) -> None:
         self._link = link
+        self._line = line
         self._bell, self._bell_in = os.pipe()
         for fd in (self._bell, self._bell_in):
             os.set_blocking(fd, False)
@@ -122,8 +125,8 @@ class _Zygote:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._link.close()
-            os.close(self._bell)
-            os.close(self._bell_in)
+            for fd in (self._line, self._bell, self._bell_in):
+                os.close(fd)
             from ..ranks import worker
 
             spec = decode_spec(request.spec)
@@ -156,4 +159,4 @@ def _send(link: PairLink, message: AnyMessage) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -18,11 +18,11 @@ from _thread import start_new_thread
 _F_SETSIG = 10
 
 
-def arm(fd: int) -> None:
-    """Tie the life of this process group to the other end of the pipe `fd`."""
+def arm(fd: int) -> int:
+    """Tie the life of this process group to the other end of the pipe `fd`; the descriptor that stays open for it."""
     if sys.platform != "linux":
         start_new_thread(_end_with, (fd,))  # not a `threading.Thread`: no list of the user's threads shows it
-        return
+        return fd
     own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     os.close(fd)
     fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpgrp())
@@ -33,6 +33,7 @@ def arm(fd: int) -> None:
     poll.register(own, select.POLLHUP)
     if poll.poll(0):
         os._exit(0)
+    return own
 
 
 def _end_with(fd: int) -> None:

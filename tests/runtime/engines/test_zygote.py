@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -55,6 +56,39 @@ def test_it_is_kept_from_mesh_to_mesh(local: Bench, local_engine: LocalEngine):
     for _ in range(2):
         roster_of(local.workers()).stop()
     assert zygote_of(local_engine).pid == pid
+
+
+@pytest.fixture
+def hangs(modules: Path) -> str:
+    """A module whose import never ends; once it has begun there is a file beside it."""
+    (modules / "hangs_on_import.py").write_text(
+        "import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep(1000)\n"
+    )
+    return "hangs_on_import"
+
+
+def test_one_whose_imports_hang_is_told_of(new_engine: NewEngine, hangs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshbook.runtime.engines.local.WARM_SECONDS", 0.2)
+    engine = new_engine(hangs)
+    with pytest.raises(SpawnError, match=r"the zygote \(pid \d+\) has not done its imports within 0.2 s: .*exec"):
+        engine._starter("auto", "cpu")
+
+
+def test_one_whose_imports_hang_ends_with_its_controller(hangs: str, modules: Path, until: Until) -> None:
+    program = (
+        "import os, sys, time\n"
+        "from meshbook.runtime.engines.starter import Zygote\n"
+        "from meshbook.runtime.wire.reactor import Reactor\n"
+        "zygote = Zygote(Reactor(), [sys.argv[1]], dict(os.environ))\n"
+        "print(zygote.pid, flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, hangs], stdout=subprocess.PIPE, text=True) as controller:
+        assert controller.stdout is not None
+        zygote = psutil.Process(int(controller.stdout.readline()))
+        until((modules / "begun").exists)
+        controller.kill()
+    zygote.wait(10)
 
 
 def test_it_ignores_ctrl_c(local: Bench, local_engine: LocalEngine):
