@@ -62,7 +62,10 @@ def test_stop(kernel: Kernel, source: str, place: str) -> None:
 
 @pytest.mark.far
 def test_what_ranks_had_said_and_answered_is_kept(kernel: Kernel) -> None:
-    cell = kernel.start("%%on_mesh -o r\nprint('in')\nif rank == 3:\n    time.sleep(60)\nrank")
+    # Rank 3 speaks last: the others have answered by then.
+    cell = kernel.start(
+        "%%on_mesh -o r\nif rank == 3: time.sleep(0.5)\nprint('in')\nif rank == 3: time.sleep(60)\nrank"
+    )
     cell.until_all(4, "in")
     kernel.interrupt()
     assert cell.end(PROMPT).error.endswith(" line 4; it is idle and keeps its state")

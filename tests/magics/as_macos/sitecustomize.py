@@ -56,5 +56,5 @@ def _stream_pair(family: Any = None, kind: Any = _socket.SOCK_STREAM, proto: int
 
 setattr(_socket, "socketpair", _stream_pair)  # noqa: B010 - a type checker would rather not see it
 
-if any("meshbook" in word for word in sys.orig_argv):  # a rank; in a notebook a cell says so
+if any(word.startswith("meshbook.") for word in sys.orig_argv):  # a rank; in a notebook a cell says so
     sys.platform = "darwin"
