@@ -20,7 +20,7 @@ from ..errors import SupervisionError
 from ..future import Future
 from ..mesh import ProcMesh
 from ..shape import Shape
-from ..wire.sigint import Deferred
+from ..wire.deferred import Deferred
 from .brake import leave_out
 from .program import Op, Poison
 from .worker import TensorWorker

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from ..forks import let_go_in_child
 from .awake import Awake
-from .sigint import Deferred
+from .deferred import Deferred
 
 _LEASE = 0.02
 """Seconds for which a thread that has waited keeps the loop to itself, in case it soon waits again."""

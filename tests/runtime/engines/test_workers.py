@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from meshbook.runtime.engines.summons import Summons
@@ -199,9 +200,11 @@ def test_the_end_of_a_loop_is_seen_at_once(reactor: Reactor, tmp_path: Path) -> 
         said: list[str] = []
         talk = Talk(reactor, read_address(address), own_keys(), START, summons, 20, said.append)
         assert reactor.wait(talk.is_heard, 20)
+        agents = psutil.Process(loop.pid).children()
         loop.kill()
         assert reactor.wait(talk.over, 5)
         talk.close()
+    assert psutil.wait_procs(agents, 20)[1] == []  # an agent looks whether its loop is there when it has started
     assert said == ["its worker loop is gone"]
 
 

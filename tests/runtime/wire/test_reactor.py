@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -273,6 +273,31 @@ def test_a_handler_of_the_user_decides_what_ctrl_c_means(reactor: Reactor, until
     finally:
         signal.signal(signal.SIGINT, former)
     assert heard == [signal.SIGINT]
+
+
+def test_what_another_handler_raises_comes_between_callbacks_too(reactor: Reactor, until: Until):
+    """Such as that of a time-out by `signal.alarm`: in the middle of a message it would tear it."""
+    story: list[str] = []
+
+    def late(signum: int, frame: object) -> NoReturn:
+        raise TimeoutError("too late")
+
+    def callback() -> None:
+        story.append("begun")
+        signal.raise_signal(signal.SIGALRM)
+        story.append("ended")
+
+    former = signal.signal(signal.SIGALRM, late)
+    try:
+        thread = when_main_leads(reactor, until, callback)
+        with pytest.raises(TimeoutError, match="too late"):
+            reactor.wait(threading.Event(), 20)
+        thread.join()
+        assert story == ["begun", "ended"]
+        assert signal.getsignal(signal.SIGALRM) is late
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGALRM, former)
 
 
 def test_a_signal_that_interrupts_no_system_call_is_not_slept_through(reactor: Reactor, until: Until):

@@ -1,0 +1,74 @@
+"""Signal handlers of the user's, Ctrl-C's among them, that are called after what must not be torn.
+
+What a handler raises comes out at the line that runs: in the middle of a message, or right after a lock was taken.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from .sigint import plain
+
+_SIGNALS = tuple(
+    int(getattr(signal, name))
+    for name in ("SIGINT", "SIGALRM", "SIGCHLD", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)
+)
+"""Those that programs have handlers for which raise: time-outs, workers that died, requests to end."""
+
+_getsignal, _signal = plain.getsignal, plain.signal
+
+
+class Deferred:
+    """On the main thread, notes signals inside of the block in place of calling their handlers, and calls `wake`.
+
+    Who uses it looks at `came` after the block, and lets it `deliver`.
+    """
+
+    __slots__ = ("_formers", "_noted", "_wake", "came")
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self.came = False
+        self._wake = wake
+        self._formers: dict[int, Any] = {}
+        self._noted: list[tuple[int, FrameType | None]] = []
+
+    def __enter__(self) -> Deferred:
+        if threading.get_ident() == threading.main_thread().ident:
+            try:
+                for signum in _SIGNALS:
+                    if callable(former := _getsignal(signum)):
+                        self._formers[signum] = former
+                        _signal(signum, self._note)
+            except BaseException:  # the handler of one whose turn had not come
+                self._restore()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def deliver(self) -> None:
+        """Call the handlers; the first that raises ends it, as it would have without."""
+        for signum, frame in self._noted:
+            self._formers[signum](signum, frame)
+
+    def _restore(self) -> None:
+        """All of them, also if one raises as soon as it may."""
+        left = list(self._formers.items())
+        try:
+            while left:
+                _signal(*left[-1])
+                left.pop()
+        finally:
+            for each in left:
+                _signal(*each)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self.came = True
+        self._noted.append((signum, frame))
+        self._wake()

@@ -1,0 +1,72 @@
+"""Signals that come inside of a block are delivered after it, whatever their handlers do."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Generator
+from types import FrameType
+
+import pytest
+
+from meshbook.runtime.wire.deferred import Deferred
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these signals are not there")
+
+heard: list[int] = []
+
+
+def hear(signum: int, frame: FrameType | None) -> None:
+    heard.append(signum)
+
+
+def refuse(signum: int, frame: FrameType | None) -> None:
+    raise RuntimeError(f"signal {signum}")
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Generator[None]:
+    heard.clear()
+    formers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGALRM, signal.SIGUSR1)}
+    yield
+    for signum, former in formers.items():
+        signal.signal(signum, former)
+
+
+def test_they_come_after_it_in_their_order() -> None:
+    signal.signal(signal.SIGALRM, hear)
+    signal.signal(signal.SIGUSR1, hear)
+    woken: list[int] = []
+    with Deferred(lambda: woken.append(len(heard))) as deferred:
+        for signum in (signal.SIGUSR1, signal.SIGALRM, signal.SIGUSR1):
+            signal.raise_signal(signum)
+        assert heard == [] and woken == [0, 0, 0]
+    assert deferred.came
+    deferred.deliver()
+    assert heard == [signal.SIGUSR1, signal.SIGALRM, signal.SIGUSR1]
+    assert signal.getsignal(signal.SIGALRM) is hear and signal.getsignal(signal.SIGUSR1) is hear
+
+
+def test_one_that_raises_does_so_when_it_is_delivered() -> None:
+    signal.signal(signal.SIGALRM, refuse)
+    with Deferred(lambda: None) as deferred:
+        signal.raise_signal(signal.SIGALRM)
+    with pytest.raises(RuntimeError, match="signal 14"):
+        deferred.deliver()
+    assert signal.getsignal(signal.SIGALRM) is refuse
+
+
+def test_what_nobody_handles_is_left_alone() -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    with Deferred(lambda: None) as deferred:
+        assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+        signal.raise_signal(signal.SIGALRM)
+    assert not deferred.came
+
+
+def test_a_block_that_fails_leaves_the_handlers_as_they_were() -> None:
+    signal.signal(signal.SIGALRM, refuse)
+    with pytest.raises(KeyError), Deferred(lambda: None):
+        raise KeyError
+    assert signal.getsignal(signal.SIGALRM) is refuse
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
