@@ -24,7 +24,8 @@ from .terms import near
 def engine_of(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any]) -> str:
     """The name of the engine; one of several hosts is made for them. `names` are those of the notebook.
 
-    Raises `ValueError` where nothing says which hosts, and `SpawnError` where Monarch is missing or gets none.
+    Raises `ValueError` where nothing says which hosts or how to get there, and `SpawnError` where Monarch is missing or
+    gets none.
     """
     if args.engine == "local":
         return args.engine
@@ -33,6 +34,11 @@ def engine_of(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any
     hosts = args.hosts or wanted_hosts(axes)
     if hosts is None:
         raise ValueError("how many hosts? Say --hosts N or --hosts A,B, or begin the axes with hosts=N")
+    if not isinstance(hosts, int) and not args.launch and not any(":" in host for host in hosts):
+        raise ValueError(
+            f'nothing starts agents on {_few(hosts)}: say how, such as --launch "ssh {{host}}"; '
+            f"--hosts {len(hosts)} starts so many on this machine"
+        )
     return session().use_hosts(hosts, args.launch, args.keep, args.ready_timeout)
 
 

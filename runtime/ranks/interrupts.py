@@ -6,8 +6,8 @@ call it was meant for with the one that runs, and holds back while the runtime w
 
 from __future__ import annotations
 
-import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -149,10 +149,11 @@ class Interrupts:
 
 
 def _drop(error: BaseException) -> None:
-    """Tell what nobody hears. Not by `sys.stderr`: the line that was cut off may be one of its own."""
+    """Tell what nobody hears, in the cell that ran last. An interrupt that came too late is of no interest."""
     if not isinstance(error, KeyboardInterrupt):
         error.add_note("no cell ran that it could stop")
-        os.write(2, "".join(traceback.format_exception_only(error)).encode())
+        sys.stderr.write("".join(traceback.format_exception_only(error)))  # `Streams` may be entered again by a handler
+        sys.stderr.flush()
 
 
 class _Open:

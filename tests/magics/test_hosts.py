@@ -129,6 +129,10 @@ def test_monarch_places_the_agents(new_kernel: Callable[[], Kernel]) -> None:
             "%mesh up x hosts=2 --engine hosts --launch 'ssh {host}'",
             "which hosts? `ssh {host}` starts each by its name",
         ),
+        (
+            "%mesh up x dp=2 --engine hosts --hosts b,c",
+            'nothing starts agents on b, c: say how, such as --launch "ssh {host}"; --hosts 2 starts so many on this',
+        ),
         ("%mesh up x dp=2 --engine hosts --hosts b:26600", "of a worker loop that waits there, say tcp://b:26600"),
         ("%mesh up x hosts=3 --engine hosts --hosts 2", "hosts=3, and there are 2 hosts"),
         ("%mesh up x hosts=2 --engine hosts --hosts a,b --launch 'sh -c \"echo no {host}; exit 3\"'", "no a"),

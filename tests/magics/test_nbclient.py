@@ -115,7 +115,8 @@ def test_a_flood_of_lines_leaves_a_small_notebook_that_says_where_the_rest_is(ru
     notebook = run_all("%load_ext meshbook\n%mesh up -n 8 --pg none --device cpu", flood)
     assert len(nbformat.writes(notebook)) <= 64 << 10
     said = texts(notebook.cells[1])
-    assert "  0 │ rank 0 says line 0\n" in said
+    # The first lines are those of whoever spoke first.
+    assert any(f"  {rank} │ rank {rank} says line 0\n" in said for rank in range(8))
     assert all(f"rank {rank} says line 9999\n" in said for rank in range(8))
     [gap] = [line for line in said.splitlines() if "more lines" in line]
     assert gap.endswith("`%mesh logs` has all")
