@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from IPython.core.error import UsageError
@@ -27,6 +27,9 @@ class Book:
 
     reloading: State = "auto"
     """Whether ranks renew modules whose files have changed before each cell: `auto`, as the notebook does itself."""
+
+    defaults: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What `%mesh config` has set, by the fields of `OnMeshArgs`."""
 
     knows_untold: bool = False
     """Whether it was said that the notebook's own `%autoreload` cannot be seen."""

@@ -9,15 +9,18 @@ would have been right; `-h` anywhere is a `HelpRequested` that carries the usage
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from .breaks import Break, read_break
 from .inquiries import Dash, Debug, Diff, Ledger, Logs, MeshOption, Stacks, Watch, Who, watch_words
 from .manage import (
+    CONFIGURABLE,
     Actors,
     Attach,
     Autoreload,
+    Config,
     Down,
     Export,
     Interrupt,
@@ -32,6 +35,7 @@ from .manage import (
     Unstick,
     Up,
     Use,
+    config_words,
     file_words,
     name_words,
     names_words,
@@ -54,6 +58,7 @@ from .options import (
     names,
     seconds,
     seconds_or_none,
+    split_flag,
     split_line,
     tokens_of,
 )
@@ -62,6 +67,7 @@ from .terms import near
 __all__ = [
     "ALIASES",
     "COMMANDS",
+    "CONFIGURABLE",
     "ON_MESH",
     "Actors",
     "Attach",
@@ -164,6 +170,7 @@ MeshArgs = (
     | Resize
     | Sync
     | Autoreload
+    | Config
     | Interrupt
     | Unstick
     | Dash
@@ -223,6 +230,7 @@ COMMANDS = {
         Command("%mesh watch", Watch, "%mesh watch loss dp=0 --every 1", "EXPR [SELECTOR]", watch_words, "remote"),
         Command("%mesh push", Push, "%mesh push x y --sel dp=0", "NAME ...", names_words),
         Command("%mesh export", Export, "%mesh export train.py --cells 3-9", "FILE", file_words),
+        Command("%mesh config", Config, "%mesh config show=first tail=50", "[SETTING=VALUE ...]", config_words),
         Command("%mesh reap", Reap, "%mesh reap"),
         Command("%mesh pull", Pull, "%mesh pull loss --as stack", "NAME ...", names_words, "remote"),
     )
@@ -270,7 +278,7 @@ def mesh_help(name: str = "") -> str:
     )
 
 
-def parse_on_mesh(line: str) -> OnMeshArgs:
+def parse_on_mesh(line: str, defaults: Mapping[str, object] | None = None) -> OnMeshArgs:
     """Read what stands behind `%%on_mesh`, or behind `%on_mesh` with an expression after `--`.
 
     The selector stays text: see `parse_selector`. Raises `GrammarError` for a mistake and `HelpRequested` for
@@ -289,7 +297,16 @@ def parse_on_mesh(line: str) -> OnMeshArgs:
     if len(given) > 1:
         raise GrammarError(f"%%on_mesh: two selectors, '{given[0]}' and '{given[1]}': write one, in front")
     hint = f"`--targets {targets}` is spelled `%%on_mesh {targets}`" if targets else ""
-    return replace(args, selector="".join(given), hint=hint)
+    return replace(args, selector="".join(given), hint=hint, **_fitting(defaults or {}, args, tokens))
+
+
+def _fitting(defaults: Mapping[str, object], args: OnMeshArgs, tokens: Sequence[str]) -> dict[str, Any]:
+    """The defaults that the line says nothing of, and that do not exclude what it says."""
+    flags = {split_flag(token)[0] for token in tokens if is_option(token)}
+    said = {field for field, option in ON_MESH.options.items() if flags & set(option.flags)}
+    said |= {"tail"} if args.full else set[str]()
+    said |= {"on_error", "show"} if args.bg else set[str]()
+    return {field: value for field, value in defaults.items() if field not in said}
 
 
 def _read_diff(line: str, command: Command) -> Diff:

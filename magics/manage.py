@@ -28,6 +28,7 @@ from .options import (
     variable,
     words_of,
 )
+from .terms import near
 
 Device = Literal["auto", "cpu", "cuda"]
 Engine = Literal["local", "hosts", "monarch"]
@@ -258,6 +259,32 @@ class Export:
 @dataclass(frozen=True, slots=True)
 class Reap:
     """End what notebooks that are gone left behind on this machine, by pid and start time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Show how cells run whose line does not say, or change it: `show=first tail=50`; `tail=default` undoes that."""
+
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+CONFIGURABLE = ("show", "tail", "timeout", "on-error", "grace")
+"""The options of `%%on_mesh` that `%mesh config` sets."""
+
+
+def config_words(words: list[str], values: Values) -> Values:
+    """Settings with their values; nothing, to see them."""
+    settings: list[tuple[str, str]] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        name = name.replace("_", "-")
+        if name not in CONFIGURABLE:
+            advice = near(name, CONFIGURABLE) or f": there are {', '.join(CONFIGURABLE)}"
+            raise GrammarError(f"no setting '{name}'{advice}")
+        if not equals or not value:
+            raise GrammarError(f"'{word}' gives no value: write {name}=VALUE, or {name}=default")
+        settings.append((name, value))
+    return {"settings": tuple(settings)}
 
 
 def selector_words(words: list[str], values: Values) -> Values:

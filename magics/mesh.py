@@ -30,6 +30,7 @@ from .book import Book
 from .breaks import set_break
 from .dash import Dashboards
 from .debug import Consoles, debug
+from .defaults import configure
 from .export import export
 from .logs import show_logs
 from .on_mesh import OnMesh
@@ -79,6 +80,7 @@ class MeshMagic:
             grammar.Push: self._push,
             grammar.Pull: self._pull,
             grammar.Export: lambda args: export(book, args),
+            grammar.Config: lambda args: configure(book, args),
             grammar.Reap: lambda _: leftovers.reap(),
         }
 

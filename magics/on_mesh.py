@@ -136,7 +136,7 @@ class OnMesh:
 
     def _start(self, line: str, body: str) -> Cell | None:
         try:
-            args = parse_on_mesh(line)
+            args = parse_on_mesh(line, self._book.defaults)
             mesh = self._book.get(args.mesh)
             selection = self._book.select(args.selector, mesh)
         except HelpRequested as asked:

@@ -69,3 +69,18 @@ def test_a_table_is_opened_where_somebody_sees_it_and_is_rows_elsewhere(kernel: 
     executed = kernel.cell("squares.table()", allow_stdin=False)
     assert executed.shown[0].keys() == {"text/plain", "text/html"}
     assert re.search(r"9 +rank 3", executed.shown[0]["text/plain"])
+
+
+def test_settings_of_the_notebook_count_where_a_line_does_not_say(kernel: Kernel) -> None:
+    assert "show      none     (default: auto)" in kernel.ok("%mesh config show=none").text
+    assert kernel.ok("%%on_mesh\nrank").shown == []
+    assert kernel.ok("%%on_mesh --show table\nrank").shown
+    assert "(default" not in kernel.ok("%mesh config show=default").text
+    assert kernel.ok("%%on_mesh\nrank").shown
+
+
+def test_records_are_a_table_of_their_entries(kernel: Kernel) -> None:
+    shown = kernel.ok("%%on_mesh -o r\n{'loss': rank / 2, 'phase': 'warm-up' if rank else 'train'}").shown
+    assert '<th scope="col">loss</th>' in shown[0]["text/html"]
+    assert "phase" in shown[0]["text/plain"].splitlines()[0]
+    assert kernel.value("list(r.to_pandas()['loss'])") == [0.0, 0.5, 1.0, 1.5]
