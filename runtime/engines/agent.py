@@ -13,7 +13,6 @@ import resource
 import secrets
 import signal
 import socket
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +43,7 @@ from ..wire.messages import (
 )
 from ..wire.outlet import Outlet
 from ..wire.pool import Pool
-from ..wire.reactor import Reactor
+from ..wire.reactor import Reactor, When
 from ..wire.tape import Event, Tape, Text
 from ..wire.wiring import wiring
 from . import outside
@@ -86,6 +85,8 @@ class _Peer:
     is_doomed: bool = False
     """Whether it was killed before it had a process: it is as soon as it has one."""
     exit: Exit | None = None
+    is_over: bool = False
+    """Whether its end has been told, too."""
 
 
 class Agent:
@@ -115,7 +116,7 @@ class Agent:
         self._spares: list[_Peer] = []
         self._spare_modules = tuple(modules)
         self._tickets: dict[int, _Peer] = {}
-        self._all_gone = threading.Event()
+        self._all_gone = When(lambda: not self._spares and all(peer.is_over for peer in [*self._peers.values()]))
         self._is_closed = False
         self._memory_kills = MemoryKills()
         make_room(len(specs))
@@ -132,7 +133,6 @@ class Agent:
 
     def respawn(self, specs: Sequence[RankSpec]) -> None:
         make_room(len(specs))
-        self._all_gone.clear()
         self._starter = self._find_starter()  # the zygote of old may be gone, or stale
         for spec in specs:
             if self._spares:
@@ -346,8 +346,8 @@ class Agent:
             self._tell_held(peer)
             self._listener.on_exit(peer.rank, exit)
             self.pids.pop(peer.rank, None)
-        if not self._spares and all(other.exit is not None for other in self._peers.values()):
-            self._all_gone.set()
+        peer.is_over = True
+        self._reactor.wake()
 
     def _release(self, peer: _Peer) -> None:
         for outlet in (peer.data, peer.control):

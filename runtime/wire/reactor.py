@@ -39,6 +39,25 @@ class Signal(Protocol):
     def is_set(self) -> bool: ...
 
 
+class When:
+    """Is set while a condition holds. Who lets it come true lets the loop know.
+
+    Example:
+        >>> found = []
+        >>> some = When(lambda: bool(found))
+        >>> some.is_set(), found.append(1), some.is_set()
+        (False, None, True)
+    """
+
+    __slots__ = ("_condition",)
+
+    def __init__(self, condition: Callable[[], bool]) -> None:
+        self._condition = condition
+
+    def is_set(self) -> bool:
+        return self._condition()
+
+
 class Reactor:
     """Watches descriptors and runs callbacks; `wait` blocks until an event is set, whoever runs the loop."""
 

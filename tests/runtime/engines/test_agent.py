@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from meshbook.runtime.engines.agent import Agent
+from meshbook.runtime.engines.spec import RankSpec
 from meshbook.runtime.errors import SpawnError, SupervisionError
 from meshbook.runtime.mesh import roster_of
 
@@ -136,6 +138,24 @@ def test_a_rank_that_ends_at_its_start(local: Bench, how: str, tmp_path: Path):
     mesh = local.begin({"dp": 2}, how, preload=["doom"], path=[*sys.path, str(tmp_path)])
     with pytest.raises(SpawnError, match=r"rank [01] \(dp=[01].*did not come up: exited with code 7\n  doomed"):
         mesh.roster.wait_ready(30)
+    mesh.roster.stop(grace=0)
+    assert mesh.roster.alive() == []
+
+
+def test_all_are_waited_for_when_one_ends_while_others_are_being_started(
+    local: Bench, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until
+):
+    (tmp_path / "doom.py").write_text("import os\nos.environ['RANK'] == '0' and os._exit(7)\n")
+    start = Agent._start
+
+    def slowly(agent: Agent, spec: RankSpec, port: int, listen: int) -> None:
+        start(agent, spec, port, listen)
+        if spec.rank == 0:
+            until(lambda: agent._peers[0].is_over)
+
+    monkeypatch.setattr(Agent, "_start", slowly)
+    mesh = local.begin({"dp": 2}, how, preload=["doom"], path=[*sys.path, str(tmp_path)])
+    assert mesh.roster.alive() == [1]
     mesh.roster.stop(grace=0)
     assert mesh.roster.alive() == []
 
