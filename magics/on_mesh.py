@@ -78,6 +78,8 @@ class MeshFuture:
         try:
             self._cell.run.finished.get(timeout)
         except TimeoutError:
+            if timeout is None:  # raised by a signal handler of the user's
+                raise
             raise TimeoutError(f"{self!r} after {timeout:g} s: it goes on") from None
         return checked(self._cell)
 

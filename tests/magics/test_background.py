@@ -13,6 +13,15 @@ Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by n
 UNTIL_GO = "while not os.path.exists({!r}):\n    time.sleep(0.01)\n"
 
 
+def test_what_a_handler_raises_ends_the_wait_for_a_future(kernel: Kernel) -> None:
+    handler = "import signal\ndef late(*_): raise TimeoutError('alarm')\nformer = signal.signal(signal.SIGALRM, late)"
+    kernel.ok(handler)
+    kernel.ok("%%on_mesh\nimport time")
+    late = kernel.cell("signal.setitimer(signal.ITIMER_REAL, 0.05)\nf = %on_mesh -b -- time.sleep(1)\nf.result()")
+    assert late.error == "TimeoutError: alarm"
+    kernel.ok("f.result()\nsignal.signal(signal.SIGALRM, former)")
+
+
 def test_a_future_waits_and_gives_the_result(kernel: Kernel) -> None:
     cell = kernel.start(f"%%on_mesh -b -o f\n{UNTIL_GO.format('go-1')}print('done', rank < 2)\nrank")
     started = cell.end()
