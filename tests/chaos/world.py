@@ -152,8 +152,8 @@ class World:
         self.model.assign(do.source, do.ranks, do.value, is_sure=False)
         with self._halted(do.halted):
             done = self._run(do.ranks, do.source)
-        boom = f"!ValueError: boom {do.culprit}"
-        self._check_ends(done, lambda rank, end: end == boom if rank == do.culprit else _was_stopped(end))
+        boom, refused = f"!ValueError: boom {do.culprit}", "no process group"  # where the rank with the store is halted
+        self._check_ends(done, lambda r, end: end == boom if r == do.culprit else _was_stopped(end) or refused in end)
 
     @_do.register
     def _(self, do: ops.Press) -> None:
