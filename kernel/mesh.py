@@ -133,6 +133,11 @@ class Mesh(Repairs):
         return mesh
 
     @property
+    def python(self) -> str:
+        """The path of the Python its ranks run in, where that is not the notebook's own."""
+        return self.roster.specs[0].python
+
+    @property
     def num_ranks(self) -> int:
         return len(self.procs)
 

@@ -28,7 +28,7 @@ def engine_of(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any
     gets none.
     """
     if args.engine == "local":
-        return args.engine
+        return session().use_python(args.python) if args.python else args.engine
     if args.engine == "monarch":
         return _monarch(args, axes, names)
     hosts = args.hosts or wanted_hosts(axes)

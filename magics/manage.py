@@ -70,6 +70,9 @@ class Up:
     ] = 0.0
     sync: Annotated[str | None, Option("--sync", "with hosts or monarch: bring the code in DIR to them", "DIR")] = None
     spawn: Annotated[Spawn, Option("--spawn", "how the process of a rank begins")] = "auto"
+    python: Annotated[
+        str, Option("--python", "the Python that the ranks run in, such as /opt/train/bin/python", "PATH")
+    ] = ""
     link: Annotated[Link, Option("--link", "how the ranks are connected")] = "auto"
     pg: Annotated[Group, Option("--pg", "the process group to set up")] = "auto"
     env: Annotated[
@@ -97,6 +100,10 @@ class Up:
             )
         if self.engine != "hosts" and self.keep:
             raise GrammarError("--keep goes with --engine hosts: write it too")
+        if self.engine != "local" and self.python:
+            raise GrammarError(
+                "--python is for ranks of this machine: those of others run in the Python that starts their agent"
+            )
         if self.engine != "monarch" and self.job:
             raise GrammarError("--job goes with --engine monarch: write it too")
         if self.job_options and not self.job:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from .binding import Binding, check
 from .bootstrap import Bootstrap, BootstrapCommands, with_command
-from .engines.spec import HOME, Site
+from .engines.spec import HOME, PYTHON, Site
 from .future import Future, Promise
 from .here import node, settled
 from .mesh import ProcMesh, check_name
@@ -105,14 +104,24 @@ class HostMesh(MeshTrait):
         return False
 
     def with_python_executable(self, python_executable: str) -> HostMesh:
-        """The same hosts, whose ranks run the Python of this program.
+        """The same host, whose ranks run in this Python, such as that of a virtual environment.
 
-        Raises `NotImplementedError` for another one.
+        It has meshbook, of this version, and is the same Python but for its last number. Ranks see the folders on
+        the program's `sys.path`, and their own packages in place of the program's.
+
+        Raises:
+            ValueError: there is no such Python.
+            SpawnError: it cannot run ranks; on a rank only `spawn_procs` says so.
+            NotImplementedError: these are other hosts than this machine, whose agents say what ranks run in there.
+
+        Example:
+            trainers = this_host().with_python_executable("/opt/train/bin/python").spawn_procs({"gpus": 8})
         """
-        own, given = sys.executable, python_executable
-        if os.path.realpath(given) != os.path.realpath(own):
-            raise NotImplementedError(f"ranks of this host run the notebook's own Python, {own}, not {given}")
-        return self
+        if self._hosts.is_elsewhere:
+            raise NotImplementedError("ranks of these hosts run in the Python that runs the agent or worker loop there")
+        engine = _engine_in(python_executable)
+        hosts = Hosts() if engine == "local" else InPython(engine)
+        return HostMesh(self._shape, hosts, self._is_owned)
 
     async def sync_workspace(self, workspace: object, conda: bool = False, auto_reload: bool = False) -> None:
         """Let hosts of worker loops have a copy of a folder as it is now, for the processes that are spawned there.
@@ -198,6 +207,9 @@ class HostMesh(MeshTrait):
 class Hosts:
     """What all views of a host mesh share: the processes that were spawned, and where. Here, on this machine."""
 
+    is_elsewhere = False
+    """Are they other machines, or taken for such?"""
+
     def __init__(self) -> None:
         self.procs: list[ProcMesh] = []
         self.is_down = False
@@ -229,12 +241,35 @@ class Hosts:
         """Nobody will start processes there again."""
 
 
+class InPython(Hosts):
+    """This machine, for ranks in another Python than the program's, which this engine starts."""
+
+    def __init__(self, engine: str) -> None:
+        super().__init__()
+        self._engine = engine
+
+    def site(self, ranks: Sequence[int]) -> Site:
+        return Site(self._engine, HOME.hosts)
+
+
+def _engine_in(python: str) -> str:
+    """The name of the engine of ranks in this Python."""
+    if node().address == ROOT:
+        from .session import session
+
+        return session().use_python(python)
+    from .engines.interpreter import find
+
+    return f"{PYTHON}{find(python)}"
+
+
 class HostsElsewhere(Hosts):
     """Hosts that another process holds, and has told of."""
 
     def __init__(self, site: Site) -> None:
         super().__init__()
         self._told = site
+        self.is_elsewhere = site.hosts != HOME.hosts
 
     def sync(self, folder: str) -> None:
         raise RuntimeError("this `HostMesh` is a reference: who has attached to the hosts brings a workspace there")

@@ -20,7 +20,7 @@ from .binding import Binding
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
-from .engines.spec import HOME, Backend, RankSpec, Seat, Site, environment, seats_here
+from .engines.spec import HOME, PYTHON, Backend, RankSpec, Seat, Site, environment, seats_here
 from .errors import SpawnError
 from .hatch import Hatch, look
 from .here import make_root_by, settle, settled, unsettle
@@ -59,11 +59,14 @@ class Session:
             meanwhile.duties.append(look)  # who sits there is asked what ranks that stop are to do
 
     def engine(self, name: str = "local") -> Engine:
-        """The engine of this name; those of several hosts are made by `use_hosts`.
+        """The engine of this name; those of several hosts are made by `use_hosts`, of another Python by `use_python`.
 
         Raises `ValueError` for a name that is none.
         """
         if name not in self._engines:
+            if name.startswith(PYTHON):  # a rank has named it, that could not ask it
+                self.use_python(name.removeprefix(PYTHON))
+                return self._engines[name]
             if name == "local":
                 self._engines[name] = LocalEngine(self.reactor, ZYGOTE_MODULES)
             elif name == "inproc":
@@ -72,6 +75,26 @@ class Session:
                 known = "local (processes here), inproc (threads, for tests), or what `use_hosts` gave"
                 raise ValueError(f"there is no engine {name!r}: {known}")
         return self._engines[name]
+
+    def use_python(self, python: str) -> str:
+        """The name of the engine whose ranks run in this Python on this machine; it is named as on a command line.
+
+        It has meshbook, of this version, and is the same Python but for its last number. Its ranks see the folders on
+        this program's `sys.path`, and their own packages in place of this program's.
+
+        Raises `ValueError` where there is none, and `SpawnError` where it cannot run ranks.
+        """
+        from .engines.interpreter import ask, find
+
+        found = find(python)
+        if found == os.path.abspath(sys.executable):
+            return "local"
+        name = f"{PYTHON}{found}"
+        with self._making:
+            if name not in self._engines:
+                engine = self._engines[name] = LocalEngine(self.reactor, ZYGOTE_MODULES, ask(found))
+                engine.warm()
+        return name
 
     def use_hosts(
         self, hosts: Sequence[str] | int, launch: str = "", keep: float = 0.0, timeout: float | None = None
@@ -350,7 +373,7 @@ def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto
 
 
 def _specs_of(wanted: MeshSpec, mesh: int | None) -> list[RankSpec]:
-    is_here = wanted.site == HOME
+    is_here = wanted.site.hosts == HOME.hosts
     return specs_for(
         wanted.axes,
         mesh=mesh,

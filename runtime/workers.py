@@ -129,6 +129,8 @@ def _check_trust(private_key: object, ca: str) -> None:
 class _WorkerHosts(Hosts):
     """Hosts of worker loops, whose addresses may still be on their way."""
 
+    is_elsewhere = True
+
     def __init__(self, workers: Sequence[str | Future[str]]) -> None:
         super().__init__()
         self._workers = workers

@@ -27,6 +27,7 @@ def banner(mesh: Mesh, device: str, backend: str, seconds: float) -> dict[str, s
     """What `%mesh up` shows: one line, with the mesh drawn small in front of it."""
     count = f"{mesh.num_ranks} rank{'s' if mesh.num_ranks > 1 else ''}"
     words = [f"{axes_text(mesh)}", f"{count} on {device}", *group_words(device, backend)]
+    words += [f"in {mesh.python}"] if mesh.python else []
     num_spares = mesh.roster.crew.num_spares[0] if mesh.roster.num_spares else 0
     words += [f"{num_spares} spare{'s' * (num_spares > 1)}"] if num_spares else []
     words.append(_news(mesh) or f"ready in {seconds_text(seconds, seconds)}")

@@ -28,11 +28,12 @@ from .courier import Courier, Delivery
 from .hosted import HostedCrew
 from .keeper import Keeper
 from .launch import Launcher
-from .remote_agent import PACE, own_version
+from .remote_agent import PACE
 from .remote_host import RemoteHost
 from .seating import hosts_of, local_ranks, shares, wanted_hosts
 from .spec import RankSpec, Seat
 from .summons import Summons
+from .versions import Versions, mismatch, own_versions
 
 KEPT_SECONDS = 5.0
 """How long agents that wait for a notebook may take to find it: they try twice a second."""
@@ -336,7 +337,7 @@ class HostsEngine:
             host.name = hello.host if hello.host not in taken else f"{hello.host}-{host.index}"
             self._names[host.index] = host.name
         self._launcher.hear(host.index)
-        return mismatch(hello, own_version())
+        return mismatch(Versions(hello.meshbook, hello.python, hello.torch), own_versions())
 
     def _words_of(self, host: RemoteHost) -> str:
         return self._launcher.last_words(host.index)
@@ -354,24 +355,6 @@ class HostsEngine:
             host.tick()
         if self._keeper is not None:
             self._keeper.tick(time.monotonic())
-
-
-def mismatch(hello: Hello, own: tuple[str, str, str]) -> str:
-    """Why an agent with these versions of meshbook, Python and torch cannot work for this controller; or nothing.
-
-    Example:
-        >>> mismatch(Hello("node7", "10.0.0.7", 1, "0.1.0", "3.12.1", "2.9.0", 0), ("0.1.0", "3.11.7", "2.9.0"))
-        'it runs Python 3.12.1, and this notebook 3.11.7'
-        >>> mismatch(Hello("node7", "10.0.0.7", 1, "0.1.0", "3.11.2", "2.9.0", 0), ("0.1.0", "3.11.7", "2.9.0"))
-        ''
-    """
-    if hello.meshbook != own[0]:
-        return f"it runs meshbook {hello.meshbook or 'of no version'}, and this notebook {own[0]}"
-    if hello.python.rpartition(".")[0] != own[1].rpartition(".")[0]:  # functions travel as its bytecode
-        return f"it runs Python {hello.python}, and this notebook {own[1]}"
-    if hello.torch != own[2]:
-        return f"it has torch {hello.torch or 'not installed'}, and this notebook {own[2] or 'none'}"
-    return ""
 
 
 def address_towards(names: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from ..registry import registry
 from ..wire.reactor import Reactor
 from .agent import Agent
 from .base import Crew, Listener, Party
+from .interpreter import Interpreter, own_interpreter
 from .spec import RankSpec, Seat, seats_here
 from .starter import Exec, Starter, Zygote, zygote_key
 
@@ -28,17 +29,18 @@ class LocalEngine:
     """Makes crews of processes on this machine.
 
     `preload` names what the zygote imports: `module`, `module?` (if it is installed) or `module:function` (called
-    after the import).
+    after the import). `python` is what ranks run in; the controller's own by default.
     """
 
     name = "local"
 
-    def __init__(self, reactor: Reactor, preload: Sequence[str] = ()) -> None:
+    def __init__(self, reactor: Reactor, preload: Sequence[str] = (), python: Interpreter | None = None) -> None:
         self._reactor = reactor
+        self._python = python or own_interpreter()
         self.preload = tuple(preload)
         self._zygote: Zygote | None = None
         self._retired: list[Zygote] = []
-        self._exec = Exec(reactor)
+        self._exec = Exec(reactor, self._python)
         self._lock = threading.Lock()  # `%load_ext` warms in the background while a cell may spawn
 
     def warm(self) -> None:
@@ -51,12 +53,12 @@ class LocalEngine:
         """The zygote; replaced when packages or settings changed since it was started."""
         env = dict(os.environ)
         zygote = self._zygote
-        if zygote is not None and not zygote.is_gone and zygote.key == zygote_key(env):
+        if zygote is not None and not zygote.is_gone and zygote.key == zygote_key(env, self._python):
             return zygote
         if zygote is not None:
             self._retired.append(zygote)  # its ranks live on, and it tells how they end
         self._drop_childless()
-        self._zygote = Zygote(self._reactor, self.preload, env)
+        self._zygote = Zygote(self._reactor, self.preload, env, self._python)
         leftovers.tidy()
         registry.note(self._zygote, {self._zygote.pid: "zygote"})
         return self._zygote

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
-from importlib import metadata
 from typing import Any
 
 from msgspec.structs import replace
@@ -61,6 +59,7 @@ from .ears import Ears, encoded
 from .local import LocalEngine
 from .spec import RankSpec, decode_spec
 from .summons import VARIABLE, Summons
+from .versions import own_versions
 
 PACE = 0.5
 """Seconds between two beats."""
@@ -282,23 +281,9 @@ def _hello(addr: str) -> Hello:
         os.uname().nodename,
         addr,
         os.getpid(),
-        _version("meshbook"),
-        platform.python_version(),
-        _version("torch"),
+        *own_versions(),
         num_gpus(),
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def own_version() -> tuple[str, str, str]:
-    """Of meshbook, of Python and of torch, as `Hello` has them."""
-    return _version("meshbook"), platform.python_version(), _version("torch")
 
 
 def own_address(endpoint: str) -> str:

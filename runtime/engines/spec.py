@@ -42,6 +42,9 @@ class Site(NamedTuple):
 HOME = Site("", ("",))
 """The controller's own machine."""
 
+PYTHON = "python "
+"""How names of engines begin whose ranks run in another Python on this machine; its path follows."""
+
 
 class RankSpec(msgspec.Struct, frozen=True):
     """The birth certificate of a rank: who it is in its mesh, and the world it wakes up in.
@@ -101,9 +104,14 @@ class RankSpec(msgspec.Struct, frozen=True):
         return Seat(self.local_rank, self.local_world_size, self.host, self.host_addr)
 
     @property
+    def python(self) -> str:
+        """The path of the Python it runs in, where that is not the controller's own."""
+        return self.engine.removeprefix(PYTHON) if self.engine.startswith(PYTHON) else ""
+
+    @property
     def site(self) -> Site:
         """Its host, for those who start processes there."""
-        return Site(self.engine, (self.host,)) if self.host else HOME
+        return Site(self.engine, (self.host,)) if self.host or self.python else HOME
 
 
 class RankFds(msgspec.Struct, frozen=True, array_like=True):

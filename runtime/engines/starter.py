@@ -20,6 +20,7 @@ from ..wire.link import PairLink
 from ..wire.messages import Exited, Fork, Forked, Packet, Warm, decoder, encoder
 from ..wire.reactor import Reactor
 from .exits import end_of
+from .interpreter import Interpreter
 from .spec import RankFds, RankSpec, encode_spec
 
 
@@ -49,12 +50,13 @@ class Zygote:
     It is started at once and imports in the background: `start` may be called while it still does.
     """
 
-    def __init__(self, reactor: Reactor, preload: Sequence[str], env: dict[str, str]) -> None:
+    def __init__(self, reactor: Reactor, preload: Sequence[str], env: dict[str, str], python: Interpreter) -> None:
         self._reactor = reactor
+        self._python = python
         self._births: dict[int, Births] = {}  # by ticket until the process is there, then by pid in `_children`
         self._children: dict[int, Births] = {}
         self.trouble = ""
-        self.key = zygote_key(env)
+        self.key = zygote_key(env, python)
         self.warmed = threading.Event()
         """Set when its imports are done, or when it ended; `trouble` then says what is in the way of forking."""
         self.is_gone = False
@@ -63,7 +65,7 @@ class Zygote:
         with theirs, open(lifeline, "rb"):
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "meshbook.runtime.engines.zygote"),
+                    *(python.executable, "-m", "meshbook.runtime.engines.zygote"),
                     *(str(theirs.fileno()), str(lifeline), *preload),
                 ],
                 pass_fds=[theirs.fileno(), lifeline],
@@ -80,6 +82,7 @@ class Zygote:
         if self.is_gone:
             raise LinkClosed("the zygote is gone")
         self._births[ticket] = births
+        spec = self._python.spec_for(spec)
         head = encoder.encode(Packet(Fork(ticket, encode_spec(spec))))
         try:
             self._link.send([len(head).to_bytes(4, "little") + head], fds.as_list())
@@ -189,13 +192,15 @@ class _Orphan:
 class Exec:
     """Starts each rank as a fresh interpreter: slow (it imports everything itself), and safe with CUDA."""
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: Reactor, python: Interpreter) -> None:
         self._reactor = reactor
+        self._python = python
 
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
-        spec = replace(spec, env=ONE_THREAD | spec.env)  # torch is imported when the rank has taken its environment
+        # torch is imported when the rank has taken its environment
+        spec = self._python.spec_for(replace(spec, env=ONE_THREAD | spec.env))
         process = subprocess.Popen(
-            [sys.executable, "-m", "meshbook.runtime.ranks.worker", *map(str, fds.as_list())],
+            [self._python.executable, "-m", "meshbook.runtime.ranks.worker", *map(str, fds.as_list())],
             pass_fds=fds.as_list(),
             stdin=subprocess.PIPE,
             env=spec.env | {"PYTHONPATH": os.pathsep.join(spec.path)},
@@ -251,11 +256,11 @@ _IMPORT_TIME_PREFIXES = (
 )
 
 
-def zygote_key(env: dict[str, str]) -> ZygoteKey:
+def zygote_key(env: dict[str, str], python: Interpreter) -> ZygoteKey:
     """The key that a zygote started now with `env` would have."""
-    folders = (Path(folder) for folder in sys.path if folder.endswith("-packages"))
+    folders = (Path(folder) for folder in python.path_for(sys.path) if folder.endswith("-packages"))
     return ZygoteKey(
-        sys.executable,
+        python.executable,
         tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders if folder.is_dir()),
         tuple(sorted((k, v) for k, v in env.items() if k.startswith(_IMPORT_TIME_PREFIXES))),
     )

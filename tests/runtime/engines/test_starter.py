@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from meshbook.runtime.engines.base import Exit
+from meshbook.runtime.engines.interpreter import own_interpreter
 from meshbook.runtime.engines.local import LocalEngine, why_exec
 from meshbook.runtime.engines.spec import RankFds
 from meshbook.runtime.engines.starter import Exec, Zygote, zygote_key
@@ -58,7 +59,7 @@ def new_zygote(reactor: Reactor) -> Generator[Callable[..., Zygote]]:
     made: list[Zygote] = []
 
     def create(*preload: str) -> Zygote:
-        made.append(Zygote(reactor, preload, dict(os.environ)))
+        made.append(Zygote(reactor, preload, dict(os.environ), own_interpreter()))
         return made[-1]
 
     yield create
@@ -67,10 +68,10 @@ def new_zygote(reactor: Reactor) -> Generator[Callable[..., Zygote]]:
 
 
 def test_the_key_holds_what_libraries_read_when_they_are_loaded():
-    plain = zygote_key({"HOME": "/here", "OMP_NUM_THREADS": "2"})
-    assert plain == zygote_key({"HOME": "/there", "OMP_NUM_THREADS": "2"})
-    assert plain != zygote_key({"HOME": "/here", "OMP_NUM_THREADS": "3"})
-    assert plain != zygote_key({"HOME": "/here"})
+    plain = zygote_key({"HOME": "/here", "OMP_NUM_THREADS": "2"}, own_interpreter())
+    assert plain == zygote_key({"HOME": "/there", "OMP_NUM_THREADS": "2"}, own_interpreter())
+    assert plain != zygote_key({"HOME": "/here", "OMP_NUM_THREADS": "3"}, own_interpreter())
+    assert plain != zygote_key({"HOME": "/here"}, own_interpreter())
 
 
 def test_new_packages_change_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -78,10 +79,10 @@ def test_new_packages_change_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder.mkdir()
     os.utime(folder, ns=(0, 1))
     monkeypatch.syspath_prepend(str(folder))
-    before = zygote_key({})
-    assert before == zygote_key({})
+    before = zygote_key({}, own_interpreter())
+    assert before == zygote_key({}, own_interpreter())
     (folder / "new").mkdir()
-    assert before != zygote_key({})
+    assert before != zygote_key({}, own_interpreter())
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_how_an_end_is_told(status: int | None, text: str):
 @pytest.mark.real
 def test_the_end_of_an_executed_process_comes_after_its_start(reactor: Reactor, fds: RankFds):
     births = Births()
-    Exec(reactor).start(7, SPEC, fds, births)
+    Exec(reactor, own_interpreter()).start(7, SPEC, fds, births)
     assert reactor.wait(births.ended, 20)
     assert births.story == [("started", 7, True, ""), ("exit", 0)]
 
@@ -126,7 +127,7 @@ def test_a_process_that_cannot_be_executed(reactor: Reactor, fds: RankFds, monke
     monkeypatch.setattr(sys, "executable", "/there/is/no/python")
     births = Births()
     with pytest.raises(FileNotFoundError):
-        Exec(reactor).start(7, SPEC, fds, births)
+        Exec(reactor, own_interpreter()).start(7, SPEC, fds, births)
     assert births.story == []
 
 
@@ -134,7 +135,7 @@ def test_a_process_that_cannot_be_executed(reactor: Reactor, fds: RankFds, monke
 def test_a_process_that_reads_nothing(reactor: Reactor, fds: RankFds, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     births = Births()
-    Exec(reactor).start(7, replace(SPEC, env={"LARGE": "x" * 100_000}), fds, births)
+    Exec(reactor, own_interpreter()).start(7, replace(SPEC, env={"LARGE": "x" * 100_000}), fds, births)
     assert reactor.wait(births.ended, 20)
     assert births.story == [("started", 7, True, ""), ("exit", 1 << 8)]
 
