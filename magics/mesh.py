@@ -35,6 +35,7 @@ from .export import export
 from .logs import show_logs
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
+from .pull import gathered, pull
 from .selector import Selection
 from .terms import SelectorError
 from .watch import Watches
@@ -242,13 +243,10 @@ class MeshMagic:
     def _pull(self, args: grammar.Pull) -> object:
         mesh, selection = self._selected(args.mesh, args.sel)
         limit = args.max_bytes if args.max_bytes is not None else PULL_LIMIT
-        try:
-            pulled = {name: mesh.pull(name, selection.ranks, limit) for name in args.names}
-        except MeshbookError as error:
-            raise UsageError(str(error).partition("\n")[0]) from None
-        gathered = {name: _gathered(values, args.gather) for name, values in pulled.items()}
-        self._shell.user_ns.update(gathered)
-        return next(iter(gathered.values())) if len(gathered) == 1 else gathered
+        pulled = {name: pull(mesh, name, selection.ranks, limit) for name in args.names}
+        values = {name: gathered(name, of_ranks, args.gather) for name, of_ranks in pulled.items()}
+        self._shell.user_ns.update(values)
+        return next(iter(values.values())) if len(values) == 1 else values
 
     def _selected(self, name: str | None, selector: str) -> tuple[Mesh, Selection]:
         mesh = self._book.get(name)
@@ -262,23 +260,6 @@ def _folder(name: str | None, option: str) -> str | None:
     if not folder.is_dir():
         raise UsageError(f"{option}: there is no folder {name!r}")
     return str(folder)
-
-
-def _gathered(values: Mapping[int, Any], how: str) -> object:
-    if how == "dict":
-        return dict(values)
-    if how == "stack":
-        return _stack(list(values.values()))
-    return [values[rank] for rank in sorted(values)]
-
-
-def _stack(values: list[Any]) -> Any:
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(values[0], torch.Tensor):
-        return torch.stack(values)
-    import numpy
-
-    return numpy.stack([numpy.asarray(value) for value in values])
 
 
 def _ends_text(ends: Mapping[int, str]) -> str:

@@ -36,6 +36,7 @@ from .code import freshen
 from .diff import view_of
 from .grammar import Diff, OnMeshArgs, parse_on_mesh
 from .options import GrammarError, HelpRequested
+from .pull import pull
 from .selector import Selection
 from .terms import SelectorError
 
@@ -223,14 +224,8 @@ class OnMesh:
         _raise_if_stopped(cell)
         checked(cell, result)
         for name in cell.args.get:
-            self._shell.user_ns[name] = self._pulled(cell, name)
+            self._shell.user_ns[name] = list(pull(cell.mesh, name, cell.selection.ranks).values())
         return shown if is_line else None  # like any expression, shown where it ends a cell
-
-    def _pulled(self, cell: Cell, name: str) -> list[Any]:
-        try:
-            return list(cell.mesh.pull(name, cell.selection.ranks).values())
-        except MeshbookError as error:
-            raise UsageError(str(error).partition("\n")[0]) from None
 
     def _keep(self, args: OnMeshArgs, result: object) -> None:
         self._shell.user_ns[LAST_RESULT] = result
