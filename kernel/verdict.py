@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
 from ..runtime.errors import DeviceMeshError, MeshError
+from .absent import with_names
 from .cut_off import is_cut_off
 from .drive import Drive
 from .fold import named
@@ -17,8 +18,8 @@ from .stopped import stopped
 from .story import tell, with_memory
 
 
-def check(drive: Drive, result: MeshResult) -> MeshResult:
-    """The result, if all ranks did well.
+def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> MeshResult:
+    """The result, if all ranks did well; `notebook` has the names of its variables, for who has missed one.
 
     Raises:
         DeviceMeshError: the mesh has lost ranks; the story tells how they ended.
@@ -37,7 +38,7 @@ def check(drive: Drive, result: MeshResult) -> MeshResult:
     ranks = sorted({*result.ranks, *lost})
     story = tell(drive.mesh.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended)
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
-    story = with_memory(story, held)
+    story = with_names(with_memory(story, held), failures.values(), notebook)
     text = story.text(ansi=True)
     if gone := sorted(progress.gone | progress.missed):
         raise DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result, story=text)

@@ -25,6 +25,9 @@ class Book:
     slice: str = ""
     """The selector of `%mesh use NAME[SELECTOR]`: what a cell without a selector runs on."""
 
+    is_auto: bool = False
+    """Whether plain cells run on the mesh too: `%mesh auto on`."""
+
     reloading: State = "auto"
     """Whether ranks renew modules whose files have changed before each cell: `auto`, as the notebook does itself."""
 
@@ -59,6 +62,7 @@ class Book:
         mesh = self.meshes.pop(name)
         if self.current == name:
             self.current, self.slice = next(reversed(self.meshes), None), ""
+            self.is_auto = False  # another mesh is not what was meant
         return mesh
 
     def get(self, name: str | None = None) -> Mesh:

@@ -22,6 +22,7 @@ from ..kernel.mesh import Mesh
 from ..runtime import session as sessions
 from .asker import NotebookAsker
 from .attention import Attention
+from .auto import is_for_ranks, local_part
 from .book import Book
 from .complete import World, body_line, complete
 from .grammar import ON_MESH, parse_on_mesh
@@ -99,7 +100,7 @@ class Extension:
         text = "".join(lines)
         found = _CELL.match(text)
         if found is None:
-            return lines
+            return self._placed(text, lines)
         line, _, body = text[found.end() :].partition("\n")
         if line.rstrip().endswith("?"):
             return lines
@@ -108,6 +109,22 @@ class Extension:
         if not body.strip():
             return [f"%on_mesh{line}\n"]  # `%%on_mesh -h`: IPython refuses a cell magic without a body
         return [f"%%on_mesh{line}\n", *body.splitlines(keepends=True)]
+
+    def _placed(self, text: str, lines: list[str]) -> list[str]:
+        """A cell without `%%on_mesh`: its place is here, unless `%mesh auto` is on."""
+        if (here := local_part(text)) is not None and "local" not in self._shell.magics_manager.magics["cell"]:
+            return here.splitlines(keepends=True)
+        if not (self.book.is_auto and is_for_ranks(text) and self._is_typed(text)):
+            return lines
+        return [f"await {RUNNER}('', {text!r})\n"] if self._is_awaitable() else ["%%on_mesh\n", *lines]
+
+    def _is_typed(self, text: str) -> bool:
+        """Is this a cell that the user runs? Not what a front-end asks in silence, nor what a cell runs by a magic."""
+        if not hasattr(self._shell, "kernel"):
+            return True
+        request = self._shell.kernel.get_parent("shell").get("content", {})
+        is_kept = request.get("store_history", True) and not request.get("silent", False)
+        return is_kept and request.get("code", "").split() == text.split()  # white space was put in order
 
     # Else a console asks whether the first line is a whole cell, and hears that an `await` is.
     transform.has_side_effects = True  # pyright: ignore[reportFunctionMemberAccess]
@@ -133,15 +150,22 @@ class Extension:
     def _make_matcher(self) -> Any:
         @context_matcher(identifier="meshbook")  # pyright: ignore[reportUntypedFunctionDecorator]
         def match(context: CompletionContext) -> SimpleMatcherResult:
-            cursor = _offset(context.full_text, context.cursor_line, context.cursor_position)
-            found = complete(context.full_text, cursor, self._world(body_line(context.full_text, cursor)))
+            place = _offset(context.full_text, context.cursor_line, context.cursor_position)
+            text, cursor = self.as_run(context.full_text, place)
+            found = complete(text, cursor, self._world(body_line(text, cursor)))
             if found is None:
                 return SimpleMatcherResult(completions=[], suppress=False)
-            fragment = context.full_text[found.start : cursor]
+            fragment = text[found.start : cursor]
             items = [SimpleCompletion(text=item, type="mesh") for item in found.items]
             return SimpleMatcherResult(completions=items, matched_fragment=fragment, suppress=True, ordered=True)
 
         return match
+
+    def as_run(self, text: str, cursor: int) -> tuple[str, int]:
+        """A cell and the cursor in it, with the `%%on_mesh` that `%mesh auto` puts above."""
+        if _CELL.match(text) or not (self.book.is_auto and is_for_ranks(text)):
+            return text, cursor
+        return f"%%on_mesh\n{text}", cursor + len("%%on_mesh\n")
 
     def selected(self, line: str) -> tuple[Mesh, list[int]] | None:
         """The mesh that a line of `%%on_mesh` means, and the living ranks that it selects, if there are some."""
@@ -194,8 +218,11 @@ def inspect(shell: Any, code: str, cursor: int) -> str:
     Empty where the cursor is in no such cell, the name is not known there, or no rank answers at once.
     """
     extension = _loaded.get(id(shell))
+    if extension is None:
+        return ""
+    code, cursor = extension.as_run(code, cursor)
     line = body_line(code, cursor)
-    if extension is None or line is None:
+    if line is None:
         return ""
     found = extension.selected(line)
     name = token_at_cursor(code, cursor)

@@ -19,6 +19,7 @@ from .manage import (
     CONFIGURABLE,
     Actors,
     Attach,
+    Auto,
     Autoreload,
     Config,
     Down,
@@ -42,6 +43,7 @@ from .manage import (
     resize_words,
     selector_words,
     state_words,
+    switch_words,
     up_words,
     use_words,
 )
@@ -71,6 +73,7 @@ __all__ = [
     "ON_MESH",
     "Actors",
     "Attach",
+    "Auto",
     "Autoreload",
     "Break",
     "Dash",
@@ -169,6 +172,7 @@ MeshArgs = (
     | Restart
     | Resize
     | Sync
+    | Auto
     | Autoreload
     | Config
     | Interrupt
@@ -216,6 +220,7 @@ COMMANDS = {
         Command("%mesh restart", Restart, "%mesh restart @dead", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh resize", Resize, "%mesh resize dp=8", "AXIS=N ...", resize_words, "selector"),
         Command("%mesh sync", Sync, "%mesh sync"),
+        Command("%mesh auto", Auto, "%mesh auto on", "[on|off]", switch_words),
         Command("%mesh autoreload", Autoreload, "%mesh autoreload on", "[on|off|auto]", state_words),
         Command("%mesh interrupt", Interrupt, "%mesh interrupt dp=1", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", selector_words, "selector"),

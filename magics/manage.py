@@ -212,6 +212,16 @@ class Autoreload:
 
 
 @dataclass(frozen=True, slots=True)
+class Auto:
+    """Run plain cells on the mesh too, but for those that begin with %, ! or ?, or with %%local.
+
+    `is_on` is None to ask what holds.
+    """
+
+    is_on: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupt:
     """Stop what ranks run now; their state stays."""
 
@@ -313,6 +323,13 @@ def state_words(words: list[str], values: Values) -> Values:
     if words and words[0] not in get_args(State):
         raise GrammarError(f"'{words[0]}' is not one of {', '.join(get_args(State))}")
     return {"state": words[0] if words else None}
+
+
+def switch_words(words: list[str], values: Values) -> Values:
+    """`on` or `off`, or nothing."""
+    if len(words) > 1 or not {*words} <= {"on", "off"}:
+        raise GrammarError(f"write `on` or `off`, not '{' '.join(words)}'")
+    return {"is_on": words[0] == "on" if words else None}
 
 
 def use_words(words: list[str], values: Values) -> Values:

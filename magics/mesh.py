@@ -26,6 +26,7 @@ from ..widgets.status import MeshList, Status, banner
 from ..widgets.strip import Strip
 from . import code, faults, grammar, resize
 from .allocate import KeptHosts, device_of, engine_of, kept_text, line_to_attach, not_up
+from .auto import switch
 from .book import Book
 from .breaks import set_break
 from .dash import Dashboards
@@ -66,6 +67,7 @@ class MeshMagic:
             grammar.Restart: self._restart,
             grammar.Resize: self._resize,
             grammar.Sync: lambda args: code.sync(book, args),
+            grammar.Auto: lambda args: print(switch(book, args)),
             grammar.Autoreload: lambda args: code.autoreload(shell, book, args),
             grammar.Interrupt: self._interrupt,
             grammar.Unstick: self._unstick,
@@ -190,11 +192,14 @@ class MeshMagic:
 
     def _down(self, args: grammar.Down) -> None:
         names = list(self._book.meshes) if args.all else [self._book.get(args.name).name]
+        was_auto = self._book.is_auto
         for name in names:
             mesh = self._book.remove(name)
             ends = mesh.down(args.grace)
             session().release(mesh.roster.engine, detach=args.detach)
             print(f"mesh {name!r} is down: {_ends_text(ends)}")
+        if was_auto and not self._book.is_auto:
+            print(switch(self._book, grammar.Auto()))
 
     def _restart(self, args: grammar.Restart) -> Mesh | None:
         return self._returned(faults.restart(self._book, args))

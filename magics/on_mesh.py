@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -60,6 +60,8 @@ class Cell:
     drive: Drive
     stage: NotebookStage
     arrivals: Arrivals
+    notebook: Mapping[str, object]
+    """Its variables."""
 
 
 class MeshFuture:
@@ -185,7 +187,8 @@ class OnMesh:
         watches = watches_of(mesh, run, live.note)
         if stage.is_in_cell and not (args.bg or args.no_stream):
             watches = (*watches, arrivals)
-        return Cell(args, mesh, selection, run, Drive(mesh, run, live, patience, watches=watches), stage, arrivals)
+        driven = Drive(mesh, run, live, patience, watches=watches)
+        return Cell(args, mesh, selection, run, driven, stage, arrivals, self._shell.user_ns)
 
     def _run_here(self, source: str) -> None:
         """`--local`: before the ranks, so that a mistake shows while nothing has run on them."""
@@ -279,7 +282,7 @@ def _watch(cell: Cell) -> None:
 
 def checked(cell: Cell, result: MeshResult | None = None) -> MeshResult:
     """The result, if all ranks did well. Raises `MeshError`, with the story of those that did not."""
-    return check(cell.drive, result or result_of(cell))
+    return check(cell.drive, result or result_of(cell), cell.notebook)
 
 
 def result_of(cell: Cell) -> MeshResult:

@@ -118,6 +118,13 @@ def test_ctrl_c_reaches_the_ranks_and_leaves_them_alive(terminal: Terminal, stat
     assert pids_in(terminal) == pids
 
 
+def test_plain_cells_on_the_mesh(terminal: Terminal) -> None:
+    assert "auto is on: plain cells run on m0" in terminal.run("%mesh auto on")
+    assert re.search(r"^0   ranks 0-1", terminal.run("rank // 2"), re.MULTILINE)
+    assert "NameError: name 'rank'" in terminal.run("%%local\nrank")
+    assert "auto is off" in terminal.run("%mesh auto off")
+
+
 def test_a_cell_in_the_background(terminal: Terminal) -> None:
     terminal.run("%%on_mesh -b -o f\nimport time\ntime.sleep(0.1)\nprint('late')\nrank")
     assert "[0, 1, 2, 3]" in terminal.run("f.result().values()")
