@@ -5,7 +5,6 @@ Who stays keeps its coordinates. All hear of the new sizes, then they get new pr
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from .devices import choose_device
 from .engines.spec import RankSpec, Seat, environment
 from .errors import MeshError, SpawnError
 from .healing import END_SECONDS, remake
+from .numbers import new_mesh
 from .ranks import steward
 from .ranks.place import coordinates
 from .regroup import REGROUP_SECONDS, REGROUP_SECONDS_A_RANK, Told, regroup, wait_until
@@ -138,7 +138,7 @@ def _seats(roster: Roster, plan: Reshape) -> Sequence[Seat]:
 
 def _specs(roster: Roster, plan: Reshape, seats: Sequence[Seat]) -> list[RankSpec]:
     """All ranks of the new grid."""
-    mesh = roster.mesh if plan.keeps_numbers else secrets.randbits(62)
+    mesh = roster.mesh if plan.keeps_numbers else new_mesh()
     stayed = {number: roster.specs[rank] for rank, number in plan.kept.items()}
     devices = _devices(stayed, seats, roster.specs[0].device.partition(":")[0])
     specs: list[RankSpec] = []

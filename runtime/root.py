@@ -21,6 +21,7 @@ from .future import Future, Promise
 from .mesh import ProcMesh
 from .mesh_spec import MeshSpec
 from .node import Address, Node
+from .numbers import is_own
 from .ranks.place import axes_text
 from .reshape import Reshape
 from .root_services import NUMBER, RootServices
@@ -33,6 +34,9 @@ from .wire.codec import Encoded
 from .wire.lane import Frames
 from .wire.messages import AnyMessage, Connect, Died, Fault, Forwarded, Revived, Spawn
 from .wire.reactor import Reactor
+
+FOREIGN = "it belongs to another program, or to what was shut down in this one: spawn it again"
+"""What is said of a mesh that this program has not started."""
 
 SpawnRanks = Callable[[MeshSpec, int | None], Sequence[RankSpec]]
 
@@ -105,17 +109,22 @@ class Root(Node):
         roster = self.rosters.get(mesh)
         if roster is not None:
             return roster
-        if mesh != 0 and mesh not in self._gone:
+        why = self._why_gone(mesh) if mesh else ""
+        if why is None:
             return Expected(self, mesh, axes)
         fleet = super().fleet(mesh, axes)
-        for rank in range(math.prod(axes.values())) if mesh else ():
-            self.lose((mesh, rank), self._gone[mesh], False)
+        for rank in range(math.prod(axes.values())) if why else ():
+            self.lose((mesh, rank), why, False)
         return fleet
+
+    def _why_gone(self, mesh: int) -> str | None:
+        """Why a mesh is not there and will not come; None for one that is, or may be on its way."""
+        return self._gone.get(mesh) or (None if is_own(mesh) else FOREIGN)
 
     def when_there(self, mesh: int, axes: dict[str, int], act: Callable[[Fleet], Any]) -> None:
         """Do this with a mesh that may still be on its way; with one that is gone it fails."""
         with self._arriving:
-            is_expected = mesh not in self.rosters and mesh not in self._gone
+            is_expected = mesh not in self.rosters and self._why_gone(mesh) is None
             if is_expected:
                 self._expected.setdefault(mesh, []).append(act)
         if not is_expected:
@@ -150,13 +159,14 @@ class Root(Node):
     def _connect(self, roster: Roster, rank: int, wanted: Connect) -> None:
         with self._arriving:
             other = self.rosters.get(wanted.mesh)
-            if other is None and wanted.mesh not in self._gone:
+            gone = self._why_gone(wanted.mesh)
+            if other is None and gone is None:
                 # The ranks' own request for this mesh is on its way to the actor that serves it.
                 self._awaited.setdefault(wanted.mesh, []).append((roster, rank, wanted))
                 return
         if other is None or wanted.rank not in other.alive():
-            why = self._gone[wanted.mesh] if other is None else other.why_dead(wanted.rank)
-            roster.post_control(rank, Died(wanted.mesh, wanted.rank, why))
+            why = gone if other is None else other.why_dead(wanted.rank)
+            roster.post_control(rank, Died(wanted.mesh, wanted.rank, why or "is gone"))
         else:
             one, two = Party(roster.crew, roster.mesh, rank), Party(other.crew, other.mesh, wanted.rank)
             (roster.engine.introduce if other.engine is roster.engine else refer)(one, two)

@@ -7,7 +7,6 @@ import contextlib
 import math
 import os
 import re
-import secrets
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from .hatch import Hatch, look
 from .here import make_root_by, settle, settled, unsettle
 from .mesh import ProcMesh
 from .mesh_spec import MeshSpec
+from .numbers import begin_anew, new_mesh
 from .root import Root
 from .roster import Roster
 from .shape import Shape
@@ -272,6 +272,7 @@ def close() -> None:
         while _sessions:
             _sessions.pop().close()
         unsettle()
+        begin_anew()
         atexit.unregister(close)
 
 
@@ -281,6 +282,7 @@ def _begin_anew() -> None:
     _lock = threading.Lock()  # a thread that is not here may have held the old one
     _sessions.clear()
     unsettle()
+    begin_anew()
 
 
 make_root_by(lambda: session().root)
@@ -311,7 +313,7 @@ def specs_for(
     `folder` is one that was brought to the hosts (`Session.sync`). `bindings` says what the ranks of each host are
     bound to (`binding`).
     """
-    number = mesh or secrets.randbits(62)
+    number = mesh or new_mesh()
     folder = os.path.realpath(folder) if folder else ""
     place = _inside(folder, cwd or os.getcwd())
     places = tuple(_inside(folder, each) for each in (sys.path if path is None else path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from ..mesh import ProcMesh
 from ..mesh_spec import MeshSpec
 from ..ndslice import NDSlice
 from ..node import ROOT, Address, Node
+from ..numbers import new_mesh
 from ..root_services import Leased, ask_root
 from ..shape import Shape
 from ..supervision import MeshFailure
@@ -268,7 +268,7 @@ class Outpost(Node):
 
     def spawn_procs(self, wanted: MeshSpec, mesh: int | None = None) -> ProcMesh:
         """Ask the root for them: processes belong to the controller, and die with it."""
-        return ProcMesh(Leased(self, mesh or secrets.randbits(62), wanted), Shape.row_major(wanted.axes))
+        return ProcMesh(Leased(self, mesh or new_mesh(), wanted), Shape.row_major(wanted.axes))
 
     def outgoing_run(self) -> int:
         self._streams.flush()

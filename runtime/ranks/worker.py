@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 
+from .. import numbers
 from ..aliases import assume
 from ..binding import bind
 from ..engines.spec import RankFds, RankSpec, decode_spec
@@ -50,6 +51,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     if spec.spare:
         spec = wait_for_place(spec, data)
         _take_environment(spec)
+    numbers.join(spec.mesh)
     trouble = _bind(spec)
     groups = Groups(_group_plan(spec, fds))
     place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device, groups)

@@ -328,5 +328,22 @@ def test_the_context_may_be_shut_down_and_begun_anew(process_stage: Stage, leaks
     process_stage.forget()
 
 
+def test_a_reference_to_what_was_shut_down_is_refused_at_once(process_stage: Stage) -> None:
+    kept = process_stage.procs({"r": 1}).spawn("c", Counter)
+    kept.initialized.get(30)
+    text = pickle.dumps(kept)
+    shutdown_context().get(10)
+    process_stage.forget()
+    courier = process_stage.procs({"r": 1}).spawn("courier", Courier)
+    why = "it belongs to another program, or to what was shut down in this one: spawn it again"
+    with pytest.raises(SupervisionError, match=why):
+        pickle.loads(text).add.call_one(1).get(10)
+    with pytest.raises(SupervisionError, match=why):
+        courier.total.call_one(pickle.loads(text)).get(10)
+    assert courier.total.call_one(process_stage.procs({"r": 1}).spawn("new", Counter)).get(10) == 1
+    shutdown_context().get(10)
+    process_stage.forget()
+
+
 async def _shut_down() -> None:
     await shutdown_context()

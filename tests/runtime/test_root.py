@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from meshbook.runtime.mesh import roster_of
+from meshbook.runtime.numbers import new_mesh
 from meshbook.runtime.wire.messages import Connect
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Late(dict[int, Any]):
 def test_a_mesh_that_comes_while_it_is_asked_for_is_linked(
     inproc: Bench, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    number, linked = secrets.randbits(62), list[int]()
+    number, linked = new_mesh(), list[int]()
     asking = roster_of(inproc.up({"rank": 1}))
 
     def link(one: Party, other: Party) -> None:

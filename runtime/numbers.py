@@ -1,0 +1,44 @@
+"""Numbers of meshes: no two are alike, and a program knows its own by how they begin.
+
+A reference to a mesh may come before the mesh does, from the rank that has asked for it. What waits for it must not
+wait for one that nobody will start: a mesh of another program, or of what was shut down in this one.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+_RANDOM_BITS = 42
+_own = [0]
+
+
+def new_mesh() -> int:
+    """A number for a mesh that this program, or a rank of its meshes, is to start."""
+    return _own[0] << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+
+
+def is_own(mesh: int) -> bool:
+    """Was this number given by this program since it began, or began anew?
+
+    Example:
+        >>> before = new_mesh()
+        >>> is_own(before)
+        True
+        >>> begin_anew()
+        >>> is_own(before), is_own(new_mesh())
+        (False, True)
+    """
+    return mesh >> _RANDOM_BITS == _own[0]
+
+
+def begin_anew() -> None:
+    """Meshes of before are not this program's any more."""
+    _own[0] = secrets.randbits(20)
+
+
+def join(mesh: int) -> None:
+    """This process is a rank of this mesh: what it asks for belongs to the same program."""
+    _own[0] = mesh >> _RANDOM_BITS
+
+
+begin_anew()
