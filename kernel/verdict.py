@@ -7,13 +7,13 @@ from collections.abc import Container, Iterable, Mapping
 import msgspec
 
 from ..runtime.errors import DeviceMeshError, MeshError
-from .absent import with_names
 from .cut_off import is_cut_off
 from .drive import Drive
 from .fold import named
 from .outcome import Failure, Frame
 from .patience import Step
 from .results import MeshResult
+from .slips import with_lines
 from .stopped import stopped
 from .story import tell, with_memory
 
@@ -38,7 +38,8 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     ranks = sorted({*result.ranks, *lost})
     story = tell(drive.mesh.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended)
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
-    story = with_names(with_memory(story, held), failures.values(), notebook)
+    has_groups = roster.backend != "none"
+    story = with_lines(with_memory(story, held), failures.values(), notebook, has_groups)
     text = story.text(ansi=True)
     if gone := sorted(progress.gone | progress.missed):
         raise DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result, story=text)

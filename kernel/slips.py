@@ -1,0 +1,43 @@
+"""Slips that one line mends: a name that only the notebook has, a process group that was destroyed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable
+from dataclasses import replace
+
+from .outcome import Failure
+from .story import Hint, Story
+
+_MISSED = re.compile(r"name '(\w+)' is not defined")
+_NO_GROUP = "Default process group has not been initialized"
+
+
+def with_lines(story: Story, failures: Iterable[Failure], notebook: Container[str], has_groups: bool) -> Story:
+    """The story with the lines that bring what the failed ranks missed.
+
+    `notebook` has the names of its variables; `has_groups` says whether the mesh came up with process groups.
+
+    Example:
+        >>> missed = Failure("NameError", "name 'lr' is not defined", (), "")
+        >>> with_lines(Story("", "", (), (), ()), [missed, missed], {"lr": 0.1}, True).hints
+        (Hint(purpose='lr is in the notebook', command='%mesh push lr'),)
+    """
+    told = list(failures)
+    hints = [*_of_names(told, notebook), *_of_groups(told, has_groups)]
+    return replace(story, hints=(*hints, *story.hints))
+
+
+def _of_names(failures: Iterable[Failure], notebook: Container[str]) -> list[Hint]:
+    found = [_MISSED.match(failure.message) for failure in failures if failure.type_name == "NameError"]
+    names = list(dict.fromkeys(each[1] for each in found if each is not None and each[1] in notebook))
+    if not names:
+        return []
+    purpose = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} in the notebook"
+    return [Hint(purpose, f"%mesh push {' '.join(names)}")]
+
+
+def _of_groups(failures: Iterable[Failure], has_groups: bool) -> list[Hint]:
+    if not any(failure.message.startswith(_NO_GROUP) for failure in failures):
+        return []
+    return [Hint("new process groups", "%mesh unstick" if has_groups else "dist.init_process_group() in a cell")]

@@ -1,0 +1,46 @@
+"""The lines that mend a slip, under the story of a cell."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshbook.kernel.outcome import Failure
+from meshbook.kernel.slips import with_lines
+from meshbook.kernel.story import Hint, tell
+
+
+def hints(*failures: Failure, notebook: tuple[str, ...] = (), has_groups: bool = True) -> list[str]:
+    story = tell({"rank": len(failures)}, range(len(failures)), dict(enumerate(failures)))
+    told = with_lines(story, failures, notebook, has_groups)
+    assert told.hints[-len(story.hints) :] == story.hints
+    return [f"{hint.purpose}: {hint.command}" for hint in told.hints[: -len(story.hints)]]
+
+
+def missed(name: str) -> Failure:
+    try:
+        eval(name)
+    except NameError as error:
+        return Failure("NameError", str(error), (), "")
+    raise AssertionError
+
+
+def test_each_name_is_told_once() -> None:
+    told = hints(missed("rate"), missed("scale"), missed("rate"), notebook=("scale", "rate"))
+    assert told == ["rate, scale are in the notebook: %mesh push rate scale"]
+
+
+def test_what_the_notebook_lacks_too_is_not_told() -> None:
+    assert hints(missed("rate"), notebook=("other",)) == []
+    assert hints(Failure("KeyError", "name 'rate' is not defined", (), ""), notebook=("rate",)) == []
+
+
+@pytest.mark.parametrize(
+    ("has_groups", "line"), [(True, "%mesh unstick"), (False, "dist.init_process_group() in a cell")]
+)
+def test_a_group_that_is_not_there(has_groups: bool, line: str) -> None:
+    dist = pytest.importorskip("torch.distributed")
+    with pytest.raises(ValueError) as caught:
+        dist.barrier()
+    failure = Failure("ValueError", str(caught.value), (), "")
+    assert hints(failure, failure, has_groups=has_groups) == [f"new process groups: {line}"]
+    assert Hint("new process groups", line) not in with_lines(tell({}, [], {}), [missed("x")], (), has_groups).hints
