@@ -125,7 +125,10 @@ class Choice:
             return None
         ranks = self._some(model.free)
         code = self._random.randrange(0, 9)
-        return ops.Leave(ranks, self._few(ranks), self._random.choice(WAITS), self._value(), code)
+        victims, wait = self._few(ranks), self._random.choice(WAITS)
+        if wait in COLLECTIVES:  # who leaves first breaks off what others do meanwhile to make the group of the slice
+            victims = victims[:1]
+        return ops.Leave(ranks, victims, wait, self._value(), code)
 
     def _halt(self, model: Model) -> Operation | None:
         if not model.free:
