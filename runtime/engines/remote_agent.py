@@ -329,6 +329,7 @@ def main(source: str) -> None:
     copies = Copies()
 
     def leave(signum: int, _: object) -> None:  # of an allocation that ends: what is on the host's disk goes
+        signal.signal(signum, signal.SIG_IGN)  # it may come again
         copies.close()
         signal.signal(signum, signal.SIG_DFL)
         os.kill(os.getpid(), signum)
@@ -353,7 +354,9 @@ def main(source: str) -> None:
 def _leave_with_holder() -> None:
     while os.read(0, 1024):  # nothing is said there any more
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    while True:  # one that comes right before the main thread goes to sleep does not wake it
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)
 
 
 def _next_link(address: Address, seconds: float) -> ZmqLink | None:
