@@ -15,6 +15,7 @@ from ..runtime.actor import Actor
 from ..runtime.errors import MeshbookError
 from ..runtime.gather import Gather
 from ..runtime.mesh import ProcMesh, actor_number
+from ..runtime.shape import Selector
 from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from .agent import KernelActor
@@ -89,6 +90,7 @@ class Mesh(Repairs):
         """Breakpoints that were set from the notebook."""
         self._actor = actor_number(self._kernel)
         self._lent = Lent(self)
+        self.roster.on_spawn.append(self._lent.lend)
         self._sent = Sent()
         self._cells = itertools.count(1)
         self.last_cell = 0
@@ -357,8 +359,23 @@ class Mesh(Repairs):
     def spawn(self, name: str, Class: type[A], *args: Any, **kwargs: Any) -> A:
         """Make actors of your own on the ranks, beside the one that runs cells."""
         self._check_up()
-        self._lent.lend(Class)
         return self.procs.spawn(name, Class, *args, **kwargs)
+
+    def slice(self, **selectors: Selector) -> ProcMesh:
+        """Part of the processes, to spawn actors on: `m.slice(dp=0).spawn("name", Class)`. See `ProcMesh.slice`."""
+        return self.procs.slice(**selectors)
+
+    def split(self, **changes: int | Sequence[str]) -> ProcMesh:
+        """The processes with an axis split into several: `m.split(rank=("dp", "tp"), tp=2)`."""
+        return self.procs.split(**changes)
+
+    def flatten(self, name: str) -> ProcMesh:
+        """The processes along one axis."""
+        return self.procs.flatten(name)
+
+    def rename(self, **names: str) -> ProcMesh:
+        """The processes with axes of other names."""
+        return self.procs.rename(**names)
 
     def running(self) -> list[Run]:
         """The cells that are under way."""

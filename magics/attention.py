@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from ..runtime import meanwhile
 from ..widgets.stage import NotebookStage
 from .awaiting import AwaitingCell
 from .book import Book
+from .faults import actors_go_on
 from .unattended import serve_stopped
 
 
@@ -33,6 +35,7 @@ class Attention:
         self._book.on_add = self._watch
         on_bare.append(self._watch_bare)
         self._shell.events.register("pre_run_cell", self._on_cell)
+        self._shell.events.register("post_run_cell", self._on_end)
         self._awaiting.load()
 
     def unload(self) -> None:
@@ -40,11 +43,20 @@ class Attention:
         self._book.on_add = None
         on_bare.remove(self._watch_bare)
         self._shell.events.unregister("pre_run_cell", self._on_cell)
+        self._shell.events.unregister("post_run_cell", self._on_end)
         self._awaiting.unload()
 
     def _on_cell(self, info: object) -> None:
         for mesh in [*self._book.meshes.values(), *bare_meshes()]:
             mesh.desk.begin_cell()
+
+    def _on_end(self, result: Any) -> None:
+        """Who stops a wait for actors is told that these go on: the next call of them waits behind that."""
+        if not isinstance(getattr(result, "error_in_exec", None), KeyboardInterrupt | asyncio.CancelledError):
+            return
+        for mesh in self._book.meshes.values():
+            if told := actors_go_on(mesh):
+                print(told, file=sys.stderr)
 
     def look(self) -> None:
         """Let the user talk with who is stopped, in the cell whose thread waits."""

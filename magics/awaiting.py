@@ -9,6 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+TICK = 0.1
+"""Seconds until a stop button is noticed in a cell that awaits something. (It is not at all with ipykernel 7 alone.)"""
+
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
@@ -40,10 +43,16 @@ class AwaitingCell:
             except RuntimeError:  # a terminal: nothing runs beside a cell
                 return
             self._now = _Cell(loop, asyncio.current_task(), contextvars.copy_context())
+            self._tick(self._now)
 
     def _end(self, *_: object) -> None:
         if threading.current_thread() is threading.main_thread():
             self._now = None
+
+    def _tick(self, now: _Cell) -> None:
+        """Keep the loop of a cell that awaits from sleeping on: the stop button would be noticed at its end only."""
+        if self._now is now:
+            now.loop.call_later(TICK, self._tick, now)
 
     def call(self, call: Callable[[], object], on_stop: Callable[[], object]) -> None:
         """As soon as the cell awaits, call this on its thread, as if the cell did; never when it has ended before.

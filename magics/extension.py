@@ -20,6 +20,8 @@ from ..kernel.debug.asking import ask_by
 from ..kernel.debug.sitting import select_with
 from ..kernel.mesh import Mesh
 from ..runtime import session as sessions
+from ..runtime.errors import mark
+from . import tracebacks
 from .asker import NotebookAsker
 from .attention import Attention
 from .auto import is_for_ranks, local_part
@@ -67,6 +69,7 @@ class Extension:
         self.attention.load()
         self.panel.load()
         self.on_mesh.on_send = self.panel.expect
+        mark.append(tracebacks.mark)
         ask_by(lambda: NotebookAsker(shell))
         select_with(lambda mesh, text: selection(text, mesh).ranks)
         # The zygote's second of imports passes while the user types.
@@ -81,6 +84,7 @@ class Extension:
         self.attention.unload()
         self.panel.unload()
         self.mesh.watches.stop()
+        mark.remove(tracebacks.mark)
         ask_by(None)
         select_with(None)
         for kind, name in (("line", "mesh"), ("line", "on_mesh"), ("cell", "on_mesh")):

@@ -45,7 +45,18 @@ def interrupt(book: Book, args: grammar.Interrupt) -> None:
     else:
         stop(mesh.running(), selection.ranks, "interrupted by `%mesh interrupt`")
         running = [rank for rank, was_busy in mesh.interrupt(selection.ranks).items() if was_busy]
-        print(f"interrupted: {named(running)}" if running else "no rank was busy")
+        print(f"interrupted: {named(running)}" if running else actors_go_on(mesh) or "no rank was busy")
+
+
+def actors_go_on(mesh: Mesh) -> str:
+    """A line about ranks that work for calls of actors, which nothing interrupts; empty where there are none."""
+    busy = [state.rank for state in mesh.roster.states.values() if {*state.open_calls} - state.main_calls]
+    if not busy:
+        return ""
+    return (
+        f"actors on {named(busy)} of {mesh.name} go on: `%mesh stacks` tells where they are, "
+        f"`%mesh restart {ranks_text(busy)}` ends them"
+    )
 
 
 def unstick(book: Book, args: grammar.Unstick) -> None:

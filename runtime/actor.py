@@ -79,10 +79,13 @@ class EndpointProperty(Generic[P, R]):
         """How a call names it. A plain method has no mark on the rank that says whether it wants a port."""
         return name + WITH_PORT if self.is_bare and self.explicit_response_port else name
 
-    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raises `TypeError` where the arguments do not fit the method, before anything is sent."""
+    def check(self, title: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raises `TypeError`, for an endpoint of this name, where the arguments do not fit; nothing is sent then."""
         if kwargs or len(args) + len(self._lead) not in self._is_plain:
-            self._signature.bind(*self._lead, *args, **kwargs)
+            try:
+                self._signature.bind(*self._lead, *args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{title}() {error}") from None
 
 
 class _Written:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol,
 from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .cells import readable
 from .channel import Port
-from .errors import MeshStopped, SupervisionError
+from .errors import MeshStopped, SupervisionError, mark
 from .fleet import Fleet
 from .future import Future, Promise
 from .limits import check_size
@@ -129,7 +129,11 @@ class Endpoint(Generic[P, R]):
         port: Port[Any] | None = None,
     ) -> None:
         """With a port of the caller's the ranks answer through that."""
-        self._declared.check(args, kwargs)
+        try:
+            self._declared.check(self._title, args, kwargs)
+        except TypeError as error:
+            mark[-1](error)
+            raise
         mesh, wire_name = self._mesh, self._wire_name
         if port is not None:
             wire_name, args = plain_name(wire_name) + GIVEN_PORT, (port, *args)

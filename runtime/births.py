@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from .adverbs import view_of
@@ -76,6 +76,11 @@ class Births:
         for birth in list(self._births.values()):
             if chosen := [rank for rank in birth.ranks if rank in ranks]:
                 yield birth, chosen
+
+    def failed(self, actor: int) -> Iterable[int]:
+        """The ranks on which it has failed for good."""
+        made = self.made.get(actor)
+        return made.failed if made is not None else ()
 
     def owners(self) -> dict[tuple[int, int, int], str]:
         """Who owns actors here, with the name of the first mesh of each."""

@@ -15,8 +15,17 @@ What a user typed wrong is a `ValueError` or `TypeError`, as everywhere in Pytho
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+
+def as_it_is(error: BaseException) -> None:
+    """Does nothing to an error before it is raised to who has called."""
+
+
+mark: list[Callable[[BaseException], None]] = [as_it_is]
+"""What is done to an error of a call, a wait or Ctrl-C in it before it leaves us: the last entry. A notebook puts there
+what leaves our own frames out of the traceback that it shows."""
 
 
 class MeshbookError(Exception):
@@ -105,7 +114,8 @@ class ActorError(MeshbookError):
 
     def __reduce__(self) -> Any:
         # By what it was made from: its class is made here, and has no module to be found in.
-        return actor_error, (self.message, self.exception, self.exception_formatted), self.__dict__
+        kept = {name: value for name, value in vars(self).items() if name != "_render_traceback_"}  # see `mark`
+        return actor_error, (self.message, self.exception, self.exception_formatted), kept
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.exception_formatted}" if self.exception_formatted else self.message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .future import Future, Promise
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 class Expected:
     """Stands for a roster that is not there yet: what is sent waits for it, in order."""
+
+    on_spawn = ()
 
     def __init__(self, root: Root, mesh: int, axes: dict[str, int]) -> None:
         self.axes = axes
@@ -45,6 +47,10 @@ class Expected:
     def dead(self) -> list[int]:
         roster = self._roster
         return roster.dead() if roster is not None else []
+
+    def failed(self, actor: int) -> Iterable[int]:
+        roster = self._roster
+        return roster.failed(actor) if roster is not None else ()
 
     def ready(self) -> Future[bool]:
         promise: Promise[bool] = Promise(self.reactor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .future import Future, Promise
@@ -29,6 +29,11 @@ class Fleet(Protocol):
     """The number of the mesh, equal in all processes."""
 
     @property
+    def on_spawn(self) -> Sequence[Callable[[type[object]], object]]:
+        """Each is called with the class of actors that are about to be made there."""
+        ...
+
+    @property
     def reactor(self) -> Reactor: ...
 
     @property
@@ -40,6 +45,10 @@ class Fleet(Protocol):
 
     def dead(self) -> list[int]:
         """The ranks that are known to be gone."""
+        ...
+
+    def failed(self, actor: int) -> Iterable[int]:
+        """The ranks on which this actor has failed for good, as far as this process knows."""
         ...
 
     def ready(self) -> Future[bool]:
@@ -85,6 +94,8 @@ class Fleet(Protocol):
 
 class RemoteFleet:
     """A mesh that another process controls, seen from a rank: messages go to its ranks directly."""
+
+    on_spawn = ()
 
     def __init__(self, node: Node, mesh: int, axes: dict[str, int]) -> None:
         self.axes = axes
@@ -168,6 +179,9 @@ class RemoteFleet:
 
     def dead(self) -> list[int]:
         return sorted(self._dead)
+
+    def failed(self, actor: int) -> Iterable[int]:
+        return [rank for rank, each in list(self._lost) if each == actor]
 
     def owners(self) -> dict[tuple[int, int, int], str]:
         """Who owns actors that were made there from here, with the name of the first mesh of each."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Generic, NoReturn, TypeVar
 
 from . import meanwhile
+from .errors import mark
 from .wire.awake import has_room
 from .wire.reactor import Reactor, contained
 
@@ -57,8 +58,13 @@ class Future(Generic[R]):
         """
         __tracebackhide__ = True  # IPython leaves such frames out: who waits wants to see the own line, and the error
         promise = self._promise
-        promise.block(timeout)
+        try:
+            promise.block(timeout)
+        except BaseException as error:
+            mark[-1](error)
+            raise
         if promise.error is not None:
+            mark[-1](promise.error)
             try:
                 raise promise.error.with_traceback(None)  # each raise would add its frames to those of the last
             finally:
@@ -236,7 +242,7 @@ class Promise(Generic[R]):
         if twin.done():
             return
         if self.error is not None:
-            twin.set_exception(self.error)
+            twin.set_exception(self.error.with_traceback(None))  # where it was made is no business of who awaits it
         else:
             twin.set_result(self.value)
 

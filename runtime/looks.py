@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 
 def state_of(mesh: ProcMesh | ActorMesh[Any]) -> str:
-    """`alive`, `stopped`, or which ranks are gone, as far as this process knows."""
+    """`alive`, `stopped`, or on which ranks it has failed or is gone, as far as this process knows."""
     if mesh._is_stopped:
         return "stopped"
-    dead = sorted(set(mesh._fleet.dead()) & set(mesh._shape.ranks()))
-    if not dead:
-        return "alive"
-    return f"rank{'s' if len(dead) > 1 else ''} {spans(dead)} dead"
+    ranks = set(mesh._shape.ranks())
+    dead = sorted(ranks & set(mesh._fleet.dead()))
+    failed = sorted(ranks & mesh._failed - set(dead))
+    told = [
+        f"rank{'s' * (len(which) > 1)} {spans(which)} {how}"
+        for which, how in ((failed, "failed"), (dead, "dead"))
+        if which
+    ]
+    return ", ".join(told) or "alive"
 
 
 def actors_text(mesh: ActorMesh[Any]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import secrets
+from collections.abc import Set
 from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
@@ -58,6 +59,11 @@ class _View(MeshTrait):
     @property
     def _is_stopped(self) -> bool:
         return self._theirs.mesh != self._number or self._theirs.is_stopped
+
+    @property
+    def _failed(self) -> Set[int]:
+        """Ranks that live, and on which what this is a mesh of does not any more."""
+        return frozenset()
 
     @cached_property
     def _target(self) -> Target:
@@ -130,6 +136,8 @@ class ProcMesh(_View, TensorMesh):
         check_name(name, "actors")
         check_class(Class)
         inspect.signature(Class).bind(*args, **kwargs)
+        for tell in self._fleet.on_spawn:
+            tell(Class)
         instance = context().actor_instance
         payload = codec.encode((Class, args, kwargs, instance.as_creator()))
         actor = secrets.randbits(62)
@@ -229,6 +237,10 @@ class ActorMesh(_View, Generic[A]):
             promise.resolve(None)
             return promise.future
         return self._initialized
+
+    @property
+    def _failed(self) -> Set[int]:
+        return frozenset(self._fleet.failed(self._actor))
 
     def _new_with_shape(self, shape: Shape) -> Self:
         view = type(self)(self._fleet, shape, self._actor, self._name, self._class, self._initialized)

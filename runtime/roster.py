@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -88,6 +88,7 @@ class Roster:
         """What user code on the ranks has reported."""
         self.on_change: list[Callable[[int], None]] = []
         """Called with a rank whose state changed, on the thread that runs the loop."""
+        self.on_spawn: list[Callable[[type[object]], object]] = []
         self._reactor = reactor
         self._post = Post()
         self._audiences: dict[int, tuple[Audience, frozenset[int]]] = {}  # and the ranks it watches
@@ -369,6 +370,9 @@ class Roster:
     def owners(self) -> dict[tuple[int, int, int], str]:
         """Who owns actors on these ranks, with the name of the first mesh of each."""
         return self._births.owners()
+
+    def failed(self, actor: int) -> Iterable[int]:
+        return self._births.failed(actor)
 
     def dead(self) -> list[int]:
         return [state.rank for state in self.states.values() if state.exit is not None]

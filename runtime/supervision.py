@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
 from .cells import readable
+from .ndslice import spans
+
+_PLACE = re.compile(r" +cell \d+, line \d+")
+"""A frame of a notebook's cell in a traceback, as `readable` has it."""
 
 
 class MeshFailure:
@@ -30,6 +36,14 @@ class MeshFailure:
     def report(self) -> str:
         """The account, with the remote traceback where there is one."""
         return self._report
+
+    @property
+    def cause(self) -> str:
+        """Of what it has failed, in a line, and where where that is known."""
+        lines = readable(self._report).splitlines()
+        place = [line.strip() for line in lines if _PLACE.match(line)][-1:]
+        what = lines[1] if lines[0].endswith(":") and lines[1:] else lines[0]
+        return " · ".join([what.strip(), *place])
 
     def __str__(self) -> str:
         lines = self._report.splitlines()
@@ -60,12 +74,49 @@ def report_of_death(mesh_name: str, why: str) -> str:
 def default_fault_hook(failure: MeshFailure) -> None:
     """Say it on stderr and end the program: exit code 1, after its `finally` blocks and atexit handlers.
 
-    In a notebook or another interactive session nothing is ended: the next call says it too.
+    In a notebook or another interactive session nothing is ended, and a line is enough: the next call says it all.
     """
+    if _is_interactive():
+        _tell_soon(failure)
+        return
     # In one piece, as several ranks may fail at once, and each is told on a thread of its own.
     print(f"meshbook: unhandled fault: {readable(failure.report())}\n", end="", file=sys.stderr, flush=True)
-    if not _is_interactive():
-        sys.exit(1)
+    sys.exit(1)
+
+
+_MOMENT = 0.05
+"""Seconds within which failures are one: those of all ranks of a mesh, say, on which a constructor raises."""
+
+_pending: list[MeshFailure] = []
+_telling = threading.Lock()  # each failure comes on a thread of its own
+
+
+def _tell_soon(failure: MeshFailure) -> None:
+    with _telling:
+        _pending.append(failure)
+        is_first = len(_pending) == 1
+    if is_first:
+        time.sleep(_MOMENT)
+        with _telling:
+            failures, _pending[:] = list(_pending), []
+        print("".join(f"{line}\n" for line in fault_lines(failures)), end="", file=sys.stderr, flush=True)
+
+
+def fault_lines(failures: Iterable[MeshFailure]) -> list[str]:
+    """A line for each mesh and what has become of it, with the ranks.
+
+    Example:
+        >>> report = "The actor w has failed:\\nValueError: no"
+        >>> fault_lines([MeshFailure("w", [rank], report) for rank in (2, 1, 0)])
+        ['meshbook: unhandled fault: w on ranks 0-2: ValueError: no']
+    """
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for failure in failures:
+        ranks.setdefault((failure.mesh_name, failure.cause), []).extend(failure.ranks)
+    return [
+        f"meshbook: unhandled fault: {name} on rank{'s' * (len(which) > 1)} {spans(sorted(which))}: {cause}"
+        for (name, cause), which in ranks.items()
+    ]
 
 
 def raise_unhandled(hook: Any, failure: MeshFailure) -> None:

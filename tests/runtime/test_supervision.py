@@ -18,8 +18,9 @@ import pytest
 import meshbook.runtime
 from meshbook.runtime import Channel, MeshFailure, SupervisionError, get_or_spawn_controller, this_proc
 from meshbook.runtime.healing import heal_roster
+from meshbook.runtime.looks import actors_text
 from meshbook.runtime.mesh import roster_of
-from meshbook.runtime.supervision import interrupt, place_of
+from meshbook.runtime.supervision import fault_lines, interrupt, place_of
 from tests.runtime.families import AsyncFilial, AsyncOwner, AsyncTidy, Busy, Filial, Owner, Tidy
 from tests.runtime.holders import AsyncHolder, Holder, Load, Weigher
 from tests.runtime.troupe import Counter, Courier, Mortal, Trouble
@@ -126,11 +127,14 @@ class TestOwners:
         counters = stage.spawn(Counter)
         for _ in range(3):
             counters.fail.broadcast("x")
-        ranks = sorted(stage.faults.get(timeout=10).ranks[0] for _ in range(2))
+        failures = [stage.faults.get(timeout=10) for _ in range(2)]
         with pytest.raises(SupervisionError):
             counters.add.call(1).get(10)
-        assert ranks == [0, 1]
+        assert sorted(failure.ranks[0] for failure in failures) == [0, 1]
         assert stage.faults.empty()
+        assert fault_lines(failures) == ["meshbook: unhandled fault: counter on ranks 0,1: ValueError: x"]
+        assert "2 ranks · ranks 0,1 failed\n" in actors_text(counters)
+        assert "1 rank · rank 1 failed\n" in actors_text(counters.slice(r=1))
 
 
 class TestTheClient:

@@ -1,0 +1,50 @@
+"""Tracebacks of calls in a notebook: the user's lines down to the call, then the error; none of our own frames.
+
+IPython leaves out frames that say `__tracebackhide__`, but never the innermost, and that is where we raise.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+
+_OURS = __name__.partition(".magics.")[0]
+
+
+def mark(error: BaseException) -> None:
+    """Let IPython ask us how to show this error. One that shows itself otherwise stays as it is."""
+    if not hasattr(error, "_render_traceback_"):
+        error._render_traceback_ = render  # type: ignore[attr-defined] # what IPython looks for
+
+
+def render() -> list[str]:
+    """The traceback of the error that is being shown.
+
+    Not a method of it, which would keep the frames of the error for as long as the error itself.
+    """
+    kind, error, trace = sys.exc_info()
+    if error is None:  # `%tb`, later
+        kind, error, trace = sys.last_type, sys.last_value, sys.last_traceback
+    shell: Any = get_ipython()
+    return shell.InteractiveTB.structured_traceback(kind, error, up_to_call(trace))
+
+
+def up_to_call(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of ours that it ends with; the whole, where there are no others."""
+    frames: list[TracebackType] = []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    last = max((place for place, each in enumerate(frames) if not _is_ours(each)), default=len(frames) - 1)
+    cut: TracebackType | None = None
+    for each in reversed(frames[: last + 1]):
+        cut = TracebackType(cut, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return cut
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    name = trace.tb_frame.f_globals.get("__name__", "")
+    return name == _OURS or name.startswith(f"{_OURS}.")

@@ -1,0 +1,141 @@
+"""What a notebook shows of a call that fails, or of a wait that is stopped: the user's lines, and what to do next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from meshbook.magics.tracebacks import up_to_call
+from meshbook.runtime.future import Promise
+from meshbook.runtime.shape import Shape
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+
+def functions(trace: TracebackType | None) -> list[str]:
+    names: list[str] = []
+    while trace is not None:
+        names.append(trace.tb_frame.f_code.co_name)
+        trace = trace.tb_next
+    return names
+
+
+def raised_by_us() -> TracebackType | None:
+    try:
+        Promise[int]().future.get(0.0)
+    except TimeoutError as error:
+        return error.__traceback__
+    raise AssertionError
+
+
+def test_our_frames_at_the_end_are_left_out() -> None:
+    trace = raised_by_us()
+    assert len(functions(trace)) > 2
+    assert functions(up_to_call(trace)) == ["raised_by_us"]
+
+
+def test_our_frames_between_the_users_stay() -> None:
+    class Index:
+        def __index__(self) -> int:
+            raise ValueError
+
+    with pytest.raises(ValueError) as caught:
+        Shape.row_major({"r": 2}).slice(r=Index())
+    names = functions(caught.value.__traceback__)
+    assert functions(up_to_call(caught.value.__traceback__)) == names
+    assert (names[0], names[-1]) == (sys._getframe().f_code.co_name, "__index__")
+
+
+def test_what_is_ours_alone_is_shown() -> None:
+    trace = raised_by_us()
+    assert trace is not None
+    assert functions(up_to_call(trace.tb_next)) == functions(trace.tb_next)
+    assert up_to_call(None) is None
+
+
+ACTORS = """
+import os, time
+import meshbook.runtime as rt
+from meshbook import Actor, endpoint
+
+class Patient(Actor):
+    @endpoint
+    def wait(self, file):
+        print("waits", flush=True)
+        while not os.path.exists(file):
+            time.sleep(0.01)
+
+    @endpoint
+    def fail(self):
+        return [][0]
+
+class Unborn(Actor):
+    def __init__(self):
+        raise ValueError("not yet")
+
+    @endpoint
+    def idle(self): ...
+
+vars(rt).pop("unhandled_fault_hook", None)  # another test's
+patients = m.spawn("patients", Patient)
+patients.initialized.get()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.real
+class TestInANotebook:
+    @pytest.fixture(autouse=True)
+    def _actors(self, kernel: Kernel) -> Iterator[None]:
+        kernel.ok(ACTORS)
+        yield
+        kernel.ok("open('go', 'w').close()\npatients.wait.call('go').get()\nos.remove('go')")
+
+    @pytest.mark.parametrize(
+        ("call", "error"),
+        [
+            ("patients.fail.call().get()", "ActorError: Actor call patients.fail failed on rank"),
+            ("await patients.fail.call()", "ActorError: Actor call patients.fail failed on rank"),
+            ("patients.fail.call()\npatients.wait.call()", "TypeError: patients.wait() missing a required argument"),
+            (
+                "patients.wait.call('go').get(timeout=0.01)",
+                "TimeoutError: no answer after 0.01",
+            ),
+            (
+                "m.slice(dp=0).spawn('unborn', Unborn).idle.call().get()",
+                "SupervisionError: Endpoint call unborn.idle()",
+            ),
+        ],
+    )
+    def test_a_call_that_fails_ends_at_the_users_line(self, kernel: Kernel, call: str, error: str) -> None:
+        shown = kernel.cell(call)
+        assert shown.error.startswith(error)
+        assert f"----> {call.count(chr(10)) + 1} {call.splitlines()[-1]}" in shown.traceback
+        assert ".py" not in shown.traceback
+
+    def test_a_wait_that_is_stopped_names_who_goes_on(self, kernel: Kernel) -> None:
+        for line in ("patients.wait.call('go').get()", "await patients.wait.call('go')"):
+            cell = kernel.start(line)
+            cell.until("waits")
+            kernel.interrupt()
+            stopped = cell.end()
+            assert stopped.error.partition(":")[0] in ("KeyboardInterrupt", "CancelledError")
+            assert ".py" not in stopped.traceback
+            go_on = "actors on ranks 0-3 of m go on: `%mesh stacks` tells where they are, `%mesh restart 0-3` ends them"
+            assert go_on in stopped.stderr
+            assert go_on in kernel.ok("%mesh interrupt").text
+            assert "in Patient.wait" in kernel.ok("%mesh stacks").text
+            kernel.ok("open('go', 'w').close()\npatients.wait.call('go').get()\nos.remove('go')")
+            assert "go on" not in kernel.cell("raise KeyboardInterrupt").stderr
+
+    def test_the_same_failure_on_all_ranks_is_one_line(self, kernel: Kernel) -> None:
+        cell = kernel.start("unborn = m.spawn('unborn', Unborn)\nimport time\nwhile True: time.sleep(0.01)")
+        cell.until("unhandled fault: unborn on ranks 0-3: ValueError: not yet · cell")
+        kernel.interrupt()
+        cell.end()
+        assert kernel.ok("unborn").results[0].startswith("ActorMesh unborn of Unborn")
+        assert "ranks 0-3 failed" in kernel.ok("unborn").results[0]
