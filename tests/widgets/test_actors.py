@@ -209,8 +209,9 @@ class Counter(Actor):
     def later(self, port: Any, what: str) -> None: ...
 
 
-def actors(dead: tuple[int, ...] = (), is_stopped: bool = False) -> ActorMesh[Any]:
-    fleet: Any = SimpleNamespace(mesh=1, is_stopped=is_stopped, dead=lambda: list(dead), axes={"dp": 2, "tp": 2})
+def actors(dead: tuple[int, ...] = (), is_stopped: bool = False, failed: tuple[int, ...] = ()) -> ActorMesh[Any]:
+    facts = {"mesh": 1, "is_stopped": is_stopped, "axes": {"dp": 2, "tp": 2}}
+    fleet: Any = SimpleNamespace(**facts, dead=lambda: list(dead), failed=lambda actor: failed)
     return ActorMesh(fleet, Shape.row_major({"dp": 2, "tp": 2}), 7, "c<0>", Counter)
 
 
@@ -234,6 +235,7 @@ def test_an_actor_mesh_shows_name_class_axes_state_and_endpoints() -> None:
 def test_a_mesh_says_who_is_gone() -> None:
     assert "rank 3 dead" in pretty(actors(dead=(3,)))
     assert "alive" in pretty(actors(dead=(3,)).slice(dp=0))
+    assert "ranks 0-2 failed, rank 3 dead" in pretty(actors(dead=(3,), failed=(0, 1, 2, 3)))
     assert "stopped" in pretty(actors(is_stopped=True))
     procs = ProcMesh(actors(dead=(1, 2))._fleet, Shape.row_major({"dp": 4}))
     assert repr(procs) == "<ProcMesh {dp=4}, ranks 1,2 dead>"

@@ -31,6 +31,7 @@ class Still:
 
     def __init__(self, axes: Mapping[str, int], states: Mapping[int, str], name: str = "m") -> None:
         self.name, self.axes, self.num_ranks, self.is_down = name, dict(axes), len(states), False
+        self.python = ""
         self._states = dict(states)
         self.roster = _Roster({rank: self._rank(rank, state) for rank, state in states.items()})
 
