@@ -1,0 +1,353 @@
+"""Jobs, as in `monarch.job`: named meshes of hosts that outlive the program, so that the next one finds them warm.
+
+    job = ProcessJob({"trainers": 2, "loaders": 1})
+    state = job.state()  # started, or found where an earlier program has left them
+    procs = state.trainers.spawn_procs({"gpus": 4})
+    job.kill()
+
+What is kept in the file is text (JSON): where the hosts are. Who attaches proves that it is the same user, as ever.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import difflib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Self
+
+import msgspec
+
+from .errors import SpawnError
+from .host import HostMesh, this_host
+from .proc import stat_of
+from .workers import TRUST, attach_to_workers
+
+DEFAULT_JOB_PATH = ".meshbook/job.json"
+"""Where `state` keeps what is running, in the folder of the program."""
+
+_PATIENCE = 5.0
+"""Seconds that the hosts of a job get to end."""
+
+
+class JobState:
+    """The hosts of a job that runs: each mesh is an attribute."""
+
+    def __init__(self, meshes: Mapping[str, HostMesh]) -> None:
+        self._meshes = dict(meshes)
+
+    def __getattr__(self, name: str) -> HostMesh:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in self._meshes:
+            return self._meshes[name]
+        known = ", ".join(self._meshes)
+        close = difflib.get_close_matches(name, self._meshes, 1)
+        hint = f": did you mean {close[0]!r}?" if close else f"; it has {known}"
+        raise AttributeError(f"the job has no mesh {name!r}{hint}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._meshes})
+
+    def __repr__(self) -> str:
+        return f"JobState({', '.join(f'{name}={mesh!r}' for name, mesh in self._meshes.items())})"
+
+
+class JobTrait(ABC):
+    """What all jobs can do. A kind of your own says how it starts, what it has, whether it lives, and how it ends."""
+
+    def apply(self, client_script: str | None = None) -> None:
+        """Start the hosts, unless they run. Raises `SpawnError` where one does not come up."""
+        if client_script is not None:
+            raise NotImplementedError(f"a job here runs no script: start {client_script!r} yourself, and let it attach")
+        if not self.active:
+            self._create(client_script)
+
+    def state(self, cached_path: str | None = DEFAULT_JOB_PATH) -> JobState:
+        """The hosts: those that run, those that the file at `cached_path` tells of and that live, or new ones.
+
+        What is found there and is of another kind or size is ended. With `None` nothing is looked for or kept, and the
+        hosts end with the program; else they wait for the next one, until somebody calls `kill`.
+
+        Raises `SpawnError` where a host does not come up, `ValueError` where the file is none of ours.
+        """
+        if not self.active and cached_path is not None:
+            self._take_over(cached_path)
+        if not self.active:
+            self.apply()
+        if cached_path is None:
+            atexit.register(self.kill)
+        else:
+            self.dump(cached_path)
+        return self._state()
+
+    def _take_over(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            found = job_load(path)
+            if not found.active:
+                return
+            if found.can_run(self):
+                self._adopt(found)
+            else:
+                found.kill()
+
+    def kill(self) -> None:
+        """End the hosts and what runs on them; the second time there is nothing to do."""
+        atexit.unregister(self.kill)
+        if self.active:
+            self._kill()
+
+    @property
+    def active(self) -> bool:
+        """Do its hosts run?"""
+        return self._is_running()
+
+    def dump(self, filename: str) -> None:
+        """Write down where the hosts are, for `job_load`."""
+        path = Path(filename)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft.write_bytes(self.dumps())
+        draft.replace(path)  # in one go: another program may read it now
+
+    def dumps(self) -> bytes:
+        """The same as text, for `job_loads`."""
+        return json.dumps({"kind": type(self).__name__, **self._facts()}).encode()
+
+    @abstractmethod
+    def can_run(self, spec: JobTrait) -> bool:
+        """Is this, which runs, what `spec` asks for?"""
+
+    @abstractmethod
+    def _create(self, client_script: str | None) -> None: ...
+
+    @abstractmethod
+    def _state(self) -> JobState: ...
+
+    @abstractmethod
+    def _is_running(self) -> bool: ...
+
+    @abstractmethod
+    def _kill(self) -> None: ...
+
+    def _facts(self) -> dict[str, Any]:
+        """What another program needs to find it."""
+        raise NotImplementedError(f"a {type(self).__name__} is not kept: call state(cached_path=None)")
+
+    def _adopt(self, found: JobTrait) -> None:
+        """Be what was found."""
+        vars(self).update(vars(found))
+
+
+class LocalJob(JobTrait):
+    """This machine under each of these names: a job for trying a program out."""
+
+    def __init__(self, hosts: Sequence[str] = ("hosts",)) -> None:
+        self._hosts = [_checked(name) for name in hosts]
+        self._runs = False
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        """From what was kept of one: nothing of it runs without its program."""
+        return cls(facts["hosts"])
+
+    def can_run(self, spec: JobTrait) -> bool:
+        return isinstance(spec, LocalJob) and spec._hosts == self._hosts
+
+    def _create(self, client_script: str | None) -> None:
+        self._runs = True
+
+    def _state(self) -> JobState:
+        return JobState({name: this_host() for name in self._hosts})
+
+    def _is_running(self) -> bool:
+        return self._runs
+
+    def _kill(self) -> None:
+        self._runs = False
+        this_host().stop().get()
+
+    def _facts(self) -> dict[str, Any]:
+        return {"hosts": self._hosts}
+
+
+class _Loop(msgspec.Struct, frozen=True):
+    """The worker loop that is a host of a job."""
+
+    mesh: str
+    address: str
+    pid: int
+    start: int
+    """When its process began: with its pid it names it for good."""
+
+    @property
+    def lives(self) -> bool:
+        found = stat_of(self.pid)
+        return found is not None and found.start == self.start and found.state != "Z"
+
+    def end(self, deadline: float) -> None:
+        """See it end by itself, or end it."""
+        with contextlib.suppress(ProcessLookupError), open(os.pidfd_open(self.pid), "rb", closefd=True) as end:
+            if self.lives and not select.select([end], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):  # another program's
+            os.waitpid(self.pid, 0)
+
+
+class ProcessJob(JobTrait):
+    """Meshes of hosts that are processes of this machine: several hosts to try a program on, without any.
+
+    `meshes` maps their names to numbers of hosts; `env` is set on all of them. Linux only: processes are told apart by
+    when they began.
+
+    Raises `ValueError` for a name that cannot be an attribute, or a mesh without hosts.
+    """
+
+    def __init__(self, meshes: Mapping[str, int], env: Mapping[str, str] | None = None) -> None:
+        self._meshes = {_checked(name): _count(name, number) for name, number in meshes.items()}
+        self._env = dict(env or {})
+        self._folder = ""
+        self._loops: list[_Loop] = []
+        self._attached: list[HostMesh] = []
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        """From what was kept of one."""
+        job = cls(facts["meshes"], facts["env"])
+        job._folder = facts["folder"]
+        job._loops = msgspec.convert(facts["loops"], list[_Loop])
+        return job
+
+    def can_run(self, spec: JobTrait) -> bool:
+        return isinstance(spec, ProcessJob) and (spec._meshes, spec._env) == (self._meshes, self._env)
+
+    def _create(self, client_script: str | None) -> None:
+        self._folder = tempfile.mkdtemp(prefix="meshbook-job-")  # nobody else can enter it
+        started: list[tuple[str, str, subprocess.Popen[str]]] = []
+        try:
+            for mesh, count in self._meshes.items():
+                for number in range(count):
+                    name = f"{mesh}-{number}"
+                    started.append((mesh, name, self._start(name)))
+            for mesh, name, process in started:
+                self._await(name, process)
+                start = getattr(stat_of(process.pid), "start", 0)
+                self._loops.append(_Loop(mesh, self._address(name), process.pid, start))
+        except BaseException:
+            for _, _, process in started:
+                process.kill()
+                process.wait()
+            self._forget()
+            raise
+
+    def _start(self, name: str) -> subprocess.Popen[str]:
+        with open(self._log(name), "w") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "meshbook.runtime.engines.worker_loop", self._address(name)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | self._env,
+                start_new_session=True,  # it outlives this program, and Ctrl-C in its terminal
+            )
+
+    def _await(self, name: str, process: subprocess.Popen[str]) -> None:
+        """Wait until it says that it listens."""
+        out: IO[str] | None = process.stdout
+        assert out is not None
+        with out:
+            if out.readline():
+                process.returncode = 0  # nobody is to wait for it, which is no mistake
+                return
+        code = process.wait()
+        words = self._log(name).read_text(errors="replace").splitlines()[-5:]
+        raise SpawnError("\n".join([f"host {name} of the job did not come up: exit code {code}", *words]))
+
+    def _log(self, name: str) -> Path:
+        return Path(self._folder, f"{name}.log")
+
+    def _address(self, name: str) -> str:
+        return f"ipc://{self._folder}/{name}"
+
+    def _state(self) -> JobState:
+        def attached(mesh: str) -> HostMesh:
+            workers = [loop.address for loop in self._loops if loop.mesh == mesh]
+            self._attached.append(attach_to_workers(name=mesh, ca=TRUST, workers=workers))
+            return self._attached[-1]
+
+        return JobState({mesh: attached(mesh) for mesh in self._meshes})
+
+    def _is_running(self) -> bool:
+        return bool(self._loops) and all(loop.lives for loop in self._loops)
+
+    def kill(self) -> None:
+        """End the hosts and what runs on them, also where some have ended by themselves."""
+        atexit.unregister(self.kill)
+        self._kill()
+
+    def _kill(self) -> None:
+        while self._attached:
+            with contextlib.suppress(RuntimeError):  # it was shut down by the program
+                self._attached.pop().stop().get()
+        for loop in self._loops:
+            with contextlib.suppress(ProcessLookupError):
+                if loop.lives:
+                    os.kill(loop.pid, signal.SIGTERM)
+        deadline = time.monotonic() + _PATIENCE
+        for loop in self._loops:
+            loop.end(deadline)
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder, self._loops = "", []
+
+    def _facts(self) -> dict[str, Any]:
+        loops = msgspec.to_builtins(self._loops)
+        return {"meshes": self._meshes, "env": self._env, "folder": self._folder, "loops": loops}
+
+
+_KINDS: dict[str, Any] = {kind.__name__: kind.of for kind in (LocalJob, ProcessJob)}
+
+
+def job_loads(data: bytes) -> JobTrait:
+    """A job from what `dumps` gave. Raises `ValueError` for what is none."""
+    try:
+        facts = json.loads(data)
+        return _KINDS[facts.pop("kind")](facts)
+    except (ValueError, TypeError, KeyError, AttributeError, msgspec.ValidationError) as error:
+        raise ValueError(f"this is no job that meshbook has kept: {type(error).__name__}: {error}") from None
+
+
+def job_load(filename: str = DEFAULT_JOB_PATH) -> JobTrait:
+    """A job from its file. Raises `FileNotFoundError`, and `ValueError` where it holds none."""
+    data = Path(filename).read_bytes()
+    try:
+        return job_loads(data)
+    except ValueError as error:
+        raise ValueError(f"{filename}: {error}; remove it to begin anew") from None
+
+
+def _checked(name: Any) -> str:
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+        raise ValueError(f"a mesh of a job is called as an attribute can be, such as trainers, not {name!r}")
+    return name
+
+
+def _count(name: str, number: Any) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ValueError(f"mesh {name!r} has {number!r} hosts: a number of hosts is 1 or more")
+    return number

@@ -1,0 +1,167 @@
+"""Jobs: hosts that are started once, found again by the next program, and given back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from meshbook.runtime import HostMesh, Shape, this_host
+from meshbook.runtime.errors import SpawnError
+from meshbook.runtime.job import JobState, JobTrait, LocalJob, ProcessJob, job_load, job_loads
+from tests.runtime.troupe import Counter
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Stage
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "kept" / "job.json")
+
+
+@pytest.fixture
+def job() -> Iterator[ProcessJob]:
+    job = ProcessJob({"trainers": 2, "loaders": 1}, env={"FLAVOUR": "vanilla"})
+    yield job
+    job.kill()
+
+
+@pytest.mark.real
+class TestProcesses:
+    def test_its_meshes_are_hosts(self, job: ProcessJob, process_stage: Stage, leaks: Any) -> None:
+        state = job.state(None)
+        assert (state.trainers.sizes, state.loaders.sizes) == ({"hosts": 2}, {"hosts": 1})
+        procs = process_stage.owned(state.trainers.spawn_procs({"gpus": 2}))
+        assert procs.spawn("c", Counter).add.call(1).get(60).values() == [1, 1, 1, 1]
+        procs.stop().get(20)
+        leaks.allow_descriptors()  # the agents of hosts stay for the next mesh
+        folder = Path(job._folder)
+        assert folder.stat().st_mode & 0o777 == 0o700
+        job.kill()
+        assert not (job.active or folder.exists())
+        job.kill()
+
+    def test_the_next_program_finds_them(self, job: ProcessJob, path: str) -> None:
+        job.state(path)
+        pids = [loop.pid for loop in job._loops]
+        program = (
+            "import sys\n"
+            "from meshbook.runtime.job import ProcessJob\n"
+            "same = ProcessJob({'trainers': 2, 'loaders': 1}, env={'FLAVOUR': 'vanilla'})\n"
+            "same.state(sys.argv[1])\n"
+            "print([loop.pid for loop in same._loops])\n"
+        )
+        run = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
+        assert (json.loads(run.stdout), job.active) == (pids, True)
+
+    def test_what_is_found_and_not_wanted_is_ended(self, job: ProcessJob, path: str) -> None:
+        job.state(path)
+        other = ProcessJob({"trainers": 1})
+        other.state(path)
+        assert (job.active, other.active, len(job_load(path)._loops)) == (False, True, 1)  # type: ignore[attr-defined]
+        other.kill()
+        assert not job_load(path).active
+
+    def test_hosts_that_have_ended_are_started_again(self, job: ProcessJob, path: str) -> None:
+        job.state(path)
+        os.kill(job._loops[0].pid, 9)
+        os.waitpid(job._loops[0].pid, 0)
+        again = ProcessJob({"trainers": 2, "loaders": 1}, env={"FLAVOUR": "vanilla"})
+        again.state(path)
+        assert again.active and not job.active
+        again.kill()
+
+    def test_hosts_that_are_not_kept_end_with_their_program(self) -> None:
+        program = (
+            "from meshbook.runtime.job import ProcessJob\n"
+            "job = ProcessJob({'a': 1})\n"
+            "job.state(None)\n"
+            "print(job._loops[0].pid, job._folder)\n"
+        )
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        pid, folder = run.stdout.split()
+        assert not Path(f"/proc/{pid}").exists() and not Path(folder).exists()
+
+    def test_one_that_does_not_come_up_is_told_with_its_last_words(self) -> None:
+        job = ProcessJob({"a": 1}, env={"PYTHONHOME": "/no/such/python"})
+        with pytest.raises(SpawnError, match=r"^host a-0 of the job did not come up: exit code 1\n"):
+            job.apply()
+        assert not job.active and job._folder == ""
+
+
+def test_a_local_job_is_this_machine(stage: Stage, path: str) -> None:
+    job = LocalJob(hosts=("trainers", "loaders"))
+    state = job.state(path)
+    assert state.trainers == state.loaders == this_host()
+    assert job.active and not job_load(path).active
+    assert job.can_run(LocalJob(["trainers", "loaders"])) and not job.can_run(LocalJob())
+    job.kill()
+    assert not job.active
+
+
+def test_a_mesh_that_it_has_not_is_told() -> None:
+    state = JobState({"trainers": HostMesh(Shape.unity()), "loaders": HostMesh(Shape.unity())})
+    assert "trainers" in dir(state) and repr(state).startswith("JobState(trainers=<HostMesh")
+    with pytest.raises(AttributeError, match=r"the job has no mesh 'trainer': did you mean 'trainers'\?"):
+        _ = state.trainer
+    with pytest.raises(AttributeError, match="the job has no mesh 'x'; it has trainers, loaders"):
+        _ = state.x
+
+
+@pytest.mark.parametrize(
+    ("meshes", "why"),
+    [
+        ({"a": 0}, "mesh 'a' has 0 hosts: a number of hosts is 1 or more"),
+        ({"a": True}, "mesh 'a' has True hosts"),
+        ({"two words": 1}, "called as an attribute can be, such as trainers, not 'two words'"),
+        ({"_a": 1}, "not '_a'"),
+        ({1: 1}, "not 1"),
+    ],
+)
+def test_a_job_that_cannot_be(meshes: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        ProcessJob(meshes)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "OtherJob"}', '{"kind": "ProcessJob", "meshes": {"a": 1}}'])
+def test_a_file_that_is_none(text: str, path: str) -> None:
+    with pytest.raises(ValueError, match="this is no job that meshbook has kept"):
+        job_loads(text.encode())
+    Path(path).parent.mkdir()
+    Path(path).write_text(text)
+    with pytest.raises(ValueError, match=f"^{path}: .*; remove it to begin anew$"):
+        ProcessJob({"a": 1}).state(path)
+
+
+def test_a_script_is_for_who_started_it() -> None:
+    with pytest.raises(NotImplementedError, match=r"a job here runs no script: start 'train\.py' yourself"):
+        LocalJob().apply("train.py")
+
+
+def test_a_kind_of_ones_own_may_not_be_kept() -> None:
+    class Mine(JobTrait):
+        def can_run(self, spec: JobTrait) -> bool:
+            return False
+
+        def _create(self, client_script: str | None) -> None: ...
+
+        def _state(self) -> JobState:
+            return JobState({"here": this_host()})
+
+        def _is_running(self) -> bool:
+            return True
+
+        def _kill(self) -> None: ...
+
+    job = Mine()
+    assert job.state(None).here == this_host()
+    with pytest.raises(NotImplementedError, match=r"a Mine is not kept: call state\(cached_path=None\)"):
+        job.dumps()
+    job.kill()
