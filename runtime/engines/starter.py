@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from ..errors import LinkClosed
 from ..forks import let_go_in_child
+from ..wire.lane import Lane
 from ..wire.link import PairLink
-from ..wire.messages import Exited, Fork, Forked, Packet, Warm, decoder, encoder
+from ..wire.messages import Exited, Fork, Forked, Warm
 from ..wire.reactor import Reactor
 from .exits import end_of
 from .interpreter import Interpreter
@@ -60,7 +61,9 @@ class Zygote:
         self.warmed = threading.Event()
         """Set when its imports are done, or when it ended; `trouble` then says what is in the way of forking."""
         self.is_gone = False
-        self._link, theirs = PairLink.make()
+        self._forgetting = threading.Lock()  # who closes it may be beside the loop, which sees its end
+        link, theirs = PairLink.make()
+        self._lane = Lane(link)
         lifeline, self._lifeline_in = os.pipe()
         with theirs, open(lifeline, "rb"):
             self._process = subprocess.Popen(
@@ -75,20 +78,21 @@ class Zygote:
             )
         self.pid = self._process.pid
         let_go_in_child(self)
-        reactor.add(self._link.fileno(), self._on_ready)
+        reactor.add(link.fileno(), self._on_ready)
 
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
         """Ask for a rank; `births` is told when it is there."""
         if self.is_gone:
             raise LinkClosed("the zygote is gone")
         self._births[ticket] = births
-        spec = self._python.spec_for(spec)
-        head = encoder.encode(Packet(Fork(ticket, encode_spec(spec))))
         try:
-            self._link.send([len(head).to_bytes(4, "little") + head], fds.as_list())
+            self._lane.send(Fork(ticket, encode_spec(self._python.spec_for(spec))), fds=fds.as_list())
         except LinkClosed as gone:
             if self._births.pop(ticket, None) is not None:  # else its end has been seen, and told, meanwhile
                 raise LinkClosed("the zygote is gone") from gone
+        except BaseException:
+            self._births.pop(ticket, None)
+            raise
 
     @property
     def num_children(self) -> int:
@@ -97,8 +101,7 @@ class Zygote:
 
     def close(self) -> None:
         """End the zygote. Ranks it has forked live on, but their exit status is lost."""
-        if not self.is_gone:
-            self._forget()
+        self._forget()
         try:
             self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:  # it imports, or what it imports hangs
@@ -109,15 +112,13 @@ class Zygote:
         """In a forked child: the zygote must end when its controller does, not when this process does."""
         if not self.is_gone:
             self.is_gone = True
-            self._link.close()
+            self._lane.close()
             os.close(self._lifeline_in)
 
     def _on_ready(self) -> None:
         try:
-            while (datagram := self._link.recv_nowait()) is not None:
-                view, _ = datagram
-                size = int.from_bytes(view[:4], "little")
-                self._handle(decoder.decode(view[4 : 4 + size]).message)
+            while (received := self._lane.recv_nowait()) is not None:
+                self._handle(received[0])
         except LinkClosed:
             self._forget()
             self._process.wait()
@@ -138,12 +139,15 @@ class Zygote:
             self._reactor.announce(self.warmed)
 
     def _forget(self) -> None:
-        self.is_gone = True
+        with self._forgetting:
+            if self.is_gone:
+                return
+            self.is_gone = True
         if not self.warmed.is_set():
             self.trouble = "the zygote ended while it imported; its stderr says why"
             self._reactor.announce(self.warmed)
-        self._reactor.remove(self._link.fileno())
-        self._link.close()
+        self._reactor.remove(self._lane.link.fileno())
+        self._lane.close()
         os.close(self._lifeline_in)
         children, self._children = self._children, {}
         waiting, self._births = self._births, {}

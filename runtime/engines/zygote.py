@@ -22,8 +22,9 @@ from typing import NoReturn
 from ..errors import LinkClosed
 from ..libc import libc
 from ..ranks import lifeline
-from ..wire.link import LARGEST, PairLink
-from ..wire.messages import AnyMessage, Exited, Fork, Forked, Packet, Warm, decoder, encoder
+from ..wire.lane import Lane
+from ..wire.link import PairLink
+from ..wire.messages import Exited, Fork, Forked, Warm
 from . import holes
 from .preload import import_all
 from .spec import RankFds, decode_spec
@@ -35,12 +36,12 @@ def main(link_fd: int, lifeline_fd: int, modules: list[str]) -> None:
     """Import `modules`, say how that went, then serve forks until the other end of the link is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt goes to whole process groups
     line = lifeline.arm(lifeline_fd)  # an import may hang, and nobody looks at the link meanwhile
-    link = PairLink(socket.socket(fileno=link_fd))
+    lane = Lane(PairLink(socket.socket(fileno=link_fd)))
     started = time.perf_counter()
     trouble = _preload(modules)
     try:
-        _send(link, Warm(time.perf_counter() - started, trouble))
-        _Zygote(link, line).serve()
+        lane.send(Warm(time.perf_counter() - started, trouble))
+        _Zygote(lane, line).serve()
     except LinkClosed:
         return  # the controller is gone; its ranks have their own lifeline
 
@@ -78,8 +79,8 @@ def _why_unsafe() -> str:
 
 
 class _Zygote:
-    def __init__(self, link: PairLink, line: int) -> None:
-        self._link = link
+    def __init__(self, lane: Lane, line: int) -> None:
+        self._lane = lane
         self._line = line
         self._bell, self._bell_in = os.pipe()
         for fd in (self._bell, self._bell_in):
@@ -91,20 +92,22 @@ class _Zygote:
             libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def serve(self) -> NoReturn:
+        poll = select.poll()  # `select` takes no descriptor above 1023, and they are numbered as in the controller
+        for fd in (self._lane.link.fileno(), self._bell):
+            poll.register(fd, select.POLLIN)
         while True:
-            ready, _, _ = select.select([self._link, self._bell], [], [])
+            ready = [fd for fd, _ in poll.poll()]
             if self._bell in ready:
                 os.read(self._bell, 4096)
                 self._reap()
-            if self._link in ready:
+            if self._lane.link.fileno() in ready:
                 self._serve_one()
 
     def _serve_one(self) -> None:
-        view, fds = self._link.recv()
-        size = int.from_bytes(view[:4], "little")
-        message = decoder.decode(view[4 : 4 + size]).message
+        message, _ = self._lane.recv()
         assert isinstance(message, Fork)
-        _send(self._link, self._fork(message, fds))
+        fds = self._lane.fds
+        self._lane.send(self._fork(message, fds))
         for fd in fds:
             os.close(fd)
 
@@ -124,7 +127,7 @@ class _Zygote:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self._link.close()
+            self._lane.close()
             for fd in (self._line, self._bell, self._bell_in):
                 os.close(fd)
             from ..ranks import worker
@@ -145,17 +148,11 @@ class _Zygote:
                 return
             if pid == 0:
                 return
-            _send(self._link, Exited(pid, status))
+            self._lane.send(Exited(pid, status))
 
 
 def _ignore(signum: int, frame: FrameType | None) -> None:
     """Wakes `select` through the wake-up descriptor, which an ignored signal would not."""
-
-
-def _send(link: PairLink, message: AnyMessage) -> None:
-    head = encoder.encode(Packet(message))
-    assert len(head) < LARGEST
-    link.send([len(head).to_bytes(4, "little") + head])
 
 
 if __name__ == "__main__":

@@ -140,15 +140,15 @@ class Lane:
         # A segment's descriptor must go before the message that uses it. Reentrant only because it knows its owner.
         self._sending = threading.RLock()
 
-    def send(self, message: AnyMessage, payload: Encoded | None = None) -> None:
+    def send(self, message: AnyMessage, payload: Encoded | None = None, fds: Sequence[int] = ()) -> None:
         """Send to the other end; waits while it is slow."""
-        self.send_parts(pack(message, payload, self.pool, (self.peer,)))
+        self.send_parts(pack(message, payload, self.pool, (self.peer,)), fds)
 
-    def send_parts(self, parts: Sequence[Buffer]) -> None:
+    def send_parts(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         """Send what `pack` made, after the descriptors of the shared memory it may refer to."""
         with self._sending:
-            for datagram, fds in self.outgoing(parts):
-                self.link.send(datagram, fds)
+            for datagram, cargo in self.outgoing(parts, fds):
+                self.link.send(datagram, cargo)
 
     def is_sending_here(self) -> bool:
         """Has a signal handler, which asks, interrupted its own thread while that sends?"""
@@ -163,7 +163,8 @@ class Lane:
         if len(parts) == 1 and len(parts[0]) <= INLINE and not has_news:
             return ((parts, fds),)
         told = self._announcements(self.pool) if self.pool is not None and has_news else []
-        return [*told, *((datagram, fds) for datagram in datagrams(parts, self.link.largest))]
+        *pieces, last = datagrams(parts, self.link.largest)
+        return [*told, *((piece, ()) for piece in pieces), (last, fds)]
 
     def _announcements(self, pool: Pool) -> list[Datagram]:
         self._told = pool.news

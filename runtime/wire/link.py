@@ -183,6 +183,10 @@ class PairLink:
         except ConnectionResetError:
             # The other end left without reading all it was sent. Linux says so once, before what it had sent itself.
             return self.recv_nowait(flags)
+        except OSError as error:
+            if self._sock.fileno() < 0:
+                raise LinkClosed("this end is closed") from error
+            raise
         if size == 0:
             raise LinkClosed("the other end is gone")
         return self._view[:size], _descriptors(cargo) if cargo else []

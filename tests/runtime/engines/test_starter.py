@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from meshbook.runtime.engines.agent import make_room
 from meshbook.runtime.engines.base import Exit
 from meshbook.runtime.engines.interpreter import own_interpreter
 from meshbook.runtime.engines.local import LocalEngine, why_exec
@@ -184,3 +185,63 @@ def test_who_waits_for_a_zygote_is_woken_when_it_is_closed(
     assert reactor.wait(zygote.warmed, 20)
     assert time.monotonic() - started < 10
     thread.join()
+
+
+@pytest.mark.real
+@pytest.mark.skipif(sys.platform != "linux", reason="a zygote lives on Linux only")
+def test_an_environment_that_is_larger_than_a_datagram(
+    reactor: Reactor, new_zygote: Callable[..., Zygote], fds: RankFds
+):
+    births = Births()
+    new_zygote().start(7, replace(SPEC, env={"LARGE": "x" * 300_000}), fds, births)
+    assert reactor.wait(births.ended, 20)
+    assert births.story == [("started", 7, True, ""), ("exit", 0)]
+
+
+@pytest.mark.real
+@pytest.mark.skipif(sys.platform != "linux", reason="a zygote lives on Linux only")
+def test_a_zygote_of_a_controller_that_has_many_files_open(
+    reactor: Reactor, new_zygote: Callable[..., Zygote], fds: RankFds
+):
+    make_room(200)
+    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]  # `select` goes no higher
+    try:
+        births = Births()
+        new_zygote().start(7, SPEC, fds, births)
+        assert reactor.wait(births.ended, 20)
+        assert births.story == [("started", 7, True, ""), ("exit", 0)]
+    finally:
+        for fd in many:
+            os.close(fd)
+
+
+@pytest.mark.real
+@pytest.mark.skipif(sys.platform != "linux", reason="a zygote lives on Linux only")
+def test_a_rank_that_could_not_be_asked_for_is_not_waited_for(new_zygote: Callable[..., Zygote], fds: RankFds):
+    zygote = new_zygote()
+    closed = os.dup(fds.out)
+    os.close(closed)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        zygote.start(7, SPEC, replace(fds, out=closed), Births())
+    assert zygote.num_children == 0
+
+
+@pytest.mark.real
+@pytest.mark.skipif(sys.platform != "linux", reason="a zygote lives on Linux only")
+def test_a_zygote_may_be_closed_while_the_loop_hears_of_its_last_child(
+    reactor: Reactor, new_zygote: Callable[..., Zygote], fds: RankFds
+):
+    zygote = new_zygote()
+
+    class Closes(Births):
+        def on_exit(self, pid: int, status: int | None) -> None:
+            thread = threading.Thread(target=zygote.close)
+            thread.start()
+            thread.join()
+            super().on_exit(pid, status)
+
+    births = Closes()
+    zygote.start(7, SPEC, fds, births)
+    assert reactor.wait(births.ended, 20)
+    reactor.let_finish()  # what goes wrong on the loop is an error of this test
+    assert zygote.is_gone
