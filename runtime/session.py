@@ -19,7 +19,7 @@ from .binding import Binding
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
-from .engines.spec import HOME, PYTHON, Backend, RankSpec, Seat, Site, environment, seats_here
+from .engines.spec import HOME, PYTHON, Backend, RankSpec, Seat, Site, environment, search_path, seats_here
 from .errors import SpawnError
 from .hatch import Hatch, look
 from .here import make_root_by, settle, settled, unsettle
@@ -316,7 +316,7 @@ def specs_for(
     number = mesh or new_mesh()
     folder = os.path.realpath(folder) if folder else ""
     place = _inside(folder, cwd or os.getcwd())
-    places = tuple(_inside(folder, each) for each in (sys.path if path is None else path))
+    places = tuple(_inside(folder, each) for each in search_path(sys.path if path is None else path))
     world_size = len(Shape.row_major(axes)) if axes else 1
     seats = seats or seats_here(world_size)
     names = given(sys.modules)

@@ -149,5 +149,16 @@ def environment(
     }
 
 
+def search_path(path: Sequence[object]) -> list[str]:
+    """What of a `sys.path` Python looks at: it passes over what is no string.
+
+    Example:
+        >>> from pathlib import Path
+        >>> search_path(["", "/opt", Path("/home/me")])
+        ['', '/opt']
+    """
+    return [folder for folder in path if isinstance(folder, str)]
+
+
 encode_spec = msgspec.msgpack.Encoder().encode
 decode_spec = msgspec.msgpack.Decoder(RankSpec).decode

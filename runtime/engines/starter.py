@@ -22,7 +22,7 @@ from ..wire.messages import Exited, Fork, Forked, Warm
 from ..wire.reactor import Reactor
 from .exits import end_of
 from .interpreter import Interpreter
-from .spec import RankFds, RankSpec, encode_spec
+from .spec import RankFds, RankSpec, encode_spec, search_path
 
 
 class Births(Protocol):
@@ -262,7 +262,8 @@ _IMPORT_TIME_PREFIXES = (
 
 def zygote_key(env: dict[str, str], python: Interpreter) -> ZygoteKey:
     """The key that a zygote started now with `env` would have."""
-    folders = (Path(folder) for folder in python.path_for(sys.path) if folder.endswith("-packages"))
+    own = python.path_for(search_path(sys.path))
+    folders = (Path(folder) for folder in own if folder.endswith("-packages"))
     return ZygoteKey(
         python.executable,
         tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders if folder.is_dir()),
