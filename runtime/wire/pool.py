@@ -166,6 +166,10 @@ class _Region:
         os.close(self.segment.fd)
 
 
+_WRITER = object()
+"""Has a block while it is filled: all receivers may go meanwhile, and it must not be put to another use before."""
+
+
 @dataclass(slots=True)
 class _Block:
     region: _Region
@@ -235,11 +239,12 @@ class Pool:
             raise ValueError("an empty buffer has nothing to share: send it with the message")
         source = source.cast("B")
         ref, region = self._reserve(source.nbytes, keys)
+        done: set[Hashable] = keys | {_WRITER}
         try:
             region.fill(ref.offset, source)
-        except BaseException:
-            self._release(ref.id, keys)
-            raise
+            done = {_WRITER}
+        finally:
+            self._release(ref.id, done)
         return ref
 
     def release(self, block: int, receiver: Hashable) -> None:
@@ -306,7 +311,7 @@ class Pool:
         with self._lock:
             region, offset = self._place(room)
             self._last_block += 1
-            self._blocks[self._last_block] = _Block(region, offset, room, set(keys))
+            self._blocks[self._last_block] = _Block(region, offset, room, {_WRITER, *keys})
             for key in keys:
                 peer = self._peers.setdefault(key, _Peer())
                 if region.segment.id not in peer.knows:

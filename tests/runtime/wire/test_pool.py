@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshbook.runtime.wire import codec
+from meshbook.runtime.wire import pool as pool_module
 from meshbook.runtime.wire.pool import Extents, Mapped, Pool, PoolFull, room_for
 
 pytestmark = pytest.mark.skipif(not Pool.available(), reason="needs memfds")
@@ -101,6 +102,26 @@ def test_a_dead_receiver_releases_all_it_held(pool: Pool) -> None:
     pool.release(both.id, "a")
     assert pool.stats().blocks == 0
     assert pool.segments_for("b") == []
+
+
+def test_a_block_whose_receiver_goes_while_it_is_filled_is_not_used_before_that_is_done(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill = pool_module._Region.fill
+    found: list[Any] = []
+
+    def fill_late(region: Any, offset: int, source: memoryview) -> None:
+        if not found:
+            found.append(None)
+            pool.forget("dying")
+            found[:] = [pool.put(b"2" * PAGE, ["here"])]
+        fill(region, offset, source)
+
+    monkeypatch.setattr(pool_module._Region, "fill", fill_late)
+    pool.put(b"1" * PAGE, ["dying"])
+    with receiver(pool) as (mapped, _):
+        assert bytes(mapped.take(found[0])) == b"2" * PAGE
+    assert pool.stats().blocks == 1
 
 
 def test_each_receiver_is_given_each_segment_once_and_only_if_it_needs_it(pool: Pool) -> None:
