@@ -76,7 +76,7 @@ class Outpost(Node):
         self._forwarded: dict[
             Address, tuple[Callable[[Buffer], object], Outlet]
         ] = {}  # of what the controller hands on
-        self._met: list[Outlet] = []  # all open links; on the loop only
+        self._met: dict[Address, list[Outlet]] = {}  # all open links
         self._asked: dict[Address, list[tuple[AnyMessage, Encoded | None]]] = {}
         self._lock = (
             threading.Lock()
@@ -171,10 +171,11 @@ class Outpost(Node):
         link.watch(self.reactor, lambda: self._on_way(address, way))
 
     def _join(self, address: Address, link: NearLink) -> Outlet:
-        lane = Lane(link, self._pool, address)
+        # By a key of the link's own: an end maps what it was told of over this link, and two ranks may have two.
+        lane = Lane(link, self._pool, object())
         way = Outlet(lane, link, self.reactor)
         lane.on_release = lambda: self.reactor.schedule(lambda: _send_releases(lane))
-        self._met.append(way)
+        self._met.setdefault(address, []).append(way)
         with self._lock:
             # Two that ask for each other at once get two links: each sends on the one it has first.
             is_new = address not in self._ways
@@ -216,18 +217,20 @@ class Outpost(Node):
                     self.receive(message, frames, way.send)
         except LinkClosed:
             # That the rank is gone the controller tells, with the reason; here only the link ends.
-            self._hang_up(way)
+            self._hang_up(address, way)
 
-    def _hang_up(self, way: Outlet) -> None:
-        if way in self._met:
-            self._met.remove(way)
+    def _hang_up(self, address: Address, way: Outlet) -> None:
+        if way in self._met.get(address, ()):
+            self._met[address].remove(way)
             way.link.unwatch(self.reactor)
             way.close()
+            self._forget(way)
 
     def hang_up(self) -> None:
         """Close all links to other ranks, as the end of a process would; on the loop."""
-        for way in list(self._met):
-            self._hang_up(way)
+        for address, ways in list(self._met.items()):
+            for way in list(ways):
+                self._hang_up(address, way)
 
     def move(self, move: Move) -> None:
         """The mesh was resized. Where ranks were renumbered, what users had made here was addressed by old numbers."""
@@ -246,10 +249,14 @@ class Outpost(Node):
             way = self._ways.pop(address, None)
             self._asked.pop(address, None)
         if self._forwarded.pop(address, None) is not None and way is not None:
-            self.reactor.schedule(lambda: self._hang_up(way))  # its end is told by nothing else
-        if self._pool is not None:
-            self._pool.forget(address)
+            self.reactor.schedule(lambda: self._hang_up(address, way))  # its end is told by nothing else
+        for each in list(self._met.get(address, ())):  # a child of it may hold the other end of the link
+            self._forget(each)
         self.lose(address, message.why, message.is_fault)
+
+    def _forget(self, way: Outlet) -> None:
+        if self._pool is not None:
+            self._pool.forget(way.lane.peer)
 
     def unhandled(self, failure: MeshFailure) -> None:
         """The owner has gone: the failure ends here, on the log of the rank."""

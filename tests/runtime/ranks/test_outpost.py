@@ -10,19 +10,29 @@ import pytest
 
 from meshbook.runtime.ranks.outpost import Outpost
 from meshbook.runtime.ranks.place import Place
+from meshbook.runtime.wire import codec
 from meshbook.runtime.wire.inproc import InprocLink
 from meshbook.runtime.wire.lane import Lane
-from meshbook.runtime.wire.messages import Died, Peer
+from meshbook.runtime.wire.link import PairLink
+from meshbook.runtime.wire.messages import Call, Died, Peer
+from meshbook.runtime.wire.pool import Pool
 from meshbook.runtime.wire.reactor import Reactor
 
 
 @pytest.fixture
-def outpost() -> Iterator[Outpost]:
+def pool() -> Iterator[Pool]:
+    pool = Pool()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def outpost(pool: Pool) -> Iterator[Outpost]:
     ours, theirs = InprocLink.make()
     reactor = Reactor()
     place = Place(0, 2, 0, {"rank": 2}, "cpu")
     streams: Any = None
-    yield Outpost(7, place, reactor, Lane(ours), None, streams)
+    yield Outpost(7, place, reactor, Lane(ours), pool, streams)
     reactor.close()
     ours.close()
     theirs.close()
@@ -35,3 +45,21 @@ def test_ranks_that_ask_for_each_other_at_once_have_one_way(outpost: Outpost, un
         outpost.on_control(Peer(7, 1), [], [])
     outpost.on_control(Died(7, 1, "it was killed"), [], [])
     until(lambda: len(os.listdir("/dev/fd")) == before)
+
+
+@pytest.mark.skipif(not Pool.available(), reason="needs memfds")
+def test_large_values_come_over_each_of_two_links(outpost: Outpost, pool: Pool) -> None:
+    """Two ranks that ask for each other at once may have two: calls go over one, answers to calls over the other."""
+    pairs = [PairLink.make() for _ in range(2)]
+    far = [Lane(PairLink(theirs)) for _, theirs in pairs]
+    for (link, _), lane in zip(pairs, far, strict=True):
+        outpost._join((7, 1), link).send(Call(1, 1, "work"), codec.encode(b"1" * 100_000))
+        _, frames = lane.recv()
+        assert codec.decode(frames[0], frames[1:]) == b"1" * 100_000
+    assert pool.stats().blocks == 2
+    outpost.on_control(Died(7, 1, "it was killed"), [], [])
+    assert pool.stats().blocks == 0
+    outpost.reactor.schedule(outpost.hang_up)
+    outpost.reactor.let_finish()
+    for lane in far:
+        lane.close()
