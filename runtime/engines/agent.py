@@ -333,13 +333,13 @@ class Agent:
             while self._on_pipe(peer, fd):
                 pass
         peer.exit = exit
-        if self._pool is not None:
-            for outlet in (peer.data, peer.control):
-                self._pool.forget(outlet.lane.peer)
         if peer.pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(peer.pid, signal.SIGKILL)  # what it started and left behind
         self._release(peer)
+        if self._pool is not None:  # after the links are closed: what is put later finds out as it is sent
+            for outlet in (peer.data, peer.control):
+                self._pool.forget(outlet.lane.peer)
         if peer in self._spares:
             self._spares.remove(peer)
         else:

@@ -77,7 +77,9 @@ class Outlet:
                 if self.backlog or not self.link.send_nowait(datagram, cargo):
                     self._keep(datagram, cargo)
         except LinkClosed:
-            return  # it will be told of elsewhere that the process has ended
+            # That the process has ended will be told elsewhere. It may have been already, before this was packed.
+            if self.lane.pool is not None:
+                self.lane.pool.forget(self.lane.peer)
 
     def _keep(self, datagram: Sequence[Buffer], fds: Sequence[int]) -> None:
         if not self.backlog:

@@ -133,3 +133,13 @@ def test_senders_on_many_threads_lose_nothing_and_keep_their_order(ends: Ends) -
     arrived = ends.received()
     for first in (0, 1000, 2000):
         assert [number for number in arrived if first <= number < first + 1000] == list(range(first, first + 200))
+
+
+@pytest.mark.skipif(not Pool.available(), reason="needs memfds")
+def test_what_was_packed_for_a_process_that_has_ended_meanwhile_takes_no_memory(ends: Ends) -> None:
+    pool = ends.outlet.lane.pool
+    assert pool is not None
+    ends.far.close()
+    pool.forget("rank")  # its end has been told
+    ends.outlet.send(Call(1, 1, "work"), codec.encode(b"1" * 100_000))
+    assert pool.stats().blocks == 0
