@@ -362,6 +362,8 @@ class Agent:
 
     def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         peers = self._living(ranks)
+        if not peers:
+            return  # that they have ended is told elsewhere
         parts = pack(message, payload, self._pool, map(_DATA_END, peers))
         number = message.seq if wants_reply(message) else None
         for peer in peers:
@@ -371,6 +373,8 @@ class Agent:
 
     def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         peers = self._living(ranks)
+        if not peers:
+            return
         # What is handed on has a sender elsewhere, who could not be told that there is no room.
         pool = None if isinstance(message, Forwarded) else self._pool
         parts = pack(message, payload, pool, map(_CONTROL_END, peers))

@@ -388,3 +388,12 @@ def test_actors_are_stopped_one_by_one(bench: Bench):
     with pytest.raises(ActorError):
         first.add.call(0).get(10)
     assert second.add.call(0).get(10).values() == [2, 2]
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_call_of_any_size_to_a_dead_rank_is_told_of_its_end(bench: Bench, size: int) -> None:
+    workers = bench.workers({"dp": 1})
+    roster_of(workers).kill([0])
+    for _ in range(2):  # the first may come before its end is known
+        with pytest.raises(SupervisionError, match="rank 0"):
+            workers.echo.call_one(bytes(size)).get(10)
