@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 
 from ..actor import endpoints_of
@@ -35,7 +36,7 @@ class Control:
         self._on_gone = on_gone
 
     def run(self) -> None:
-        """Answer until the controller is gone, then call `on_gone`."""
+        """Answer until the controller is gone, or nothing can be read any more; then call `on_gone`."""
         try:
             while True:
                 message, frames, fds = self._intake.next()
@@ -49,6 +50,9 @@ class Control:
                 else:
                     self._on_other(message, frames, fds)
         except LinkClosed:
+            self._on_gone()
+        except BaseException:  # noqa: BLE001 - the rim: a rank that hears nothing any more would be waited for for ever
+            traceback.print_exc()
             self._on_gone()
 
     def _answer(self, seq: int, work: Callable[[], object]) -> None:

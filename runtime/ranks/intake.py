@@ -136,7 +136,12 @@ class Shared:
     def read(self, queue: _ActorsJobs) -> None:
         """On the reader's thread, with nothing to do: wait until something comes, and put it where it belongs."""
         self._lane.send_releases()
-        has_mail = queue.wait()
+        try:
+            has_mail = queue.wait()
+        except OSError:  # no place to wait, as this process has too many files open: the control thread reads
+            with self._taking:
+                self.reader = None
+            return
         with self._taking:
             if self.reader is queue and queue.is_empty():
                 self._take_for_both()
@@ -227,8 +232,8 @@ class _Desk:
     def __init__(self, lane: int, stays_awake: bool = False) -> None:
         self._lane = lane
         self._awake = Awake() if stays_awake else None
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller.register(lane, select.EPOLLIN | select.EPOLLEXCLUSIVE)
         self._poller.register(self._bell, select.EPOLLIN)
 

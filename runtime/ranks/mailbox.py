@@ -107,8 +107,12 @@ class Mailbox:
                 print(failure.traceback, file=sys.stderr)  # nobody waits who could be told
         seconds = time.perf_counter() - started
         talked = self._streams.end(seq)
-        if not isinstance(message, Call) or message.wants_reply:
+        if isinstance(message, Call) and not message.wants_reply:
+            return
+        try:
             self._data.send(Reply(seq, ok, seconds, talked), payload)
+        except MemoryError as too_much:
+            self._data.send(Reply(seq, False, seconds, talked), codec.encode(describe(too_much)))
 
     def _is_careful(self, message: Call) -> bool:
         actor = self.actors.get(message.actor)

@@ -7,6 +7,8 @@ A datagram is a message, or several small ones one behind the other; what is too
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 import threading
 from collections import deque
@@ -241,6 +243,9 @@ class Lane:
             return
         assert self._mapped is not None
         if isinstance(message, Segment):
+            if not fds:  # the system has left it out
+                why = f"{os.strerror(errno.EMFILE)}, so nothing large can be received"
+                raise OSError(errno.EMFILE, why)
             self._mapped.add(message.id, fds[0], message.size)
         else:
             for segment in message.segments:

@@ -42,7 +42,7 @@ _CHUNK = 4 << 20  # other threads get a turn between the pieces of a long copy
 
 
 class PoolFull(MemoryError):
-    """A buffer does not fit below the pool's limit; the text names both."""
+    """A buffer does not fit below the pool's limit, or the system gives no more; the text names both."""
 
 
 class Segment(NamedTuple):
@@ -341,7 +341,10 @@ class Pool:
             )
         wanted = max(room, self._segment_bytes, min(reserved, _LARGEST_GROWTH))
         self._last_segment += 1
-        region = _Region(self._last_segment, min(wanted, _pages(self.max_bytes - reserved)))
+        try:
+            region = _Region(self._last_segment, min(wanted, _pages(self.max_bytes - reserved)))
+        except OSError as error:  # this process has too many files open, or too much memory mapped
+            raise PoolFull(f"no room for {_mb(room)}: this process gets no more shared memory: {error}") from error
         self._regions.append(region)
         return region
 

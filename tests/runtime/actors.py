@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
+import resource
 import sys
 import threading
 from typing import Any
@@ -170,3 +172,27 @@ class Early(Actor):
     @endpoint
     def seen(self) -> list[bool]:
         return [self.born, self.is_there()]
+
+
+class Glutton(Actor):
+    """Takes all the descriptors that its process may have."""
+
+    @endpoint
+    def eat(self) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        self.eaten: list[int] = []
+        with contextlib.suppress(OSError):
+            while True:
+                self.eaten.append(os.open(os.devnull, os.O_RDONLY))
+
+    @endpoint
+    def echo(self, value: Any) -> Any:
+        return value
+
+    @endpoint
+    def large(self) -> bytes:
+        return bytes(1 << 20)
+
+
+class MainGlutton(Glutton):
+    _on_main_thread = True
