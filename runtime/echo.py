@@ -18,7 +18,7 @@ class Echo:
     """Passes on whole lines; what is left of one when a call is answered comes before the answer."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int, Stream], str] = {}
+        self._open: dict[tuple[int, int, Stream], list[str]] = {}  # in pieces: a line may have thousands
         self._lock = threading.Lock()  # the loop's thread hears, and who takes a mesh down settles
 
     def on_said(self, roster: Roster, rank: int, event: Event) -> None:
@@ -26,16 +26,16 @@ class Echo:
             return  # displays are for notebooks
         place = (roster.mesh, rank, event.stream)
         with self._lock:
-            lines, end, rest = (self._open.pop(place, "") + event.text).rpartition("\n")
-            if rest:
-                self._open[place] = rest
+            lines, end, rest = event.text.rpartition("\n")
             if end:
-                _write(event.stream, lines + end)
+                _write(event.stream, "".join([*self._open.pop(place, ()), lines, end]))
+            if rest:
+                self._open.setdefault(place, []).append(rest)
 
     def settle(self) -> None:
         with self._lock:
             for (_, _, stream), rest in self._open.items():
-                _write(stream, rest)
+                _write(stream, "".join(rest))
             self._open.clear()
 
 

@@ -421,11 +421,12 @@ def _packed(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _parted(data: bytes, room: int) -> Iterator[bytes]:
     """`data` in parts of at most `room` bytes, cut between code points where it is UTF-8."""
-    while len(data) > room:
-        whole = codecs.utf_8_decode(data[:room], "replace", False)[1]
-        yield data[:whole]
-        data = data[whole:]
-    yield data
+    at = 0
+    while len(data) - at > room:
+        end = at + codecs.utf_8_decode(data[at : at + room], "replace", False)[1]
+        yield data[at:end]
+        at = end
+    yield data[at:]
 
 
 def _bytes(entry: str | _Piece) -> bytes:

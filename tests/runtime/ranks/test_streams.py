@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from meshbook.runtime.ranks.streams import Streams, TextStream
+from meshbook.runtime.ranks.streams import Streams, TextStream, _parted
 from meshbook.runtime.wire.tape import Ended, Event, Shown, Tape, Text
 
 TOKEN = "0123456789abcdef"
@@ -429,6 +429,19 @@ def test_a_hundred_megabytes_without_a_newline_come_whole():
             size += sum(len(event.text) for event in loud.events[out] if isinstance(event, Text))
             loud.events[out].clear()
     assert size == 100_000_000
+
+
+def test_a_long_text_is_parted_without_a_copy_of_its_rest_for_each_part():
+    copied: list[int] = []
+
+    class Watched(bytes):
+        def __getitem__(self, key: slice) -> Watched:  # type: ignore[override]
+            copied.append(len(range(len(self))[key]))
+            return Watched(super().__getitem__(key))
+
+    text = Watched("aé".encode() * 1000)
+    assert b"".join(_parted(text, 7)) == text
+    assert sum(copied) < 4 * len(text)
 
 
 def test_text_left_at_a_normal_exit_is_written():
