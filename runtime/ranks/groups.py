@@ -11,6 +11,7 @@ or gone.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import os
@@ -122,6 +123,7 @@ class Groups:
         self._slices: dict[tuple[int, ...], ProcessGroup] = {}
         self._device_mesh: DeviceMesh | None = None
         self._num_user_inits: Counter[str] = Counter()
+        self._door: _Door | None = None
         self._doors: dict[int, tuple[GroupPlan, Any]] = {}  # by port: the plan of who serves, and the store if it does
 
     def start(self) -> None:
@@ -275,6 +277,9 @@ class Groups:
 
         Every rank must call it before it exits: a process that exits with groups may abort.
         """
+        if self._door is not None:
+            self._door.shut()
+            self._door = None
         if self._bent is None:
             return
         self._forget()
@@ -290,6 +295,7 @@ class Groups:
         dist: Any = import_module("torch.distributed")
         if not dist.is_available():
             return
+        self._door = None  # its descriptor is the store's now
         store, self._served = self._served or _open_store(dist, self.plan), None
         self._store = store
         self._bent = Bent(self._on_user_init)
@@ -325,7 +331,7 @@ class Groups:
         """
         fd = self.plan.listen_fd
         if fd is not None:
-            threading.Thread(target=_import_torch_at_knock, args=(fd,), name="mesh-door", daemon=True).start()
+            self._door = _Door(fd)
 
     def _mesh_dist(self) -> Any:
         if self.whole_group is None:
@@ -442,8 +448,8 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
             failed.append(error)
 
     if not finishes(connect, CONNECT_SECONDS + 1) or not found:
-        where = f"{plan.master_addr}:{plan.master_port}"
-        raise ConnectionError(f"rank {plan.store_rank} does not answer at {where}") from (failed[0] if failed else None)
+        why = failed[0] if failed else None
+        raise ConnectionError(f"rank {plan.store_rank} does not answer at {_where(plan)}") from why
     found[0].set_timeout(LONG)
     return found[0]
 
@@ -452,10 +458,34 @@ def _check_listens(plan: GroupPlan) -> None:
     try:
         socket.create_connection((plan.master_addr, plan.master_port), timeout=CONNECT_SECONDS).close()
     except ConnectionRefusedError as error:
-        where = f"{plan.master_addr}:{plan.master_port}"
-        raise ConnectionError(f"rank {plan.store_rank} does not listen at {where} any more") from error
+        raise ConnectionError(f"rank {plan.store_rank} does not listen at {_where(plan)} any more") from error
+    except OSError as error:  # its host is down, or its name is not known here
+        raise ConnectionError(f"rank {plan.store_rank} does not answer at {_where(plan)}: {error}") from error
 
 
-def _import_torch_at_knock(fd: int) -> None:
-    select.select([fd], [], [])
-    import_module("torch")
+def _where(plan: GroupPlan) -> str:
+    return f"{plan.master_addr}:{plan.master_port}"
+
+
+class _Door:
+    """A socket at which a store is to be served; whoever comes first has torch imported for it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._is_shut = False
+        threading.Thread(target=self._wait, name="mesh-door", daemon=True).start()
+
+    def shut(self) -> None:
+        """Nobody is to come any more: its thread ends, and closes the socket."""
+        self._is_shut = True
+        with socket.socket(fileno=os.dup(self._fd)) as door, contextlib.suppress(OSError):
+            door.shutdown(socket.SHUT_RDWR)  # only Linux wakes who waits there
+
+    def _wait(self) -> None:
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        poll.poll()
+        if self._is_shut:
+            os.close(self._fd)
+        else:
+            import_module("torch")

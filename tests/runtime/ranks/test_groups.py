@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ranks.groups import GroupPlan, bury
+from meshbook.runtime.ranks import groups
+from meshbook.runtime.ranks.groups import GroupPlan, Groups, bury
 from meshbook.runtime.ranks.imports import when_imported
 from meshbook.runtime.ranks.seed import prepare_torch
 
@@ -184,6 +186,48 @@ def test_torch_imported_later_on_some_ranks() -> None:
     with contextlib.closing(Zygote()) as zygote:
         assert zygote.run("late_torch", 2) == [[True, 3.0, 1], [True, 3.0, 1]]
     assert zygote.process.returncode == 0
+
+
+WITHOUT_TORCH = """
+import os, socket, sys, threading
+from dataclasses import replace
+from meshbook.runtime.ranks.groups import GroupPlan, Groups
+
+held = socket.create_server(("127.0.0.1", 0))
+port = held.getsockname()[1]
+groups = Groups(GroupPlan(0, 1, 0, {"dp": 1}, "gloo", "cpu", "127.0.0.1", port, listen_fd=held.detach()))
+groups.start()
+for generation in range(1, 4):
+    before = threading.enumerate()
+    groups.rebuild(replace(groups.plan, master_port=groups.open_door(), generation=generation))
+    [old] = [thread for thread in before if thread.name == "mesh-door"]
+    old.join()
+    print(len(threading.enumerate()), len(os.listdir("/dev/fd")), "torch" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody is woken")
+def test_new_groups_without_torch_leave_nothing_of_the_old() -> None:
+    told = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=60, check=True)
+    first, *others = told.stdout.splitlines()
+    assert others == [first] * 2
+    assert first.startswith("2 ") and first.endswith("False")
+
+
+def test_a_host_that_does_not_answer_is_named_and_lets_torch_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "CONNECT_SECONDS", 0.2)
+    with socket.socket() as full, contextlib.ExitStack() as crowd:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):  # all that wait there; who comes then is not heard
+            caller = crowd.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(full.getsockname())
+        late = Groups(GroupPlan(1, 2, 1, {"dp": 2}, "gloo", "cpu", *full.getsockname()))
+        with pytest.raises(ConnectionError, match=r"rank 0 does not answer at 127\.0\.0\.1:\d+: timed out"):
+            groups._open_store(None, late.plan)
+        with pytest.warns(RuntimeWarning, match="no default process group: rank 0 does not answer"):
+            late._begin_late()
 
 
 def test_plan_must_hold_its_ranks() -> None:
