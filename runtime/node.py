@@ -22,7 +22,8 @@ from .fleet import BOOTSTRAP, Fleet, RemoteFleet
 from .here import settle
 from .mesh_spec import MeshSpec
 from .ndslice import NDSlice
-from .ranks.drivers import CANCEL_SECONDS, PATIENCE, Resident
+from .ranks.cleanup import PATIENCE
+from .ranks.drivers import CANCEL_SECONDS, Resident
 from .ranks.failure import RemoteFailure, describe
 from .ranks.intake import Jobs
 from .ranks.turns import AnswerTo, Job, fatal, run_of
@@ -280,11 +281,12 @@ class Node(ABC):
             stopped()
         else:
             resident.end(stopped)
-            self._limit(resident, CANCEL_SECONDS if resident.is_async else PATIENCE)
+            self._limit(resident)
 
-    def _limit(self, resident: Resident, seconds: float) -> None:
+    def _limit(self, resident: Resident) -> None:
         """An actor that was to end has so much time for what it works on; any thread may ask."""
-        self.reactor.schedule(lambda: self.reactor.later(seconds, resident.cut_short))
+        self.reactor.schedule(lambda: self.reactor.later(CANCEL_SECONDS, resident.cancel))
+        self.reactor.schedule(lambda: self.reactor.later(PATIENCE, resident.leave))
 
     def _on_dead(self, resident: Resident, spawn: Spawn) -> None:
         """An actor here has failed for good: its owner hears of it."""
@@ -353,8 +355,7 @@ class Node(ABC):
         ends = [threading.Event() for _ in residents]
         for resident, end in zip(residents, ends, strict=True):
             resident.end(end.set)
-            if resident.is_async:
-                self._limit(resident, CANCEL_SECONDS)
+            self._limit(resident)
         for end in ends:
             end.wait(max(0.0, deadline - time.monotonic()))
 

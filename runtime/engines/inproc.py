@@ -25,8 +25,8 @@ from msgspec.structs import replace
 from ..errors import LinkClosed
 from ..proc import Stat
 from ..ranks import steward
+from ..ranks.cleanup import PATIENCE
 from ..ranks.control import Control
-from ..ranks.drivers import PATIENCE
 from ..ranks.interrupts import Interrupts
 from ..ranks.mailbox import Mailbox
 from ..ranks.outpost import Outpost

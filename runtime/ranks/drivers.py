@@ -13,24 +13,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from queue import Empty
 from typing import Any
 
 from ..actor import GIVEN_PORT, WITH_PORT, Actor, endpoints_of, plain_name
 from ..cores import take_share
-from ..errors import MeshbookError
 from ..limits import check_size
 from ..scope import SERIAL, Context, Instance, enter
 from ..shape import Point
 from ..wire import codec
 from ..wire.messages import Call, Reply
 from . import log_names, stacks
+from .cleanup import PATIENCE, already_gone, awaited, clean_up, cleaner, log_unclean, owned_by
 from .failure import RemoteFailure, describe
 from .intake import Jobs
 from .turns import AnswerTo, Found, Job, Turn, conclude, fatal, prepare, run_of
 from .unlooped import without_loop
-
-PATIENCE = 3.0
-"""Seconds that an actor which ends waits for each mesh it owns, and that who ends a sync one waits for what it does."""
 
 CANCEL_SECONDS = 1.0
 """What an async actor still awaits so long after it was ended is cancelled."""
@@ -103,12 +101,16 @@ class Resident:
         self.actor = None
         self._found.clear()
 
-    def cut_short(self) -> None:
-        """It was to end, and has had its time: what is queued is refused, and what it works on is cancelled or left.
+    def cancel(self) -> None:
+        """It was to end, and has had its time: what is queued is refused, and what it awaits is cancelled."""
+        self._driver.cancel()
 
-        An endpoint that is left, as it is not async, keeps its thread; `__cleanup__` runs if it ever returns.
+    def leave(self) -> None:
+        """It still works on what cannot be cancelled: what is queued is refused, and nobody waits for its end any more.
+
+        It keeps its thread. `__cleanup__` runs if the constructor or endpoint ever returns, for as long as it takes.
         """
-        self._driver.cut_short()
+        self._driver.leave()
 
     def find(self, wire_name: str) -> Found:
         """What a call of this name runs."""
@@ -205,7 +207,7 @@ class _Sync:
         self.put: Callable[[Job | Callable[[], Any] | None], None] = jobs.put
         self._urgent: deque[Callable[[], Any]] = deque()
         self._ends: list[Callable[[], None]] = []
-        self._is_serving = False
+        self._is_working = False  # on a constructor or an endpoint
         self._is_cut = False
 
     def put_first(self, work: Callable[[], Any]) -> None:
@@ -227,10 +229,26 @@ class _Sync:
         self._ends.append(then)
         self.put(None)
 
-    def cut_short(self) -> None:
-        if self._is_serving:
+    def cancel(self) -> None:
+        """What it works on cannot be."""
+
+    def leave(self) -> None:
+        if self._is_working:
             self._is_cut = True
+            self._refuse_queued()
             self._tell_end()
+
+    def _refuse_queued(self) -> None:
+        others: list[Any] = []
+        with contextlib.suppress(Empty):
+            while True:
+                job = self._queue.get_nowait()
+                if isinstance(job, Job):
+                    self._resident.refuse(job)
+                else:
+                    others.append(job)
+        for other in others:
+            self.put(other)
 
     def _tell_end(self) -> None:
         with contextlib.suppress(IndexError):  # another thread has told it
@@ -239,7 +257,9 @@ class _Sync:
     def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident
         take_share()
+        self._is_working = True
         resident.create(on_made, point, run)
+        self._is_working = False
         while (job := self._queue.get()) is not None:
             while self._urgent:
                 enter(Context(resident.instance, resident.instance.rank))
@@ -258,7 +278,7 @@ class _Sync:
         if resident.failure is not None or self._is_cut:
             resident.refuse(job)
             return
-        self._is_serving = True
+        self._is_working = True
         turn = resident.begin_turn(job)
         result, error = None, None
         port = None
@@ -269,7 +289,7 @@ class _Sync:
             error = raised
         conclude(resident, turn, result, error, port)
         error = None  # its traceback has this frame, and all that the user's frames hold: a circle
-        self._is_serving = False
+        self._is_working = False
 
 
 class _Async:
@@ -278,16 +298,18 @@ class _Async:
     def __init__(self, resident: Resident) -> None:
         self._resident = resident
         self._loop = asyncio.new_event_loop()
-        self._queue: asyncio.Queue[Job | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[bool] = asyncio.Queue()  # for each job one True, then a False: the end
+        self._waiting: deque[Job] = deque()  # any thread may refuse them, while the loop hears nothing
         self._tasks: set[asyncio.Task[None]] = set()
         self._withering: asyncio.Task[None] | None = None
         self._serving: asyncio.Task[Any] | None = None  # while it awaits an endpoint that is not concurrent
         self._is_cut = False
-        self._then: Callable[[], None] | None = None
+        self._ends: list[Callable[[], None]] = []
 
     def put(self, job: Job | Callable[[], Any]) -> None:
         if isinstance(job, Job):
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, job)
+            self._waiting.append(job)
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, True)
         else:
             self.put_first(job)
 
@@ -309,10 +331,10 @@ class _Async:
         ).start()
 
     def end(self, then: Callable[[], None]) -> None:
-        self._then = then
-        self._loop.call_soon_threadsafe(self._queue.put_nowait, None)
+        self._ends.append(then)
+        self._loop.call_soon_threadsafe(self._queue.put_nowait, False)
 
-    def cut_short(self) -> None:
+    def cancel(self) -> None:
         with contextlib.suppress(RuntimeError):  # it has ended, and closed its loop
             self._loop.call_soon_threadsafe(self._cut)
 
@@ -320,11 +342,22 @@ class _Async:
         if self._serving is None:
             return
         self._is_cut = True
-        while not self._queue.empty():
-            if (job := self._queue.get_nowait()) is not None:
-                self._resident.refuse(job)
-        self._queue.put_nowait(None)
+        self._refuse_queued()
         self._serving.cancel()
+
+    def leave(self) -> None:
+        if self._withering is None:
+            self._refuse_queued()
+            self._tell_end()
+
+    def _refuse_queued(self) -> None:
+        with contextlib.suppress(IndexError):  # that was the last one
+            while True:
+                self._resident.refuse(self._waiting.popleft())
+
+    def _tell_end(self) -> None:
+        with contextlib.suppress(IndexError):  # another thread has told it
+            self._ends.pop()()
 
     def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         take_share()
@@ -336,8 +369,7 @@ class _Async:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             del stacks.loops[threading.get_ident()]
             self._loop.close()
-            if self._then is not None:
-                self._then()
+            self._tell_end()
 
     async def _live(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident
@@ -345,7 +377,11 @@ class _Async:
         task = asyncio.current_task()
         assert task is not None
         task.set_name(SERIAL)
-        while (job := await self._queue.get()) is not None:
+        while await self._queue.get():
+            try:
+                job = self._waiting.popleft()
+            except IndexError:
+                continue  # it was refused
             if is_concurrent(resident, job.call.endpoint):
                 self._start(lambda job=job: self._serve(job))
             else:
@@ -364,8 +400,8 @@ class _Async:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for mesh in owned_by(self._resident.instance):
-            with _already_gone():
-                await asyncio.wait_for(_awaited(mesh.stop()), PATIENCE)
+            with already_gone():
+                await asyncio.wait_for(awaited(mesh.stop()), PATIENCE)
         self._resident.close_ports()
         hook = cleaner(self._resident)
         try:
@@ -418,50 +454,6 @@ class _Async:
 def is_concurrent(resident: Resident, name: str) -> bool:
     found = endpoints_of(type(resident.actor)).get(plain_name(name)) if resident.actor is not None else None
     return found is not None and found.is_concurrent
-
-
-def clean_up(resident: Resident) -> None:
-    """Stop the meshes that a sync actor owns, then run its `__cleanup__`; once."""
-    for mesh in owned_by(resident.instance):
-        with _already_gone():
-            mesh.stop().get(PATIENCE)
-    resident.close_ports()
-    try:
-        cleaner(resident)()
-    except Exception as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
-        log_unclean(resident, error)
-    resident.let_go()
-
-
-def cleaner(resident: Resident) -> Callable[[], Any]:
-    """What runs the actor's `__cleanup__`, if it has one that has not run yet."""
-    hook = getattr(resident.actor, "__cleanup__", None)
-    if hook is None or resident.is_clean:
-        return _nothing
-    resident.is_clean = True
-    failure = resident.failure
-    reason = RuntimeError(f"{failure.type_name}: {failure.message}\n{failure.traceback}") if failure else None
-    return lambda: hook(reason)
-
-
-def owned_by(instance: Instance) -> list[Any]:
-    """The meshes that an actor has made and that end with it, the last first: actors before their processes."""
-    owned = list(reversed(instance.owned))
-    instance.owned.clear()
-    return owned
-
-
-def _already_gone() -> contextlib.suppress:
-    """What is dead already, or its process, needs no stop; what does not listen dies with its process."""
-    return contextlib.suppress(MeshbookError, TimeoutError, RuntimeError)
-
-
-async def _awaited(future: Any) -> Any:
-    return await future
-
-
-def log_unclean(resident: Resident, error: Exception) -> None:
-    Actor.logger.error("%s: __cleanup__ failed: %r", resident.instance, error)
 
 
 def _nothing() -> None: ...

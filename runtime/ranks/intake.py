@@ -40,10 +40,11 @@ _IN_ANY_ORDER = (Ask, Interrupt, Sample, Reply, Answer, Note, PortSend, Fault)
 
 
 class Jobs(Protocol):
-    """The messages of one sync actor, in order. One thread takes them, any may add some."""
+    """The messages of one sync actor, in order. One thread takes them, any may add some, or empty it."""
 
     def put(self, item: Any, /) -> None: ...
     def get(self) -> Any: ...
+    def get_nowait(self) -> Any: ...
 
 
 class Intake(Protocol):
@@ -201,6 +202,7 @@ class _ActorsJobs:
         self._intake = intake
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self.is_empty = self._queue.empty
+        self.get_nowait = self._queue.get_nowait
         self._desk: _Desk | None = None  # from when it first is the reader
 
     def put(self, item: Any, /) -> None:

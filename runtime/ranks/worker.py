@@ -22,8 +22,8 @@ from ..wire.messages import Ready
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
 from . import dumps, first_stop, handlers, leaving, ledger, lifeline, seed, steward, waits
+from .cleanup import PATIENCE
 from .control import Control
-from .drivers import PATIENCE
 from .groups import GroupPlan, Groups
 from .imports import when_imported
 from .interrupts import Interrupts

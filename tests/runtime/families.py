@@ -204,3 +204,54 @@ class Busy(Actor):
     def __supervise__(self, failure: MeshFailure) -> bool:
         self.notes.append("failure")
         return True
+
+
+def _wait_at(gate: str, told: Port[str]) -> None:
+    """In a system call that nothing cancels, until the test opens the other end of this named pipe."""
+    told.send("waits")
+    open(gate).close()
+
+
+class Held(Actor):
+    def __init__(self, told: Port[str], gate: str, is_held: bool) -> None:
+        self.told, self.gate = told, gate
+        if is_held:
+            _wait_at(gate, told)
+
+    @endpoint
+    def hold(self) -> None:
+        _wait_at(self.gate, self.told)
+
+    @endpoint
+    def ok(self) -> str:
+        return "ok"
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        self.told.send("clean")
+
+
+class AsyncHeld(Actor):
+    def __init__(self, told: Port[str], gate: str, is_held: bool) -> None:
+        self.told, self.gate = told, gate
+        if is_held:
+            _wait_at(gate, told)
+
+    @endpoint
+    async def hold(self) -> None:
+        _wait_at(self.gate, self.told)
+
+    @endpoint
+    async def ok(self) -> str:
+        return "ok"
+
+    async def __cleanup__(self, exc: Exception | None) -> None:
+        self.told.send("clean")
+
+
+class Leaver(Actor):
+    @endpoint
+    def ok(self) -> str:
+        return "ok"
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        raise SystemExit(3)

@@ -1,0 +1,61 @@
+"""How an actor ends: the meshes that it owns stop, then its `__cleanup__` runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..actor import Actor
+from ..errors import MeshbookError
+from ..scope import Instance
+
+if TYPE_CHECKING:
+    from .drivers import Resident
+
+PATIENCE = 3.0
+"""Seconds that an actor which ends waits for each mesh it owns, and that who ends it waits for what it works on."""
+
+
+def clean_up(resident: Resident) -> None:
+    """Stop the meshes that a sync actor owns, then run its `__cleanup__`; once."""
+    for mesh in owned_by(resident.instance):
+        with already_gone():
+            mesh.stop().get(PATIENCE)
+    resident.close_ports()
+    try:
+        cleaner(resident)()
+    except BaseException as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
+        log_unclean(resident, error)
+    resident.let_go()
+
+
+def cleaner(resident: Resident) -> Callable[[], Any]:
+    """What runs the actor's `__cleanup__`, if it has one that has not run yet."""
+    hook = getattr(resident.actor, "__cleanup__", None)
+    if hook is None or resident.is_clean:
+        return lambda: None
+    resident.is_clean = True
+    failure = resident.failure
+    reason = RuntimeError(f"{failure.type_name}: {failure.message}\n{failure.traceback}") if failure else None
+    return lambda: hook(reason)
+
+
+def owned_by(instance: Instance) -> list[Any]:
+    """The meshes that an actor has made and that end with it, the last first: actors before their processes."""
+    owned = list(reversed(instance.owned))
+    instance.owned.clear()
+    return owned
+
+
+def already_gone() -> contextlib.suppress:
+    """What is dead already, or its process, needs no stop; what does not listen dies with its process."""
+    return contextlib.suppress(MeshbookError, TimeoutError, RuntimeError)
+
+
+async def awaited(future: Any) -> Any:
+    return await future
+
+
+def log_unclean(resident: Resident, error: BaseException) -> None:
+    Actor.logger.error("%s: __cleanup__ failed: %r", resident.instance, error)
