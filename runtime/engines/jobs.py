@@ -95,24 +95,20 @@ def read_options(kind: str, given: Iterable[tuple[str, str]]) -> dict[str, Any]:
         Traceback (most recent call last):
         ValueError: --job slurm has no option 'partitoin': did you mean 'partition'?
     """
-    known = known_kind(kind)
-    values: dict[str, Any] = {}
-    for name, text in given:
-        if name not in known.options:
-            raise ValueError(f"--job {kind} has no option {name!r}{_advice(name, known)}")
-        try:
-            values[name] = known.options[name](text)
-        except ValueError as error:
-            raise ValueError(f"--job {kind}: {name}={text} {error}") from None
-    return complete(kind, values)
+    return complete(kind, dict(given))
 
 
 def complete(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that are values already. Raises `ValueError` for one that there is not, and one that is missing."""
+    """The same for options of a program, which may be values already."""
     known = known_kind(kind)
-    for name in options:
+    values: dict[str, Any] = {}
+    for name, value in options.items():
         if name not in known.options:
             raise ValueError(f"--job {kind} has no option {name!r}{_advice(name, known)}")
+        try:
+            values[name] = known.options[name](value) if isinstance(value, str) else value
+        except ValueError as error:
+            raise ValueError(f"--job {kind}: {name}={value} {error}") from None
     if missing := [name for name in known.needed if name not in options]:
         raise ValueError(f"--job {kind} needs {missing[0]}: say --job-option {missing[0]}=...")
     for name in ("gpus", "shared_memory_size"):
@@ -120,7 +116,7 @@ def complete(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(
                 f"--job kubernetes: {name} goes with image, for pods that are made; those that are there have theirs"
             )
-    return dict(options)
+    return values
 
 
 def known_kind(kind: str) -> Kind:

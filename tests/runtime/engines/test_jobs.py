@@ -53,6 +53,11 @@ def test_mistakes_name_what_would_be_right(kind: str, given: list[tuple[str, str
 
 def test_values_of_a_program_are_checked_by_name_too():
     assert complete("slurm", {"partition": "gpu"}) == {"partition": "gpu"}
+    assert complete("attach", {"workers": "tcp://a:1,tcp://b:1"}) == {"workers": ("tcp://a:1", "tcp://b:1")}
+    assert complete("slurm", {"slurm_args": "--nice=10", "exclusive": "no"}) == {
+        "slurm_args": ["--nice=10"],
+        "exclusive": False,
+    }
     with pytest.raises(ValueError, match="--job slurm has no option 'gpus_per_nod': did you mean 'gpus_per_node'"):
         complete("slurm", {"gpus_per_nod": 4})
 
