@@ -6,6 +6,7 @@ node to node: over the controller's lanes, or over a link of their own between t
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
 import time
@@ -389,7 +390,7 @@ def _ask(owner: Resident, failure: MeshFailure) -> Any:
         return None
     try:
         verdict = without_loop(hook)(failure) if hook is not None else False
-    except Exception as error:  # noqa: BLE001 - the rim: a hook that raises fails its actor, with both stories
+    except BaseException as error:  # noqa: BLE001 - the rim: a hook that raises fails its actor, with both stories
         return _fail_for(owner, failure, error)
     return _await_verdict(owner, verdict, failure) if hasattr(verdict, "__await__") else _judge(owner, verdict, failure)
 
@@ -397,7 +398,9 @@ def _ask(owner: Resident, failure: MeshFailure) -> Any:
 async def _await_verdict(owner: Resident, verdict: Any, failure: MeshFailure) -> None:
     try:
         verdict = await verdict
-    except Exception as error:  # noqa: BLE001 - as above
+    except asyncio.CancelledError:  # the actor ends
+        raise
+    except BaseException as error:  # noqa: BLE001 - as above
         _fail_for(owner, failure, error)
     else:
         _judge(owner, verdict, failure)
@@ -408,7 +411,7 @@ def _judge(owner: Resident, verdict: object, failure: MeshFailure) -> None:
         owner.die(fatal(RemoteFailure("MeshFailure", failure.report(), ""), owner))
 
 
-def _fail_for(owner: Resident, failure: MeshFailure, error: Exception) -> None:
+def _fail_for(owner: Resident, failure: MeshFailure, error: BaseException) -> None:
     story = describe(error)
     message = f"{story.message}\nThis error occurred while handling another failure:\n{failure.report()}"
     owner.die(fatal(RemoteFailure(story.type_name, message, story.traceback), owner))

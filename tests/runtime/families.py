@@ -55,6 +55,8 @@ class Owner(Actor):
             self.told.send((failure.mesh_name, failure.report(), str(failure), dict(current_rank())))
         if self.verdict == "raise":
             raise RuntimeError("the hook itself failed")
+        if self.verdict == "exit":
+            raise SystemExit(3)
         return self.verdict == "handle"
 
 
@@ -80,6 +82,8 @@ class AsyncOwner(Actor):
         self.told.send((failure.mesh_name, failure.report(), str(failure), dict(current_rank())))
         if self.verdict == "raise":
             raise RuntimeError("the hook itself failed")
+        if self.verdict == "exit":
+            raise SystemExit(3)
         return self.verdict == "handle"
 
 

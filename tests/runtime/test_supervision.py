@@ -48,7 +48,8 @@ class TestOwners:
 
     @pytest.mark.parametrize("owner_class", [Owner, AsyncOwner])
     @pytest.mark.parametrize(
-        ("verdict", "reason"), [("none", "to nobody"), ("raise", "the hook itself failed\nThis error occurred while")]
+        ("verdict", "reason"),
+        [("none", "to nobody"), ("raise", "the hook itself failed\nThis error"), ("exit", "3\nThis error")],
     )
     def test_one_that_does_not_fails_too(self, stage: Stage, owner_class: Any, verdict: str, reason: str) -> None:
         port, told = Channel[Any].open()
