@@ -185,7 +185,7 @@ class Resident:
         try:
             value = describe(error) if error is not None else result
             payload = codec.quick((value,), value) or check_size((value,), lambda: codec.encode(value), "an answer")
-        except (codec.EncodeError, ValueError) as unfit:
+        except BaseException as unfit:  # noqa: BLE001 - the rim: so does what a __reduce__ of the user's raises
             ok, payload = False, codec.encode(describe(unfit))
         job, talked = turn.job, self.flush(turn.said)
         try:
@@ -363,13 +363,24 @@ class _Async:
         take_share()
         asyncio.set_event_loop(self._loop)
         stacks.loops[threading.get_ident()] = self._loop
+        life = self._loop.create_task(self._live(on_made, point, run))
         try:
-            self._loop.run_until_complete(self._live(on_made, point, run))
+            while not life.done():
+                self._live_on(life)
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             del stacks.loops[threading.get_ident()]
             self._loop.close()
             self._tell_end()
+
+    def _live_on(self, life: asyncio.Task[None]) -> None:
+        try:
+            self._loop.run_until_complete(life)
+        except BaseException as error:
+            if life.done():
+                raise
+            # A task or callback of the user's own has called sys.exit(), which ends the loop at once, not its tasks.
+            self._loop.call_soon(self._resident.die, fatal(describe(error), self._resident))
 
     async def _live(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 from meshbook.runtime import (
@@ -259,3 +260,32 @@ class Leaver(Actor):
 
     def __cleanup__(self, exc: Exception | None) -> None:
         raise SystemExit(3)
+
+
+class Unpicklable:
+    def __reduce__(self) -> str:
+        raise SystemExit(3)
+
+
+class Quitter(Actor):
+    @endpoint
+    def answer(self) -> Any:
+        return Unpicklable()
+
+    @endpoint
+    def ok(self) -> str:
+        return "ok"
+
+
+class AsyncQuitter(Actor):
+    @endpoint
+    async def answer(self) -> Any:
+        return Unpicklable()
+
+    @endpoint
+    async def ok(self) -> str:
+        return "ok"
+
+    @endpoint
+    async def quit(self) -> None:
+        asyncio.get_running_loop().call_soon(sys.exit, 3)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meshbook.runtime import Channel
-from meshbook.runtime.errors import SupervisionError
-from tests.runtime.families import AsyncHeld, Held, Leaver
+from meshbook.runtime.errors import ActorError, SupervisionError
+from tests.runtime.families import AsyncHeld, AsyncQuitter, Held, Leaver, Quitter
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -43,3 +43,19 @@ def test_one_whose_cleanup_exits_has_ended(stage: Stage) -> None:
     actor = stage.one(Leaver)
     assert actor.ok.call_one().get(10) == "ok"
     actor.stop().get(10)
+
+
+@pytest.mark.parametrize("kind", [Quitter, AsyncQuitter])
+def test_an_answer_that_exits_as_it_is_pickled_is_an_error(stage: Stage, kind: type[Any]) -> None:
+    actor = stage.one(kind)
+    with pytest.raises(ActorError, match="SystemExit: 3"):
+        actor.answer.call_one().get(10)
+    assert actor.ok.call_one().get(10) == "ok"
+
+
+def test_a_callback_that_exits_fails_its_actor(stage: Stage) -> None:
+    actor = stage.one(AsyncQuitter)
+    actor.quit.call_one().get(10)
+    assert "SystemExit: 3" in stage.faults.get(timeout=10).report()
+    with pytest.raises(SupervisionError, match="SystemExit: 3"):
+        actor.ok.call_one().get(10)
