@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from .future import Future, Promise
 from .ranks.place import coordinates
 from .wire.codec import Encoded
+from .wire.deferred import untorn
 from .wire.lane import Frames
 from .wire.messages import Answer, AnyMessage, Call, Note, Reply, Spawn, StopActor, View
 from .wire.post import Caller, Post
@@ -153,6 +154,7 @@ class RemoteFleet:
         self._send(ranks, actor, Call(seq, actor, endpoint, view, caller is not None, run), payload)
         return seq
 
+    @untorn
     def _send(self, ranks: Sequence[int], actor: int, message: AnyMessage, payload: Encoded | None) -> None:
         for rank in ranks:
             why = self._dead.get(rank) or self._lost.get((rank, actor))

@@ -28,6 +28,7 @@ from .readiness import Readiness
 from .reshape import Reshape
 from .vitals import Halt
 from .wire.codec import Encoded
+from .wire.deferred import untorn
 from .wire.lane import Frames
 from .wire.log import RankLog
 from .wire.messages import (
@@ -215,6 +216,7 @@ class Roster:
             ranks, caller, lambda seq: Call(seq, actor, endpoint, view, wants), payload, on_main, audience
         )
 
+    @untorn
     def _send(
         self,
         ranks: Sequence[int],
@@ -279,6 +281,7 @@ class Roster:
         """Ask these ranks where their threads are; each answers with a `StackSample`."""
         return self._inquire(ranks, caller, Sample)
 
+    @untorn
     def _inquire(
         self, ranks: Sequence[int], caller: Caller, make: Callable[[int], AnyMessage], payload: Encoded | None = None
     ) -> int:

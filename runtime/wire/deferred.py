@@ -5,11 +5,12 @@ What a handler raises comes out at the line that runs: in the middle of a messag
 
 from __future__ import annotations
 
+import functools
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from .sigint import plain
 
@@ -19,6 +20,9 @@ _SIGNALS = tuple(
     if hasattr(signal, name)
 )
 """Those that programs have handlers for which raise: time-outs, workers that died, requests to end."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _getsignal, _signal = plain.getsignal, plain.signal
 
@@ -72,3 +76,22 @@ class Deferred:
         self.came = True
         self._noted.append((signum, frame))
         self._wake()
+
+
+def untorn(function: Callable[P, R]) -> Callable[P, R]:
+    """The same function, which no handler ends in the middle: they are called when it has returned (2 microseconds)."""
+
+    @functools.wraps(function)
+    def whole(*args: P.args, **kwargs: P.kwargs) -> R:
+        interrupt = Deferred(_nothing)
+        try:
+            with interrupt:
+                return function(*args, **kwargs)
+        finally:
+            if interrupt.came:
+                interrupt.deliver()
+
+    return whole
+
+
+def _nothing() -> None: ...

@@ -18,6 +18,7 @@ from meshbook.runtime.engines.agent import Agent
 from meshbook.runtime.engines.spec import RankSpec
 from meshbook.runtime.errors import SpawnError, SupervisionError
 from meshbook.runtime.mesh import roster_of
+from meshbook.runtime.wire.outlet import Outlet
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Bench
@@ -227,3 +228,23 @@ def test_meshes_that_come_and_go_leave_nothing(local: Bench):
     assert descriptors() <= before
     assert threading.active_count() == threads
     assert psutil.Process().memory_info().rss - size < 20 << 20
+
+
+def test_an_interrupt_while_a_call_goes_out_leaves_nothing_behind(
+    local: Bench, monkeypatch: pytest.MonkeyPatch, until: Until
+):
+    workers = local.workers({"dp": 2})
+    agent = roster_of(workers).crew
+    assert isinstance(agent, Agent) and agent._pool is not None
+    post = Outlet.post
+
+    def interrupted(outlet: Outlet, *args: Any) -> None:
+        post(outlet, *args)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Outlet, "post", interrupted)
+        workers.echo.call(bytes(1 << 20))
+    assert workers.add.call(1).get(10).values() == [1, 1]
+    until(lambda: agent._pool.stats().blocks == 0)  # type: ignore[union-attr]
+    assert [list(peer.calls) for peer in agent._peers.values()] == [[], []]

@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from meshbook.runtime.wire.deferred import Deferred
+from meshbook.runtime.wire.deferred import Deferred, untorn
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these signals are not there")
 
@@ -70,3 +70,23 @@ def test_a_block_that_fails_leaves_the_handlers_as_they_were() -> None:
         raise KeyError
     assert signal.getsignal(signal.SIGALRM) is refuse
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_function_that_is_not_to_be_torn_returns_or_raises_before_they_are_heard() -> None:
+    signal.signal(signal.SIGALRM, hear)
+    signal.signal(signal.SIGUSR1, refuse)
+
+    @untorn
+    def work(signum: int, result: list[int]) -> list[int]:
+        signal.raise_signal(signum)
+        assert heard == []
+        return [*result, 1 // len(result)]
+
+    assert work(signal.SIGALRM, [7]) == [7, 1] and heard == [signal.SIGALRM]
+    heard.clear()
+    with pytest.raises(ZeroDivisionError):
+        work(signal.SIGALRM, [])
+    assert heard == [signal.SIGALRM]
+    heard.clear()
+    with pytest.raises(RuntimeError, match="signal"):
+        work(signal.SIGUSR1, [7])
