@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NoReturn
 
-from .future import Future, Promise
+from .future import Future, done
 
 ProcId = str
 """What names a process: opaque text."""
@@ -60,9 +60,7 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
     from . import session  # the session needs every module that says what a name means
 
     session.close()
-    promise: Promise[None] = Promise()
-    promise.resolve(None)
-    return promise.future
+    return done(None)
 
 
 def debug_controller() -> NoReturn:

@@ -14,6 +14,7 @@ from .wire.awake import has_room
 from .wire.reactor import Reactor, contained
 
 R = TypeVar("R")
+V = TypeVar("V")
 
 _blank: Callable[[Any], Any] = object.__new__
 
@@ -131,6 +132,13 @@ class Future(Generic[R]):
         if not promise.is_there:
             return "<Future: waiting>"
         return f"<Future: failed: {promise.error!r}>" if promise.error is not None else f"<Future: {promise.value!r}>"
+
+
+def done(value: V) -> Future[V]:
+    """A future whose answer is there."""
+    promise: Promise[V] = Promise()
+    promise.resolve(value)
+    return promise.future
 
 
 def check_timeout(timeout: float) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 from .binding import Binding, check
 from .bootstrap import Bootstrap, BootstrapCommands, with_command
 from .engines.spec import HOME, PYTHON, Site
-from .future import Future, Promise
+from .future import Future, done
 from .here import node, settled
 from .mesh import ProcMesh, check_name
 from .mesh_spec import MeshSpec
@@ -351,10 +351,3 @@ def _check_binding(proc_bind: Sequence[Binding] | None, axes: Mapping[str, int])
         raise ValueError(f"proc_bind length ({len(proc_bind)}) must equal the number of procs per host ({count})")
     for each in proc_bind:
         check(each)
-
-
-def done(value: Any) -> Future[Any]:
-    """A future that is done."""
-    promise: Promise[Any] = Promise()
-    promise.resolve(value)
-    return promise.future

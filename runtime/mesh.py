@@ -20,7 +20,7 @@ from .actor import Actor, endpoints_of, kind_of
 from .adverbs import Done, Endpoint, Gather, Method, NotAnEndpoint, Target, view_of
 from .errors import MeshStopped
 from .fleet import Fleet
-from .future import Future, Promise
+from .future import Future, Promise, done
 from .here import node
 from .looks import actors_html, actors_text, procs_html, state_of
 from .ndslice import NDSlice
@@ -233,9 +233,7 @@ class ActorMesh(_View, Generic[A]):
     def initialized(self) -> Future[None]:
         """Done when every constructor has run; fails with the first that raised."""
         if self._initialized is None:
-            promise: Promise[None] = Promise(self._fleet.reactor)
-            promise.resolve(None)
-            return promise.future
+            return done(None)
         return self._initialized
 
     @property

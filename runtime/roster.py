@@ -18,7 +18,7 @@ from .engines.outside import Glimpse
 from .engines.spec import RankSpec
 from .errors import MeshStopped, SpawnError
 from .forks import let_go_in_child
-from .future import Future, Promise
+from .future import Future, done
 from .hub import Audience, Hub
 from .last_words import TAIL, last_words, story
 from .meters import Meters
@@ -459,9 +459,7 @@ class Roster:
         if not self._is_stopped:
             self._why_stopped = self.how_stopped = f"the mesh has status: stopped: {reason}"
         self.stop(_CLEANUP_SECONDS)
-        promise: Promise[None] = Promise(self._reactor)
-        promise.resolve(None)
-        return promise.future
+        return done(None)
 
     def on_output(self, rank: int, events: Sequence[Event]) -> None:
         log = self.logs[rank]
@@ -477,8 +475,7 @@ class Roster:
     def on_exit(self, rank: int, exit: Exit) -> None:
         state = self.states[rank]
         state.died_idle = state.is_ready and not state.open_calls and not (state.is_doomed or self._is_stopped)
-        state.exit = exit
-        state.since = time.monotonic()
+        state.exit, state.since = exit, time.monotonic()
         state.put_all_down()
         why = f"{self.name_of(rank)}: {self.how_stopped}" if self._is_stopped else self.why_dead(rank)
         for seq in self._post.owed_by(rank):

@@ -131,8 +131,7 @@ class TestOwners:
         failures = [stage.faults.get(timeout=10) for _ in range(2)]
         with pytest.raises(SupervisionError):
             counters.add.call(1).get(10)
-        assert sorted(failure.ranks[0] for failure in failures) == [0, 1]
-        assert stage.faults.empty()
+        assert (sorted(failure.ranks[0] for failure in failures), stage.faults.empty()) == ([0, 1], True)
         assert fault_lines(failures) == ["meshbook: unhandled fault: counter on ranks 0,1: ValueError: x"]
         assert "ranks 0,1 failed\n" in actors_text(counters)
 

@@ -87,9 +87,10 @@ def test_new_packages_change_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_path_on_the_search_path_is_passed_over_as_python_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    before = zygote_key({}), specs_for({"rank": 1}, mesh=1)
+    python = own_interpreter()
+    before = zygote_key({}, python), specs_for({"rank": 1}, mesh=1)
     monkeypatch.setattr(sys, "path", [*sys.path, tmp_path / "site-packages"])
-    assert (zygote_key({}), specs_for({"rank": 1}, mesh=1)) == before
+    assert (zygote_key({}, python), specs_for({"rank": 1}, mesh=1)) == before
 
 
 @pytest.mark.parametrize(
