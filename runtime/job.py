@@ -29,6 +29,7 @@ from typing import IO, Any, Self
 
 import msgspec
 
+from .engines.guard import Guard
 from .errors import SpawnError
 from .host import HostMesh, this_host
 from .proc import stat_of
@@ -87,10 +88,14 @@ class JobTrait(ABC):
         if not self.active:
             self.apply()
         if cached_path is None:
-            atexit.register(self.kill)
+            self._tie()
         else:
             self.dump(cached_path)
         return self._state()
+
+    def _tie(self) -> None:
+        """Let the hosts end with this program."""
+        atexit.register(self.kill)
 
     def _take_over(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -220,6 +225,7 @@ class ProcessJob(JobTrait):
         self._folder = ""
         self._loops: list[_Loop] = []
         self._attached: list[HostMesh] = []
+        self._guard: Guard | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
@@ -292,10 +298,18 @@ class ProcessJob(JobTrait):
     def _is_running(self) -> bool:
         return bool(self._loops) and all(loop.lives for loop in self._loops)
 
+    def _tie(self) -> None:
+        super()._tie()
+        if self._guard is None:  # a program that is killed calls nothing
+            self._guard = Guard([loop.pid for loop in self._loops])
+
     def kill(self) -> None:
         """End the hosts and what runs on them, also where some have ended by themselves."""
         atexit.unregister(self.kill)
         self._kill()
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
 
     def _kill(self) -> None:
         while self._attached:

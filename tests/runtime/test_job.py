@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,16 +79,20 @@ class TestProcesses:
         assert again.active and not job.active
         again.kill()
 
-    def test_hosts_that_are_not_kept_end_with_their_program(self) -> None:
+    @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), 9)"])
+    def test_hosts_that_are_not_kept_end_with_their_program(self, end: str, until: Any) -> None:
         program = (
+            "import os\n"
             "from meshbook.runtime.job import ProcessJob\n"
             "job = ProcessJob({'a': 1})\n"
             "job.state(None)\n"
-            "print(job._loops[0].pid, job._folder)\n"
+            f"print(job._loops[0].pid, job._folder, flush=True)\n{end}\n"
         )
-        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=not end)
         pid, folder = run.stdout.split()
-        assert not Path(f"/proc/{pid}").exists() and not Path(folder).exists()
+        until(lambda: not Path(f"/proc/{pid}").exists())
+        assert bool(end) is Path(folder).exists()
+        shutil.rmtree(folder, ignore_errors=True)
 
     def test_one_that_does_not_come_up_is_told_with_its_last_words(self) -> None:
         job = ProcessJob({"a": 1}, env={"PYTHONHOME": "/no/such/python"})
