@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import difflib
 import json
+import keyword
 import os
 import select
 import shutil
@@ -37,6 +38,12 @@ from .workers import TRUST, attach_to_workers
 
 DEFAULT_JOB_PATH = ".meshbook/job.json"
 """Where `state` keeps what is running, in the folder of the program."""
+
+_START_SECONDS = 60.0
+"""How long a host may take to come up: on a file system far away imports take their time."""
+
+_PREFIX = "meshbook-job-"
+"""How the folders of jobs begin, in which their hosts listen."""
 
 _PATIENCE = 5.0
 """Seconds that the hosts of a job get to end."""
@@ -69,7 +76,7 @@ class JobTrait(ABC):
     """What all jobs can do. A kind of your own says how it starts, what it has, whether it lives, and how it ends."""
 
     def apply(self, client_script: str | None = None) -> None:
-        """Start the hosts, unless they run. Raises `SpawnError` where one does not come up."""
+        """Start the hosts, unless they run: until `kill`. Raises `SpawnError` where one does not come up."""
         if client_script is not None:
             raise NotImplementedError(f"a job here runs no script: start {client_script!r} yourself, and let it attach")
         if not self.active:
@@ -100,12 +107,10 @@ class JobTrait(ABC):
     def _take_over(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             found = job_load(path)
-            if not found.active:
-                return
-            if found.can_run(self):
+            if found.active and found.can_run(self):
                 self._adopt(found)
             else:
-                found.kill()
+                found.kill()  # also what is left of one that has lost a host
 
     def kill(self) -> None:
         """End the hosts and what runs on them; the second time there is nothing to do."""
@@ -123,6 +128,7 @@ class JobTrait(ABC):
         path = Path(filename)
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft.touch(mode=0o600)  # what is set in the environment of hosts may be a secret
         draft.write_bytes(self.dumps())
         draft.replace(path)  # in one go: another program may read it now
 
@@ -221,6 +227,8 @@ class ProcessJob(JobTrait):
 
     def __init__(self, meshes: Mapping[str, int], env: Mapping[str, str] | None = None) -> None:
         self._meshes = {_checked(name): _count(name, number) for name, number in meshes.items()}
+        if not self._meshes:
+            raise ValueError("a job without a mesh has no hosts: name one, such as {'trainers': 2}")
         self._env = dict(env or {})
         self._folder = ""
         self._loops: list[_Loop] = []
@@ -239,7 +247,7 @@ class ProcessJob(JobTrait):
         return isinstance(spec, ProcessJob) and (spec._meshes, spec._env) == (self._meshes, self._env)
 
     def _create(self, client_script: str | None) -> None:
-        self._folder = tempfile.mkdtemp(prefix="meshbook-job-")  # nobody else can enter it
+        self._folder = tempfile.mkdtemp(prefix=_PREFIX)  # nobody else can enter it
         started: list[tuple[str, str, subprocess.Popen[str]]] = []
         try:
             for mesh, count in self._meshes.items():
@@ -274,7 +282,9 @@ class ProcessJob(JobTrait):
         out: IO[str] | None = process.stdout
         assert out is not None
         with out:
-            if out.readline():
+            if not select.select([out], [], [], _START_SECONDS)[0]:
+                process.kill()  # told below, with what it has said
+            elif out.readline():
                 process.returncode = 0  # nobody is to wait for it, which is no mistake
                 return
         code = process.wait()
@@ -325,7 +335,7 @@ class ProcessJob(JobTrait):
         self._forget()
 
     def _forget(self) -> None:
-        if self._folder:
+        if Path(self._folder).name.startswith(_PREFIX):  # whatever a file has said
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder, self._loops = "", []
 
@@ -347,8 +357,11 @@ def job_loads(data: bytes) -> JobTrait:
 
 
 def job_load(filename: str = DEFAULT_JOB_PATH) -> JobTrait:
-    """A job from its file. Raises `FileNotFoundError`, and `ValueError` where it holds none."""
-    data = Path(filename).read_bytes()
+    """A job from its file. Raises `FileNotFoundError`, and `ValueError` where it holds none, or others can write it."""
+    with open(filename, "rb") as file:
+        found, data = os.fstat(file.fileno()), file.read()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise ValueError(f"{filename}: others than you can write it, and what it names is ended: remove it")
     try:
         return job_loads(data)
     except ValueError as error:
@@ -356,7 +369,7 @@ def job_load(filename: str = DEFAULT_JOB_PATH) -> JobTrait:
 
 
 def _checked(name: Any) -> str:
-    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
         raise ValueError(f"a mesh of a job is called as an attribute can be, such as trainers, not {name!r}")
     return name
 

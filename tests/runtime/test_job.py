@@ -75,8 +75,9 @@ class TestProcesses:
         os.kill(job._loops[0].pid, 9)
         os.waitpid(job._loops[0].pid, 0)
         again = ProcessJob({"trainers": 2, "loaders": 1}, env={"FLAVOUR": "vanilla"})
+        left = Path(f"/proc/{job._loops[1].pid}")
         again.state(path)
-        assert again.active and not job.active
+        assert (again.active, job.active, left.exists()) == (True, False, False)
         again.kill()
 
     @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), 9)"])
@@ -127,6 +128,8 @@ def test_a_mesh_that_it_has_not_is_told() -> None:
         ({"a": True}, "mesh 'a' has True hosts"),
         ({"two words": 1}, "called as an attribute can be, such as trainers, not 'two words'"),
         ({"_a": 1}, "not '_a'"),
+        ({"class": 1}, "not 'class'"),
+        ({}, "a job without a mesh has no hosts"),
         ({1: 1}, "not 1"),
     ],
 )
@@ -143,6 +146,20 @@ def test_a_file_that_is_none(text: str, path: str) -> None:
     Path(path).write_text(text)
     with pytest.raises(ValueError, match=f"^{path}: .*; remove it to begin anew$"):
         ProcessJob({"a": 1}).state(path)
+
+
+def test_a_file_that_others_can_write(path: str) -> None:
+    LocalJob().dump(path)
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+    os.chmod(path, 0o666)
+    with pytest.raises(ValueError, match="others than you can write it"):
+        job_load(path)
+
+
+def test_a_folder_that_is_no_job_s_is_left_alone(tmp_path: Path) -> None:
+    facts = {"kind": "ProcessJob", "meshes": {"a": 1}, "env": {}, "folder": str(tmp_path), "loops": []}
+    job_loads(json.dumps(facts).encode()).kill()
+    assert tmp_path.exists()
 
 
 def test_a_script_is_for_who_started_it() -> None:
