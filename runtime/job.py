@@ -247,6 +247,9 @@ class ProcessJob(JobTrait):
         return isinstance(spec, ProcessJob) and (spec._meshes, spec._env) == (self._meshes, self._env)
 
     def _create(self, client_script: str | None) -> None:
+        if sys.platform != "linux":
+            raise NotImplementedError("a ProcessJob knows its hosts by what only Linux tells: use worker loops here")
+        self._kill()  # what is left, where some have ended
         self._folder = tempfile.mkdtemp(prefix=_PREFIX)  # nobody else can enter it
         started: list[tuple[str, str, subprocess.Popen[str]]] = []
         try:
@@ -262,8 +265,12 @@ class ProcessJob(JobTrait):
             for _, _, process in started:
                 process.kill()
                 process.wait()
+                assert process.stdout is not None
+                process.stdout.close()
             self._forget()
             raise
+        for _, _, process in started:
+            process.returncode = 0  # nobody is to wait for it, which is no mistake
 
     def _start(self, name: str) -> subprocess.Popen[str]:
         with open(self._log(name), "w") as log:
@@ -285,7 +292,6 @@ class ProcessJob(JobTrait):
             if not select.select([out], [], [], _START_SECONDS)[0]:
                 process.kill()  # told below, with what it has said
             elif out.readline():
-                process.returncode = 0  # nobody is to wait for it, which is no mistake
                 return
         code = process.wait()
         words = self._log(name).read_text(errors="replace").splitlines()[-5:]

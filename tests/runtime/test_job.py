@@ -101,6 +101,23 @@ class TestProcesses:
             job.apply()
         assert not job.active and job._folder == ""
 
+    def test_those_that_have_come_up_end_with_one_that_does_not(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        job = ProcessJob({"well": 1, "ill": 1})
+        monkeypatch.setattr(job, "_address", lambda name: f"ipc://{tmp_path}/{name}" if name == "well-0" else "nowhere")
+        with pytest.raises(SpawnError, match="host ill-0 of the job did not come up") as caught:
+            job.apply()
+        assert "meshbook: no worker loop: " in str(caught.value)
+
+    def test_one_that_has_lost_a_host_starts_all_anew(self, job: ProcessJob) -> None:
+        job.apply()
+        folder, first, left = job._folder, job._loops[0], job._loops[1]
+        os.kill(first.pid, 9)
+        os.waitpid(first.pid, 0)
+        job.state(None)
+        assert job.active and not left.lives and not Path(folder).exists()
+
 
 def test_a_local_job_is_this_machine(stage: Stage, path: str) -> None:
     job = LocalJob(hosts=("trainers", "loaders"))
