@@ -9,6 +9,7 @@ from ..runtime.engines.outside import Glimpse
 from ..runtime.gather import Gather
 from ..runtime.ranks.stacks import Spot, StackSample, visible
 from ..runtime.roster import Roster
+from ..runtime.wire.messages import Sample
 from .report import StackReport
 from .source import name_of
 from .stacks import RankStack, Stack, frames_of
@@ -47,7 +48,7 @@ def look(
     named = dict(states) if states is not None else {rank: state.name for rank, state in roster.states.items()}
     gather = Gather(roster, alive, f"{roster.name}.stacks")
     if alive:
-        roster.sample(alive, gather)
+        roster.inquire(alive, gather, Sample)
     gather.wait(timeout)
     seen = roster.look(alive, native=True) if native and alive else {}
     note = next((view.trouble for view in seen.values() if view.trouble.startswith("py-spy")), "")

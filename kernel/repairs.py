@@ -14,6 +14,7 @@ from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
 from ..runtime.reshape import Reshape
 from ..runtime.resize import resize_roster
 from ..runtime.shape import Shape
+from ..runtime.wire.messages import Strike
 from .debug.points import Points
 from .journal import Choice, Journal
 from .lent import Lent
@@ -43,6 +44,17 @@ class Repairs(Questions):
         self.roster.interrupt(chosen, call, gather)
         gather.wait(timeout)
         return {rank: bool(running) for rank, running in gather.answers.items()}
+
+    def interrupt_actors(self, ranks: Sequence[int] | None = None, timeout: float = 1.0) -> dict[int, list[str]]:
+        """Raise KeyboardInterrupt in what actors on these ranks do; which endpoints were at work, as `trainer.step`.
+
+        What waits for them there is refused. The actors live on, and who has called is told.
+        """
+        chosen = self.roster.alive() if ranks is None else list(ranks)
+        gather = Gather(self.roster, chosen, f"{self.name}.interrupt_actors")
+        self.roster.inquire(chosen, gather, Strike)
+        gather.wait(timeout)
+        return gather.answers
 
     def heal(self, ranks: Sequence[int] | None = None, *, replay: Choice = "auto", timeout: float = 60.0) -> HealedMesh:
         """Give these ranks (default: the dead ones) new processes in their places, and replay the cells that set up.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 
 from IPython.core.error import UsageError
 
@@ -15,6 +16,9 @@ from ..runtime.regroup import Unstuck
 from . import grammar
 from .book import Book
 from .selector import Selection
+
+_MOMENT = 0.3
+"""Seconds for actors that were interrupted to answer."""
 
 BUILD_AGAIN = "new process groups: what was built on the old ones (DistributedDataParallel) is to be built again"
 
@@ -45,18 +49,52 @@ def interrupt(book: Book, args: grammar.Interrupt) -> None:
     else:
         stop(mesh.running(), selection.ranks, "interrupted by `%mesh interrupt`")
         running = [rank for rank, was_busy in mesh.interrupt(selection.ranks).items() if was_busy]
-        print(f"interrupted: {named(running)}" if running else actors_go_on(mesh) or "no rank was busy")
+        struck = {rank: titles for rank, titles in mesh.interrupt_actors(selection.ranks).items() if titles}
+        print("\n".join(interrupted_lines(running, struck, _left_at_work(mesh, struck))))
+
+
+def interrupted_lines(running: Sequence[int], struck: Mapping[int, Sequence[str]], left: Sequence[int]) -> list[str]:
+    """What an interrupt did: to cells, to the endpoints of actors that were at work, and which ranks go on.
+
+    Example:
+        >>> interrupted_lines([0, 1], {1: ["trainer.step"]}, [])
+        ['interrupted: ranks 0-1', 'interrupted: rank 1 in trainer.step']
+        >>> interrupted_lines([], {}, [])
+        ['no rank was busy']
+    """
+    lines = [f"interrupted: {named(running)}"] if running else []
+    by_titles: dict[tuple[str, ...], list[int]] = {}
+    for rank, titles in struck.items():
+        by_titles.setdefault(tuple(titles), []).append(rank)
+    lines += [f"interrupted: {named(ranks)} in {', '.join(titles)}" for titles, ranks in by_titles.items()]
+    if left:
+        lines.append(
+            f"actors on {named(left)} go on, in code that hears it when it is done: "
+            f"`%mesh stacks` tells where they are, `%mesh restart {ranks_text(left)}` ends them"
+        )
+    return lines or ["no rank was busy"]
 
 
 def actors_go_on(mesh: Mesh) -> str:
-    """A line about ranks that work for calls of actors, which nothing interrupts; empty where there are none."""
-    busy = [state.rank for state in mesh.roster.states.values() if {*state.open_calls} - state.main_calls]
+    """A line about ranks that work for calls of actors, as nobody waits for these any more; empty where none does."""
+    busy = actors_at_work(mesh)
     if not busy:
         return ""
-    return (
-        f"actors on {named(busy)} of {mesh.name} go on: `%mesh stacks` tells where they are, "
-        f"`%mesh restart {ranks_text(busy)}` ends them"
-    )
+    ends = f"`%mesh interrupt -m {mesh.name}` ends what they do"
+    return f"actors on {named(busy)} of {mesh.name} go on: {ends}, `%mesh stacks` tells where they are"
+
+
+def _left_at_work(mesh: Mesh, struck: Collection[int]) -> list[int]:
+    """Those of the ranks where actors were interrupted that have not answered within a moment."""
+    deadline = time.monotonic() + _MOMENT
+    while (left := [rank for rank in actors_at_work(mesh) if rank in struck]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
+
+
+def actors_at_work(mesh: Mesh) -> list[int]:
+    """The ranks that work for calls of actors."""
+    return [state.rank for state in mesh.roster.states.values() if {*state.open_calls} - state.main_calls]
 
 
 def unstick(book: Book, args: grammar.Unstick) -> None:

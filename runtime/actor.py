@@ -227,7 +227,10 @@ class Actor(_Seen):
     _on_main_thread: ClassVar[bool] = False
     """Whether its endpoints run on the main thread of the rank, as cells do."""
     _is_careful: ClassVar[bool] = False
-    """Whether it says itself where in its endpoints user code runs, which alone is interrupted (`Place.opened`)."""
+    """Whether it says itself where in its endpoints user code runs, which alone is interrupted (`Place.opened`).
+
+    Without that, nothing of it is, beside the main thread.
+    """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+import time
 from collections.abc import Callable, Generator
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -154,11 +155,13 @@ class Promise(Generic[R]):
     """
 
     __slots__ = (
+        "_bell",
         "_callbacks",
         "_is_waited_for",
         "_num_ranks",
         "_reactor",
         "_settling",
+        "_struck",
         "error",
         "forbidden",
         "is_there",
@@ -178,6 +181,8 @@ class Promise(Generic[R]):
         self._num_ranks = num_ranks
         self._settling = threading.Lock()  # taken by the first who settles, and never given back
         self._is_waited_for = False
+        self._struck: frozenset[int] = frozenset()  # the threads that are to wait no more
+        self._bell: threading.Event | None = None  # where no loop brings the answer
         self._callbacks: list[Callable[[], object]] | None = None
 
     @property
@@ -215,6 +220,9 @@ class Promise(Generic[R]):
             raise RuntimeError(self.forbidden[2])
         try:
             is_there = self._wait(timeout)
+            while self._struck or (is_there and not self.is_there):
+                self._heed_strike()
+                is_there = self._wait(timeout)
         except KeyboardInterrupt:
             if self.on_interrupt is not None:
                 self.on_interrupt()
@@ -225,16 +233,42 @@ class Promise(Generic[R]):
     def _wait(self, timeout: float | None) -> bool:
         __tracebackhide__ = True
         if self._reactor is None:
-            event = threading.Event()
-            self.when_there(event.set)
-            return event.wait(timeout)
+            return self._ready_bell().wait(timeout)
         self._is_waited_for = True  # before another look: who settles looks at it after `is_there` was set
         stays_awake = self._num_ranks > 0 and has_room(self._num_ranks)
         return meanwhile.wait(self._reactor, self, timeout, stays_awake=stays_awake)
 
+    def _ready_bell(self) -> threading.Event:
+        with _asking:
+            is_new, bell = self._bell is None, self._bell or threading.Event()
+            self._bell = bell
+        if is_new:
+            self.when_there(bell.set)
+        return bell
+
     def is_set(self) -> bool:
         """As a loop asks what it waits for."""
-        return self.is_there
+        return self.is_there or bool(self._struck)
+
+    def strike(self, thread: int) -> None:
+        """From another thread: raise `KeyboardInterrupt` in this one, which blocks on it. It may wait again later."""
+        self._struck |= {thread}
+        if self._reactor is not None:
+            self._reactor.wake()
+        elif self._bell is not None:
+            self._bell.set()
+
+    def _heed_strike(self) -> None:
+        """Raise if this thread is meant; else give the one that is a moment to have heard it."""
+        if (thread := threading.get_ident()) not in self._struck:
+            time.sleep(0.001)
+            return
+        self._struck -= {thread}
+        if self._bell is not None and not self.is_there:
+            self._bell.clear()
+            if self.is_there:  # it came just then
+                self._bell.set()
+        raise KeyboardInterrupt("interrupted")
 
     def when_there(self, call: Callable[[], object]) -> None:
         """Run `call` when it is settled: at once, or on the thread that settles it."""

@@ -24,9 +24,10 @@ from .here import settle
 from .mesh_spec import MeshSpec
 from .ndslice import NDSlice
 from .ranks.cleanup import PATIENCE
-from .ranks.drivers import CANCEL_SECONDS, Resident
 from .ranks.failure import RemoteFailure, describe
 from .ranks.intake import Jobs
+from .ranks.resident import CANCEL_SECONDS, Resident
+from .ranks.strikes import strike_all
 from .ranks.turns import AnswerTo, Job, fatal, run_of
 from .ranks.unlooped import without_loop
 from .scope import CreatorInstance, Instance
@@ -316,6 +317,10 @@ class Node(ABC):
             self.unhandled(failure)
             return
         owner.put_first(lambda: _ask(owner, failure))
+
+    def strike(self) -> list[str]:
+        """Interrupt what actors here do; the endpoints that were at work. On the control thread."""
+        return strike_all([strike for resident in list(self.residents.values()) for strike in resident.strikes()])
 
     @abstractmethod
     def unhandled(self, failure: MeshFailure) -> None:

@@ -222,6 +222,8 @@ class RDMAAction:
 class _Keeper(Actor):
     """Hands out the memory of its process, whatever the other actors there are doing."""
 
+    _is_careful = True
+
     @endpoint
     def read(self, number: int, start: int, size: int) -> Any:
         return pickle.PickleBuffer(_find(number).read(start, size))

@@ -42,7 +42,6 @@ from .wire.messages import (
     Note,
     Ready,
     Reply,
-    Sample,
     Spawn,
     StopActor,
     View,
@@ -271,20 +270,17 @@ class Roster:
 
     def ask(self, ranks: Sequence[int], actor: int, endpoint: str, payload: Encoded, caller: Caller) -> int:
         """Ask a control endpoint; ranks answer while they are busy."""
-        return self._inquire(ranks, caller, lambda seq: Ask(seq, actor, endpoint), payload)
+        return self.inquire(ranks, caller, lambda seq: Ask(seq, actor, endpoint), payload)
 
     def interrupt(self, ranks: Sequence[int], call: int, caller: Caller) -> int:
         """Raise KeyboardInterrupt on these ranks if they run `call` (0: whatever they run)."""
-        return self._inquire(ranks, caller, lambda seq: Interrupt(seq, call))
-
-    def sample(self, ranks: Sequence[int], caller: Caller) -> int:
-        """Ask these ranks where their threads are; each answers with a `StackSample`."""
-        return self._inquire(ranks, caller, Sample)
+        return self.inquire(ranks, caller, lambda seq: Interrupt(seq, call))
 
     @untorn
-    def _inquire(
+    def inquire(
         self, ranks: Sequence[int], caller: Caller, make: Callable[[int], AnyMessage], payload: Encoded | None = None
     ) -> int:
+        """Send the message of the number that `make` is given; control threads answer it."""
         seq = self._post.open(ranks, caller)
         self.crew.post_control(ranks, make(seq), payload)
         if dead := self._note_sent(ranks, 0, on_main=False):

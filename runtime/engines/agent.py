@@ -38,6 +38,7 @@ from ..wire.messages import (
     Peer,
     Reply,
     Sample,
+    Strike,
     Warmed,
     wants_reply,
 )
@@ -63,7 +64,7 @@ _F_SETPIPE_SZ = 1031
 _DATA_END = operator.attrgetter("data.lane.peer")
 _CONTROL_END = operator.attrgetter("control.lane.peer")
 _ANSWERS = Reply, Answer
-_QUESTIONS = Ask, Interrupt, Sample
+_QUESTIONS = Ask, Interrupt, Sample, Strike
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ printed is told by thread, and there is one `os.environ` and one torch for all r
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import io
 import math
 import signal
@@ -31,6 +30,7 @@ from ..ranks.interrupts import Interrupts
 from ..ranks.mailbox import Mailbox
 from ..ranks.outpost import Outpost
 from ..ranks.place import Place, enter
+from ..ranks.raising import be_done_with_raising, raise_in
 from ..wire.codec import Encoded
 from ..wire.inproc import InprocLink
 from ..wire.lane import Lane, pack
@@ -250,7 +250,8 @@ class _ThreadRank:
         self.outpost.settle_here(whole_process=False)
         control = self._theirs[1]
         intake = self.outpost.intake
-        Control(control, intake, self.mailbox, self.interrupts, self.outpost.on_control, control.close).run()
+        node = self.outpost
+        Control(control, intake, self.mailbox, self.interrupts, node.strike, node.on_control, control.close).run()
         _router.forget(self.streams)
 
 
@@ -300,37 +301,13 @@ class _ThreadInterrupts(Interrupts):
 
     def _raise(self, error: type[BaseException]) -> None:
         self._has_raised = True
-        _raise_in(self.thread, error)
+        raise_in(self.thread, error)
 
     def take_back(self) -> None:
         """What has not struck yet does so no more. On the thread itself, or when that has ended."""
         if self._has_raised:
             self._has_raised = False
-            _be_done_with_raising()
-
-
-class _Over(BaseException):
-    """What a thread raises in itself to be done with it."""
-
-
-def _be_done_with_raising() -> None:
-    """Let something be raised in this thread, in place of what it has not met yet.
-
-    Python 3.11 looks out for such exceptions in all threads until one of them meets one: to take one back with NULL, or
-    to put one into a thread that ends, leaves it on watch for good, and then a thread that is traced by a debugger or
-    for coverage never gets into the next function, but looks for ever.
-    """
-    try:
-        _raise_in(threading.get_ident(), _Over)
-        while True:  # it is raised at the next turn
-            pass
-    except _Over:
-        pass
-
-
-def _raise_in(thread: int, error: type[BaseException]) -> None:
-    """Raise in a thread, at its next Python instruction."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
+            be_done_with_raising()
 
 
 _RUN: ContextVar[int] = ContextVar("meshbook_thread_run")

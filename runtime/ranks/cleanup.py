@@ -11,7 +11,7 @@ from ..errors import MeshbookError
 from ..scope import Instance
 
 if TYPE_CHECKING:
-    from .drivers import Resident
+    from .resident import Resident
 
 PATIENCE = 3.0
 """Seconds that an actor which ends waits for each mesh it owns, and that who ends it waits for what it works on."""

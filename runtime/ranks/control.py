@@ -9,7 +9,7 @@ from ..actor import endpoints_of
 from ..errors import LinkClosed
 from ..wire import codec
 from ..wire.lane import Frames, Lane
-from ..wire.messages import Answer, AnyMessage, Ask, Interrupt, Sample
+from ..wire.messages import Answer, AnyMessage, Ask, Interrupt, Sample, Strike
 from .failure import describe
 from .intake import Intake
 from .interrupts import Interrupts
@@ -25,6 +25,7 @@ class Control:
         intake: Intake,
         mailbox: Mailbox,
         interrupts: Interrupts,
+        strike: Callable[[], object],
         on_other: Callable[[AnyMessage, Frames, list[int]], None],
         on_gone: Callable[[], None],
     ) -> None:
@@ -32,6 +33,7 @@ class Control:
         self._intake = intake
         self._mailbox = mailbox
         self._interrupts = interrupts
+        self._strike = strike
         self._on_other = on_other
         self._on_gone = on_gone
 
@@ -43,6 +45,8 @@ class Control:
                 if isinstance(message, Interrupt):
                     running = self._interrupts.request(message.call)
                     self._lane.send(Answer(message.seq), codec.encode(running))
+                elif isinstance(message, Strike):
+                    self._answer(message.seq, self._strike)
                 elif isinstance(message, Sample):
                     self._answer(message.seq, self._mailbox.sample)
                 elif isinstance(message, Ask):

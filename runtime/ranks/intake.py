@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from ..errors import LinkClosed
 from ..wire.awake import Awake
 from ..wire.lane import Frames, Lane
-from ..wire.messages import Answer, AnyMessage, Ask, Call, Fault, Interrupt, Note, PortSend, Reply, Sample
+from ..wire.messages import Answer, AnyMessage, Ask, Call, Fault, Interrupt, Note, PortSend, Reply, Sample, Strike
 
 HOLD_BACK = 0.001
 """Seconds for which the control thread leaves what has come to a reader that is at work, and may soon be back."""
@@ -35,7 +35,7 @@ HOLD_BACK = 0.001
 Received = tuple[AnyMessage, Frames, list[int]]
 """A message, its frames and the descriptors that came with it."""
 
-_IN_ANY_ORDER = (Ask, Interrupt, Sample, Reply, Answer, Note, PortSend, Fault)
+_IN_ANY_ORDER = (Ask, Interrupt, Strike, Sample, Reply, Answer, Note, PortSend, Fault)
 """Calls may overtake these: they are answered, or put on the loop, beside what actors do."""
 
 

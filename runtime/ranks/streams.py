@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from ..libc import libc
 from ..wire.tape import mark
+from . import raising
 from .pipe import Pipe
 
 if TYPE_CHECKING:
@@ -342,6 +343,8 @@ class TextStream(io.TextIOBase):
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         self._streams.write(self._voice, text)
+        if raising.unmet:
+            raising.meet()
         return len(text)
 
     def flush(self) -> None:
@@ -388,6 +391,8 @@ class ByteStream(io.BufferedIOBase):
             raise TypeError("a bytes-like object is required, not 'str'")
         copy = bytes(memoryview(data))
         self._streams.write_bytes(self._voice, copy)
+        if raising.unmet:
+            raising.meet()
         return len(copy)
 
     def flush(self) -> None:

@@ -18,7 +18,10 @@ from ..wire.messages import AnyMessage, Call, Reply, Spawn
 from .failure import RemoteFailure, describe
 
 if TYPE_CHECKING:
-    from .drivers import Resident
+    from .resident import Resident
+
+INTERRUPTED = RemoteFailure("KeyboardInterrupt", "interrupted before it began", "")
+"""What a call is told that waited behind one that was interrupted."""
 
 AnswerTo = Callable[[AnyMessage, Encoded | None], None]
 """Sends an answer back to where the message came from."""
@@ -73,24 +76,31 @@ def prepare(resident: Resident, job: Job) -> tuple[Callable[..., Any], tuple[Any
     return found.method, args, kwargs, None
 
 
-def conclude(resident: Resident, turn: Turn, result: object, error: BaseException | None, port: Any) -> None:
-    """Answer, and decide what an error means: with somebody waiting it is theirs, else it is the actor's end."""
+def conclude(
+    resident: Resident, turn: Turn, result: object, error: BaseException | None, port: Any, *, is_struck: bool = False
+) -> None:
+    """Answer, and decide what an error means: with somebody waiting it is theirs, else it is the actor's end.
+
+    It is nobody's end where it was interrupted from outside (`is_struck`).
+    """
     job = turn.job
     has_given_port = job.call.endpoint.endswith(GIVEN_PORT)
     if error is None:
         if job.call.wants_reply and port is None:
             resident.reply(turn, None if has_given_port else result, None)
         return
-    is_ordinary = isinstance(error, Exception | asyncio.CancelledError)
+    is_asked = is_struck and isinstance(error, KeyboardInterrupt)
+    is_ordinary = is_asked or isinstance(error, Exception | asyncio.CancelledError)
     if is_ordinary and job.call.wants_reply and port is None and not has_given_port:
         resident.reply(turn, None, error)
         return
-    failure = fatal(describe(error), resident)
+    failure = describe(error) if is_asked else fatal(describe(error), resident)
     if port is not None:
         port.refuse(failure)
     elif job.call.wants_reply:
         job.answer(Reply(job.call.seq, False, time.perf_counter() - turn.started, True), codec.encode(failure))
-    resident.die(failure)
+    if not is_asked:
+        resident.die(failure)
 
 
 def fatal(failure: RemoteFailure, resident: Resident) -> RemoteFailure:
@@ -98,3 +108,8 @@ def fatal(failure: RemoteFailure, resident: Resident) -> RemoteFailure:
     return RemoteFailure(
         failure.type_name, failure.message, failure.traceback, failure.pickled, True, repr(resident.instance)
     )
+
+
+def is_interruptible(job: Job) -> bool:
+    """Not where the answer goes to a port of the caller's, who would not hear of it."""
+    return not job.call.endpoint.endswith(GIVEN_PORT)

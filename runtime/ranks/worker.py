@@ -78,7 +78,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     place.movers += [outpost.move, mailbox.move]
     first_stop.install(place)
     mailbox.settle(steward.NUMBER, "steward", steward.Steward(place))
-    answering = Control(control, outpost.intake, mailbox, interrupts, outpost.on_control, _die)
+    answering = Control(control, outpost.intake, mailbox, interrupts, outpost.strike, outpost.on_control, _die)
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()
     trouble = trouble or _prepare(spec, groups)
     outpost.release()

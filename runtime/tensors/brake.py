@@ -70,6 +70,8 @@ def own_progress() -> Progress:
 class Brake(Actor):
     """Reaches the worker of its rank while that computes."""
 
+    _is_careful = True
+
     @endpoint
     def hold(self) -> int:
         return own_progress().hold()

@@ -40,6 +40,8 @@ class _Spoilt(Exception):
 class TensorWorker(Actor):
     """Computes on one rank."""
 
+    _is_careful = True  # ranks would have done different things: `Brake` lets them stop in step
+
     def __init__(self, seed: int) -> None:
         import torch
         from torch.utils import _pytree

@@ -208,6 +208,15 @@ class Interrupt(Message, frozen=True):
     call: int
 
 
+class Strike(Message, frozen=True):
+    """Controller to rank, control: raise KeyboardInterrupt in all that actors do, and refuse what waits for them.
+
+    Answered by `Answer` with the endpoints that were at work, as `trainer.step`.
+    """
+
+    seq: int
+
+
 class Ask(Message, frozen=True):
     """Controller to rank, control: run a control endpoint of an actor, now. Answered by `Answer`."""
 
@@ -223,7 +232,7 @@ class Sample(Message, frozen=True):
 
 
 class Answer(Message, frozen=True):
-    """Rank to controller, control: the answer to `Ask`, `Interrupt` or `Sample`; the frames hold the result."""
+    """Rank to controller, control: the answer to `Ask`, `Interrupt`, `Strike` or `Sample`; frames hold the result."""
 
     seq: int
     ok: bool = True
@@ -457,8 +466,8 @@ class Gone(Message, frozen=True):
 # fmt: off
 AnyMessage = (
     Segment | Dropped | Released | Spawn | Call | StopActor | Connect | Peer | Forwarded | Died | Revived | PortSend
-    | Fault | Bye | Ready | Reply | Note | Metered | Interrupt | Ask | Sample | Answer | Fork | Forked | Exited | Warm
-    | Warmed | Become | Hello | Beat | Hold | Enlist | Room | Muster | Renumber | Relay | Kill | Look | Disband
+    | Fault | Bye | Ready | Reply | Note | Metered | Interrupt | Strike | Ask | Sample | Answer | Fork | Forked | Exited
+    | Warm | Warmed | Become | Hello | Beat | Hold | Enlist | Room | Muster | Renumber | Relay | Kill | Look | Disband
     | Introduce | Mirror | Store | Done | Renumbered | Heard | Replies | Said | Gone
 )
 # fmt: on

@@ -58,7 +58,7 @@ def test_what_is_ours_alone_is_shown() -> None:
 
 
 ACTORS = """
-import os, time
+import asyncio, os, time
 import meshbook.runtime as rt
 from meshbook import Actor, endpoint
 
@@ -117,7 +117,7 @@ class TestInANotebook:
         assert f"----> {call.count(chr(10)) + 1} {call.splitlines()[-1]}" in shown.traceback
         assert ".py" not in shown.traceback
 
-    def test_a_wait_that_is_stopped_names_who_goes_on(self, kernel: Kernel) -> None:
+    def test_a_wait_that_is_stopped_names_who_goes_on_and_what_ends_it(self, kernel: Kernel) -> None:
         for line in ("patients.wait.call('go').get()", "await patients.wait.call('go')"):
             cell = kernel.start(line)
             cell.until("waits")
@@ -125,11 +125,10 @@ class TestInANotebook:
             stopped = cell.end()
             assert stopped.error.partition(":")[0] in ("KeyboardInterrupt", "CancelledError")
             assert ".py" not in stopped.traceback
-            go_on = "actors on ranks 0-3 of m go on: `%mesh stacks` tells where they are, `%mesh restart 0-3` ends them"
-            assert go_on in stopped.stderr
-            assert go_on in kernel.ok("%mesh interrupt").text
+            assert "actors on ranks 0-3 of m go on: `%mesh interrupt -m m` ends what they do" in stopped.stderr
             assert "in Patient.wait" in kernel.ok("%mesh stacks").text
-            kernel.ok("open('go', 'w').close()\npatients.wait.call('go').get()\nos.remove('go')")
+            assert kernel.ok("%mesh interrupt -m m").text == "interrupted: ranks 0-3 in patients.wait\n"
+            kernel.ok("await asyncio.gather(*patients.fail.stream(), return_exceptions=True)")
             assert "go on" not in kernel.cell("raise KeyboardInterrupt").stderr
 
     def test_the_same_failure_on_all_ranks_is_one_line(self, kernel: Kernel) -> None:

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshbook.runtime.engines import outside, spy
-from meshbook.runtime.ranks import drivers, dumps, mailbox, stacks
+from meshbook.runtime.ranks import dumps, mailbox, stacks, sync_driver
 from meshbook.runtime.ranks.dumps import Process
 from meshbook.runtime.ranks.stacks import Spot
 
 MAILBOX = str(mailbox.__file__)
-DRIVERS = str(drivers.__file__)
+DRIVERS = str(sync_driver.__file__)
 
 
 def spots(*places: tuple[str, str]) -> tuple[Spot, ...]:

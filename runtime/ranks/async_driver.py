@@ -1,0 +1,246 @@
+"""The driver of an actor whose endpoints are `async def`: a thread with an event loop.
+
+Endpoints are awaited one after the other, concurrent ones become tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..actor import endpoints_of, plain_name
+from ..cores import take_share
+from ..scope import SERIAL, Context, enter
+from ..shape import Point
+from . import stacks
+from .cleanup import PATIENCE, already_gone, awaited, cleaner, log_unclean, owned_by
+from .failure import RemoteFailure, describe
+from .strikes import AwaitedStrike, Strike
+from .turns import INTERRUPTED, Job, conclude, fatal, is_interruptible, prepare
+from .unlooped import without_loop
+
+if TYPE_CHECKING:
+    from .resident import Resident
+
+
+class AsyncDriver:
+    """One thread with an event loop: endpoints are awaited one after the other, concurrent ones become tasks."""
+
+    def __init__(self, resident: Resident) -> None:
+        self._resident = resident
+        self._loop = asyncio.new_event_loop()
+        self._queue: asyncio.Queue[bool] = asyncio.Queue()  # for each job one True, then a False: the end
+        self._waiting: deque[Job] = deque()  # any thread may refuse them, while the loop hears nothing
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._withering: asyncio.Task[None] | None = None
+        self._serving: asyncio.Task[Any] | None = None  # while it awaits an endpoint that is not concurrent
+        self._turns: dict[asyncio.Task[Any], Job] = {}  # what endpoints work on
+        self._strikes: dict[asyncio.Task[Any], AwaitedStrike] = {}
+        self._thread = 0
+        self._is_cut = False
+        self._ends: list[Callable[[], None]] = []
+
+    def put(self, job: Job | Callable[[], Any]) -> None:
+        if isinstance(job, Job):
+            self._waiting.append(job)
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, True)
+        else:
+            self.put_first(job)
+
+    def put_first(self, work: Callable[[], Any]) -> None:
+        # A hook may run in the middle of an endpoint's await, as in Monarch.
+        self._loop.call_soon_threadsafe(self._start, work)
+
+    def strikes(self) -> list[Strike]:
+        self._refuse_queued(INTERRUPTED)
+        turns = [(task, job) for task, job in list(self._turns.items()) if is_interruptible(job)]
+        self._strikes = {task: self._strike_at(task, job) for task, job in turns}
+        return list(self._strikes.values())
+
+    def _strike_at(self, task: asyncio.Task[Any], job: Job) -> AwaitedStrike:
+        return AwaitedStrike(
+            self._resident.title_of(job),
+            self._thread,
+            lambda: self._turns.get(task) is job,
+            lambda frame: frame.f_code is _RUNNER and frame.f_locals.get("job") is job,
+            task,
+        )
+
+    def wither(self) -> None:
+        """Begin to clean up, once; on the loop."""
+        if self._withering is None:
+            self._withering = self._loop.create_task(self._clean_up(asyncio.current_task()))
+
+    def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
+        threading.Thread(
+            target=self._run,
+            args=(on_made, point, run),
+            name=f"meshbook-actor-{self._resident.instance.name}",
+            daemon=True,
+        ).start()
+
+    def end(self, then: Callable[[], None]) -> None:
+        self._ends.append(then)
+        self._loop.call_soon_threadsafe(self._queue.put_nowait, False)
+
+    def cancel(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it has ended, and closed its loop
+            self._loop.call_soon_threadsafe(self._cut)
+
+    def _cut(self) -> None:
+        if self._serving is None:
+            return
+        self._is_cut = True
+        self._refuse_queued()
+        self._serving.cancel()
+
+    def leave(self) -> None:
+        if self._withering is None:
+            self._refuse_queued()
+            self._tell_end()
+
+    def _refuse_queued(self, why: RemoteFailure | None = None) -> None:
+        kept: list[Job] = []
+        with contextlib.suppress(IndexError):  # that was the last one
+            while True:
+                job = self._waiting.popleft()
+                if why is None or is_interruptible(job):
+                    self._resident.refuse(job, why)
+                else:
+                    kept.append(job)
+        self._waiting.extendleft(reversed(kept))
+
+    def _tell_end(self) -> None:
+        with contextlib.suppress(IndexError):  # another thread has told it
+            self._ends.pop()()
+
+    def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
+        take_share()
+        asyncio.set_event_loop(self._loop)
+        self._thread = threading.get_ident()
+        stacks.loops[self._thread] = self._loop
+        life = self._loop.create_task(self._live(on_made, point, run))
+        try:
+            while not life.done():
+                self._live_on(life)
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            del stacks.loops[self._thread]
+            self._loop.close()
+            self._tell_end()
+
+    def _live_on(self, life: asyncio.Task[None]) -> None:
+        try:
+            self._loop.run_until_complete(life)
+        except BaseException as error:
+            if life.done():
+                raise
+            # A task or callback of the user's own has called sys.exit(), which ends the loop at once, not its tasks.
+            self._loop.call_soon(self._resident.die, fatal(describe(error), self._resident))
+
+    async def _live(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
+        resident = self._resident
+        resident.create(on_made, point, run)
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name(SERIAL)
+        while await self._queue.get():
+            try:
+                job = self._waiting.popleft()
+            except IndexError:
+                continue  # it was refused
+            if is_concurrent(resident, job.call.endpoint):
+                self._start(lambda job=job: self._serve(job))
+            else:
+                self._serving = task
+                await self._serve(job)
+                self._serving = None
+        enter(Context(resident.instance, resident.instance.rank))
+        self.wither()
+        assert self._withering is not None
+        await self._withering
+
+    async def _clean_up(self, cause: asyncio.Task[Any] | None) -> None:
+        """Cancel what runs besides the task that brought the end; then owned meshes stop, then the hook runs."""
+        tasks = [task for task in self._tasks if task is not cause]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for mesh in owned_by(self._resident.instance):
+            with already_gone():
+                await asyncio.wait_for(awaited(mesh.stop()), PATIENCE)
+        self._resident.close_ports()
+        hook = cleaner(self._resident)
+        try:
+            outcome = without_loop(hook)()
+            if inspect.isawaitable(outcome):
+                await outcome
+        except Exception as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
+            log_unclean(self._resident, error)
+        self._resident.let_go()
+
+    def _start(self, work: Callable[[], Any]) -> None:
+        async def run() -> None:
+            enter(Context(self._resident.instance, self._resident.instance.rank))
+            outcome = work()
+            if inspect.isawaitable(outcome):
+                await outcome
+
+        task = self._loop.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, job: Job) -> None:
+        resident = self._resident
+        if resident.failure is not None:
+            resident.refuse(job)
+            return
+        turn = resident.begin_turn(job)
+        result, error = None, None
+        port = None
+        is_struck = False
+        task = asyncio.current_task()
+        assert task is not None
+        self._turns[task] = job
+        try:
+            method, args, kwargs, port = prepare(resident, job)
+            result = method(*args, **kwargs)
+            if inspect.isawaitable(result):
+                result = await result
+        except asyncio.CancelledError as cancelled:
+            if self._withering is not None:
+                resident.refuse(job)
+                raise
+            if self._is_cut and task is self._serving:
+                task.uncancel()
+                resident.refuse(job)
+                return
+            error = cancelled  # of something that the endpoint waited for: its own affair, and not the driver's end
+        except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
+            error = raised
+        finally:
+            del self._turns[task]
+        while self._strikes and (strike := self._strikes.get(task)) is not None:
+            try:
+                is_struck = strike.end()
+                del self._strikes[task]
+            except KeyboardInterrupt as late:  # it comes when the endpoint has just ended
+                error = late
+            else:
+                if strike.has_cancelled() and error is not None:
+                    error = KeyboardInterrupt("interrupted")
+        conclude(resident, turn, result, error, port, is_struck=is_struck)
+        error = None  # as above
+
+
+def is_concurrent(resident: Resident, name: str) -> bool:
+    found = endpoints_of(type(resident.actor)).get(plain_name(name)) if resident.actor is not None else None
+    return found is not None and found.is_concurrent
+
+
+_RUNNER = AsyncDriver._serve.__code__  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,206 @@
+"""An actor that lives in this process, and what its driver needs to know of it.
+
+A driver takes the messages of its actor in order and runs its endpoints one at a time. A sync actor has a thread of its
+own, so that it may block on other actors; an async actor has a thread with an event loop. (The actor that runs cells
+has the main thread: `mailbox`.)
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..actor import GIVEN_PORT, WITH_PORT, Actor, endpoints_of, plain_name
+from ..limits import check_size
+from ..scope import Context, Instance, enter
+from ..shape import Point
+from ..wire import codec
+from ..wire.messages import Call, Reply
+from . import log_names
+from .async_driver import AsyncDriver
+from .failure import RemoteFailure, describe
+from .intake import Jobs
+from .strikes import Strike
+from .sync_driver import SyncDriver
+from .turns import AnswerTo, Found, Job, Turn, fatal, run_of
+from .unlooped import without_loop
+
+CANCEL_SECONDS = 1.0
+"""What an async actor still awaits so long after it was ended is cancelled."""
+
+
+class Resident:
+    """An actor that lives in this process, with what its driver needs to know of it."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        make: Callable[[], Actor],
+        is_async: bool,
+        make_port: Callable[[Call, AnswerTo], Any],
+        on_dead: Callable[[Resident], None],
+        jobs: Jobs,
+        begin_run: Callable[[int], int],
+        flush: Callable[[int], bool],
+        settle: Callable[[], None],
+    ) -> None:
+        self.instance = instance
+        self._make: Callable[[], Actor] | None = make  # until it is made: it holds the constructor's arguments
+        self.is_async = is_async
+        self._make_port = make_port
+        self._ports: list[Any] = []
+        self._context = Context(instance, instance.rank)  # of the last message: the next is as a rule in the same view
+        self.on_dead = on_dead
+        self.begin_run = begin_run
+        self.flush = flush
+        self.settle = settle
+        self.actor: Actor | None = None
+        self._found: dict[str, Found] = {}
+        self.failure: RemoteFailure | None = None
+        """Why it is dead; None while it lives."""
+        self.is_clean = False
+        """Whether `__cleanup__` has been called."""
+        instance.on_kill = self._abort
+        instance.is_in_logs = True
+        log_names.install()
+        self._driver: SyncDriver | AsyncDriver = AsyncDriver(self) if is_async else SyncDriver(self, jobs)
+        self.put: Callable[[Job | Callable[[], Any]], None] = self._driver.put
+        """Takes a message, or something to be done between two messages."""
+        self.put_first: Callable[[Callable[[], Any]], None] = self._driver.put_first
+        """Takes something to be done before all messages that wait."""
+
+    def begin(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
+        """Start the driver; it makes the actor first, in this run, and tells how that went."""
+        self._driver.start(on_made, point, run)
+
+    def create(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
+        """Make the actor, on the thread of its driver."""
+        self.settle()
+        enter(Context(self.instance, point))
+        said = self.begin_run(run)
+        assert self._make is not None
+        try:
+            self.actor = self._make()
+        except BaseException as error:  # noqa: BLE001 - the rim: every call to this actor will tell it
+            self.die(fatal(describe(error), self))
+        self._make = None
+        self.flush(said)
+        on_made(self.failure)
+
+    def end(self, then: Callable[[], None]) -> None:
+        """Stop after what is queued; `then` is called when `__cleanup__` has run."""
+        self._driver.end(then)
+
+    def let_go(self) -> None:
+        """It has cleaned up: the memory that its actor holds, of a GPU too, may be wanted for the next one."""
+        self.actor = None
+        self._found.clear()
+
+    def cancel(self) -> None:
+        """It was to end, and has had its time: what is queued is refused, and what it awaits is cancelled."""
+        self._driver.cancel()
+
+    def leave(self) -> None:
+        """It still works on what cannot be cancelled: what is queued is refused, and nobody waits for its end any more.
+
+        It keeps its thread. `__cleanup__` runs if the constructor or endpoint ever returns, for as long as it takes.
+        """
+        self._driver.leave()
+
+    def strikes(self) -> list[Strike]:
+        """Interrupts of all that it works on; what waits is refused. For `strike_all`, on any thread."""
+        actor = self.actor
+        if actor is None or actor._is_careful:  # pyright: ignore[reportPrivateUsage] - of the runtime's own
+            return []
+        return self._driver.strikes()
+
+    def title_of(self, job: Job) -> str:
+        """The endpoint that a message is for, as `trainer.step`."""
+        return f"{self.instance.name}.{plain_name(job.call.endpoint)}"
+
+    def find(self, wire_name: str) -> Found:
+        """What a call of this name runs."""
+        found = self._found.get(wire_name)
+        if found is None:
+            found = self._look_up(wire_name)
+            if found.is_declared:  # a plain method may be another one at the next call
+                self._found[wire_name] = found
+        return found
+
+    def _look_up(self, wire_name: str) -> Found:
+        assert self.actor is not None
+        name = plain_name(wire_name)
+        declared = endpoints_of(type(self.actor)).get(name)
+        has_given_port = wire_name.endswith(GIVEN_PORT)
+        if declared is None:
+            wants_port = wire_name.endswith(WITH_PORT)
+            return Found(self._plain(name), wants_port, has_given_port, is_declared=False)
+        wants_port = declared.explicit_response_port and not has_given_port
+        return Found(declared.method.__get__(self.actor), wants_port, has_given_port, is_declared=True)
+
+    def _plain(self, name: str) -> Callable[..., Any]:
+        """A method that is no endpoint, but was called as one."""
+        method = getattr(self.actor, name)
+        if not inspect.iscoroutinefunction(method):
+            return without_loop(method) if self.is_async else method
+        if not self.is_async:
+            raise TypeError(
+                f"{self.instance.name}.{name} is an async def method, but its actor's endpoints are all def, "
+                "so it has no event loop to run on"
+            )
+        return method
+
+    def die(self, failure: RemoteFailure) -> None:
+        """The actor has failed for good: whoever calls it from now on is told why."""
+        if self.failure is None:
+            self.failure = failure
+            self.on_dead(self)
+            self._driver.wither()
+
+    def refuse(self, job: Job, why: RemoteFailure | None = None) -> None:
+        """Answer a message that comes too late, or whose work was cut short."""
+        if job.call.wants_reply:
+            job.answer(Reply(job.call.seq, False), codec.encode(why or self._why_gone()))
+
+    def open_port(self, job: Job) -> Any:
+        """A port to answer a call through, whenever the actor wants; when it ends, what is open is answered for it."""
+        self._ports = [port for port in self._ports if not port.is_used]
+        self._ports.append(self._make_port(job.call, job.answer))
+        return self._ports[-1]
+
+    def close_ports(self) -> None:
+        """The actor will not answer any more."""
+        for port in self._ports:
+            port.refuse(self._why_gone())
+        self._ports.clear()
+
+    def _why_gone(self) -> RemoteFailure:
+        stopped = RemoteFailure("Stopped", "the actor has status: stopped, before it answered this", "")
+        return self.failure or fatal(stopped, self)
+
+    def begin_turn(self, job: Job) -> Turn:
+        """The calling thread or task begins to work on a message."""
+        if self._context.message_rank is not job.point:
+            self._context = Context(self.instance, job.point)
+        enter(self._context)
+        return Turn(job, self.begin_run(run_of(job.call)), time.perf_counter())
+
+    def reply(self, turn: Turn, result: object, error: BaseException | None) -> None:
+        """Answer with the result, or with the error: an ordinary one leaves the actor alive."""
+        ok = error is None
+        try:
+            value = describe(error) if error is not None else result
+            payload = codec.quick((value,), value) or check_size((value,), lambda: codec.encode(value), "an answer")
+        except BaseException as unfit:  # noqa: BLE001 - the rim: so does what a __reduce__ of the user's raises
+            ok, payload = False, codec.encode(describe(unfit))
+        job, talked = turn.job, self.flush(turn.said)
+        try:
+            job.answer(Reply(job.call.seq, ok, time.perf_counter() - turn.started, talked), payload)
+        except MemoryError as too_much:
+            job.answer(Reply(job.call.seq, False, 0.0, talked), codec.encode(describe(too_much)))
+
+    def _abort(self, reason: str) -> None:
+        failure = fatal(RemoteFailure("Aborted", reason, ""), self)
+        self.put(lambda: self.die(failure))  # between two messages, on the actor's own thread

@@ -1,0 +1,181 @@
+"""Interrupting what actors do: `KeyboardInterrupt` where an endpoint is, as Ctrl-C raises it in a cell.
+
+Signals reach the main thread only, and actors have threads of their own. There it is raised from outside, which no
+`try` or lock of the runtime is made for: so only while the user's code runs, or where the runtime is known to bear it.
+What prints meets it when that is done, what waits for an answer is told to stop waiting, what is awaited is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
+
+from ..future import Promise
+from . import unlooped, waits
+from .raising import be_done_with_raising, raise_in, unmet
+from .stacks import is_ours
+
+PAUSES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)
+"""Seconds between two attempts: the runtime may be at work for the endpoint, or code in C that nothing interrupts."""
+
+_BEARS_IT = {unlooped.__file__, waits.__file__}
+"""Files of ours that an exception may strike anywhere: what they do they do between two instructions."""
+
+_WAITING: CodeType = Promise[Any].block.__code__
+
+
+def strike_all(strikes: Sequence[Strike]) -> list[str]:
+    """Interrupt each as soon as it can be, and wait a moment for that; the endpoints that were struck at, each once."""
+    left = [strike for strike in strikes if not strike.attempt()]
+    for seconds in PAUSES:
+        if not left:
+            break
+        time.sleep(seconds)
+        left = [strike for strike in left if not strike.attempt()]
+    return sorted({strike.title for strike in strikes})
+
+
+class Strike:
+    """An interrupt of one turn of an actor, on the thread that is given. It is raised once.
+
+    `is_at_work` says whether the turn goes on still, `is_runner` whether a frame is the one that runs its endpoint.
+    """
+
+    def __init__(
+        self, title: str, thread: int, is_at_work: Callable[[], bool], is_runner: Callable[[FrameType], bool]
+    ) -> None:
+        self.title = title
+        """The endpoint, as `trainer.step`."""
+        self.has_come = False
+        """Whether it was raised, told or cancelled."""
+        self._thread = thread
+        self._is_at_work = is_at_work
+        self._is_runner = is_runner
+        self._is_pending = False
+        self._lock = threading.Lock()  # the turn must not end while it is decided whether it runs
+        self._error = type("KeyboardInterrupt", (KeyboardInterrupt,), {"__new__": self._make})
+
+    def attempt(self) -> bool:
+        """From another thread: interrupt it, if that may be where it is now. Whether nothing is left to be done."""
+        with self._lock, _alone():
+            if self.has_come or not self._is_at_work():
+                return True
+            frame = sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage] - it is documented
+            promise = self._waits_for(frame)
+            if promise is not None:
+                self.has_come = True
+                promise.strike(self._thread)
+            elif self._is_in_users(frame):
+                self._is_pending = True
+                raise_in(self._thread, self._error)
+            else:
+                unmet[self._thread] = self._meet
+            return self.has_come
+
+    def end(self) -> bool:
+        """On its thread: the endpoint has ended, and what was not raised is not raised any more. Whether it was."""
+        with self._lock:
+            has_come, self.has_come = self.has_come, True
+            unmet.pop(self._thread, None)
+            if self._is_pending and not has_come:
+                be_done_with_raising()
+        return has_come
+
+    def _make(self, *_: object) -> KeyboardInterrupt:
+        """What is raised in the thread, as it comes there."""
+        self.has_come = True
+        return KeyboardInterrupt("interrupted")
+
+    def _meet(self) -> None:
+        """On its thread, where the runtime has done something for the endpoint, if it was that."""
+        with self._lock:
+            if self.has_come or not any(self._above(sys._getframe())):  # pyright: ignore[reportPrivateUsage]
+                return
+            del unmet[self._thread]
+            if self._is_pending:
+                be_done_with_raising()
+            self.has_come = True
+        raise KeyboardInterrupt("interrupted")
+
+    def _waits_for(self, frame: FrameType | None) -> Promise[Any] | None:
+        """What the endpoint blocks on."""
+        for each in self._above(frame):
+            if each.f_code is _WAITING:
+                return each.f_locals["self"]
+        return None
+
+    def _is_in_users(self, frame: FrameType | None) -> bool:
+        """Whether only such code runs for the endpoint as an exception may strike anywhere."""
+        above = list(self._above(frame))
+        return bool(above) and not any(is_ours(file) and file not in _BEARS_IT for file in map(_file, above))
+
+    def _above(self, frame: FrameType | None) -> Generator[FrameType]:
+        """The frames from the innermost out to the endpoint's own; none where the thread runs no endpoint."""
+        frames: list[FrameType] = []
+        while frame is not None and not self._is_runner(frame):
+            frames.append(frame)
+            frame = frame.f_back
+        if frame is not None:
+            yield from frames
+
+
+class AwaitedStrike(Strike):
+    """The same of an endpoint that is awaited. It is cancelled there, or struck where its loop cannot hear of that."""
+
+    def __init__(
+        self,
+        title: str,
+        thread: int,
+        is_at_work: Callable[[], bool],
+        is_runner: Callable[[FrameType], bool],
+        task: asyncio.Task[Any],
+    ) -> None:
+        super().__init__(title, thread, is_at_work, is_runner)
+        self._task = task
+        self._was_asked = False
+        self._is_cancelled = False
+
+    def attempt(self) -> bool:
+        if self._was_asked:
+            return super().attempt()
+        self._was_asked = True
+        try:
+            self._task.get_loop().call_soon_threadsafe(self._cancel)
+        except RuntimeError:  # the actor has ended, and closed its loop
+            return True
+        return False
+
+    def _cancel(self) -> None:
+        with self._lock:
+            if not self.has_come and self._is_at_work():
+                self.has_come = self._is_cancelled = True
+                self._task.cancel()
+
+    def has_cancelled(self) -> bool:
+        """Whether it was cancelled, once: the task goes on with the next message."""
+        was_cancelled, self._is_cancelled = self._is_cancelled, False
+        if was_cancelled:
+            self._task.uncancel()
+        return was_cancelled
+
+
+def _file(frame: FrameType) -> str:
+    return frame.f_code.co_filename
+
+
+@contextmanager
+def _alone() -> Generator[None]:
+    """Nothing else in this process runs Python inside: what is seen of a thread still holds when it is acted on."""
+    former = sys.getswitchinterval()
+    time.sleep(0)  # who waits for the interpreter has it now, and is not heard again before the interval is over
+    sys.setswitchinterval(1.0)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(former)

@@ -1,0 +1,130 @@
+"""Actors that are at work until they are interrupted, for the tests of that. They import nothing of pytest."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from meshbook.runtime import Actor, Port, concurrent_endpoint, endpoint
+from meshbook.runtime.errors import ActorError
+
+
+class Busy(Actor):
+    def __init__(self, begun: Port[str]) -> None:
+        self.begun = begun
+        self.done: list[str] = []
+
+    @endpoint
+    def spin(self) -> None:
+        self.begun.send("spin")
+        while True:
+            pass
+
+    @endpoint
+    def doze(self) -> None:
+        self.begun.send("doze")
+        while True:
+            time.sleep(0.01)
+
+    @endpoint
+    def chatter(self) -> None:
+        """Is at work in the runtime nearly all of the time."""
+        self.begun.send("chatter")
+        while True:
+            print("x" * 100)
+
+    @endpoint
+    def save(self) -> str:
+        """Deals with the interrupt itself, which takes it some time."""
+        self.begun.send("save")
+        try:
+            self._work()
+        except KeyboardInterrupt:
+            deadline = time.monotonic() + 0.1
+            while time.monotonic() < deadline:
+                pass
+            return "saved"
+        return "never"
+
+    @endpoint
+    def ask(self, other: Any) -> str:
+        """Blocks on the answer of another actor."""
+        self.begun.send("ask")
+        return other.sleep.call_one().get()
+
+    @endpoint
+    def ask_twice(self, other: Any) -> str:
+        """Waits for the same answer again."""
+        future = other.sleep.call_one()
+        self.begun.send("ask_twice")
+        try:
+            future.get()
+        except KeyboardInterrupt:
+            self.begun.send("again")
+            try:
+                return future.get(10)
+            except ActorError as error:
+                return str(error).partition("\n")[0]
+        return "never"
+
+    @endpoint
+    def hold(self, gate: str) -> str:
+        """Works in C, where nothing interrupts it."""
+        self.begun.send("hold")
+        with open(gate) as lines:
+            return lines.read()
+
+    @endpoint
+    def note(self, word: str) -> list[str]:
+        self.done.append(word)
+        return self.done
+
+    @endpoint(explicit_response_port=True)
+    def spin_for(self, port: Port[str]) -> None:
+        self.begun.send("spin_for")
+        self._work()
+
+    def _work(self) -> None:
+        while True:
+            time.monotonic()
+
+
+class AsyncBusy(Actor):
+    def __init__(self, begun: Port[str]) -> None:
+        self.begun = begun
+        self.done: list[str] = []
+
+    @endpoint
+    async def sleep(self) -> str:
+        self.begun.send("sleep")
+        await asyncio.sleep(1000)
+        return "never"
+
+    @endpoint
+    async def spin(self) -> None:
+        self.begun.send("spin")
+        while True:
+            pass
+
+    @endpoint
+    async def stubborn(self) -> str:
+        """Does not let itself be cancelled."""
+        self.begun.send("stubborn")
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            return "saved"
+        return "never"
+
+    @concurrent_endpoint
+    async def beside(self) -> None:
+        self.begun.send("beside")
+        await asyncio.sleep(1000)
+
+    @endpoint
+    async def note(self, word: str) -> list[str]:
+        await asyncio.sleep(0)
+        self.done.append(word)
+        return self.done

@@ -1,0 +1,190 @@
+"""Interrupting actors: the endpoint ends where it is, its caller is told, the actor lives on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from meshbook.runtime import Channel
+from meshbook.runtime.errors import ActorError
+from meshbook.runtime.future import Promise
+from meshbook.runtime.gather import Gather
+from meshbook.runtime.mesh import roster_of
+from meshbook.runtime.wire.messages import Strike
+from tests.runtime.busy import AsyncBusy, Busy
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Stage
+
+
+class Scene:
+    """One actor of each kind on a rank, and what they say when they begin."""
+
+    def __init__(self, stage: Stage) -> None:
+        port, self._begun = Channel[str].open()
+        self.busy, self.other = stage.one(Busy, port), stage.one(AsyncBusy, port)
+
+    def begin(self, call: Callable[[], Any], *names: str) -> Any:
+        """Call, and wait until all these endpoints are at work."""
+        answer = call()
+        assert sorted(self._begun.recv().get(10) for _ in names) == sorted(names)
+        return answer
+
+    def await_begin(self, name: str) -> None:
+        assert self._begun.recv().get(10) == name
+
+    def interrupt(self) -> list[str]:
+        """The endpoints that were at work."""
+        gather = Gather(roster_of(self.busy), [0], "interrupt")
+        roster_of(self.busy).inquire([0], gather, Strike)
+        assert gather.wait(10)
+        return gather.answers[0]
+
+    def is_well(self) -> bool:
+        return all(actor.note.call_one("well").get(10)[-1] == "well" for actor in (self.busy, self.other))
+
+
+@pytest.fixture
+def scene(stage: Stage) -> Scene:
+    return Scene(stage)
+
+
+@pytest.mark.parametrize("endpoint", ["spin", "doze"])
+def test_python_code_is_interrupted(scene: Scene, endpoint: str) -> None:
+    answer = scene.begin(getattr(scene.busy, endpoint).call_one, endpoint)
+    assert scene.interrupt() == [f"busy.{endpoint}"]
+    with pytest.raises(ActorError, match=r"KeyboardInterrupt: interrupted") as caught:
+        answer.get(10)
+    assert f"in {endpoint}" in str(caught.value)
+    assert scene.is_well()
+
+
+def test_one_that_prints_all_the_time_is_interrupted(process_stage: Stage) -> None:
+    scene = Scene(process_stage)
+    answer = scene.begin(scene.busy.chatter.call_one, "chatter")
+    assert scene.interrupt() == ["busy.chatter"]
+    with pytest.raises(ActorError, match="KeyboardInterrupt: interrupted"):
+        answer.get(10)
+    assert scene.is_well()
+
+
+def test_an_endpoint_that_catches_it_is_struck_once(scene: Scene) -> None:
+    for _ in range(5):
+        answer = scene.begin(scene.busy.save.call_one, "save")
+        scene.interrupt()
+        assert answer.get(10) == "saved"
+
+
+def test_a_wait_for_another_actor_is_interrupted(scene: Scene) -> None:
+    answer = scene.begin(lambda: scene.busy.ask.call_one(scene.other), "ask", "sleep")
+    assert scene.interrupt() == ["asyncbusy.sleep", "busy.ask"]
+    with pytest.raises(ActorError, match="KeyboardInterrupt"):
+        answer.get(10)
+    assert scene.is_well()
+
+
+def test_what_was_waited_for_may_be_waited_for_again(scene: Scene) -> None:
+    answer = scene.begin(lambda: scene.busy.ask_twice.call_one(scene.other), "ask_twice", "sleep")
+    scene.interrupt()
+    scene.await_begin("again")
+    assert "KeyboardInterrupt: interrupted" in answer.get(10)
+    assert scene.is_well()
+
+
+@pytest.mark.parametrize("endpoint", ["sleep", "spin", "beside"])
+def test_what_is_awaited_is_interrupted(scene: Scene, endpoint: str) -> None:
+    answer = scene.begin(getattr(scene.other, endpoint).call_one, endpoint)
+    assert scene.interrupt() == [f"asyncbusy.{endpoint}"]
+    with pytest.raises(ActorError, match="KeyboardInterrupt: interrupted"):
+        answer.get(10)
+    assert scene.is_well()
+
+
+def test_an_awaited_endpoint_may_deal_with_it(scene: Scene) -> None:
+    for _ in range(2):
+        answer = scene.begin(scene.other.stubborn.call_one, "stubborn")
+        scene.interrupt()
+        assert answer.get(10) == "saved"
+    assert scene.is_well()
+
+
+@pytest.mark.parametrize("name", ["busy", "other"])
+def test_what_waits_is_refused(scene: Scene, name: str) -> None:
+    actor = getattr(scene, name)
+    first = scene.begin(actor.spin.call_one, "spin")
+    waiting = [actor.note.call_one("waiting") for _ in range(3)]
+    actor.note.broadcast("unheard")
+    scene.interrupt()
+    for answer, how in [(first, "interrupted"), *((each, "interrupted before it began") for each in waiting)]:
+        with pytest.raises(ActorError, match=f"KeyboardInterrupt: {how}"):
+            answer.get(10)
+    assert actor.note.call_one("then").get(10) == ["then"]
+
+
+def test_a_broadcast_that_is_interrupted_is_not_the_end_of_its_actor(scene: Scene) -> None:
+    scene.begin(scene.busy.spin.broadcast, "spin")
+    assert scene.interrupt() == ["busy.spin"]
+    assert scene.is_well()
+
+
+def test_who_waits_at_a_port_is_told(scene: Scene) -> None:
+    answer = scene.begin(scene.busy.spin_for.call_one, "spin_for")
+    assert scene.interrupt() == ["busy.spin_for"]
+    with pytest.raises(ActorError, match="KeyboardInterrupt: interrupted"):
+        answer.get(10)
+    assert scene.is_well()
+
+
+def test_what_cannot_be_interrupted_goes_on_and_ends_as_ever(scene: Scene, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    answer = scene.begin(lambda: scene.busy.hold.call_one(str(gate)), "hold")
+    assert scene.interrupt() == ["busy.hold"]
+    os.close(os.open(gate, os.O_RDWR))
+    with pytest.raises(ActorError, match="KeyboardInterrupt: interrupted"):  # as soon as it is back in Python
+        answer.get(10)
+    assert scene.is_well()
+
+
+def test_idle_actors_are_left_alone(scene: Scene) -> None:
+    assert scene.is_well()
+    assert scene.interrupt() == []
+    assert scene.is_well()
+
+
+def test_interrupts_and_calls_without_end(scene: Scene) -> None:
+    """However an interrupt meets the end of an endpoint, the actor answers the next call."""
+    for number in range(150):
+        answers = [scene.busy.note.call_one("x"), scene.other.note.call_one("x"), scene.busy.note.call_one("x")]
+        if number % 3:
+            scene.interrupt()
+        for answer in answers:
+            error = answer.exception(10)
+            assert error is None or "KeyboardInterrupt" in str(error)
+    assert scene.is_well()
+
+
+def test_the_wait_of_one_thread_is_ended_and_that_of_another_is_not() -> None:
+    promise: Promise[str] = Promise()
+    ended: dict[str, object] = {}
+
+    def wait(name: str) -> None:
+        try:
+            ended[name] = promise.future.get(10)
+        except KeyboardInterrupt as error:
+            ended[name] = str(error)
+
+    threads = {name: threading.Thread(target=wait, args=(name,)) for name in ("struck", "other")}
+    for thread in threads.values():
+        thread.start()
+    promise.strike(threads["struck"].ident or 0)
+    threads["struck"].join(10)
+    assert ended == {"struck": "interrupted"}
+    promise.resolve("there")
+    threads["other"].join(10)
+    assert ended["other"] == "there"
