@@ -150,6 +150,9 @@ class MeshHands:
         stop(self._mesh.running(), list(calls), "interrupted from the dashboard")
         for call in dict.fromkeys(calls.values()):
             self._mesh.interrupt([rank for rank, its in calls.items() if its == call], call, timeout=0.3)
+        states = self._mesh.roster.states
+        if with_actors := [rank for rank, call in calls.items() if call not in states[rank].main_calls]:
+            self._mesh.interrupt_actors(with_actors)
         if wait_until(self._mesh.roster, lambda: not self._working(ranks, runs), _SETTLED):
             return Deed(f"interrupted: {named(list(calls))}")
         return Deed(f"{named(list(self._working(ranks, runs)))} not stopped yet", next="break off collectives")

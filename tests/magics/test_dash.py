@@ -26,6 +26,21 @@ run.finished.get(30)
 sorted(run.progress.failed)
 """
 
+ACTORS = """
+import time
+from meshbook import Actor, endpoint
+
+class Dozer(Actor):
+    @endpoint
+    def doze(self):
+        while True: time.sleep(0.01)
+
+    @endpoint
+    def well(self): ...
+
+dozers = m.spawn("dozers", Dozer)
+"""
+
 AWAITED = """%%on_mesh
 import time
 print("begun", flush=True)
@@ -160,6 +175,15 @@ def test_a_click_interrupts_one_rank_of_an_awaited_cell_and_the_others_finish(ke
     assert outputs.error == "MeshError: 1 of 4 ranks interrupted (dp=0,tp=1)", outputs.error
     assert "interrupted from the dashboard, at cell" in outputs.traceback and "state kept" in outputs.traceback
     assert kernel.value("m.last_failed") == (1,)  # `@failed` runs it again on it alone
+
+
+def test_a_click_interrupts_an_actor(kernel: Kernel, view: View) -> None:
+    kernel.ok(ACTORS)
+    cell = kernel.start("dozers.slice(dp=0, tp=1).doze.call_one().get()")
+    view.until(lambda: view.states() == ["idle", "busy", "idle", "idle"])
+    assert view.ack(view.click("interrupt", [1]))["text"] == "interrupted: rank 1"
+    assert cell.end().error.startswith("ActorError: Actor call dozers.doze failed on rank 1")
+    assert kernel.value("len(list(dozers.well.call().get()))") == 4
 
 
 def test_who_waits_for_a_rank_that_is_interrupted_is_freed_and_the_others_finish(kernel: Kernel) -> None:
