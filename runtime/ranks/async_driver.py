@@ -59,16 +59,21 @@ class AsyncDriver:
     def strikes(self) -> list[Strike]:
         self._refuse_queued(INTERRUPTED)
         turns = [(task, job) for task, job in list(self._turns.items()) if is_interruptible(job)]
-        self._strikes = {task: self._strike_at(task, job) for task, job in turns}
-        return list(self._strikes.values())
+        strikes = {task: self._strike_at(task, job, self._strikes.get(task)) for task, job in turns}
+        self._strikes.update(strikes)
+        for task in list(self._strikes):
+            if task not in self._turns:  # it has ended just now
+                self._strikes.pop(task, None)
+        return list(strikes.values())
 
-    def _strike_at(self, task: asyncio.Task[Any], job: Job) -> AwaitedStrike:
+    def _strike_at(self, task: asyncio.Task[Any], job: Job, former: AwaitedStrike | None) -> AwaitedStrike:
         return AwaitedStrike(
             self._resident.title_of(job),
             self._thread,
             lambda: self._turns.get(task) is job,
             lambda frame: frame.f_code is _RUNNER and frame.f_locals.get("job") is job,
             task,
+            former,
         )
 
     def wither(self) -> None:
@@ -226,14 +231,11 @@ class AsyncDriver:
         finally:
             del self._turns[task]
         while self._strikes and (strike := self._strikes.get(task)) is not None:
-            try:
-                is_struck = strike.end()
+            is_struck = strike.end() or is_struck
+            if strike.has_cancelled() and error is not None:
+                error = KeyboardInterrupt("interrupted")
+            if self._strikes.get(task) is strike:  # and not one after it
                 del self._strikes[task]
-            except KeyboardInterrupt as late:  # it comes when the endpoint has just ended
-                error = late
-            else:
-                if strike.has_cancelled() and error is not None:
-                    error = KeyboardInterrupt("interrupted")
         conclude(resident, turn, result, error, port, is_struck=is_struck)
         error = None  # as above
 

@@ -44,12 +44,22 @@ def strike_all(strikes: Sequence[Strike]) -> list[str]:
 class Strike:
     """An interrupt of one turn of an actor, on the thread that is given. It is raised once.
 
+    It may be raised at any line of the user's (`_is_sudden`).
+
     `is_at_work` says whether the turn goes on still, `is_runner` whether a frame is the one that runs its endpoint.
     """
 
+    _is_sudden = True
+
     def __init__(
-        self, title: str, thread: int, is_at_work: Callable[[], bool], is_runner: Callable[[FrameType], bool]
+        self,
+        title: str,
+        thread: int,
+        is_at_work: Callable[[], bool],
+        is_runner: Callable[[FrameType], bool],
+        former: Strike | None = None,
     ) -> None:
+        """`former` is the one before, which may have been raised in the same turn."""
         self.title = title
         """The endpoint, as `trainer.step`."""
         self.has_come = False
@@ -57,21 +67,23 @@ class Strike:
         self._thread = thread
         self._is_at_work = is_at_work
         self._is_runner = is_runner
+        self._former = former
         self._is_pending = False
+        self._is_over = False
         self._lock = threading.Lock()  # the turn must not end while it is decided whether it runs
         self._error = type("KeyboardInterrupt", (KeyboardInterrupt,), {"__new__": self._make})
 
     def attempt(self) -> bool:
         """From another thread: interrupt it, if that may be where it is now. Whether nothing is left to be done."""
         with self._lock, _alone():
-            if self.has_come or not self._is_at_work():
+            if self.has_come or self._is_over or not self._is_at_work():
                 return True
             frame = sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage] - it is documented
             promise = self._waits_for(frame)
             if promise is not None:
                 self.has_come = True
                 promise.strike(self._thread)
-            elif self._is_in_users(frame):
+            elif self._is_sudden and self._is_in_users(frame):
                 self._is_pending = True
                 raise_in(self._thread, self._error)
             else:
@@ -81,11 +93,12 @@ class Strike:
     def end(self) -> bool:
         """On its thread: the endpoint has ended, and what was not raised is not raised any more. Whether it was."""
         with self._lock:
-            has_come, self.has_come = self.has_come, True
+            has_come, self._is_over = self.has_come, True
             unmet.pop(self._thread, None)
             if self._is_pending and not has_come:
+                self._is_pending = False
                 be_done_with_raising()
-        return has_come
+        return has_come or (self._former is not None and self._former.end())
 
     def _make(self, *_: object) -> KeyboardInterrupt:
         """What is raised in the thread, as it comes there."""
@@ -95,7 +108,7 @@ class Strike:
     def _meet(self) -> None:
         """On its thread, where the runtime has done something for the endpoint, if it was that."""
         with self._lock:
-            if self.has_come or not any(self._above(sys._getframe())):  # pyright: ignore[reportPrivateUsage]
+            if self.has_come or self._is_over or not any(self._above(sys._getframe())):  # pyright: ignore[reportPrivateUsage]
                 return
             del unmet[self._thread]
             if self._is_pending:
@@ -126,7 +139,13 @@ class Strike:
 
 
 class AwaitedStrike(Strike):
-    """The same of an endpoint that is awaited. It is cancelled there, or struck where its loop cannot hear of that."""
+    """The same of an endpoint that is awaited, which is cancelled there.
+
+    What is raised from outside might only come when it has begun to await, in the middle of its loop: a callback would
+    be lost, and with it whoever waits for that.
+    """
+
+    _is_sudden = False
 
     def __init__(
         self,
@@ -135,8 +154,10 @@ class AwaitedStrike(Strike):
         is_at_work: Callable[[], bool],
         is_runner: Callable[[FrameType], bool],
         task: asyncio.Task[Any],
+        former: AwaitedStrike | None = None,
     ) -> None:
-        super().__init__(title, thread, is_at_work, is_runner)
+        super().__init__(title, thread, is_at_work, is_runner, former)
+        self._cancelled_before = former
         self._task = task
         self._was_asked = False
         self._is_cancelled = False
@@ -153,7 +174,7 @@ class AwaitedStrike(Strike):
 
     def _cancel(self) -> None:
         with self._lock:
-            if not self.has_come and self._is_at_work():
+            if not (self.has_come or self._is_over) and self._is_at_work():
                 self.has_come = self._is_cancelled = True
                 self._task.cancel()
 
@@ -162,7 +183,8 @@ class AwaitedStrike(Strike):
         was_cancelled, self._is_cancelled = self._is_cancelled, False
         if was_cancelled:
             self._task.uncancel()
-        return was_cancelled
+        former = self._cancelled_before
+        return (former is not None and former.has_cancelled()) or was_cancelled
 
 
 def _file(frame: FrameType) -> str:

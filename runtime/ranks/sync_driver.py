@@ -44,7 +44,9 @@ class SyncDriver:
         if job is None or not self._is_working or not is_interruptible(job):
             return []
         title = self._resident.title_of(job)
-        self._strike = Strike(title, self._thread, lambda: self._job is job and self._is_working, _is_runner)
+        self._strike = Strike(
+            title, self._thread, lambda: self._job is job and self._is_working, _is_runner, self._strike
+        )
         return [self._strike]
 
     def put_first(self, work: Callable[[], Any]) -> None:
@@ -127,10 +129,11 @@ class SyncDriver:
             result = method(*args, **kwargs)
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
-        while self._strike is not None:
+        while (strike := self._strike) is not None:
             try:
-                is_struck = self._strike.end()
-                self._strike = None
+                is_struck = strike.end() or is_struck
+                if self._strike is strike:  # and not one after it
+                    self._strike = None
             except KeyboardInterrupt as late:  # it comes when the endpoint has just ended
                 error = late
         conclude(resident, turn, result, error, port, is_struck=is_struck)

@@ -76,8 +76,18 @@ class Busy(Actor):
             return lines.read()
 
     @endpoint
+    def say(self, lines: int) -> None:
+        for number in range(lines):
+            print(number)
+
+    @endpoint
+    def note_there(self, other: Any, times: int) -> None:
+        for _ in range(times):
+            other.note.call_one("x").get()
+
+    @endpoint
     def note(self, word: str) -> list[str]:
-        self.done.append(word)
+        self.done = [*self.done, word][-9:]
         return self.done
 
     @endpoint(explicit_response_port=True)
@@ -105,7 +115,26 @@ class AsyncBusy(Actor):
     async def spin(self) -> None:
         self.begun.send("spin")
         while True:
-            pass
+            await asyncio.sleep(0)
+
+    @endpoint
+    async def chatter(self) -> None:
+        """Awaits nothing, and prints all the time."""
+        self.begun.send("chatter")
+        while True:
+            print("x" * 100)
+
+    @endpoint
+    async def ask(self, other: Any) -> str:
+        """Blocks its loop, which it should not."""
+        self.begun.send("ask")
+        return other.doze.call_one().get()
+
+    @endpoint
+    async def hold(self, gate: str) -> str:
+        self.begun.send("hold")
+        with open(gate):
+            return "through"
 
     @endpoint
     async def stubborn(self) -> str:
@@ -124,7 +153,17 @@ class AsyncBusy(Actor):
         await asyncio.sleep(1000)
 
     @endpoint
+    async def say(self, lines: int) -> None:
+        for number in range(lines):
+            print(number)
+
+    @endpoint
+    async def note_there(self, other: Any, times: int) -> None:
+        for _ in range(times):
+            await other.note.call_one("x")
+
+    @endpoint
     async def note(self, word: str) -> list[str]:
         await asyncio.sleep(0)
-        self.done.append(word)
+        self.done = [*self.done, word][-9:]
         return self.done

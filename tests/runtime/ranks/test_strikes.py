@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -64,10 +65,11 @@ def test_python_code_is_interrupted(scene: Scene, endpoint: str) -> None:
     assert scene.is_well()
 
 
-def test_one_that_prints_all_the_time_is_interrupted(process_stage: Stage) -> None:
+@pytest.mark.parametrize("name", ["busy", "other"])
+def test_one_that_prints_all_the_time_is_interrupted(process_stage: Stage, name: str) -> None:
     scene = Scene(process_stage)
-    answer = scene.begin(scene.busy.chatter.call_one, "chatter")
-    assert scene.interrupt() == ["busy.chatter"]
+    answer = scene.begin(getattr(scene, name).chatter.call_one, "chatter")
+    assert len(scene.interrupt()) == 1
     with pytest.raises(ActorError, match="KeyboardInterrupt: interrupted"):
         answer.get(10)
     assert scene.is_well()
@@ -85,6 +87,36 @@ def test_a_wait_for_another_actor_is_interrupted(scene: Scene) -> None:
     assert scene.interrupt() == ["asyncbusy.sleep", "busy.ask"]
     with pytest.raises(ActorError, match="KeyboardInterrupt"):
         answer.get(10)
+    assert scene.is_well()
+
+
+def test_a_loop_that_blocks_on_another_actor_is_interrupted(scene: Scene) -> None:
+    answer = scene.begin(lambda: scene.other.ask.call_one(scene.busy), "ask", "doze")
+    assert scene.interrupt() == ["asyncbusy.ask", "busy.doze"]
+    with pytest.raises(ActorError, match="KeyboardInterrupt"):
+        answer.get(10)
+    assert scene.is_well()
+
+
+def test_an_async_endpoint_that_awaits_nothing_goes_on(scene: Scene, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    answer = scene.begin(lambda: scene.other.hold.call_one(str(gate)), "hold")
+    assert scene.interrupt() == ["asyncbusy.hold"]
+    os.close(os.open(gate, os.O_RDWR))
+    assert answer.get(10) == "through"
+    assert scene.is_well()
+
+
+def test_an_interrupt_after_another_fails_no_actor(scene: Scene) -> None:
+    for actor, endpoint in [(scene.busy, "spin"), (scene.other, "sleep")] * 10:
+        answer = scene.begin(getattr(actor, endpoint).call_one, endpoint)
+        gathers = [Gather(roster_of(scene.busy), [0], "interrupt") for _ in range(5)]
+        for gather in gathers:
+            roster_of(scene.busy).inquire([0], gather, Strike)
+        with pytest.raises(ActorError, match="KeyboardInterrupt"):
+            answer.get(10)
+        assert all(gather.wait(10) for gather in gathers)
     assert scene.is_well()
 
 
@@ -157,16 +189,27 @@ def test_idle_actors_are_left_alone(scene: Scene) -> None:
     assert scene.is_well()
 
 
-def test_interrupts_and_calls_without_end(scene: Scene) -> None:
-    """However an interrupt meets the end of an endpoint, the actor answers the next call."""
-    for number in range(150):
-        answers = [scene.busy.note.call_one("x"), scene.other.note.call_one("x"), scene.busy.note.call_one("x")]
-        if number % 3:
+@pytest.mark.parametrize("seed", range(3))
+def test_interrupts_at_any_moment(process_stage: Stage, seed: int) -> None:
+    """However an interrupt meets what an endpoint does, or its end, the actor answers the next call."""
+    chance = random.Random(seed)
+    scene, others = Scene(process_stage), Scene(process_stage)
+    calls: list[Callable[[], Any]] = []
+    for actor, far in [(scene.busy, others.other), (scene.other, others.busy)]:
+        calls += [
+            lambda actor=actor: actor.note.call_one("x"),
+            lambda actor=actor: actor.say.call_one(chance.randrange(2000)),
+            lambda actor=actor, far=far: actor.note_there.call_one(far, chance.randrange(50)),
+        ]
+    for _ in range(60):
+        answers = [chance.choice(calls)() for _ in range(chance.randint(1, 4))]
+        answers[0].exception(chance.random() * 0.01)
+        for _ in range(chance.randrange(3)):
             scene.interrupt()
         for answer in answers:
             error = answer.exception(10)
-            assert error is None or "KeyboardInterrupt" in str(error)
-    assert scene.is_well()
+            assert error is None or "KeyboardInterrupt: interrupted" in str(error)
+    assert scene.is_well() and others.is_well()
 
 
 def test_the_wait_of_one_thread_is_ended_and_that_of_another_is_not() -> None:
