@@ -44,12 +44,11 @@ def strike_all(strikes: Sequence[Strike]) -> list[str]:
 class Strike:
     """An interrupt of one turn of an actor, on the thread that is given. It is raised once.
 
-    It may be raised at any line of the user's (`_is_sudden`).
-
     `is_at_work` says whether the turn goes on still, `is_runner` whether a frame is the one that runs its endpoint.
     """
 
     _is_sudden = True
+    """Whether it may be raised at any line of the user's."""
 
     def __init__(
         self,
@@ -98,7 +97,8 @@ class Strike:
             if self._is_pending and not has_come:
                 self._is_pending = False
                 be_done_with_raising()
-        return has_come or (self._former is not None and self._former.end())
+        came_before = self._former is not None and self._former.end()
+        return has_come or came_before
 
     def _make(self, *_: object) -> KeyboardInterrupt:
         """What is raised in the thread, as it comes there."""
