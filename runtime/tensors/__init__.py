@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .fetch import RemoteException, fetch_shard, inspect
     from .functions import remote
     from .movement import reduce, reduce_, slice_mesh
+    from .moving import to_mesh
     from .tensor import Tensor, get_active_mesh, no_mesh
 
 _HOMES = {
@@ -22,6 +23,7 @@ _HOMES = {
     "reduce_": "movement",
     "remote": "functions",
     "slice_mesh": "movement",
+    "to_mesh": "moving",
 }
 
 __all__ = (
@@ -35,6 +37,7 @@ __all__ = (
     "reduce_",
     "remote",
     "slice_mesh",
+    "to_mesh",
 )
 
 

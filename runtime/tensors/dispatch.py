@@ -12,17 +12,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
+from ..adverbs import Gather
 from ..cells import Line
 from ..errors import SupervisionError
-from ..future import Future
+from ..future import Future, Promise
 from ..mesh import ProcMesh
 from ..shape import Shape
 from ..wire.deferred import Deferred
 from .brake import leave_out
 from .program import Op, Poison
+from .transfer import Receiver, Send
 from .worker import TensorWorker
 
 BATCH = 100
@@ -53,6 +56,8 @@ class Dispatcher:
         self._reactor = fleet.reactor
         self._whole = whole
         self._worker: Any = whole.spawn("tensors", TensorWorker, SEED)
+        self._receivers: Any = None
+        self._linked: WeakSet[Dispatcher] = WeakSet()
         self._ops: list[Op] = []
         self._shape: Shape | None = None  # where those go
         self._dropped: deque[tuple[int, Shape]] = deque()  # tensors are dropped in any thread, also by the collector
@@ -96,14 +101,17 @@ class Dispatcher:
         self._dropped.append((number, shape))
 
     def flush(self) -> None:
-        """Send what has been collected. Raises what a batch that went before could not be read for."""
-        with self._lock:
-            self._send()
+        """Send what has been collected, also by meshes that may send to this one.
+
+        Raises what a batch that went before could not be read for.
+        """
+        for each in self._all_linked():
+            each.send_waiting()
         while self._sent and self._sent[0].done():
             _check(self._sent.popleft())
 
     def send_waiting(self) -> None:
-        """Send what has lingered; on the loop, which must not wait for answers."""
+        """Send what has lingered; also on the loop, which must not wait for answers."""
         with self._lock:
             self._send()
 
@@ -113,17 +121,39 @@ class Dispatcher:
         return self._on(shape).fetch.call(list(numbers), rank)
 
     def interrupted(self) -> None:
-        """Ctrl-C while something is waited for: what ranks have not begun is left out (`brake`)."""
+        """Ctrl-C while something is waited for: what ranks have not begun is left out (`brake`).
+
+        Also on meshes that send to this one or get something from it: one may wait for the other.
+        """
+        for each in self._all_linked():
+            each._leave_out()
+
+    def link(self, target: Dispatcher) -> Any:
+        """From now on tensors go from this mesh to that one; the actors there that take them in."""
+        with target._lock:
+            if target._receivers is None:
+                target._receivers = target._whole.spawn("receivers of tensors", Receiver)
+        self._linked.add(target)
+        target._linked.add(self)
+        return target._receivers
+
+    def place_of(self, number: int) -> Line | None:
+        """Where in the program this operation was issued, if it was on this mesh and that is known still."""
+        return next((where for issued, where in self._places.copy() if issued == number), None)
+
+    def _all_linked(self) -> list[Dispatcher]:
+        found: list[Dispatcher] = [self]
+        for each in found:  # it grows meanwhile
+            found += [other for other in list(each._linked) if other not in found]
+        return found
+
+    def _leave_out(self) -> None:
         if self.is_over:
             return
         with self._lock:
             self._send()
             last = self._last
         leave_out(self._whole.spawn, last)  # not with the lock, which the loop wants that brings the answers
-
-    def place_of(self, poison: Poison) -> Line | None:
-        """Where in the program the operation was issued that has failed, if that is known still."""
-        return next((where for number, where in self._places if number == poison.number), None)
 
     def _add(self, op: Op, shape: Shape) -> None:
         with self._lock:
@@ -144,7 +174,7 @@ class Dispatcher:
             if shape is None and self._dropped:
                 shape = self._dropped[0][1]
             if shape is not None:
-                self._sent.append(self._on(shape).run.call(ops, self._take_dropped(shape)))
+                self._sent.append(_run(self._on(shape), ops, self._take_dropped(shape)))
         if interrupt.came:
             interrupt.deliver()
 
@@ -170,6 +200,34 @@ class Dispatcher:
 def _nothing() -> None: ...
 
 
+def _run(workers: Any, ops: Sequence[Op], dropped: Sequence[int]) -> Future[Any]:
+    """Send a batch."""
+    sends = [op for op in ops if isinstance(op.function, Send)]
+    if not sends:
+        return workers.run.call(ops, dropped)
+    promise: Promise[Any] = Promise(workers._fleet.reactor)
+    workers.run._send(workers._fleet, workers._target, _Watched(workers, sends, promise), (ops, dropped), {})
+    return promise.future
+
+
+class _Watched(Gather):
+    """The answers to a batch that sends shards: of a rank that gives none, those who wait for its shards are told."""
+
+    __slots__ = ("_sends",)
+
+    def __init__(self, workers: Any, sends: Sequence[Op], promise: Promise[Any]) -> None:
+        super().__init__(workers._shape, workers._target.ranks, "tensors.run", workers._fleet, promise)
+        self._sends = sends
+
+    def _on_error(self, rank: int, error: BaseException) -> None:
+        point = self._shape.point_of(rank)
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        for op in self._sends:
+            assert isinstance(op.function, Send)
+            op.function.fail(point, Poison(op.number, point.rank, why, ""))
+        super()._on_error(rank, error)
+
+
 def _check(batch: Future[Any]) -> None:
     """Wait for a batch. That a rank has died meanwhile is told to who asks for what it had, and not to the next."""
     __tracebackhide__ = True
@@ -193,6 +251,12 @@ def dispatcher_of(procs: ProcMesh) -> Dispatcher:
                 del _dispatchers[gone]
             _dispatchers[number] = Dispatcher(procs)
         return _dispatchers[number]
+
+
+def place_of(poison: Poison) -> Line | None:
+    """Where in the program the operation was issued that has failed, on whatever mesh, if that is known still."""
+    places = (each.place_of(poison.number) for each in list(_dispatchers.values()))
+    return next((found for found in places if found is not None), None)
 
 
 _OWN = (str(Path(__file__).parent), str(Path(torch.__file__).parent))

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from ..cells import Line, readable
 from ..future import Future, Promise
 from ..mesh import ProcMesh
-from .dispatch import dispatcher_of
+from .dispatch import dispatcher_of, place_of
 from .program import Poison
 from .tensor import Tensor, mesh_of
 
@@ -56,7 +56,7 @@ def fetch_shard(obj: Any, shard: Mapping[str, int] | None = None, **dims: int) -
         answers = came.get().values()
         failed = next((poison for _, poison in answers if poison is not None), None)
         if failed is not None:
-            promise.fail(RemoteException(failed, dispatcher.place_of(failed)))
+            promise.fail(RemoteException(failed, place_of(failed)))
             return
         values = iter(answers[rank][0])
         found = [next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves]

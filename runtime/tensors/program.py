@@ -47,3 +47,11 @@ class Poison(NamedTuple):
     error: str
     """Type and text of its exception, in one line."""
     traceback: str
+
+
+class Spoilt(Exception):
+    """An argument stands for an operation that has failed."""
+
+    def __init__(self, poison: Poison) -> None:
+        super().__init__(poison.error)
+        self.poison = poison

@@ -104,6 +104,12 @@ class Tensor(torch.Tensor):
 
         return reduce_(self, dims, reduction)
 
+    def to_mesh(self, mesh: ProcMesh) -> Tensor:
+        """Each shard to the rank at the same place of another mesh (`moving.to_mesh`)."""
+        from .moving import to_mesh
+
+        return to_mesh(self, mesh)
+
     def _alive(self) -> Shared:
         if self._dropped_at:
             raise TypeError(f"this distributed tensor is dropped at {self._dropped_at}: it cannot be used any more")
@@ -132,7 +138,7 @@ class Tensor(torch.Tensor):
     def __repr__(self, *, tensor_contents: object = None) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
         grad = ", requires_grad=True" if self.requires_grad else ""
         shape, device = tuple(self.shape), "" if self.device.type == "cpu" else f", device={self.device}"
-        return f"<Tensor {shape} {str(self.dtype)[6:]}{device}{grad} on {_words(self._procs)}>"
+        return f"<Tensor {shape} {str(self.dtype)[6:]}{device}{grad} on {words(self._procs)}>"
 
 
 def _not_here(name: str) -> Callable[..., Any]:
@@ -256,8 +262,8 @@ def mesh_of(tensors: Iterable[Tensor]) -> ProcMesh | None:
     for tensor in tensors:
         if found is not None and tensor._procs != found:
             raise TypeError(
-                f"tensors of different meshes cannot be mixed: one is on {_words(found)}, and one on "
-                f"{_words(tensor._procs)}: slice_mesh gives the shards of a part"
+                f"tensors of different meshes cannot be mixed: one is on {words(found)}, and one on "
+                f"{words(tensor._procs)}: slice_mesh gives the shards of a part"
             )
         found = tensor._procs
     return found if found is not None else get_active_mesh()
@@ -330,7 +336,7 @@ def _check_local(local: list[torch.Tensor], func: Any, traits: Traits, args: Any
     if func not in _CONSTANTS and (found := [*wide, *written]):
         raise TypeError(
             f"{func}: a local tensor {tuple(found[0].shape)} cannot be mixed with distributed ones of "
-            f"{_words(procs)}: make it under activate(), copy_() it there, or bring theirs here with inspect()"
+            f"{words(procs)}: make it under activate(), copy_() it there, or bring theirs here with inspect()"
         )
 
 
@@ -395,6 +401,6 @@ def _made(form: Form, value: Shared, procs: ProcMesh) -> Tensor:
     return made
 
 
-def _words(procs: ProcMesh) -> str:
+def words(procs: ProcMesh) -> str:
     """Example: `hosts=2,gpus=4`."""
     return ",".join(f"{axis}={size}" for axis, size in procs.sizes.items()) or "one rank"

@@ -13,7 +13,8 @@ from ..ranks.failure import describe
 from ..ranks.place import axes_text
 from ..scope import current_rank, current_size
 from .brake import own_progress
-from .program import Op, Poison, Ref
+from .program import Op, Poison, Ref, Spoilt
+from .transfer import Receive, Send
 
 _values: dict[tuple[int, int], dict[int, Any]] = {}
 """By mesh and rank its values by number: ranks may be threads of one process. Other actors there find theirs here."""
@@ -27,14 +28,6 @@ _LEFT_OUT = "KeyboardInterrupt: it was not computed, as the program was interrup
 
 _PATIENCE = 60.0
 """Seconds that an actor waits for such a value."""
-
-
-class _Spoilt(Exception):
-    """An argument stands for an operation that has failed."""
-
-    def __init__(self, poison: Poison) -> None:
-        super().__init__(poison.error)
-        self.poison = poison
 
 
 class TensorWorker(Actor):
@@ -86,7 +79,7 @@ class TensorWorker(Actor):
             leaves = [result] if isinstance(result, self._torch.Tensor) else self._pytree.tree_leaves(result)
             if not isinstance(op.function, str):
                 self._check(op.outputs, leaves)
-        except _Spoilt as spoilt:
+        except Spoilt as spoilt:
             self._spoil(op, spoilt.poison)
         except Exception as error:  # noqa: BLE001 - the rim: it is told to who asks for what was to come of it
             story = describe(error)
@@ -109,6 +102,10 @@ class TensorWorker(Actor):
         """What it was to write to is as it was before."""
         poison = Poison(op.number, current_rank().rank, _LEFT_OUT, "")
         self._values.update((number, poison) for number in op.outputs if number is not None)
+        if isinstance(op.function, Send):
+            op.function.fail(current_rank(), poison)
+        elif isinstance(op.function, Receive):
+            op.function.leave()
 
     def _arguments(self, op: Op) -> tuple[Any, Any]:
         if not isinstance(op.function, str):
@@ -126,7 +123,7 @@ class TensorWorker(Actor):
             return leaf
         value = self._look(leaf.number)
         if isinstance(value, Poison):
-            raise _Spoilt(value)
+            raise Spoilt(value)
         return value
 
     def _look(self, number: int) -> Any:
@@ -140,6 +137,8 @@ class TensorWorker(Actor):
         for number in (*op.outputs, *op.spoils):
             if number is not None:
                 self._values[number] = poison
+        if isinstance(op.function, Send):
+            op.function.fail(current_rank(), poison)
 
     def _find(self, function: str | Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(function, str):

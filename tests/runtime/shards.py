@@ -8,7 +8,7 @@ import torch
 
 from meshbook.runtime import Actor, endpoint
 from meshbook.runtime.here import node
-from meshbook.runtime.tensors import worker
+from meshbook.runtime.tensors import transfer, worker
 
 
 class Holder(Actor):
@@ -21,6 +21,10 @@ class Holder(Actor):
     @endpoint
     def num_values(self) -> int:
         return len(worker._values[node().address])  # pyright: ignore[reportPrivateUsage]
+
+    @endpoint
+    def num_arrived(self) -> int:
+        return len(transfer.own_arrivals()._values)  # pyright: ignore[reportPrivateUsage]
 
 
 def norms(tensor: torch.Tensor, power: float = 2.0) -> dict[str, Any]:

@@ -1,0 +1,76 @@
+"""Distributed tensors moved from one mesh to another, with their gradients moved back."""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any, cast
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ..mesh import ProcMesh
+from .dispatch import dispatcher_of
+from .tensor import Tensor, faking, issue, words
+from .transfer import Receive, Send
+
+_numbers = itertools.count(1)
+
+_issuing = threading.Lock()
+"""Of two transfers the one with the lower number is issued first, whatever thread issues it: ranks count on that."""
+
+
+def to_mesh(tensors: Any, mesh: ProcMesh) -> Any:
+    """The distributed tensors in `tensors` (lists, dicts, ...) on another mesh, or another slice of the same one.
+
+    Each shard goes straight to the rank at the same place there, when its operations have been computed; nobody waits.
+    Gradients come back the same way. A tensor that is there already is given as it is.
+
+    Raises:
+        ValueError: the axes of that mesh are others, or have other sizes.
+        TypeError: it is no mesh of processes.
+
+    Example:
+        with first.activate():
+            x = torch.ones(3)
+        y = to_mesh(x, second) + 1  # on the ranks of `second`
+    """
+    if not isinstance(cast("object", mesh), ProcMesh):
+        raise TypeError(f"to_mesh takes a mesh of processes, such as procs.slice(...) or tensor.mesh, not {mesh!r}")
+
+    def move(tensor: Tensor) -> Any:
+        return tensor if tensor._procs == mesh else cast("Any", _Move).apply(tensor, mesh)
+
+    return pytree.tree_map_only(Tensor, move, tensors)
+
+
+class _Move(torch.autograd.Function):
+    """To autograd a copy, of which the gradient is one back."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, mesh: ProcMesh) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.source = tensor._procs
+        return _moved(tensor, mesh)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return to_mesh(gradient, ctx.source), None
+
+
+def _moved(tensor: Tensor, mesh: ProcMesh) -> Tensor:
+    source = tensor._procs
+    if dict(source.sizes) != dict(mesh.sizes):
+        raise ValueError(
+            f"a tensor of {words(source)} cannot go to a mesh of {words(mesh)}: each rank sends to the one at the same "
+            f"place, so the mesh must have {words(source)}, as a slice() of one may, or slice_mesh() of the tensor"
+        )
+    with faking():
+        fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    receivers = dispatcher_of(source).link(dispatcher_of(mesh))._new_with_shape(mesh._shape)
+    with _issuing:
+        number = next(_numbers)
+        issue(source, Send(number, receivers), (tensor,), {}, None)
+        made: Tensor = issue(mesh, Receive(number, str(tensor.device)), (), {}, fake)
+    return made
