@@ -33,9 +33,13 @@ def to_mesh(tensors: Any, mesh: ProcMesh) -> Any:
         TypeError: it is no mesh of processes.
 
     Example:
-        with first.activate():
-            x = torch.ones(3)
-        y = to_mesh(x, second) + 1  # on the ranks of `second`
+        >>> from meshbook.runtime import this_host
+        >>> from meshbook.runtime.tensors import inspect
+        >>> with this_host().spawn_procs({"dp": 2}) as procs:
+        ...     with procs.slice(dp=0).activate():
+        ...         x = torch.ones(3)
+        ...     inspect(to_mesh(x, procs.slice(dp=1)) + 1)
+        tensor([2., 2., 2.])
     """
     if not isinstance(cast("object", mesh), ProcMesh):
         raise TypeError(f"to_mesh takes a mesh of processes, such as procs.slice(...) or tensor.mesh, not {mesh!r}")

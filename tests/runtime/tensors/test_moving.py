@@ -107,6 +107,18 @@ def test_meshes_that_send_to_each_other(grid: ProcMesh, other: ProcMesh) -> None
     assert [inspect(each, tp=1).tolist() for each in (x, y)] == [[152, 152], [150, 150]]
 
 
+def test_on_every_engine(bench: Any) -> None:
+    first, second = bench.up({"r": 2}), bench.up({"r": 2})
+    with first.activate():
+        x: Any = torch.ones(300_000) + first.rank_tensor("r")
+        bad: Any = x[torch.tensor([1_000_000])]
+    moved = x.to_mesh(second)
+    x += 1
+    assert [inspect(each.max(), r=1).item() for each in (moved, moved.to_mesh(first) + x)] == [2, 5]
+    with pytest.raises(RemoteException, match="rank 0: IndexError"):
+        inspect(bad.to_mesh(second))
+
+
 def test_an_actor_is_given_its_shard(grid: ProcMesh, other: ProcMesh) -> None:
     holders = other.spawn("holders", Holder)
     moved = mine(grid).slice_mesh(dp=0).to_mesh(other)
