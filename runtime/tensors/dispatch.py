@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 import torch
 
-from ..adverbs import Gather
+from ..adverbs import Endpoint, Gather
 from ..cells import Line
 from ..errors import SupervisionError
 from ..future import Future, Promise
@@ -119,6 +119,11 @@ class Dispatcher:
         """The values on one rank of this shape, by its place there; with what has failed on any (`TensorWorker`)."""
         self.flush()
         return self._on(shape).fetch.call(list(numbers), rank)
+
+    def endpoint(self, shape: Shape) -> Endpoint[Any, Any]:
+        """By which the ranks of this shape call a function, after what was issued before."""
+        self.flush()
+        return self._on(shape).compute
 
     def interrupted(self) -> None:
         """Ctrl-C while something is waited for: what ranks have not begun is left out (`brake`).

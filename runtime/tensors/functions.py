@@ -4,17 +4,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
 from torch.utils import _pytree as pytree
 
-from .tensor import Tensor, fakes_of, faking, get_active_mesh, issue, mesh_of
+from ..adverbs import Endpoint
+from ..future import Future
+from ..mesh import ProcMesh
+from ..values import ValueMesh
+from .dispatch import dispatcher_of
+from .tensor import Tensor, as_sent, fakes_of, faking, get_active_mesh, issue, mesh_of
 
 
 class Remote:
-    """A function that runs on the ranks. Its distributed arguments are shards there; what it gives is distributed."""
+    """A function that runs on the ranks. Its distributed arguments are shards there; what it gives is distributed.
+
+    Or it comes here, by the adverbs of endpoints: `call` and its like compute after what was issued before.
+    """
 
     def __init__(self, function: Callable[..., Any] | str, propagate: Callable[..., Any] | None) -> None:
         self._function = function
@@ -25,15 +33,50 @@ class Remote:
 
         Raises `TypeError` where there is none.
         """
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        procs = mesh_of(tensors) if tensors else get_active_mesh()
-        if procs is None:
-            raise TypeError("on which ranks? Give it a distributed tensor, or call it under procs.activate()")
+        procs = _mesh_for(args, kwargs)
         results = None
         if self._propagate is not None:
             with faking():
                 results = self._propagate(*fakes_of(args), **fakes_of(kwargs))
         return issue(procs, _Call(self._function, self._propagate is not None), args, kwargs, results)
+
+    rref = __call__
+
+    def call(self, *args: Any, **kwargs: Any) -> Future[ValueMesh[Any]]:
+        """What it gives on each rank."""
+        return self._asked(lambda ranks: ranks.call, args, kwargs)
+
+    def call_one(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        """What it gives on the only rank of the mesh. Raises `ValueError` where there are more."""
+        return self._asked(lambda ranks: ranks.call_one, args, kwargs)
+
+    def choose(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        """What it gives on one rank, picked at random, which alone computes it."""
+        return self._asked(lambda ranks: ranks.choose, args, kwargs)
+
+    def stream(self, *args: Any, **kwargs: Any) -> Iterator[Future[Any]]:
+        """What it gives on each rank, in the order in which they are done."""
+        procs = _mesh_for(args, kwargs)
+        return dispatcher_of(procs).endpoint(procs._shape).stream(*self._words(args, kwargs))
+
+    def broadcast(self, *args: Any, **kwargs: Any) -> None:
+        """Call it for what it does. What it raises is told to nobody."""
+        issue(_mesh_for(args, kwargs), _Call(self._function, False), args, kwargs, None)
+
+    def _asked(
+        self,
+        adverb: Callable[[Endpoint[Any, Any]], Callable[..., Future[Any]]],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Future[Any]:
+        procs = _mesh_for(args, kwargs)
+        dispatcher = dispatcher_of(procs)
+        future = adverb(dispatcher.endpoint(procs._shape))(*self._words(args, kwargs))
+        future._promise.on_interrupt = dispatcher.interrupted
+        return future
+
+    def _words(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        return _Call(self._function, True), *pytree.tree_map(as_sent, (args, kwargs))
 
 
 def remote(function: Callable[..., Any] | str, *, propagate: Callable[..., Any] | None = None) -> Remote:
@@ -43,11 +86,24 @@ def remote(function: Callable[..., Any] | str, *, propagate: Callable[..., Any] 
     function will give; without it, what the function gives is not kept.
 
     Example:
-        norm = remote(lambda x: x.norm().reshape(1), propagate=lambda x: x.new_empty(1))
+        >>> from meshbook.runtime import this_host
+        >>> norm = remote(lambda x: float(x.norm()))
+        >>> with this_host().spawn_procs({"dp": 2}) as procs, procs.activate():
+        ...     norm.call(procs.rank_tensor("dp") * 2.0).get().values()
+        [0.0, 2.0]
     """
     if isinstance(function, str) and "." not in function:
         raise ValueError(f"{function!r} names no function: say 'module.name'")
     return Remote(function, propagate)
+
+
+def _mesh_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ProcMesh:
+    """The mesh of these arguments, or the active one."""
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    procs = mesh_of(tensors) if tensors else get_active_mesh()
+    if procs is None:
+        raise TypeError("on which ranks? Give it a distributed tensor, or call it under procs.activate()")
+    return procs
 
 
 class _Call:

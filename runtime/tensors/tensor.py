@@ -248,7 +248,7 @@ def issue(
         torch.Tensor, lambda fake: _made(Form.of(fake), Shared(dispatcher, procs), procs), results
     )
     outputs = [leaf._value.number if isinstance(leaf, Tensor) else None for leaf in pytree.tree_leaves(made)]
-    words, named = pytree.tree_map(_as_sent, (args, kwargs))
+    words, named = pytree.tree_map(as_sent, (args, kwargs))
     dispatcher.issue(procs._shape, function, words, named, outputs)
     return made
 
@@ -367,10 +367,11 @@ def _sent(value: Any) -> Any:
     if isinstance(value, list | tuple):
         items = [_sent(item) for item in cast("list[Any]", value)]
         return tuple(items) if isinstance(value, tuple) else items
-    return _as_sent(value)
+    return as_sent(value)
 
 
-def _as_sent(leaf: Any) -> Any:
+def as_sent(leaf: Any) -> Any:
+    """A single argument as it travels. Raises `TypeError` for what cannot be one."""
     if isinstance(leaf, Tensor):
         return Ref(leaf._alive().number)
     if type(leaf) in _SENDABLE:

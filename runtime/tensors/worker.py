@@ -67,6 +67,16 @@ class TensorWorker(Actor):
         return (values if failed is None and current_rank().rank == rank else None), failed
 
     @endpoint
+    def compute(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """What a function gives on this rank. Raises what it raises, or that an argument has failed."""
+        try:
+            args, kwargs = self._pytree.tree_map(self._value_of, (args, kwargs))
+        except Spoilt as spoilt:
+            raise RuntimeError(f"a distributed tensor was not computed: {spoilt.poison.error}") from None
+        with self._torch.no_grad():
+            return function(*args, **kwargs)
+
+    @endpoint
     def seed(self, seed: int) -> None:
         """Draw random numbers as `torch.manual_seed(seed)` says; all ranks draw the same."""
         self._seed(seed)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from meshbook.runtime import ProcMesh
+from meshbook.runtime import ActorError, ProcMesh
 from meshbook.runtime.tensors import RemoteException, Tensor, inspect, remote
 from tests.runtime.shards import clear, norms, shapes_of_norms
 
@@ -70,6 +70,50 @@ def test_what_is_no_tensor_may_stand_among_results(grid: ProcMesh) -> None:
         x = torch.ones(1)
     number, same = remote(lambda x: (3, x), propagate=lambda x: (3, x))(x)
     assert (number, inspect(same).tolist()) == (3, [1])
+
+
+class TestAdverbs:
+    """What a function gives comes here, computed after what was issued before."""
+
+    def test_from_all_ranks_or_one(self, grid: ProcMesh) -> None:
+        total = remote(lambda x, times: float(x.sum()) * times)
+        with grid.activate():
+            x: Any = torch.ones(2) * grid.rank_tensor("dp")
+        x += 1
+        assert total.call(x, times=10).get(20).values() == [20, 20, 40, 40]
+        x.zero_()
+        assert sorted(each.get(20) for each in total.stream(x.slice_mesh(tp=0), 1)) == [0, 0]
+        x += 3
+        assert total.choose(x, 1).get(20) == 6
+        assert total.call_one(x.slice_mesh(dp=1, tp=1), 1).get(20) == 6
+        with pytest.raises(ValueError, match="call_one requires exactly 1 actor, but mesh has 4"):
+            total.call_one(x, 1)
+
+    def test_tensors_come_as_they_were(self, grid: ProcMesh) -> None:
+        with grid.activate():
+            x = torch.ones(10_000)
+            came = remote("tests.runtime.shards.itself").call(x)
+        x.zero_()
+        assert came.get(20).slice(dp=1, tp=1).item().sum() == 10_000
+
+    def test_distributed_or_not_at_all(self, grid: ProcMesh) -> None:
+        with grid.activate():
+            x = torch.ones(2)
+        assert inspect(remote(norms, propagate=shapes_of_norms).rref(x, power=1.0)["norm"]) == 2
+        assert remote(clear).broadcast(x) is None
+        assert inspect(x).tolist() == [0, 0]
+        remote("math.nothing").broadcast(x)
+        assert inspect(x + 1).tolist() == [1, 1]
+
+    def test_what_it_raises_and_what_it_cannot_be_given(self, grid: ProcMesh) -> None:
+        with grid.activate():
+            x: Any = torch.ones(2)
+            bad: Any = x[torch.tensor([7])]
+        with pytest.raises(ActorError, match="has no attribute 'nothing'"):
+            remote("math.nothing").call(x).get(20)
+        with pytest.raises(ActorError, match="a distributed tensor was not computed: IndexError: index 7"):
+            remote(clear).call(bad).get(20)
+        assert inspect(x).tolist() == [1, 1]
 
 
 def test_mistakes(grid: ProcMesh) -> None:
