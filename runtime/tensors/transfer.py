@@ -70,6 +70,8 @@ def own_arrivals() -> Arrivals:
 class Receiver(Actor):
     """Takes in what other ranks send, while the worker of its rank computes."""
 
+    _is_careful = True  # a shard that is refused would be waited for
+
     @endpoint
     def arrive(self, number: int, value: Any) -> None:
         own_arrivals().put(number, value)
