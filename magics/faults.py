@@ -50,7 +50,7 @@ def interrupt(book: Book, args: grammar.Interrupt) -> None:
         stop(mesh.running(), selection.ranks, "interrupted by `%mesh interrupt`")
         running = [rank for rank, was_busy in mesh.interrupt(selection.ranks).items() if was_busy]
         struck = {rank: titles for rank, titles in mesh.interrupt_actors(selection.ranks).items() if titles}
-        print("\n".join(interrupted_lines(running, struck, _left_at_work(mesh, struck))))
+        print("\n".join(interrupted_lines(running, struck, _left_at_work(mesh, selection.ranks, struck))))
 
 
 def interrupted_lines(running: Sequence[int], struck: Mapping[int, Sequence[str]], left: Sequence[int]) -> list[str]:
@@ -69,8 +69,8 @@ def interrupted_lines(running: Sequence[int], struck: Mapping[int, Sequence[str]
     lines += [f"interrupted: {named(ranks)} in {', '.join(titles)}" for titles, ranks in by_titles.items()]
     if left:
         lines.append(
-            f"actors on {named(left)} go on, in code that hears it when it is done: "
-            f"`%mesh stacks` tells where they are, `%mesh restart {ranks_text(left)}` ends them"
+            f"actors on {named(left)} go on, in what no interrupt ends: `%mesh stacks` tells where they are, "
+            f"`%mesh restart {ranks_text(left)}` ends them"
         )
     return lines or ["no rank was busy"]
 
@@ -80,14 +80,14 @@ def actors_go_on(mesh: Mesh) -> str:
     busy = actors_at_work(mesh)
     if not busy:
         return ""
-    ends = f"`%mesh interrupt -m {mesh.name}` ends what they do"
-    return f"actors on {named(busy)} of {mesh.name} go on: {ends}, `%mesh stacks` tells where they are"
+    means = f"`%mesh interrupt -m {mesh.name}` interrupts them"
+    return f"actors on {named(busy)} of {mesh.name} go on: {means}, `%mesh stacks` tells where they are"
 
 
-def _left_at_work(mesh: Mesh, struck: Collection[int]) -> list[int]:
-    """Those of the ranks where actors were interrupted that have not answered within a moment."""
-    deadline = time.monotonic() + _MOMENT
-    while (left := [rank for rank in actors_at_work(mesh) if rank in struck]) and time.monotonic() < deadline:
+def _left_at_work(mesh: Mesh, ranks: Collection[int], struck: Collection[int]) -> list[int]:
+    """Those of the ranks whose actors are at work still; those that were interrupted have a moment to answer."""
+    deadline = time.monotonic() + (_MOMENT if struck else 0)
+    while (left := [rank for rank in actors_at_work(mesh) if rank in ranks]) and time.monotonic() < deadline:
         time.sleep(0.01)
     return left
 

@@ -42,7 +42,7 @@ def to_mesh(tensors: Any, mesh: ProcMesh) -> Any:
         tensor([2., 2., 2.])
     """
     if not isinstance(cast("object", mesh), ProcMesh):
-        raise TypeError(f"to_mesh takes a mesh of processes, such as procs.slice(...) or tensor.mesh, not {mesh!r}")
+        raise TypeError(f"to_mesh takes processes: procs.slice(...), tensor.mesh, m.procs of a notebook; not {mesh!r}")
 
     def move(tensor: Tensor) -> Any:
         return tensor if tensor._procs == mesh else cast("Any", _Move).apply(tensor, mesh)

@@ -125,7 +125,7 @@ class TestInANotebook:
             stopped = cell.end()
             assert stopped.error.partition(":")[0] in ("KeyboardInterrupt", "CancelledError")
             assert ".py" not in stopped.traceback
-            assert "actors on ranks 0-3 of m go on: `%mesh interrupt -m m` ends what they do" in stopped.stderr
+            assert "actors on ranks 0-3 of m go on: `%mesh interrupt -m m` interrupts them" in stopped.stderr
             assert "in Patient.wait" in kernel.ok("%mesh stacks").text
             assert kernel.ok("%mesh interrupt -m m").text == "interrupted: ranks 0-3 in patients.wait\n"
             kernel.ok("await asyncio.gather(*patients.fail.stream(), return_exceptions=True)")

@@ -178,7 +178,7 @@ def test_the_meshes_must_have_the_same_axes(grid: ProcMesh, axes: dict[str, int]
         row.to_mesh(target)
     assert "\n" not in str(caught.value)
     with pytest.raises(
-        TypeError, match=r"to_mesh takes a mesh of processes, such as procs\.slice\(...\) or tensor\.mesh"
+        TypeError, match=r"to_mesh takes processes: procs\.slice\(...\), tensor\.mesh, m\.procs of a notebook"
     ):
         row.to_mesh("tp")
 
