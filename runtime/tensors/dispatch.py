@@ -101,12 +101,8 @@ class Dispatcher:
         self._dropped.append((number, shape))
 
     def flush(self) -> None:
-        """Send what has been collected, also by meshes that may send to this one.
-
-        Raises what a batch that went before could not be read for.
-        """
-        for each in self._all_linked():
-            each.send_waiting()
+        """Send what has been collected. Raises what a batch that went before could not be read for."""
+        self.send_waiting()
         while self._sent and self._sent[0].done():
             _check(self._sent.popleft())
 
@@ -117,12 +113,12 @@ class Dispatcher:
 
     def fetch(self, shape: Shape, numbers: Sequence[int], rank: int) -> Future[Any]:
         """The values on one rank of this shape, by its place there; with what has failed on any (`TensorWorker`)."""
-        self.flush()
+        self._flush_all()
         return self._on(shape).fetch.call(list(numbers), rank)
 
     def endpoint(self, shape: Shape) -> Endpoint[Any, Any]:
         """By which the ranks of this shape call a function, after what was issued before."""
-        self.flush()
+        self._flush_all()
         return self._on(shape).compute
 
     def interrupted(self) -> None:
@@ -138,18 +134,26 @@ class Dispatcher:
         with target._lock:
             if target._receivers is None:
                 target._receivers = target._whole.spawn("receivers of tensors", Receiver)
-        self._linked.add(target)
-        target._linked.add(self)
+        with _linking:
+            self._linked.add(target)
+            target._linked.add(self)
         return target._receivers
 
     def place_of(self, number: int) -> Line | None:
         """Where in the program this operation was issued, if it was on this mesh and that is known still."""
         return next((where for issued, where in self._places.copy() if issued == number), None)
 
+    def _flush_all(self) -> None:
+        """Somebody waits for this mesh: those that may send to it do not linger either."""
+        for each in self._all_linked():
+            each.send_waiting()
+        self.flush()
+
     def _all_linked(self) -> list[Dispatcher]:
         found: list[Dispatcher] = [self]
-        for each in found:  # it grows meanwhile
-            found += [other for other in list(each._linked) if other not in found]
+        with _linking:
+            for each in found:  # it grows meanwhile
+                found += [other for other in each._linked if other not in found]
         return found
 
     def _leave_out(self) -> None:
@@ -211,7 +215,13 @@ def _run(workers: Any, ops: Sequence[Op], dropped: Sequence[int]) -> Future[Any]
     if not sends:
         return workers.run.call(ops, dropped)
     promise: Promise[Any] = Promise(workers._fleet.reactor)
-    workers.run._send(workers._fleet, workers._target, _Watched(workers, sends, promise), (ops, dropped), {})
+    answers = _Watched(workers, sends, promise)
+    try:
+        workers.run._send(workers._fleet, workers._target, answers, (ops, dropped), {})
+    except Exception as unsent:
+        for rank in workers._target.ranks:
+            answers.miss(rank, unsent)
+        raise
     return promise.future
 
 
@@ -224,12 +234,16 @@ class _Watched(Gather):
         super().__init__(workers._shape, workers._target.ranks, "tensors.run", workers._fleet, promise)
         self._sends = sends
 
-    def _on_error(self, rank: int, error: BaseException) -> None:
+    def miss(self, rank: int, error: BaseException) -> None:
+        """Nothing comes from this rank."""
         point = self._shape.point_of(rank)
         why = f"{type(error).__name__}: {error}".partition("\n")[0]
         for op in self._sends:
             assert isinstance(op.function, Send)
             op.function.fail(point, Poison(op.number, point.rank, why, ""))
+
+    def _on_error(self, rank: int, error: BaseException) -> None:
+        self.miss(rank, error)
         super()._on_error(rank, error)
 
 
@@ -245,6 +259,9 @@ _dispatchers: dict[int, Dispatcher] = {}
 """By number of the mesh."""
 
 _making = threading.Lock()
+
+_linking = threading.Lock()
+"""Of `Dispatcher._linked`, which one thread may go through while another adds to it."""
 
 
 def dispatcher_of(procs: ProcMesh) -> Dispatcher:

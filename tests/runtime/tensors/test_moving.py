@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from meshbook.runtime import ProcMesh, SupervisionError, heal
-from meshbook.runtime.tensors import RemoteException, Tensor, inspect, remote
+from meshbook.runtime.tensors import RemoteException, Tensor, dispatch, inspect, remote
 from meshbook.runtime.tensors import to_mesh as to_mesh_typed
 from meshbook.runtime.tensors.dispatch import dispatcher_of
+from meshbook.runtime.wire.codec import EncodeError
 from tests.runtime.shards import Holder
 from tests.runtime.tensors.test_brake import nap, press
 
@@ -203,6 +204,31 @@ class TestErrors:
             inspect(sparse.to_mesh(other))
         assert "inspect(sparse.to_mesh(other))" in str(caught.value)
         assert inspect(x.to_mesh(other)).tolist() == [1, 1]
+
+    def test_what_stands_beside_something_that_cannot_be_sent_is_told(
+        self, grid: ProcMesh, other: ProcMesh, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(dispatch, "LINGER", 60.0)
+        lock = threading.Lock()
+        with grid.slice(dp=0).activate():
+            x: Any = torch.ones(2)
+        inspect(x)
+        remote(lambda x: lock)(x)
+        moved = x.to_mesh(other)
+        with pytest.raises(EncodeError, match=r"is a _thread\.lock"):
+            inspect(x)
+        with pytest.raises(RemoteException, match=r"rank 0: EncodeError: cannot pickle: .* is a _thread\.lock"):
+            inspect(moved)
+        assert inspect(x.to_mesh(other)).tolist() == [1, 1]
+
+    def test_a_source_whose_worker_has_ended(self, process_stage: Any, pair: tuple[ProcMesh, ProcMesh]) -> None:
+        source, target = pair
+        with source.activate():
+            x: Any = torch.ones(2)
+        remote("sys.exit")(x.slice_mesh(r=1))
+        with pytest.raises(RemoteException, match=r"rank 1: SupervisionError: .*\.TensorWorker tensors.* have failed"):
+            inspect(x.to_mesh(target))
+        assert "TensorWorker" in process_stage.faults.get(timeout=10).report()
 
     def test_a_source_that_is_dead(self, process_stage: Any, pair: tuple[ProcMesh, ProcMesh]) -> None:
         source, target = pair
