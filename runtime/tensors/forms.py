@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -33,6 +34,11 @@ class Form(NamedTuple):
         return cls(
             tensor.size(), tensor.stride(), int(tensor.storage_offset()), tensor.dtype, tensor.device, tensor.layout
         )
+
+    def contiguous(self) -> Form:
+        """That of a copy whose values lie one behind the other."""
+        strides = itertools.accumulate(reversed(self.size[1:]), lambda step, size: step * max(size, 1), initial=1)
+        return self._replace(stride=tuple(strides)[::-1][: len(self.size)], offset=0, layout=torch.strided)
 
     def fake(self) -> torch.Tensor:
         """A fake tensor of this form; over memory of its own, which nobody looks at. Under `fake_mode`."""

@@ -13,7 +13,8 @@ from torch.utils import _pytree as pytree
 
 from ..mesh import ProcMesh
 from .dispatch import dispatcher_of
-from .tensor import Tensor, faking, issue, words
+from .program import Ref
+from .tensor import Shared, Tensor, words, wrapped
 from .transfer import Receive, Send
 
 _numbers = itertools.count(1)
@@ -70,11 +71,11 @@ def _moved(tensor: Tensor, mesh: ProcMesh) -> Tensor:
             f"a tensor of {words(source)} cannot go to a mesh of {words(mesh)}: each rank sends to the one at the same "
             f"place, so the mesh must have {words(source)}, as a slice() of one may, or slice_mesh() of the tensor"
         )
-    with faking():
-        fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    receivers = dispatcher_of(source).link(dispatcher_of(mesh))._new_with_shape(mesh._shape)
+    sender, taker, value = dispatcher_of(source), dispatcher_of(mesh), tensor._alive()
+    receivers = sender.link(taker)._new_with_shape(mesh._shape)
+    made = Shared(taker, mesh)
     with _issuing:
         number = next(_numbers)
-        issue(source, Send(number, receivers), (tensor,), {}, None)
-        made: Tensor = issue(mesh, Receive(number, str(tensor.device)), (), {}, fake)
-    return made
+        sender.issue(source._shape, Send(number, receivers), (Ref(value.number),), {}, [None])
+        taker.issue(mesh._shape, Receive(number, str(tensor.device)), (), {}, [made.number])
+    return wrapped(tensor._form.contiguous(), made, mesh)

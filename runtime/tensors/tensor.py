@@ -90,7 +90,7 @@ class Tensor(torch.Tensor):
 
     def slice_mesh(self, **dims: Any) -> Tensor:
         """The shards on a part of the mesh, by the words of `ProcMesh.slice`: the same memory."""
-        return _made(self._form, self._alive(), self._procs.slice(**dims))
+        return wrapped(self._form, self._alive(), self._procs.slice(**dims))
 
     def reduce(self, dims: Any = (), reduction: str = "sum", scatter: bool = False) -> Tensor:
         """Combine the shards along axes of the mesh (`movement.reduce`)."""
@@ -245,7 +245,7 @@ def issue(
     """Compute with a function on the ranks; `results` are fake tensors in the form of what it gives."""
     dispatcher = dispatcher_of(procs)
     made = pytree.tree_map_only(
-        torch.Tensor, lambda fake: _made(Form.of(fake), Shared(dispatcher, procs), procs), results
+        torch.Tensor, lambda fake: wrapped(Form.of(fake), Shared(dispatcher, procs), procs), results
     )
     outputs = [leaf._value.number if isinstance(leaf, Tensor) else None for leaf in pytree.tree_leaves(made)]
     words, named = pytree.tree_map(as_sent, (args, kwargs))
@@ -315,7 +315,7 @@ def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         value = Shared(dispatcher, procs) if isinstance(part, Form) else None
         outputs.append(value and value.number)
         if value is not None:
-            made.append(_made(cast("Form", part), value, procs))
+            made.append(wrapped(cast("Form", part), value, procs))
         else:
             made.append(written[part] if isinstance(part, int) else cast("Other", part).value)
     if written or any(outputs):
@@ -388,7 +388,8 @@ def _written(traits: Traits, args: Any, kwargs: Any) -> Iterator[object]:
         yield from pytree.tree_leaves(value)
 
 
-def _made(form: Form, value: Shared, procs: ProcMesh) -> Tensor:
+def wrapped(form: Form, value: Shared, procs: ProcMesh) -> Tensor:
+    """The tensor of this form that stands for a value on the ranks."""
     made: Any = torch.Tensor._make_wrapper_subclass(  # pyright: ignore[reportUnknownMemberType]
         Tensor,
         form.size,

@@ -47,6 +47,7 @@ def test_a_fake_has_the_form_of_what_it_stands_for(sizes: list[int], first: int,
     with fake_mode:
         fake = Form.of(tensor).fake()
     assert Form.of(fake) == Form.of(tensor)
+    assert Form.of(tensor).contiguous() == Form.of(torch.empty(tensor.shape))
 
 
 def fakes_of(*tensors: torch.Tensor, written: tuple[int, ...] = (), **kwargs: Any) -> Any:
