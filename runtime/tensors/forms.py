@@ -13,6 +13,8 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from ..wire.deferred import untorn
+
 MOST = 4096
 """Forms of arguments that are remembered."""
 
@@ -111,13 +113,18 @@ class NotHere(DataDependentOutputException):
         )
 
 
+@untorn  # torch's fake tensors are of no use any more once Ctrl-C has struck in the middle of them
+def _computed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    with fake_mode:
+        return func(*args, **kwargs)
+
+
 def faked(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call an operator with fake tensors. Raises `NotHere`, and what it raises where its arguments do not fit."""
     __tracebackhide__ = True
     is_quiet = _is_quiet.set(True)
     try:
-        with fake_mode:
-            return func(*args, **kwargs)
+        return _computed(func, args, kwargs)
     except (DataDependentOutputException, DynamicOutputShapeException):
         raise NotHere(func) from None
     except Exception as misfit:  # noqa: BLE001 - goes on, without dozens of torch's own frames

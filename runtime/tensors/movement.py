@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..mesh import ProcMesh
+from ..wire.deferred import untorn
 from .tensor import Tensor, faking, issue
 
 REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "stack")
@@ -33,8 +34,7 @@ def reduce(tensor: Tensor, dims: str | Sequence[str] = (), reduction: str = "sum
     """
     axes = _checked(tensor, dims, reduction, scatter)
     size = tensor._procs.size(axes)
-    with faking():
-        fake = _shape_of(tensor._fake, size, reduction, scatter)
+    fake = _shape_of(tensor, size, reduction, scatter)
     lines = _lines(tensor._procs, axes)
     made: Tensor = issue(tensor._procs, combine, (tensor, lines, reduction, scatter), {}, fake)
     return made
@@ -62,9 +62,7 @@ def rank_tensor(procs: ProcMesh, dims: str | Sequence[str]) -> Tensor:
     """A number on each rank: its index on an axis; its place among the ranks of several."""
     axes = [dims] if isinstance(dims, str) else list(dims)
     _check_axes(procs, axes)
-    with faking():
-        fake = torch.empty((), dtype=torch.int64)
-    made: Tensor = issue(procs, index_on, (axes,), {}, fake)
+    made: Tensor = issue(procs, index_on, (axes,), {}, _fake_index())
     return made
 
 
@@ -90,10 +88,19 @@ def _check_axes(procs: ProcMesh, axes: Sequence[str]) -> None:
         raise ValueError(f"there is no axis {unknown[0]!r}: the mesh has {', '.join(procs.sizes) or 'none'}")
 
 
-def _shape_of(fake: torch.Tensor, size: int, reduction: str, scatter: bool) -> torch.Tensor:
-    if scatter:
-        return torch.empty_like(fake) if reduction == "stack" else torch.empty_like(fake[0])
-    return fake.new_empty((size, *fake.shape)) if reduction == "stack" else torch.empty_like(fake)
+@untorn  # as in `forms`
+def _shape_of(tensor: Tensor, size: int, reduction: str, scatter: bool) -> torch.Tensor:
+    fake = tensor._fake
+    with faking():
+        if scatter:
+            return torch.empty_like(fake) if reduction == "stack" else torch.empty_like(fake[0])
+        return fake.new_empty((size, *fake.shape)) if reduction == "stack" else torch.empty_like(fake)
+
+
+@untorn
+def _fake_index() -> torch.Tensor:
+    with faking():
+        return torch.empty((), dtype=torch.int64)
 
 
 def _lines(procs: ProcMesh, axes: Sequence[str]) -> list[tuple[int, ...]]:

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import (
 
 from ..mesh import ProcMesh
 from ..wire import codec
+from ..wire.deferred import untorn
 from .dispatch import Dispatcher, dispatcher_of, place
 from .forms import Form, NotHere, Other, Traits, fake_mode, result_of, traits_of
 from .program import Ref
@@ -68,8 +69,7 @@ class Tensor(torch.Tensor):
     @property
     def _fake(self) -> torch.Tensor:
         if self._kept_fake is None:
-            with faking():
-                self._kept_fake = self._form.fake()
+            self._kept_fake = _fake_of(self._form)
         return self._kept_fake
 
     @property
@@ -358,6 +358,13 @@ def _survey(values: Iterable[Any], tensors: list[Tensor], rest: list[Any], float
     return tuple(key)
 
 
+@untorn  # as in `forms`
+def _fake_of(form: Form) -> torch.Tensor:
+    with faking():
+        return form.fake()
+
+
+@untorn
 def _as_fake(tensor: torch.Tensor) -> torch.Tensor:
     return tensor._fake if isinstance(tensor, Tensor) else fake_mode.from_tensor(tensor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshbook.runtime.tensors import forms
-from meshbook.runtime.tensors.forms import Form, NotHere, Other, Result, fake_mode, result_of, traits_of
+from meshbook.runtime.tensors.forms import Form, NotHere, Other, Result, fake_mode, faked, result_of, traits_of
 
 aten = torch.ops.aten
 
@@ -53,6 +54,19 @@ def test_a_fake_has_the_form_of_what_it_stands_for(sizes: list[int], first: int,
 def fakes_of(*tensors: torch.Tensor, written: tuple[int, ...] = (), **kwargs: Any) -> Any:
     made = [fake_mode.from_tensor(tensor) for tensor in tensors]
     return lambda: (made, kwargs, [made[place] for place in written])
+
+
+def test_ctrl_c_waits_until_a_fake_is_computed() -> None:
+    done: list[int] = []
+
+    def pressed(x: torch.Tensor) -> torch.Tensor:
+        signal.raise_signal(signal.SIGINT)
+        done.append(1)
+        return x
+
+    with pytest.raises(KeyboardInterrupt):
+        faked(pressed, [torch.ones(2)], {})
+    assert done == [1]
 
 
 def test_an_operator_is_asked_once_for_each_key(monkeypatch: pytest.MonkeyPatch) -> None:
