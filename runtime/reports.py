@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Generic, TypeVar
 
+from .ranks import raising
 from .ranks.meter import Meter
 from .ranks.place import nearest
 
@@ -28,6 +29,8 @@ def log(step: float | None = None, **values: Any) -> None:
     meter = _meter()
     if meter is not None:
         meter.log(None if step is None else float(step), numbers)
+    if raising.unmet:
+        raising.meet()
 
 
 class progress(Generic[T]):
@@ -62,6 +65,8 @@ class progress(Generic[T]):
                 yield item
                 bar.done += 1  # when its turn is over
                 meter.wake()
+                if raising.unmet:
+                    raising.meet()
         finally:
             bar.is_over = True
             meter.wake()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from typing import Any
 
 from meshbook.runtime import Actor, Port, concurrent_endpoint, endpoint
 from meshbook.runtime.errors import ActorError
+from meshbook.runtime.reports import log, progress
 
 
 class Busy(Actor):
@@ -123,6 +125,20 @@ class AsyncBusy(Actor):
         self.begun.send("chatter")
         while True:
             print("x" * 100)
+
+    @endpoint
+    async def report(self) -> None:
+        """Awaits nothing, and logs all the time."""
+        self.begun.send("report")
+        while True:
+            log(loss=1.0)
+
+    @endpoint
+    async def advance(self) -> None:
+        """Awaits nothing, and tells how far it is."""
+        self.begun.send("advance")
+        for _ in progress(itertools.count()):
+            pass
 
     @endpoint
     async def ask(self, other: Any) -> str:

@@ -65,10 +65,12 @@ def test_python_code_is_interrupted(scene: Scene, endpoint: str) -> None:
     assert scene.is_well()
 
 
-@pytest.mark.parametrize("name", ["busy", "other"])
-def test_one_that_prints_all_the_time_is_interrupted(process_stage: Stage, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "endpoint"), [("busy", "chatter"), ("other", "chatter"), ("other", "report"), ("other", "advance")]
+)
+def test_one_that_reports_all_the_time_is_interrupted(process_stage: Stage, name: str, endpoint: str) -> None:
     scene = Scene(process_stage)
-    answer = scene.begin(getattr(scene, name).chatter.call_one, "chatter")
+    answer = scene.begin(getattr(getattr(scene, name), endpoint).call_one, endpoint)
     assert len(scene.interrupt()) == 1
     with pytest.raises(ActorError, match="KeyboardInterrupt: interrupted"):
         answer.get(10)
