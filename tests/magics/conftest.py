@@ -326,10 +326,13 @@ class Kernel:
         raise AssertionError("the kernel is still busy")
 
     def reconnect(self) -> None:
-        """The front-end goes away, whatever it was asked, and another comes; it does not wait for the kernel."""
+        """The front-end goes away, whatever it was asked, and another comes; it does not wait for the kernel's cell."""
         self._client.stop_channels()
         self._client = self._manager.blocking_client()
         self._client.start_channels()
+        while not self._client.iopub_channel.socket.poll(100):  # what is said before it has subscribed there is lost
+            self._client.control_channel.send(self._client.session.msg("kernel_info_request"))
+            self._client.get_control_msg(timeout=_WAIT)
 
     def restart(self) -> None:
         """What the restart button does."""

@@ -15,9 +15,12 @@ import pytest
 import torch
 
 from meshbook.runtime import ProcMesh
+from meshbook.runtime.gather import Gather
+from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.tensors import RemoteException, dispatch, fetch_shard, inspect, remote
 from meshbook.runtime.tensors.brake import Progress
 from meshbook.runtime.tensors.dispatch import dispatcher_of
+from meshbook.runtime.wire.messages import Sample
 
 
 def test_what_is_left_out() -> None:
@@ -61,6 +64,13 @@ def press(when: Callable[[], object]) -> threading.Thread:
     return thread
 
 
+def wait_in_collectives(procs: ProcMesh, ranks: list[int]) -> bool:
+    """Whether all these ranks do."""
+    gather = Gather(roster_of(procs), ranks, "sample")
+    roster_of(procs).inquire(ranks, gather, Sample)
+    return gather.wait(10) and all(sample.waiting for sample in gather.answers.values())
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("waits", ["inspect", "a future", "too far ahead"])
 def test_what_has_not_begun_is_left_out_on_all_ranks(grid: ProcMesh, tmp_path: Path, until: Any, waits: str) -> None:
@@ -76,7 +86,12 @@ def test_what_has_not_begun_is_left_out_on_all_ranks(grid: ProcMesh, tmp_path: P
     later = x + 1
     others = [slice_.slice_mesh(dp=0) for slice_ in (x, common)]
     waiting = dispatcher_of(grid)._reactor._waiting
-    presser = press(lambda: until(lambda: gate.exists() and threading.main_thread().ident in waiting))
+
+    def is_time() -> bool:
+        is_waited_for = gate.exists() and threading.main_thread().ident in waiting
+        return is_waited_for and wait_in_collectives(grid, [0, 1, 2])
+
+    presser = press(lambda: until(is_time))
     with pytest.raises(KeyboardInterrupt):
         if waits == "inspect":
             inspect(later)
