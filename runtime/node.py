@@ -14,9 +14,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
-from .actor import Actor, kind_of
+from .actor import Actor
 from .channel import Inbox, ReplyPort
 from .engines.spec import Site
 from .fleet import BOOTSTRAP, Fleet, RemoteFleet
@@ -60,6 +60,7 @@ class Node(ABC):
         """Where processes of other hosts reach this one, as far as it is known."""
         self.reactor = reactor
         self.residents: dict[int, Resident] = {}
+        self._ending: WeakSet[Resident] = WeakSet()  # those that were to end, and may work or clean up still
         self._owners: dict[int, tuple[int, int, int]] = {}  # of the residents
         self._departed: dict[int, RemoteFailure] = {}  # why actors are not here that were, or could not be made
         self._early: dict[int, list[Callable[[], None]]] = {}  # calls that came before the actor did
@@ -217,8 +218,8 @@ class Node(ABC):
         instance.find_procs = lambda: self.proc_mesh(shape)
         resident = Resident(
             instance,
-            lambda: cls(*args, **kwargs),
-            kind_of(cls) == "async",
+            cls,
+            functools.partial(cls, *args, **kwargs),
             ReplyPort,
             lambda dead: self._on_dead(dead, message),
             self.jobs(message.actor),
@@ -282,6 +283,7 @@ class Node(ABC):
         if resident is None:
             stopped()
         else:
+            self._ending.add(resident)
             resident.end(stopped)
             self._limit(resident)
 
@@ -320,7 +322,8 @@ class Node(ABC):
 
     def strike(self) -> list[str]:
         """Interrupt what actors here do; the endpoints that were at work. On the control thread."""
-        return strike_all([strike for resident in list(self.residents.values()) for strike in resident.strikes()])
+        residents = [*self.residents.values(), *self._ending]
+        return strike_all([strike for resident in residents for strike in resident.strikes()])
 
     @abstractmethod
     def unhandled(self, failure: MeshFailure) -> None:

@@ -10,40 +10,39 @@ import contextlib
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ..actor import endpoints_of, plain_name
+from ..actor import Actor, endpoints_of, plain_name
 from ..cores import take_share
 from ..scope import SERIAL, Context, enter
 from ..shape import Point
 from . import stacks
-from .cleanup import PATIENCE, already_gone, awaited, cleaner, log_unclean, owned_by
+from .cleanup import PATIENCE, already_gone, awaited, cleaner, gone, owned_by
+from .driver import Driver
 from .failure import RemoteFailure, describe
-from .strikes import AwaitedStrike, Strike
-from .turns import INTERRUPTED, Job, conclude, fatal, is_interruptible, prepare
+from .strikes import AwaitedStrike, Strike, Target
+from .turns import CLEANUP, CONSTRUCTOR, INTERRUPTED, Job, Work, conclude, fatal, is_interruptible, prepare
 from .unlooped import without_loop
 
 if TYPE_CHECKING:
     from .resident import Resident
 
 
-class AsyncDriver:
+class AsyncDriver(Driver):
     """One thread with an event loop: endpoints are awaited one after the other, concurrent ones become tasks."""
 
     def __init__(self, resident: Resident) -> None:
-        self._resident = resident
+        super().__init__(resident)
         self._loop = asyncio.new_event_loop()
         self._queue: asyncio.Queue[bool] = asyncio.Queue()  # for each job one True, then a False: the end
         self._waiting: deque[Job] = deque()  # any thread may refuse them, while the loop hears nothing
         self._tasks: set[asyncio.Task[None]] = set()
         self._withering: asyncio.Task[None] | None = None
         self._serving: asyncio.Task[Any] | None = None  # while it awaits an endpoint that is not concurrent
-        self._turns: dict[asyncio.Task[Any], Job] = {}  # what endpoints work on
+        self._turns: dict[asyncio.Task[Any], Work] = {}  # what of the user's they run
         self._strikes: dict[asyncio.Task[Any], AwaitedStrike] = {}
-        self._thread = 0
-        self._is_cut = False
-        self._ends: list[Callable[[], None]] = []
 
     def put(self, job: Job | Callable[[], Any]) -> None:
         if isinstance(job, Job):
@@ -58,39 +57,27 @@ class AsyncDriver:
 
     def strikes(self) -> list[Strike]:
         self._refuse_queued(INTERRUPTED)
-        turns = [(task, job) for task, job in list(self._turns.items()) if is_interruptible(job)]
-        strikes = {task: self._strike_at(task, job, self._strikes.get(task)) for task, job in turns}
+        turns = [(task, work) for task, work in list(self._turns.items()) if is_interruptible(work)]
+        strikes = {task: self._strike_at(task, work, self._strikes.get(task)) for task, work in turns}
         self._strikes.update(strikes)
         for task in list(self._strikes):
             if task not in self._turns:  # it has ended just now
                 self._strikes.pop(task, None)
         return list(strikes.values())
 
-    def _strike_at(self, task: asyncio.Task[Any], job: Job, former: AwaitedStrike | None) -> AwaitedStrike:
-        return AwaitedStrike(
-            self._resident.title_of(job),
-            self._thread,
-            lambda: self._turns.get(task) is job,
-            lambda frame: frame.f_code is _RUNNER and frame.f_locals.get("job") is job,
-            task,
-            former,
-        )
+    def _strike_at(self, task: asyncio.Task[Any], work: Work, former: AwaitedStrike | None) -> AwaitedStrike:
+        def is_runner(frame: FrameType) -> bool:
+            return frame.f_code in _RUNNERS and frame.f_locals.get("work") is work
+
+        target = Target(self._thread, lambda: self._turns.get(task) is work, is_runner)
+        return AwaitedStrike(self._resident.title_of(work), target, task, former)
 
     def wither(self) -> None:
         """Begin to clean up, once; on the loop."""
         if self._withering is None:
             self._withering = self._loop.create_task(self._clean_up(asyncio.current_task()))
 
-    def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
-        threading.Thread(
-            target=self._run,
-            args=(on_made, point, run),
-            name=f"meshbook-actor-{self._resident.instance.name}",
-            daemon=True,
-        ).start()
-
-    def end(self, then: Callable[[], None]) -> None:
-        self._ends.append(then)
+    def _put_end(self) -> None:
         self._loop.call_soon_threadsafe(self._queue.put_nowait, False)
 
     def cancel(self) -> None:
@@ -120,10 +107,6 @@ class AsyncDriver:
                     kept.append(job)
         self._waiting.extendleft(reversed(kept))
 
-    def _tell_end(self) -> None:
-        with contextlib.suppress(IndexError):  # another thread has told it
-            self._ends.pop()()
-
     def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         take_share()
         asyncio.set_event_loop(self._loop)
@@ -150,9 +133,11 @@ class AsyncDriver:
 
     async def _live(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident
-        resident.create(on_made, point, run)
         task = asyncio.current_task()
         assert task is not None
+        said = resident.begin_creation(point, run)
+        resident.conclude_creation(*await self._run_users(CONSTRUCTOR, self._construct()), said)
+        on_made(resident.failure)
         task.set_name(SERIAL)
         while await self._queue.get():
             try:
@@ -170,6 +155,9 @@ class AsyncDriver:
         assert self._withering is not None
         await self._withering
 
+    async def _construct(self) -> Actor:
+        return self._resident.maker()()
+
     async def _clean_up(self, cause: asyncio.Task[Any] | None) -> None:
         """Cancel what runs besides the task that brought the end; then owned meshes stop, then the hook runs."""
         tasks = [task for task in self._tasks if task is not cause]
@@ -180,14 +168,40 @@ class AsyncDriver:
             with already_gone():
                 await asyncio.wait_for(awaited(mesh.stop()), PATIENCE)
         self._resident.close_ports()
-        hook = cleaner(self._resident)
+        _, error = await self._run_users(CLEANUP, self._run_hook())
+        gone(self._resident, error)
+
+    async def _run_hook(self) -> None:
+        outcome = without_loop(cleaner(self._resident))()
+        if inspect.isawaitable(outcome):
+            await outcome
+
+    async def _run_users(self, work: Work, coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+        """Await a constructor or `__cleanup__`: what it gives, or its error."""
+        result, error = None, None
+        task = asyncio.current_task()
+        assert task is not None
+        self._turns[task] = work
         try:
-            outcome = without_loop(hook)()
-            if inspect.isawaitable(outcome):
-                await outcome
-        except Exception as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
-            log_unclean(self._resident, error)
-        self._resident.let_go()
+            result = await coroutine
+        except BaseException as raised:  # noqa: BLE001 - the rim: it is the actor's end, or goes to the log
+            error = raised
+        del self._turns[task]
+        try:
+            return result, self._end_strikes(task, error)[1]
+        finally:
+            error = None  # as in the driver of sync actors
+
+    def _end_strikes(self, task: asyncio.Task[Any], error: BaseException | None) -> tuple[bool, BaseException | None]:
+        """What the task ran has ended so: whether it was interrupted, and how that makes it end."""
+        is_struck = False
+        while (strike := self._strikes.get(task)) is not None:
+            is_struck = strike.end() or is_struck
+            if strike.has_cancelled() and error is not None:
+                error = KeyboardInterrupt("interrupted")
+            if self._strikes.get(task) is strike:  # and not one after it
+                del self._strikes[task]
+        return is_struck, error
 
     def _start(self, work: Callable[[], Any]) -> None:
         async def run() -> None:
@@ -200,42 +214,38 @@ class AsyncDriver:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, job: Job) -> None:
+    async def _serve(self, work: Job) -> None:
         resident = self._resident
         if resident.failure is not None:
-            resident.refuse(job)
+            resident.refuse(work)
             return
-        turn = resident.begin_turn(job)
+        turn = resident.begin_turn(work)
         result, error = None, None
         port = None
         is_struck = False
         task = asyncio.current_task()
         assert task is not None
-        self._turns[task] = job
+        self._turns[task] = work
         try:
-            method, args, kwargs, port = prepare(resident, job)
+            method, args, kwargs, port = prepare(resident, work)
             result = method(*args, **kwargs)
             if inspect.isawaitable(result):
                 result = await result
         except asyncio.CancelledError as cancelled:
             if self._withering is not None:
-                resident.refuse(job)
+                resident.refuse(work)
                 raise
             if self._is_cut and task is self._serving:
                 task.uncancel()
-                resident.refuse(job)
+                resident.refuse(work)
                 return
             error = cancelled  # of something that the endpoint waited for: its own affair, and not the driver's end
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
         finally:
             del self._turns[task]
-        while self._strikes and (strike := self._strikes.get(task)) is not None:
-            is_struck = strike.end() or is_struck
-            if strike.has_cancelled() and error is not None:
-                error = KeyboardInterrupt("interrupted")
-            if self._strikes.get(task) is strike:  # and not one after it
-                del self._strikes[task]
+        if self._strikes:
+            is_struck, error = self._end_strikes(task, error)
         conclude(resident, turn, result, error, port, is_struck=is_struck)
         error = None  # as above
 
@@ -245,4 +255,4 @@ def is_concurrent(resident: Resident, name: str) -> bool:
     return found is not None and found.is_concurrent
 
 
-_RUNNER = AsyncDriver._serve.__code__  # pyright: ignore[reportPrivateUsage]
+_RUNNERS = {AsyncDriver._serve.__code__, AsyncDriver._run_users.__code__}  # pyright: ignore[reportPrivateUsage]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..actor import Actor
@@ -17,28 +18,23 @@ PATIENCE = 3.0
 """Seconds that an actor which ends waits for each mesh it owns, and that who ends it waits for what it works on."""
 
 
-def clean_up(resident: Resident) -> None:
-    """Stop the meshes that a sync actor owns, then run its `__cleanup__`; once."""
+def stop_owned(resident: Resident) -> None:
+    """Stop the meshes that a sync actor owns; nobody is answered through a port of its own any more."""
     for mesh in owned_by(resident.instance):
         with already_gone():
             mesh.stop().get(PATIENCE)
     resident.close_ports()
-    try:
-        cleaner(resident)()
-    except BaseException as error:  # noqa: BLE001 - the rim: nobody is left to hear of it but the log
-        log_unclean(resident, error)
-    resident.let_go()
 
 
 def cleaner(resident: Resident) -> Callable[[], Any]:
     """What runs the actor's `__cleanup__`, if it has one that has not run yet."""
     hook = getattr(resident.actor, "__cleanup__", None)
     if hook is None or resident.is_clean:
-        return lambda: None
+        return _nothing
     resident.is_clean = True
     failure = resident.failure
     reason = RuntimeError(f"{failure.type_name}: {failure.message}\n{failure.traceback}") if failure else None
-    return lambda: hook(reason)
+    return partial(hook, reason)
 
 
 def owned_by(instance: Instance) -> list[Any]:
@@ -57,5 +53,11 @@ async def awaited(future: Any) -> Any:
     return await future
 
 
-def log_unclean(resident: Resident, error: BaseException) -> None:
-    Actor.logger.error("%s: __cleanup__ failed: %r", resident.instance, error)
+def gone(resident: Resident, error: BaseException | None) -> None:
+    """`__cleanup__` has run, or failed so: nobody is left to hear of that but the log."""
+    if error is not None:
+        Actor.logger.error("%s: __cleanup__ failed: %r", resident.instance, error)
+    resident.let_go()
+
+
+def _nothing() -> None: ...

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..actor import GIVEN_PORT, WITH_PORT, Actor, endpoints_of, plain_name
+from ..actor import GIVEN_PORT, WITH_PORT, Actor, endpoints_of, kind_of, plain_name
 from ..limits import check_size
 from ..scope import Context, Instance, enter
 from ..shape import Point
@@ -24,7 +24,7 @@ from .failure import RemoteFailure, describe
 from .intake import Jobs
 from .strikes import Strike
 from .sync_driver import SyncDriver
-from .turns import AnswerTo, Found, Job, Turn, fatal, run_of
+from .turns import AnswerTo, Found, Job, Turn, Work, fatal, run_of
 from .unlooped import without_loop
 
 CANCEL_SECONDS = 1.0
@@ -37,8 +37,8 @@ class Resident:
     def __init__(
         self,
         instance: Instance,
+        cls: type[Actor],
         make: Callable[[], Actor],
-        is_async: bool,
         make_port: Callable[[Call, AnswerTo], Any],
         on_dead: Callable[[Resident], None],
         jobs: Jobs,
@@ -47,8 +47,9 @@ class Resident:
         settle: Callable[[], None],
     ) -> None:
         self.instance = instance
-        self._make: Callable[[], Actor] | None = make  # until it is made: it holds the constructor's arguments
-        self.is_async = is_async
+        self._make: Callable[[], Actor] | None = make
+        self._is_careful = cls._is_careful  # pyright: ignore[reportPrivateUsage] - of the runtime's own
+        self.is_async = kind_of(cls) == "async"
         self._make_port = make_port
         self._ports: list[Any] = []
         self._context = Context(instance, instance.rank)  # of the last message: the next is as a rule in the same view
@@ -65,7 +66,7 @@ class Resident:
         instance.on_kill = self._abort
         instance.is_in_logs = True
         log_names.install()
-        self._driver: SyncDriver | AsyncDriver = AsyncDriver(self) if is_async else SyncDriver(self, jobs)
+        self._driver: SyncDriver | AsyncDriver = AsyncDriver(self) if self.is_async else SyncDriver(self, jobs)
         self.put: Callable[[Job | Callable[[], Any]], None] = self._driver.put
         """Takes a message, or something to be done between two messages."""
         self.put_first: Callable[[Callable[[], Any]], None] = self._driver.put_first
@@ -75,19 +76,24 @@ class Resident:
         """Start the driver; it makes the actor first, in this run, and tells how that went."""
         self._driver.start(on_made, point, run)
 
-    def create(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
-        """Make the actor, on the thread of its driver."""
+    def begin_creation(self, point: Point, run: int) -> int:
+        """On the thread of its driver: how much was said before."""
         self.settle()
         enter(Context(self.instance, point))
-        said = self.begin_run(run)
-        assert self._make is not None
-        try:
-            self.actor = self._make()
-        except BaseException as error:  # noqa: BLE001 - the rim: every call to this actor will tell it
+        return self.begin_run(run)
+
+    def maker(self) -> Callable[[], Actor]:
+        """What makes the actor, once: it holds the constructor's arguments, which nobody else is to keep."""
+        make, self._make = self._make, None
+        assert make is not None
+        return make
+
+    def conclude_creation(self, actor: Actor | None, error: BaseException | None, said: int) -> None:
+        """It is made, or cannot be: then every call to this actor will tell why."""
+        self.actor = actor
+        if error is not None:
             self.die(fatal(describe(error), self))
-        self._make = None
         self.flush(said)
-        on_made(self.failure)
 
     def end(self, then: Callable[[], None]) -> None:
         """Stop after what is queued; `then` is called when `__cleanup__` has run."""
@@ -111,14 +117,11 @@ class Resident:
 
     def strikes(self) -> list[Strike]:
         """Interrupts of all that it works on; what waits is refused. For `strike_all`, on any thread."""
-        actor = self.actor
-        if actor is None or actor._is_careful:  # pyright: ignore[reportPrivateUsage] - of the runtime's own
-            return []
-        return self._driver.strikes()
+        return [] if self._is_careful else self._driver.strikes()
 
-    def title_of(self, job: Job) -> str:
-        """The endpoint that a message is for, as `trainer.step`."""
-        return f"{self.instance.name}.{plain_name(job.call.endpoint)}"
+    def title_of(self, work: Work) -> str:
+        """What runs for it, as `trainer.step`."""
+        return f"{self.instance.name}.{work if isinstance(work, str) else plain_name(work.call.endpoint)}"
 
     def find(self, wire_name: str) -> Found:
         """What a call of this name runs."""

@@ -24,10 +24,8 @@ _OURS = tuple(f"{_HOME / wing}/" for wing in ("runtime", "kernel", "widgets", "m
 _RUNNERS = {
     str(_HOME / "runtime/ranks/mailbox.py"): {"_serve", "_call", "_spawn", "_finish"},
     str(_HOME / "runtime/ranks/worker.py"): {"main"},
-    str(_HOME / "runtime/ranks/resident.py"): {"create"},
-    str(_HOME / "runtime/ranks/sync_driver.py"): {"_serve"},
-    str(_HOME / "runtime/ranks/async_driver.py"): {"_serve", "_clean_up"},
-    str(_HOME / "runtime/ranks/cleanup.py"): {"clean_up"},
+    str(_HOME / "runtime/ranks/sync_driver.py"): {"_serve", "_run_users"},
+    str(_HOME / "runtime/ranks/async_driver.py"): {"_serve", "_run_users"},
 }
 """The functions that call what users wrote: a stack is told from the innermost of them on."""
 _LOOP = (str(_HOME / "runtime/ranks/mailbox.py"), "run")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..future import Promise
 from . import unlooped, waits
@@ -41,31 +41,29 @@ def strike_all(strikes: Sequence[Strike]) -> list[str]:
     return sorted({strike.title for strike in strikes})
 
 
-class Strike:
-    """An interrupt of one turn of an actor, on the thread that is given. It is raised once.
+class Target(NamedTuple):
+    """One turn of an actor, as what strikes at it sees it."""
 
-    `is_at_work` says whether the turn goes on still, `is_runner` whether a frame is the one that runs its endpoint.
-    """
+    thread: int
+    is_at_work: Callable[[], bool]
+    """Whether the turn goes on still."""
+    is_runner: Callable[[FrameType], bool]
+    """Whether a frame is the one that runs its endpoint."""
+
+
+class Strike:
+    """An interrupt of one turn of an actor. It is raised once."""
 
     _is_sudden = True
     """Whether it may be raised at any line of the user's."""
 
-    def __init__(
-        self,
-        title: str,
-        thread: int,
-        is_at_work: Callable[[], bool],
-        is_runner: Callable[[FrameType], bool],
-        former: Strike | None = None,
-    ) -> None:
+    def __init__(self, title: str, target: Target, former: Strike | None = None) -> None:
         """`former` is the one before, which may have been raised in the same turn."""
         self.title = title
         """The endpoint, as `trainer.step`."""
         self.has_come = False
         """Whether it was raised, told or cancelled."""
-        self._thread = thread
-        self._is_at_work = is_at_work
-        self._is_runner = is_runner
+        self._thread, self._is_at_work, self._is_runner = target
         self._former = former
         self._is_pending = False
         self._is_over = False
@@ -108,7 +106,9 @@ class Strike:
     def _meet(self) -> None:
         """On its thread, where the runtime has done something for the endpoint, if it was that."""
         with self._lock:
-            if self.has_come or self._is_over or not any(self._above(sys._getframe())):  # pyright: ignore[reportPrivateUsage]
+            if self.has_come or self._is_over or not self._is_at_work():
+                return
+            if not any(self._above(sys._getframe())):  # pyright: ignore[reportPrivateUsage] - it is documented
                 return
             del unmet[self._thread]
             if self._is_pending:
@@ -148,15 +148,9 @@ class AwaitedStrike(Strike):
     _is_sudden = False
 
     def __init__(
-        self,
-        title: str,
-        thread: int,
-        is_at_work: Callable[[], bool],
-        is_runner: Callable[[FrameType], bool],
-        task: asyncio.Task[Any],
-        former: AwaitedStrike | None = None,
+        self, title: str, target: Target, task: asyncio.Task[Any], former: AwaitedStrike | None = None
     ) -> None:
-        super().__init__(title, thread, is_at_work, is_runner, former)
+        super().__init__(title, target, former)
         self._cancelled_before = former
         self._task = task
         self._was_asked = False

@@ -13,40 +13,36 @@ from typing import TYPE_CHECKING, Any
 from ..cores import take_share
 from ..scope import Context, enter
 from ..shape import Point
-from .cleanup import clean_up
+from .cleanup import cleaner, gone, stop_owned
+from .driver import Driver
 from .failure import RemoteFailure
 from .intake import Jobs
-from .strikes import Strike
-from .turns import INTERRUPTED, Job, conclude, is_interruptible, prepare
+from .strikes import Strike, Target
+from .turns import CLEANUP, CONSTRUCTOR, INTERRUPTED, Job, Work, conclude, is_interruptible, prepare
 
 if TYPE_CHECKING:
     from .resident import Resident
 
 
-class SyncDriver:
+class SyncDriver(Driver):
     """One thread that runs constructor, endpoints and hooks."""
 
     def __init__(self, resident: Resident, jobs: Jobs) -> None:
-        self._resident = resident
+        super().__init__(resident)
         self._queue = jobs
-        self.put: Callable[[Job | Callable[[], Any] | None], None] = jobs.put
+        self.put = jobs.put
         self._urgent: deque[Callable[[], Any]] = deque()
-        self._ends: list[Callable[[], None]] = []
-        self._is_working = False  # on a constructor or an endpoint
-        self._job: Job | None = None  # the one whose endpoint runs, or ran last
+        self._work: Work | None = None  # what of the user's runs
+        self._is_ending = False
         self._strike: Strike | None = None
-        self._thread = 0
-        self._is_cut = False
 
     def strikes(self) -> list[Strike]:
         self._refuse_queued(INTERRUPTED)
-        job = self._job
-        if job is None or not self._is_working or not is_interruptible(job):
+        work = self._work
+        if work is None or not is_interruptible(work):
             return []
-        title = self._resident.title_of(job)
-        self._strike = Strike(
-            title, self._thread, lambda: self._job is job and self._is_working, _is_runner, self._strike
-        )
+        target = Target(self._thread, lambda: self._work is work, _is_runner)
+        self._strike = Strike(self._resident.title_of(work), target, self._strike)
         return [self._strike]
 
     def put_first(self, work: Callable[[], Any]) -> None:
@@ -54,25 +50,19 @@ class SyncDriver:
         self.put(_nothing)  # for who waits for a message
 
     def wither(self) -> None:
-        clean_up(self._resident)
+        """Stop the meshes that the actor owns, then run its `__cleanup__`; once."""
+        stop_owned(self._resident)
+        _, error = self._run_users(CLEANUP, cleaner(self._resident))
+        gone(self._resident, error)
 
-    def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
-        threading.Thread(
-            target=self._run,
-            args=(on_made, point, run),
-            name=f"meshbook-actor-{self._resident.instance.name}",
-            daemon=True,
-        ).start()
-
-    def end(self, then: Callable[[], None]) -> None:
-        self._ends.append(then)
-        self.put(None)
+    def _put_end(self) -> None:
+        self._queue.put(None)
 
     def cancel(self) -> None:
         """What it works on cannot be."""
 
     def leave(self) -> None:
-        if self._is_working:
+        if self._work is not None and not self._is_ending:
             self._is_cut = True
             self._refuse_queued()
             self._tell_end()
@@ -89,17 +79,13 @@ class SyncDriver:
         for other in others:
             self.put(other)
 
-    def _tell_end(self) -> None:
-        with contextlib.suppress(IndexError):  # another thread has told it
-            self._ends.pop()()
-
     def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident
         self._thread = threading.get_ident()
         take_share()
-        self._is_working = True
-        resident.create(on_made, point, run)
-        self._is_working = False
+        said = resident.begin_creation(point, run)
+        resident.conclude_creation(*self._run_users(CONSTRUCTOR, resident.maker()), said)
+        on_made(resident.failure)
         while (job := self._queue.get()) is not None:
             while self._urgent:
                 enter(Context(resident.instance, resident.instance.rank))
@@ -110,42 +96,68 @@ class SyncDriver:
                 enter(Context(resident.instance, resident.instance.rank))
                 job()
         enter(Context(resident.instance, resident.instance.rank))
-        clean_up(resident)
+        self._is_ending = True
+        self.wither()
         self._tell_end()
+
+    def _run_users(self, work: Work, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+        """Call a constructor or `__cleanup__`: what it gives, or its error."""
+        result, error = None, None
+        self._work = work
+        try:
+            result = function()
+        except BaseException as raised:  # noqa: BLE001 - the rim: it is the actor's end, or goes to the log
+            error = raised
+        self._work = None
+        while self._strike is not None:
+            try:
+                self._end_strike()
+            except KeyboardInterrupt as late:  # it comes when the function has just ended
+                error = late
+        try:
+            return result, error
+        finally:
+            error = None  # its traceback has this frame, and all that the user's frames hold: a circle
 
     def _serve(self, job: Job) -> None:
         resident = self._resident
         if resident.failure is not None or self._is_cut:
             resident.refuse(job)
             return
-        self._job = job
-        self._is_working = True
         turn = resident.begin_turn(job)
         result, error = None, None
         port = None
         is_struck = False
+        self._work = job
         try:
             method, args, kwargs, port = prepare(resident, job)
             result = method(*args, **kwargs)
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
-        while (strike := self._strike) is not None:
+        self._work = None
+        while self._strike is not None:
             try:
-                is_struck = strike.end() or is_struck
-                if self._strike is strike:  # and not one after it
-                    self._strike = None
-            except KeyboardInterrupt as late:  # it comes when the endpoint has just ended
+                is_struck = self._end_strike() or is_struck
+            except KeyboardInterrupt as late:  # as above
                 error = late
         conclude(resident, turn, result, error, port, is_struck=is_struck)
-        error = None  # its traceback has this frame, and all that the user's frames hold: a circle
-        self._is_working = False
+        error = None  # as above
+
+    def _end_strike(self) -> bool:
+        """Whether it was raised."""
+        strike = self._strike
+        assert strike is not None
+        has_come = strike.end()
+        if self._strike is strike:  # and not one after it
+            self._strike = None
+        return has_come
 
 
 def _is_runner(frame: FrameType) -> bool:
-    return frame.f_code is _RUNNER
+    return frame.f_code in _RUNNERS
 
 
 def _nothing() -> None: ...
 
 
-_RUNNER = SyncDriver._serve.__code__  # pyright: ignore[reportPrivateUsage]
+_RUNNERS = {SyncDriver._serve.__code__, SyncDriver._run_users.__code__}  # pyright: ignore[reportPrivateUsage]

@@ -46,6 +46,12 @@ class Turn(msgspec.Struct, frozen=True):
     """By `time.perf_counter`."""
 
 
+CONSTRUCTOR, CLEANUP = "__init__", "__cleanup__"
+
+Work = Job | str
+"""What of the user's a driver runs: the endpoint for a message, `CONSTRUCTOR` or `CLEANUP`."""
+
+
 class Found(msgspec.Struct, frozen=True):
     """What a call runs: an endpoint, or for `as_endpoint` a plain method."""
 
@@ -110,6 +116,6 @@ def fatal(failure: RemoteFailure, resident: Resident) -> RemoteFailure:
     )
 
 
-def is_interruptible(job: Job) -> bool:
+def is_interruptible(work: Work) -> bool:
     """Not where the answer goes to a port of the caller's, who would not hear of it."""
-    return not job.call.endpoint.endswith(GIVEN_PORT)
+    return isinstance(work, str) or not work.call.endpoint.endswith(GIVEN_PORT)

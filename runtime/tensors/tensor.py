@@ -248,8 +248,8 @@ def issue(
         torch.Tensor, lambda fake: wrapped(Form.of(fake), Shared(dispatcher, procs), procs), results
     )
     outputs = [leaf._value.number if isinstance(leaf, Tensor) else None for leaf in pytree.tree_leaves(made)]
-    words, named = pytree.tree_map(as_sent, (args, kwargs))
-    dispatcher.issue(procs._shape, function, words, named, outputs)
+    positional, named = pytree.tree_map(as_sent, (args, kwargs))
+    dispatcher.issue(procs._shape, function, positional, named, outputs)
     return made
 
 
@@ -304,8 +304,8 @@ def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     written = [leaf for leaf in _written(traits, args, kwargs) if isinstance(leaf, Tensor)] if traits.writes else []
 
     def fakes() -> tuple[Any, Any, list[Any]]:
-        words, named = pytree.tree_map_only(torch.Tensor, _as_fake, (args, kwargs))
-        return words, named, [tensor._fake for tensor in written]
+        positional, named = pytree.tree_map_only(torch.Tensor, _as_fake, (args, kwargs))
+        return positional, named, [tensor._fake for tensor in written]
 
     result = result_of(func, None if rest else key, fakes)
     dispatcher = dispatcher_of(procs)
@@ -320,8 +320,8 @@ def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             made.append(written[part] if isinstance(part, int) else cast("Other", part).value)
     if written or any(outputs):
         spoils = [tensor._value.number for tensor in written]
-        words, named = _sent(args), {name: _sent(value) for name, value in kwargs.items()}
-        dispatcher.issue(procs._shape, traits.name, words, named, outputs, spoils, is_random=traits.is_random)
+        positional, named = _sent(args), {name: _sent(value) for name, value in kwargs.items()}
+        dispatcher.issue(procs._shape, traits.name, positional, named, outputs, spoils, is_random=traits.is_random)
     whole = result.built(made)
     return cast("Any", return_and_correct_aliasing)(func, args, kwargs, whole) if traits.gives_views else whole
 

@@ -102,6 +102,48 @@ class Busy(Actor):
             time.monotonic()
 
 
+class Ends(Actor):
+    """Is at work in its constructor, or in `__cleanup__`, until it is interrupted."""
+
+    def __init__(self, begun: Port[str], hook: str) -> None:
+        self.begun, self.hook = begun, hook
+        if hook == "__init__":
+            self._work()
+
+    def _work(self) -> None:
+        self.begun.send(self.hook)
+        while True:
+            time.monotonic()
+
+    @endpoint
+    def ping(self) -> str:
+        return "pong"
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        if self.hook == "__cleanup__":
+            self._work()
+
+
+class AsyncEnds(Actor):
+    """The same with async endpoints: its constructor prints, and its `__cleanup__` awaits."""
+
+    def __init__(self, begun: Port[str], hook: str) -> None:
+        self.begun, self.hook = begun, hook
+        if hook == "__init__":
+            begun.send(hook)
+            while True:
+                print("x" * 100)
+
+    @endpoint
+    async def ping(self) -> str:
+        return "pong"
+
+    async def __cleanup__(self, exc: Exception | None) -> None:
+        if self.hook == "__cleanup__":
+            self.begun.send(self.hook)
+            await asyncio.sleep(1000)
+
+
 class AsyncBusy(Actor):
     def __init__(self, begun: Port[str]) -> None:
         self.begun = begun

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meshbook.runtime import Channel
-from meshbook.runtime.errors import ActorError
+from meshbook.runtime.errors import ActorError, SupervisionError
 from meshbook.runtime.future import Promise
 from meshbook.runtime.gather import Gather
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.wire.messages import Strike
-from tests.runtime.busy import AsyncBusy, Busy
+from tests.runtime.busy import AsyncBusy, AsyncEnds, Busy, Ends
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -27,8 +27,8 @@ class Scene:
     """One actor of each kind on a rank, and what they say when they begin."""
 
     def __init__(self, stage: Stage) -> None:
-        port, self._begun = Channel[str].open()
-        self.busy, self.other = stage.one(Busy, port), stage.one(AsyncBusy, port)
+        self.port, self._begun = Channel[str].open()
+        self.busy, self.other = stage.one(Busy, self.port), stage.one(AsyncBusy, self.port)
 
     def begin(self, call: Callable[[], Any], *names: str) -> Any:
         """Call, and wait until all these endpoints are at work."""
@@ -100,13 +100,18 @@ def test_a_loop_that_blocks_on_another_actor_is_interrupted(scene: Scene) -> Non
     assert scene.is_well()
 
 
-def test_an_async_endpoint_that_awaits_nothing_goes_on(scene: Scene, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
+@pytest.mark.parametrize("name", ["busy", "other"])
+def test_what_blocks_in_c_goes_on_until_it_returns(scene: Scene, tmp_path: Path, name: str) -> None:
+    gate, actor = tmp_path / "gate", getattr(scene, name)
     os.mkfifo(gate)
-    answer = scene.begin(lambda: scene.other.hold.call_one(str(gate)), "hold")
-    assert scene.interrupt() == ["asyncbusy.hold"]
+    answer = scene.begin(lambda: actor.hold.call_one(str(gate)), "hold")
+    assert scene.interrupt() == [{"busy": "busy.hold", "other": "asyncbusy.hold"}[name]]
     os.close(os.open(gate, os.O_RDWR))
-    assert answer.get(10) == "through"
+    if name == "busy":
+        with pytest.raises(ActorError, match="KeyboardInterrupt: interrupted"):  # as soon as it is back in Python
+            answer.get(10)
+    else:
+        assert answer.get(10) == "through"  # nothing is raised on event loops, and it awaits nothing
     assert scene.is_well()
 
 
@@ -174,14 +179,26 @@ def test_who_waits_at_a_port_is_told(scene: Scene) -> None:
     assert scene.is_well()
 
 
-def test_what_cannot_be_interrupted_goes_on_and_ends_as_ever(scene: Scene, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    answer = scene.begin(lambda: scene.busy.hold.call_one(str(gate)), "hold")
-    assert scene.interrupt() == ["busy.hold"]
-    os.close(os.open(gate, os.O_RDWR))
-    with pytest.raises(ActorError, match="KeyboardInterrupt: interrupted"):  # as soon as it is back in Python
-        answer.get(10)
+@pytest.mark.parametrize("kind", [Ends, AsyncEnds])
+def test_a_constructor_is_interrupted_which_is_the_end_of_its_actor(process_stage: Stage, kind: Any) -> None:
+    scene = Scene(process_stage)
+    ends: Any = process_stage.one(kind, scene.port, "__init__")
+    scene.await_begin("__init__")
+    assert scene.interrupt() == [f"{kind.__name__.lower()}.__init__"]
+    for _ in range(2):
+        with pytest.raises(SupervisionError, match="KeyboardInterrupt: interrupted"):
+            ends.ping.call_one().get(10)
+    assert "KeyboardInterrupt: interrupted" in process_stage.faults.get(timeout=10).report()
+    assert scene.is_well()
+
+
+@pytest.mark.parametrize("kind", [Ends, AsyncEnds])
+def test_a_cleanup_is_interrupted_which_holds_the_stop(scene: Scene, stage: Stage, kind: Any) -> None:
+    ends: Any = stage.one(kind, scene.port, "__cleanup__")
+    stopped = ends.stop()
+    scene.await_begin("__cleanup__")
+    assert scene.interrupt() == [f"{kind.__name__.lower()}.__cleanup__"]
+    stopped.get(10)
     assert scene.is_well()
 
 

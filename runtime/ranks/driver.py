@@ -1,0 +1,74 @@
+"""What the drivers of sync and of async actors have in common: a thread of their own, and who waits for its end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..shape import Point
+from .failure import RemoteFailure
+from .strikes import Strike
+from .turns import Job
+
+if TYPE_CHECKING:
+    from .resident import Resident
+
+
+class Driver(ABC):
+    """Takes the messages of one actor in order, on one thread."""
+
+    put: Callable[[Job | Callable[[], Any]], None]
+    """Takes a message, or something to be done between two messages."""
+
+    def __init__(self, resident: Resident) -> None:
+        self._resident = resident
+        self._thread = 0  # its identifier, once it runs
+        self._is_cut = False
+        self._ends: list[Callable[[], None]] = []
+
+    def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
+        """Make the actor, in this run, and serve it from then on."""
+        threading.Thread(
+            target=self._run,
+            args=(on_made, point, run),
+            name=f"meshbook-actor-{self._resident.instance.name}",
+            daemon=True,
+        ).start()
+
+    def end(self, then: Callable[[], None]) -> None:
+        """Stop after what is queued; `then` is called when that is done, once."""
+        self._ends.append(then)
+        self._put_end()
+
+    def _tell_end(self) -> None:
+        with contextlib.suppress(IndexError):  # another thread has told it
+            self._ends.pop()()
+
+    @abstractmethod
+    def put_first(self, work: Callable[[], Any]) -> None:
+        """Takes something to be done before all messages that wait."""
+
+    @abstractmethod
+    def strikes(self) -> list[Strike]:
+        """Interrupts of all that it works on; what waits is refused."""
+
+    @abstractmethod
+    def wither(self) -> None:
+        """The actor has failed for good: clean up, once."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """The end takes too long: what can be cancelled is."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """It works on what cannot be cancelled: tell the end all the same, and refuse what waits."""
+
+    @abstractmethod
+    def _put_end(self) -> None: ...
+
+    @abstractmethod
+    def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None: ...
