@@ -159,11 +159,11 @@ def test_close_with_dead_peers_is_prompt_and_silent(zygote: Zygote) -> None:
     assert said == ""
 
 
-def test_a_group_after_the_store_died_fails_at_once(zygote: Zygote) -> None:
-    # torch would try for days to reach it, in C.
+def test_a_group_after_the_store_died_fails_soon(zygote: Zygote) -> None:
+    # torch would try for days to reach it, in C. (One that dies as it is asked is tried for some 6 s, with pauses.)
     died, *seconds = zygote.run("dead_store", 3)
     assert died == "exit at once"
-    assert max(seconds) < 5
+    assert max(seconds) < 30
 
 
 def test_rebuild_makes_a_new_generation(zygote: Zygote) -> None:
