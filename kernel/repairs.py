@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from .mesh import Mesh
 
 
+LEDGER_SECONDS, LEDGER_DEPTH = 0.5, 64
+"""How long ranks may take to tell their last collectives as it is decided whether these match, and how many of them."""
+
+
 class Repairs(Questions):
     """The part of a `Mesh` that repairs it."""
 
@@ -126,7 +130,11 @@ class Repairs(Questions):
         Raises:
             MeshbookError: a rank could not make its own in time.
         """
-        return mend(self.roster)
+        return mend(self.roster, self._have_parted)
+
+    def _have_parted(self) -> bool:
+        """Whether ranks have left different collectives open, which will never end."""
+        return any(finding.waiting for finding in self.ledger(timeout=LEDGER_SECONDS, depth=LEDGER_DEPTH).findings)
 
     def unstick(self, ranks: Sequence[int] | None = None, *, reinit: bool = True, timeout: float = 3.0) -> Unstuck:
         """Free ranks (default: all that are busy) from what they wait in, and keep every variable.

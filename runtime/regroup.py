@@ -69,11 +69,12 @@ def _regroup(roster: Roster) -> tuple[int, ...]:
     return tuple(rank for rank in living if rank in busy or rank in told.left)
 
 
-def mend(roster: Roster) -> str:
+def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False) -> str:
     """Make the process groups anew if they are of no use as they are; why they were not, or nothing.
 
     Ranks that were interrupted, or of which one failed, may have issued different numbers of collectives: the next one
-    would be matched with the wrong one, without a word.
+    would be matched with the wrong one, without a word. Where the numbers are equal, `have_parted` says whether ranks
+    have left different collectives open: these keep threads of gloo, of which a group has two, for ever.
 
     Raises:
         MeshbookError: a rank could not make its groups.
@@ -88,7 +89,10 @@ def mend(roster: Roster) -> str:
         # Who is busy counts on while it is asked.
         asked = _asked(roster, [rank for rank in roster.alive() if not roster.states[rank].open_calls], "sequences")
         asked.wait(SEQUENCE_SECONDS)
-        why = "they were out of step" if out_of_step(asked.answers) else ""
+        if out_of_step(asked.answers):
+            why = "they were out of step"
+        else:
+            why = "they were in different collectives" if have_parted() else ""
     if why:
         regroup(roster)
     return why

@@ -84,6 +84,18 @@ def test_a_rank_that_never_came_leaves_no_trap_behind(mesh: Mesh) -> None:
     assert values(mesh, SUM) == ["6.0"] * 3
 
 
+@pytest.mark.parametrize("other", ["dist.broadcast(torch.ones(2), 0)", "dist.all_reduce(torch.ones(3))"])
+def test_ranks_that_met_in_different_collectives_leave_no_trap_behind(mesh: Mesh, other: str) -> None:
+    """They have issued equally many, and what will never end keeps a thread of the group: the second time is the last."""
+    for _ in range(3):
+        run = mesh.run(f"if rank == 1: {other}\nelse: dist.all_reduce(torch.ones(2))")
+        until_at(mesh, "waiting in", [1])
+        mesh.interrupt(run.owing, run.call)
+        run.finished.get(10)
+        assert mesh.mend() == "they were in different collectives"
+        assert values(mesh, SUM) == ["6.0"] * 3
+
+
 def test_a_wait_for_a_rank_that_is_busy_now_does_not_hold_up_new_groups(mesh: Mesh) -> None:
     """Its own connections stay open until it is done: the others must know which of theirs lead to it."""
     values(mesh, SUM)
