@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ..runtime.errors import MeshbookError
 from ..runtime.wire import sigint
 from .collectives import reasons
 from .cut_off import is_cut_off
@@ -23,6 +22,7 @@ from .debug.sitting import announce, serve
 from .menu import What, offer
 from .outcome import Outcome
 from .patience import Patience, Step
+from .repairs import mended_text
 from .run import Progress, Run, Said
 from .stopped import stopped
 
@@ -117,7 +117,7 @@ class Drive:
         self.live.finish(time.monotonic())
         self._tell_rest()
         if self.patience.reason or self._has_failure or self.run.progress.stopped:
-            self.mended = self._mend()
+            self.mended = mended_text(self.mesh)
         self.run.on_late = self._on_late
         if self.run.has_more:  # it came between the two lines above
             self.mesh.roster.reactor.schedule(self._on_late)
@@ -199,14 +199,6 @@ class Drive:
         elif step is Step.ABANDON:
             self.abandoned = tuple(owing)
             self.run.abandon()
-
-    def _mend(self) -> str:
-        """Let the next collective work: the last ones may have been cut off on some ranks and not on others."""
-        try:
-            why = self.mesh.mend()
-        except MeshbookError as error:
-            return f"no new process groups: {error}; `%mesh unstick` tries again"
-        return f"new process groups, as {why}: wrap models in DistributedDataParallel again" if why else ""
 
     def _offer(self, now: float) -> int:
         """Ask what is to be done where a press of the stop button did nothing, or say what another one would do.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
+from ..runtime.errors import MeshbookError
 from ..runtime.gather import Gather
 from ..runtime.healing import Healed, heal_roster
 from ..runtime.mesh import ProcMesh
@@ -28,6 +29,18 @@ if TYPE_CHECKING:
 
 LEDGER_SECONDS, LEDGER_DEPTH = 0.5, 64
 """How long ranks may take to tell their last collectives as it is decided whether these match, and how many of them."""
+
+
+def mended_text(mesh: Repairs) -> str:
+    """Let the next collective work: the last ones may have been cut off on some ranks and not on others. What it took.
+
+    Empty where all is well.
+    """
+    try:
+        why = mesh.mend()
+    except MeshbookError as error:
+        return f"no new process groups: {error}; `%mesh unstick` tries again"
+    return f"new process groups, as {why}: wrap models in DistributedDataParallel again" if why else ""
 
 
 class Repairs(Questions):
@@ -133,8 +146,13 @@ class Repairs(Questions):
         return mend(self.roster, self._have_parted)
 
     def _have_parted(self) -> bool:
-        """Whether ranks have left different collectives open, which will never end."""
-        return any(finding.waiting for finding in self.ledger(timeout=LEDGER_SECONDS, depth=LEDGER_DEPTH).findings)
+        """Whether ranks have left collectives open to which others have not come, or with others: they will never end.
+
+        What ranks wait in that are busy is their own affair.
+        """
+        findings = self.ledger(timeout=LEDGER_SECONDS, depth=LEDGER_DEPTH).findings
+        states = self.states()
+        return any(states.get(rank) == "idle" for finding in findings for rank in finding.waiting)
 
     def unstick(self, ranks: Sequence[int] | None = None, *, reinit: bool = True, timeout: float = 3.0) -> Unstuck:
         """Free ranks (default: all that are busy) from what they wait in, and keep every variable.

@@ -13,6 +13,7 @@ from ..kernel.fold import named
 from ..kernel.mesh import Mesh
 from ..kernel.patience import Step
 from ..kernel.presses import Presses
+from ..kernel.repairs import mended_text
 from ..kernel.sentence import sentence
 from ..kernel.stopped import stop
 from ..kernel.survey import MeshWatch
@@ -154,7 +155,8 @@ class MeshHands:
         if with_actors := [rank for rank, call in calls.items() if call not in states[rank].main_calls]:
             self._mesh.interrupt_actors(with_actors)
         if wait_until(self._mesh.roster, lambda: not self._working(ranks, runs), _SETTLED):
-            return Deed(f"interrupted: {named(list(calls))}")
+            mended = mended_text(self._mesh) if with_actors else ""
+            return Deed("; ".join(filter(None, [f"interrupted: {named(list(calls))}", mended])))
         return Deed(f"{named(list(self._working(ranks, runs)))} not stopped yet", next="break off collectives")
 
     def _unstick(self, ranks: Sequence[int], runs: Sequence[int]) -> Deed:

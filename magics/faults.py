@@ -9,6 +9,7 @@ from IPython.core.error import UsageError
 
 from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
+from ..kernel.repairs import mended_text
 from ..kernel.restore import HealedMesh
 from ..kernel.stopped import stop
 from ..runtime.errors import MeshbookError
@@ -51,6 +52,8 @@ def interrupt(book: Book, args: grammar.Interrupt) -> None:
         running = [rank for rank, was_busy in mesh.interrupt(selection.ranks).items() if was_busy]
         struck = {rank: titles for rank, titles in mesh.interrupt_actors(selection.ranks).items() if titles}
         print("\n".join(interrupted_lines(running, struck, _left_at_work(mesh, selection.ranks, struck))))
+        if struck and (said := mended_text(mesh)):  # cells look to that themselves, as they end
+            print(said)
 
 
 def interrupted_lines(running: Sequence[int], struck: Mapping[int, Sequence[str]], left: Sequence[int]) -> list[str]:

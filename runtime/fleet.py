@@ -136,7 +136,7 @@ class RemoteFleet:
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
         seq = self._post.open(ranks, caller)
         self._owners.pop(actor, None)
-        self._send(ranks, actor, StopActor(seq, actor, reason), None)
+        self._send(ranks, actor, StopActor(seq, actor, reason, self._node.outgoing_run()), None)
         return seq
 
     def call(

@@ -227,7 +227,9 @@ class Node(ABC):
             self.flush,
             lambda: self.settle_here(whole_process=False),
         )
-        instance.on_stop = lambda reason: self._stop(StopActor(0, message.actor, reason), to_nobody)
+        instance.on_stop = lambda reason: self._stop(
+            StopActor(0, message.actor, reason, self.outgoing_run()), to_nobody
+        )
         self.residents[message.actor] = resident
         self._owners[message.actor] = message.owner
         resident.begin(on_made, instance.rank, run_of(message))
@@ -284,7 +286,7 @@ class Node(ABC):
             stopped()
         else:
             self._ending.add(resident)
-            resident.end(stopped)
+            resident.end(stopped, run_of(message))
             self._limit(resident)
 
     def _limit(self, resident: Resident) -> None:

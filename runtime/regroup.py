@@ -73,8 +73,9 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False) -> str
     """Make the process groups anew if they are of no use as they are; why they were not, or nothing.
 
     Ranks that were interrupted, or of which one failed, may have issued different numbers of collectives: the next one
-    would be matched with the wrong one, without a word. Where the numbers are equal, `have_parted` says whether ranks
-    have left different collectives open: these keep threads of gloo, of which a group has two, for ever.
+    would be matched with the wrong one, without a word. Where the numbers are equal, or those of busy ranks
+    are not known, `have_parted` says whether ranks have left collectives open that the others are not in: these keep
+    threads of gloo, of which a group has two, for ever.
 
     Raises:
         MeshbookError: a rank could not make its groups.

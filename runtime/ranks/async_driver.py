@@ -150,7 +150,7 @@ class AsyncDriver(Driver):
                 self._serving = task
                 await self._serve(job)
                 self._serving = None
-        enter(Context(resident.instance, resident.instance.rank))
+        self._enter_end()
         self.wither()
         assert self._withering is not None
         await self._withering

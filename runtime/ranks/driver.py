@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..scope import Context, enter
 from ..shape import Point
 from .failure import RemoteFailure
 from .strikes import Strike
@@ -27,6 +28,7 @@ class Driver(ABC):
         self._resident = resident
         self._thread = 0  # its identifier, once it runs
         self._is_cut = False
+        self._last_run: int | None = None
         self._ends: list[Callable[[], None]] = []
 
     def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
@@ -38,10 +40,20 @@ class Driver(ABC):
             daemon=True,
         ).start()
 
-    def end(self, then: Callable[[], None]) -> None:
-        """Stop after what is queued; `then` is called when that is done, once."""
+    def end(self, then: Callable[[], None], run: int | None) -> None:
+        """Stop after what is queued, and clean up; `then` is called when that is done, once.
+
+        What is printed meanwhile belongs to `run`; None: to the last call.
+        """
         self._ends.append(then)
+        self._last_run = run
         self._put_end()
+
+    def _enter_end(self) -> None:
+        """What is queued is done."""
+        enter(Context(self._resident.instance, self._resident.instance.rank))
+        if self._last_run is not None:
+            self._resident.begin_run(self._last_run)
 
     def _tell_end(self) -> None:
         with contextlib.suppress(IndexError):  # another thread has told it

@@ -95,9 +95,9 @@ class Resident:
             self.die(fatal(describe(error), self))
         self.flush(said)
 
-    def end(self, then: Callable[[], None]) -> None:
-        """Stop after what is queued; `then` is called when `__cleanup__` has run."""
-        self._driver.end(then)
+    def end(self, then: Callable[[], None], run: int | None = None) -> None:
+        """Stop after what is queued; `then` is called when `__cleanup__` has run, in this run or the last call's."""
+        self._driver.end(then, run)
 
     def let_go(self) -> None:
         """It has cleaned up: the memory that its actor holds, of a GPU too, may be wanted for the next one."""

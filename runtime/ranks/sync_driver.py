@@ -95,7 +95,7 @@ class SyncDriver(Driver):
             else:
                 enter(Context(resident.instance, resident.instance.rank))
                 job()
-        enter(Context(resident.instance, resident.instance.rank))
+        self._enter_end()
         self._is_ending = True
         self.wither()
         self._tell_end()

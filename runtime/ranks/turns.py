@@ -14,7 +14,7 @@ from ..shape import Point
 from ..wire import codec
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
-from ..wire.messages import AnyMessage, Call, Reply, Spawn
+from ..wire.messages import AnyMessage, Call, Reply, Spawn, StopActor
 from .failure import RemoteFailure, describe
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Found(msgspec.Struct, frozen=True):
     """Whether it is an endpoint."""
 
 
-def run_of(message: Call | Spawn) -> int:
+def run_of(message: Call | Spawn | StopActor) -> int:
     """The run that what is printed meanwhile belongs to."""
     return message.seq if message.run < 0 else message.run
 

@@ -90,6 +90,8 @@ class StopActor(Message, frozen=True):
     seq: int
     actor: int
     reason: str = ""
+    run: int = -1
+    """As in `Call`: what is printed meanwhile belongs to it."""
 
 
 class Connect(Message, frozen=True):

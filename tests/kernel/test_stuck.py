@@ -86,7 +86,7 @@ def test_a_rank_that_never_came_leaves_no_trap_behind(mesh: Mesh) -> None:
 
 @pytest.mark.parametrize("other", ["dist.broadcast(torch.ones(2), 0)", "dist.all_reduce(torch.ones(3))"])
 def test_ranks_that_met_in_different_collectives_leave_no_trap_behind(mesh: Mesh, other: str) -> None:
-    """They have issued equally many, and what will never end keeps a thread of the group: the second time is the last."""
+    """They have issued equally many. What never ends keeps a thread of the group, which has two."""
     for _ in range(3):
         run = mesh.run(f"if rank == 1: {other}\nelse: dist.all_reduce(torch.ones(2))")
         until_at(mesh, "waiting in", [1])

@@ -1,0 +1,80 @@
+"""`%mesh interrupt` and the stop button, while actors work: who goes on is named, and the next collective is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+TRAINER = """
+import torch
+import torch.distributed as dist
+from meshbook import Actor, endpoint
+
+class Trainer(Actor):
+    @endpoint
+    def step(self, value, late=()):
+        print("in")
+        while dist.get_rank() in late:
+            pass
+        total = torch.tensor([float(value)])
+        dist.all_reduce(total)
+        return total.item()
+
+    def __cleanup__(self, exc):
+        print("ends")
+        while dist.get_rank() in getattr(self, "late", ()):
+            pass
+
+    @endpoint
+    def hold_the_end(self, late):
+        self.late = late
+
+trainer = m.spawn("trainer", Trainer)
+trainer.step.call(1).get()
+"""
+
+
+@pytest.fixture
+def trainers(kernel: Kernel) -> Iterator[Kernel]:
+    kernel.ok(TRAINER)
+    yield kernel
+    kernel.ok("trainer.stop().get()")
+
+
+def test_the_stop_button_ends_the_wait_and_names_who_goes_on(trainers: Kernel) -> None:
+    cell = trainers.start("answer = trainer.step.call(1, late=[2])\nanswer.get()")
+    cell.until_all(4, "in")
+    trainers.interrupt()
+    ended = cell.end()
+    assert ended.error.startswith("KeyboardInterrupt")
+    assert "of m go on: `%mesh interrupt -m m` interrupts them, `%mesh stacks` tells where they are" in ended.stderr
+    assert "trainer.step" in trainers.ok("%mesh interrupt").stdout
+    assert "KeyboardInterrupt: interrupted" in trainers.cell("answer.get()").error
+
+
+def test_actors_that_were_interrupted_in_a_collective_are_in_step_again(trainers: Kernel) -> None:
+    for value in (2, 3):
+        trainers.ok(f"answer = trainer.step.call({value}, late=[1])")
+        trainers.ok(
+            "while not any(one['is_open'] and len(one['ranks']) == 3 for one in m.ledger().data()['collectives']): pass"
+        )
+        assert trainers.ok("%mesh interrupt").stdout == (
+            "interrupted: ranks 0-3 in trainer.step\n"
+            "new process groups, as they were out of step: wrap models in DistributedDataParallel again\n"
+        )
+        assert trainers.value(f"trainer.step.call({value}).get().item(dp=0, tp=0)") == 4.0 * value
+
+
+def test_a_cleanup_that_holds_a_stop_is_interrupted(trainers: Kernel) -> None:
+    trainers.ok("last = m.spawn('last', Trainer)\nlast.hold_the_end.call([3]).get()")
+    cell = trainers.start("last.stop().get()")
+    cell.until_all(4, "ends")
+    trainers.interrupt()
+    assert "actors on rank 3 of m go on" in cell.end().stderr
+    assert trainers.ok("%mesh interrupt").stdout == "interrupted: rank 3 in last.__cleanup__\n"
