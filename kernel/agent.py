@@ -19,12 +19,12 @@ from ..runtime.ranks import ledger, waits
 from ..runtime.ranks.groups import Groups, bury
 from ..runtime.ranks.place import Place, here
 from ..runtime.wire import codec
+from ..runtime.wire.unicode import packed
 from . import cell, comms
 from .cell import CellShell
 from .comms import CommMessage
 from .cut_off import NO_STORE
 from .debug.debugger import STEPS, Debugger
-from .debug.events import encode as encode_event
 from .failure import is_users
 from .guest import Lines
 from .inspection import inspect_name
@@ -35,8 +35,6 @@ from .outcome import Display
 from .reading import read_number
 from .source import call_cell, lines_text
 from .summary import readable
-
-_encode = msgspec.msgpack.Encoder().encode
 
 VALUE_LIMIT = 1 << 20
 """Bytes up to which the value of a cell travels to the notebook by itself; a larger one stays until it is pulled."""
@@ -127,7 +125,7 @@ class KernelActor(Actor):
             comms.install(lambda message: place.note("comm", message))
         self._given = dict(self._cells.namespace)  # what was there before the first cell
         place.awaited = lambda: self._cells.awaited
-        self._debugger = Debugger(place, lambda event: port.send(encode_event(event)))
+        self._debugger = Debugger(place, lambda event: port.send(packed(event)))
         self._cells.on_file, self._cells.on_done = self._debugger.dap.know, self._debugger.dap.rest
         if place.visits is not None:
             self._debugger.install()
@@ -178,7 +176,7 @@ class KernelActor(Actor):
         text = self._sources[key]
         with self._debugged(number):
             outcome = self._cells.run(text, run=number, name=name, first_line=first_line, keep=kept, prepare=prepare)
-        return outcome.failure is None, _encode(outcome)
+        return outcome.failure is None, packed(outcome)
 
     @endpoint
     def execute(self, run: int, head: bytes, buffers: list[Any], lines: list[Lines]) -> tuple[bool, bytes]:
@@ -190,7 +188,7 @@ class KernelActor(Actor):
 
         with self._debugged(run):
             outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
-        return outcome.failure is None, _encode(outcome)
+        return outcome.failure is None, packed(outcome)
 
     @contextlib.contextmanager
     def _debugged(self, run: int) -> Generator[None]:
@@ -326,12 +324,12 @@ class KernelActor(Actor):
     @control_endpoint
     def who(self) -> bytes:
         """What the cells have put into the namespace: encoded, a list of `Held`."""
-        return _encode(held_in(self._cells.namespace, self._given))
+        return packed(held_in(self._cells.namespace, self._given))
 
     @control_endpoint
     def ledger(self, limit: int) -> bytes:
         """The last collectives that this rank has issued: an encoded `RankLedger`."""
-        return _encode(ledger.read(is_users, limit))
+        return packed(ledger.read(is_users, limit))
 
     def _provide_group(self, members: tuple[int, ...], has_store: bool) -> None:
         groups = self._place.groups

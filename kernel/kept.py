@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ..runtime.wire.unicode import packed
 from .leaves import Leaf, described, leaves_of, piece_of
 from .measure import Apart, Tolerance, measure
 
@@ -19,8 +20,6 @@ MOST = 500
 Table = dict[str, Leaf]
 Cut = tuple[str, int, int]
 """Elements of a leaf: its name, from, to."""
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True):
@@ -62,22 +61,22 @@ class Kept:
 
     def summary(self) -> bytes:
         """What ranks exchange first."""
-        digest = hashlib.blake2b(_encode(self._table), digest_size=16).digest()
+        digest = hashlib.blake2b(packed(self._table), digest_size=16).digest()
         texts = [leaf.text for leaf in self._table.values()]
         num_bytes = sum(leaf.num_bytes for leaf in self._table.values())
         text = texts[0] if len(texts) == 1 else ""
         name, can_measure = type(self._value).__qualname__, find_spec("numpy") is not None
-        return _encode(Summary(name, digest, len(texts), num_bytes, text, can_measure))
+        return packed(Summary(name, digest, len(texts), num_bytes, text, can_measure))
 
     def table(self) -> bytes:
         """All leaves, for other ranks to compare theirs with."""
-        return _encode(self._table)
+        return packed(self._table)
 
     def parting(self, data: bytes) -> bytes:
         """Where the leaves differ from a `table`."""
         theirs, ours = table_of(data), self._table
         names = [name for name in theirs | ours if theirs.get(name) != ours.get(name)]
-        return _encode(Parting({name: ours.get(name) for name in names[:MOST]}, len(names[MOST:])))
+        return packed(Parting({name: ours.get(name) for name in names[:MOST]}, len(names[MOST:])))
 
     def pieces(self, cuts: Sequence[Cut]) -> list[Any]:
         """Elements of leaves, as arrays."""

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import cast
 
+from ..runtime.wire.unicode import escaped
+
 
 def portable(bundle: Mapping[str, object]) -> dict[str, str]:
     """The bundle with each form as text: `bytes` in base64, JSON as its source.
@@ -41,7 +43,7 @@ def _is_json(mime: str) -> bool:
 
 def _text(form: object) -> str:
     if isinstance(form, str):
-        return form
+        return escaped(form)
     if isinstance(form, bytes | bytearray):
         return base64.b64encode(form).decode("ascii")
     return json.dumps(form, default=str)

@@ -20,11 +20,11 @@ from ...runtime.ranks.place import here
 from ...runtime.roster import Roster
 from ...runtime.shape import Shape
 from ...runtime.wire import codec
+from ...runtime.wire.unicode import packed
 from ..questions import Questions
 from ..source import Sources
 from .debugger import STEPS, Debugger
 from .desk import Desk
-from .events import encode
 
 _NAME = "debugger"
 
@@ -43,7 +43,7 @@ class DebugActor(Actor):
 
     def __init__(self, port: Port[bytes]) -> None:
         place = here()
-        self._debugger = Debugger(place, lambda event: port.send(encode(event)))
+        self._debugger = Debugger(place, lambda event: port.send(packed(event)))
         if place.visits is not None:
             _prepare()
             self._debugger.install()

@@ -21,6 +21,7 @@ import msgspec
 
 from ...runtime.ranks.place import Place
 from ...runtime.ranks.stacks import is_ours
+from ...runtime.wire.unicode import packed
 from .actor_threads import actor_at_work, call_on_loop, frame_of, suspended_in
 from .breakpoints import Breakpoint
 from .dap import Dap
@@ -62,7 +63,6 @@ STEPS = (
 )
 """Methods of `Debugger` that the notebook may ask for; the control thread calls them."""
 
-_encode = msgspec.msgpack.Encoder().encode
 _breakpoints_of = msgspec.msgpack.Decoder(list[Breakpoint]).decode
 
 
@@ -360,7 +360,7 @@ class Debugger:
     def view(self, talk: int) -> bytes:
         """Where the thread of a conversation is: an encoded `View`; empty where it only asks for input."""
         found = self._by_talk.get(talk)
-        return _encode(view_of(found.stack, found.curindex)) if found is not None and found.stack else b""
+        return packed(view_of(found.stack, found.curindex)) if found is not None and found.stack else b""
 
 
 def _name_of(thread: threading.Thread) -> str:

@@ -38,7 +38,6 @@ class Went(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
 
 Event = Stop | Went
 
-encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Event).decode
 
 LEAVE = "\x04"

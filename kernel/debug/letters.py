@@ -8,6 +8,8 @@ import threading
 
 import msgspec
 
+from ...runtime.wire.unicode import packed
+
 _MOST = 64 << 20
 """Bytes of one letter: a longer one is none of ours."""
 
@@ -99,7 +101,6 @@ class End(Letter, frozen=True):
 FromTerminal = List | Look | Attach | Line | Complete
 FromProcess = Listing | Out | Question | Words | End
 
-_encode = msgspec.msgpack.Encoder().encode
 _from_terminal = msgspec.msgpack.Decoder(FromTerminal).decode
 _from_process = msgspec.msgpack.Decoder(FromProcess).decode
 
@@ -123,7 +124,7 @@ class Wire:
 
     def send(self, letter: Letter) -> bool:
         """Whether somebody was there to send to."""
-        data = _encode(letter)
+        data = packed(letter)
         try:
             with self._sending:
                 self._stream.sendall(_length.pack(len(data)) + data)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ...runtime.wire.unicode import packed
 from .breakpoints import Breakpoint
 
 if TYPE_CHECKING:
     from ...runtime.reshape import Reshape
     from ..mesh import Mesh
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(slots=True)
@@ -61,7 +60,7 @@ class Points:
         """Tell ranks (default: all that live) which are theirs."""
         alive = self._mesh.roster.alive()
         by_rank = {
-            rank: _encode([point.what for point in self._points.values() if point.is_on(rank)])
+            rank: packed([point.what for point in self._points.values() if point.is_on(rank)])
             for rank in alive
             if ranks is None or rank in ranks
         }

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
-from ..wire.messages import AnyMessage, Gone, Heard, Packet, Reply, Said, encoder, wants_reply
+from ..wire.messages import AnyMessage, Gone, Heard, Packet, Reply, Said, wants_reply
 from ..wire.reactor import Reactor
 from ..wire.tape import Event
+from ..wire.unicode import packed
 from .base import Exit
 from .bundles import HOLD, Bundles, Parcel, may_wait
 from .sayings import sayings
@@ -48,7 +49,7 @@ class Ears:
             self._arm()
             return
         self._send(self._bundles.before(rank))
-        self._say(Heard(self._crew, rank, encoder.encode(Packet(message))), encoded(frames))
+        self._say(Heard(self._crew, rank, packed(Packet(message))), encoded(frames))
         if isinstance(message, Reply):
             self._send(self._bundles.settle(rank, message.seq))
 

@@ -31,9 +31,9 @@ from ..wire.messages import (
     Room,
     Said,
     decoder,
-    encoder,
 )
 from ..wire.reactor import Reactor, contained
+from ..wire.unicode import packed
 from .base import Exit, Listener
 from .outside import DUMP_TIMEOUT, SPY_TIMEOUT, Glimpse
 from .remote_host import News, Pending, RemoteHost
@@ -120,7 +120,7 @@ class HostedCrew:
         self._relay(ranks, message, payload, is_control=True)
 
     def _relay(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None, *, is_control: bool) -> None:
-        packet = encoder.encode(Packet(message))
+        packet = packed(Packet(message))
         for host, chosen in self._by_host(ranks):
             host.post(Relay(self.number, tuple(chosen), packet, is_control), payload)
 

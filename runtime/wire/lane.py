@@ -16,8 +16,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from .codec import Encoded
 from .link import LARGEST, Buffer, Link
-from .messages import AnyMessage, BlockRef, Dropped, Packet, Released, Segment, decoder, encoder
+from .messages import AnyMessage, BlockRef, Dropped, Packet, Released, Segment, decoder
 from .pool import Mapped, Pool
+from .unicode import packed
 
 INLINE = 32 * 1024
 """Frames of more bytes than this go through shared memory: below it, mapping and releasing costs more than copying."""
@@ -55,7 +56,7 @@ def pack(
     if payload is None:
         return [_head(Packet(message))]
     if not payload.buffers and len(payload.head) <= INLINE:  # nearly every message
-        head = encoder.encode(Packet(message, (len(payload.head),)))
+        head = packed(Packet(message, (len(payload.head),)))
         return [_SIZE.pack(len(head)) + head + payload.head]
     frames: list[Buffer] = [payload.head, *payload.buffers]
     if pool is None:
@@ -115,7 +116,7 @@ def _cut(parts: Sequence[Buffer], size: int, largest: int) -> Iterator[Sequence[
 
 
 def _head(packet: Packet) -> bytes:
-    head = encoder.encode(packet)
+    head = packed(packet)
     return _SIZE.pack(len(head)) + head
 
 

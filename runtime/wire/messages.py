@@ -487,5 +487,4 @@ class Packet(msgspec.Struct, frozen=True, array_like=True, gc=False):
     frames: tuple[int | BlockRef, ...] = ()
 
 
-encoder = msgspec.msgpack.Encoder()
 decoder = msgspec.msgpack.Decoder(Packet)

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from meshbook.kernel.debug.events import Stop, Went, decode, encode
+from meshbook.kernel.debug.events import Stop, Went, decode
 from meshbook.kernel.debug.stops import Stops, key_of
+from meshbook.runtime.wire.unicode import packed
 
 
 def stop(rank: int, talk: int = 1, turn: int = 1, out: str = "") -> Stop:
@@ -62,7 +63,7 @@ WENTS = st.builds(Went, st.integers(0, 9), st.integers(1, 9), st.text())
 
 @given(STOPS | WENTS)
 def test_events_survive_the_wire(event: Stop | Went) -> None:
-    assert decode(encode(event)) == event
+    assert decode(packed(event)) == event
 
 
 class Floor(RuleBasedStateMachine):
