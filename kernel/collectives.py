@@ -15,6 +15,8 @@ from .rows import seconds_text
 LAST = 8
 """Collectives of each group that are listed unless more are asked for."""
 
+_FORMER = "(of the process groups before the present ones, in which nothing was issued yet)"
+
 _COLUMNS = ("group", "#", "ranks", "collective", "at", "state")
 
 
@@ -65,15 +67,24 @@ class MeshLedger:
         last: int = LAST,
         idle: Collection[int] = (),
         dead: Collection[int] = (),
+        is_former: bool = False,
     ) -> None:
+        """`is_former`: the process groups have been made anew since."""
         self.ranks = tuple(ranks)
         self.last = last
+        self.idle = tuple(idle)
+        self.dead = tuple(dead)
+        self.is_former = is_former
         self.silent = tuple(rank for rank in ranks if rank not in ledgers)
         self._ledgers = dict(ledgers)
         chosen = set(ranks)
         self.findings = tuple(
             found for found in compare(ledgers, idle=idle, dead=dead) if chosen & {*found.odd, *found.waiting}
         )
+
+    def as_former(self, ranks: Sequence[int], last: int) -> MeshLedger:
+        """The same for some ranks, when the process groups have been made anew."""
+        return MeshLedger(self._ledgers, ranks, last, self.idle, self.dead, is_former=True)
 
     def lines(self) -> list[Line]:
         """The last collectives of each group, the oldest first; equal ones of several ranks are one line."""
@@ -86,13 +97,14 @@ class MeshLedger:
                 yield _line(group_text(history.group).removeprefix("the "), ranks, here)
 
     def data(self) -> dict[str, Any]:
-        """`findings` (texts), `collectives` (a dict for each of `lines()`), `silent` and `uncounted` ranks."""
+        """`findings` (texts), `collectives` (dicts, one for each of `lines()`), `silent`, `unrecorded`, `is_former`."""
         fields = ("group", "number", "ranks", "call", "tensors", "at", "is_open", "seconds")
         return {
             "findings": [finding.text for finding in self.findings],
             "collectives": [{name: getattr(line, name) for name in fields} for line in self.lines()],
             "silent": list(self.silent),
             "unrecorded": self._unrecorded(),
+            "is_former": self.is_former,
         }
 
     def _unrecorded(self) -> dict[int, dict[str, int]]:
@@ -105,7 +117,8 @@ class MeshLedger:
 
     def _remarks(self) -> list[str]:
         """What else there is to say: who has not answered, and who cannot tell more than a number."""
-        remarks = [f"no answer from {named(self.silent)}"] if self.silent else []
+        remarks = [_FORMER] if self.is_former else []
+        remarks += [f"no answer from {named(self.silent)}"] if self.silent else []
         for rank, counts in self._unrecorded().items():
             said = ", ".join(f"{count} in {group}" for group, count in counts.items()) or "none"
             remarks.append(f"rank {rank}: its torch keeps no record; operations issued, sends included: {said}")

@@ -16,6 +16,7 @@ from ..runtime.reshape import Reshape
 from ..runtime.resize import resize_roster
 from ..runtime.shape import Shape
 from ..runtime.wire.messages import Strike
+from .collectives import MeshLedger
 from .debug.points import Points
 from .journal import Choice, Journal
 from .lent import Lent
@@ -47,6 +48,8 @@ class Repairs(Questions):
     """The part of a `Mesh` that repairs it."""
 
     procs: ProcMesh
+    former_ledger: MeshLedger | None = None
+    """The collectives of before the last time that ranks were interrupted or freed; their groups may be new since."""
     axes: dict[str, int]
     journal: Journal
     points: Points
@@ -150,9 +153,14 @@ class Repairs(Questions):
 
         What ranks wait in that are busy is their own affair.
         """
-        findings = self.ledger(timeout=LEDGER_SECONDS, depth=LEDGER_DEPTH).findings
+        self._keep_ledger()
+        assert self.former_ledger is not None
         states = self.states()
-        return any(states.get(rank) == "idle" for finding in findings for rank in finding.waiting)
+        return any(states.get(rank) == "idle" for found in self.former_ledger.findings for rank in found.waiting)
+
+    def _keep_ledger(self) -> None:
+        """The process groups may be made anew now, which forgets what was issued in them."""
+        self.former_ledger = self.ledger(timeout=LEDGER_SECONDS, depth=LEDGER_DEPTH)
 
     def unstick(self, ranks: Sequence[int] | None = None, *, reinit: bool = True, timeout: float = 3.0) -> Unstuck:
         """Free ranks (default: all that are busy) from what they wait in, and keep every variable.
@@ -165,4 +173,5 @@ class Repairs(Questions):
             MeshbookError: a rank could not make its new groups in time.
         """
         self._check_up()
+        self._keep_ledger()
         return unstick(self.roster, self.roster.alive() if ranks is None else ranks, reinit, timeout)

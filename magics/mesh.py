@@ -222,6 +222,8 @@ class MeshMagic:
     def _ledger(self, args: grammar.Ledger) -> object:
         mesh, selection = self._selected(args.mesh, args.selector)
         ledger = mesh.ledger(selection.ranks, last=args.last)
+        if not ledger.lines() and mesh.former_ledger is not None:  # who asks now wants to know what went wrong
+            ledger = mesh.former_ledger.as_former(selection.ranks, args.last)
         return json.dumps(ledger.data()) if args.json else ledger
 
     def _who(self, args: grammar.Who) -> object:

@@ -90,10 +90,11 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False) -> str
         # Who is busy counts on while it is asked.
         asked = _asked(roster, [rank for rank in roster.alive() if not roster.states[rank].open_calls], "sequences")
         asked.wait(SEQUENCE_SECONDS)
+        has_parted = have_parted()
         if out_of_step(asked.answers):
             why = "they were out of step"
         else:
-            why = "they were in different collectives" if have_parted() else ""
+            why = "they were in different collectives" if has_parted else ""
     if why:
         regroup(roster)
     return why

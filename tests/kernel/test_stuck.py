@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,15 +153,17 @@ def test_without_a_rank_to_free_the_groups_are_new_all_the_same(mesh: Mesh) -> N
     assert values(mesh, SUM) == ["6.0"] * 3
 
 
-def test_a_rank_that_hears_nothing_is_named(mesh: Mesh) -> None:
+def test_a_rank_that_hears_nothing_is_named(mesh: Mesh, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
     run = mesh.run(
-        "import signal, time\nif rank == 2:\n    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
-        "    end = time.monotonic() + 1.5\n    while time.monotonic() < end: pass\n"
+        "import os, signal\nif rank == 2:\n    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+        f"    while not os.path.exists({str(gate)!r}): pass\n"
         "    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])"
     )
     assert wait_until(mesh.roster, lambda: run.owing == [2], 10)
     done = mesh.unstick(timeout=0.3)
     assert (done.freed, done.busy, done.late) == ((), (2,), (2,))
+    gate.touch()
     run.finished.get(10)
     assert values(mesh, SUM) == ["6.0"] * 3
 

@@ -47,7 +47,11 @@ def test_the_story_says_which_rank_issued_nothing(spare: Kernel) -> None:
     place = f"at {cell_of(failed)}, line 4; rank 1 has issued only 1\n"
     assert f"≠ ranks 0,2 wait in all_reduce #2 (4,) {place}" in failed.traceback
     assert "↻ new process groups, as they were out of step" in failed.traceback
-    assert spare.ok("%mesh ledger").text.startswith("no collective was issued yet")  # in the new groups
+    before = spare.ok("%mesh ledger").text  # in the new groups nothing was issued yet
+    assert "≠ ranks 0,2 left all_reduce #2 (4,) open" in before
+    assert before.endswith("(of the process groups before the present ones, in which nothing was issued yet)\n")
+    spare.ok("%%on_mesh\ndist.barrier()")
+    assert spare.ok("%mesh ledger").text.startswith("no rank has parted from the others")
 
 
 def test_the_ledger_of_a_cell_that_hangs(spare: Kernel) -> None:
