@@ -8,9 +8,9 @@ from typing import Literal
 
 from . import operations as ops
 from .model import Model
-from .operations import COLLECTIVES, Operation, Ranks, Wait
+from .operations import TOGETHER, Operation, Ranks, Wait
 
-WAITS: tuple[Wait, ...] = ("barrier", "all_reduce", "sleep", "spin", "lock", "await")
+WAITS: tuple[Wait, ...] = ("barrier", "all_reduce", "mismatch", "sleep", "spin", "lock", "await")
 ALONE: tuple[Wait, ...] = ("sleep", "spin", "lock", "await")
 
 NUM_VALUES = 12
@@ -109,7 +109,7 @@ class Choice:
         if not model.free:
             return None
         wait = self._random.choice(WAITS if len(model.free) > 1 else ALONE)
-        return make(self._some(model.free, 2 if wait in COLLECTIVES else 1), wait, self._value())
+        return make(self._some(model.free, 2 if wait in TOGETHER else 1), wait, self._value())
 
     def _kill(self, model: Model) -> Operation | None:
         return ops.Kill(self._few(tuple(model.alive))) if model.alive else None
@@ -126,7 +126,7 @@ class Choice:
         ranks = self._some(model.free)
         code = self._random.randrange(0, 9)
         victims, wait = self._few(ranks), self._random.choice(WAITS)
-        if wait in COLLECTIVES:  # who leaves first breaks off what others do meanwhile to make the group of the slice
+        if wait in TOGETHER:  # who leaves first breaks off what others do meanwhile to make the group of the slice
             victims = victims[:1]
         return ops.Leave(ranks, victims, wait, self._value(), code)
 

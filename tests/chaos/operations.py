@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Ranks = tuple[int, ...]
-Wait = Literal["barrier", "all_reduce", "sleep", "spin", "lock", "await"]
+Wait = Literal["barrier", "all_reduce", "mismatch", "sleep", "spin", "lock", "await"]
 """What a rank does that does not come to an end by itself."""
 
 Replay = Literal["auto", "none"]
@@ -19,6 +19,8 @@ _TORCH = "import torch, torch.distributed as dist"
 _WAITS: dict[Wait, str] = {
     "barrier": f"{_TORCH}\ndist.barrier(group=group)",
     "all_reduce": f"{_TORCH}\ndist.all_reduce(torch.ones(1000), group=group)",
+    "mismatch": f"{_TORCH}\nx = torch.ones(1000)\nif dist.get_rank(group) == 0:\n"
+    "    dist.broadcast(x, group=group, group_src=1)\nelse:\n    dist.all_reduce(x, group=group)",
     "sleep": "import time\ntime.sleep(600)",
     "spin": "while True: pass",
     "lock": "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
@@ -27,6 +29,9 @@ _WAITS: dict[Wait, str] = {
 
 COLLECTIVES: tuple[Wait, ...] = ("barrier", "all_reduce")
 """The waits in which ranks wait for each other: they end when all of them come."""
+
+TOGETHER: tuple[Wait, ...] = (*COLLECTIVES, "mismatch")
+"""Those that take two ranks. Where ranks call different collectives, none comes to an end, whoever comes."""
 
 
 @dataclass(frozen=True, slots=True)
