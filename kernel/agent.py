@@ -299,8 +299,8 @@ class KernelActor(Actor):
     @control_endpoint
     def where(self) -> str:
         """Which line of which cell runs now, and the collective it waits in, in one line."""
-        waiting = waits.current
-        return self._lines_now() + (f", waiting in {waiting[0]}" if waiting is not None else "")
+        waiting = waits.current  # of an actor, it may be, while the main thread rests
+        return ", ".join(filter(None, [self._lines_now(), "" if waiting is None else f"waiting in {waiting[0]}"]))
 
     def _lines_now(self) -> str:
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same

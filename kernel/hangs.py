@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .halts import HaltWatch
 from .ledger import Finding
@@ -29,6 +29,8 @@ PATIENCE = 1.0
 
 ADVICE = "`%mesh unstick` frees them, `%mesh stacks` shows where the others are"
 
+ADVICE_ON_CALLS = "`%mesh interrupt`, after the stop button, frees them, `%mesh stacks` shows where the others are"
+
 Tell = Callable[[Sequence[int], str, str], object]
 """Called with ranks, a mark for the gutter, and a line."""
 
@@ -43,23 +45,40 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell) -> tuple[Callable[[float], obje
     return partial(mesh.sight, run), HaltWatch(mesh.roster, run, tell), hangs, stop_watch(mesh, run, look, tell)
 
 
+class Waited(Protocol):
+    """What is waited for: a run of a cell, or calls of actors."""
+
+    @property
+    def started(self) -> float: ...
+
+    @property
+    def owing(self) -> list[int]:
+        """The ranks that have not answered yet."""
+        ...
+
+    def miss(self, ranks: set[int]) -> None:
+        """It waits in a collective for these ranks, which are dead."""
+
+
 class HangWatch:
-    """Looks at the collectives of one run, as often as it is called but at a calm pace.
+    """Looks at the collectives of what is waited for, as often as it is called but at a calm pace.
 
     `look` gives what the ledgers of the mesh say of some ranks, `dead` its dead ranks.
     """
 
     def __init__(
         self,
-        run: Run,
+        run: Waited,
         look: Callable[[Sequence[int]], Sequence[Finding]],
         dead: Callable[[], Collection[int]],
         tell: Tell,
+        advice: str = ADVICE,
     ) -> None:
         self._run = run
         self._look = look
         self._dead = dead
         self._tell = tell
+        self._advice = advice
         self._pause = FIRST_WITH_DEAD if dead() else FIRST
         self._next = run.started + self._pause
         self._told: set[str] = set()
@@ -79,6 +98,6 @@ class HangWatch:
         missed = set(finding.odd) & set(self._dead())
         if finding.text not in self._told:
             self._told.add(finding.text)
-            self._tell(finding.waiting, "≠", finding.text + (" and will not come" if missed else f": {ADVICE}"))
-        if missed and not self._run.progress.missed:
-            self._run.progress.missed = missed
+            self._tell(finding.waiting, "≠", finding.text + (" and will not come" if missed else f": {self._advice}"))
+        if missed:
+            self._run.miss(missed)

@@ -88,6 +88,10 @@ class Run:
         """The ranks that have not answered yet."""
         return sorted(self._owing)
 
+    def miss(self, ranks: set[int]) -> None:
+        """It waits in a collective for these ranks, which are dead: that counts as a failure."""
+        self.progress.missed = self.progress.missed or ranks
+
     def take(self) -> list[Said]:
         """What the ranks have said since the last time, each rank in its own order."""
         self.news.clear()

@@ -19,6 +19,7 @@ from ..widgets.stage import NotebookStage
 from .awaiting import AwaitingCell
 from .book import Book
 from .faults import actors_go_on
+from .hanging_calls import HangingCalls
 from .unattended import serve_stopped
 
 
@@ -28,7 +29,8 @@ class Attention:
     def __init__(self, shell: Any, book: Book) -> None:
         self._shell = shell
         self._book = book
-        self._awaiting = AwaitingCell(shell)
+        self._hanging = HangingCalls(book, _print)
+        self._awaiting = AwaitingCell(shell, self._hanging.look)
 
     def load(self) -> None:
         meanwhile.duties.append(self.look)
@@ -47,6 +49,7 @@ class Attention:
         self._awaiting.unload()
 
     def _on_cell(self, info: object) -> None:
+        self._hanging.forget()
         for mesh in [*self._book.meshes.values(), *bare_meshes()]:
             mesh.desk.begin_cell()
 
@@ -59,11 +62,12 @@ class Attention:
                 print(told, file=sys.stderr)
 
     def look(self) -> None:
-        """Let the user talk with who is stopped, in the cell whose thread waits."""
+        """Let the user talk with who is stopped, in the cell whose thread waits; tell which calls hang."""
         for mesh in list(self._book.meshes.values()):
             if mesh.desk.stops.waiting and not mesh.desk.is_served and not mesh.is_down:
                 serve(mesh, asker(), lambda: False, _print)
         serve_stopped()
+        self._hanging.look()
 
     def _watch(self, mesh: Mesh) -> None:
         mesh.desk.listeners.append(lambda: self._on_stop(mesh))

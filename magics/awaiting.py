@@ -24,8 +24,10 @@ class _Cell:
 class AwaitingCell:
     """The cell that runs on the kernel's main thread, if one does; cells of subshells run beside it."""
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, shell: Any, on_tick: Callable[[], object]) -> None:
+        """`on_tick` is called while the cell awaits, in its place."""
         self._shell = shell
+        self._on_tick = on_tick
         self._now: _Cell | None = None
 
     def load(self) -> None:
@@ -53,6 +55,7 @@ class AwaitingCell:
         """Keep the loop of a cell that awaits from sleeping on: the stop button would be noticed at its end only."""
         if self._now is now:
             now.loop.call_later(TICK, self._tick, now)
+            self._call(now, self._on_tick, lambda: None)
 
     def call(self, call: Callable[[], object], on_stop: Callable[[], object]) -> None:
         """As soon as the cell awaits, call this on its thread, as if the cell did; never when it has ended before.

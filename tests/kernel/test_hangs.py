@@ -16,6 +16,9 @@ class PretendedRun:
         self.owing = list(owing)
         self.progress = Progress()
 
+    def miss(self, ranks: set[int]) -> None:
+        self.progress.missed = ranks
+
 
 class World:
     """A run on ranks 0 to 2, what the ledgers say of it, and what is told."""

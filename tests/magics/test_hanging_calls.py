@@ -1,0 +1,43 @@
+"""A plain cell that waits for actors which hang in a collective says so, while it waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+TRAINER = """
+import torch
+import torch.distributed as dist
+from meshbook import Actor, endpoint
+
+class Trainer(Actor):
+    @endpoint
+    def step(self, absent=()):
+        if dist.get_rank() not in absent:
+            dist.all_reduce(torch.ones(2))
+
+trainer = m.spawn("trainer", Trainer)
+trainer.step.call().get()
+"""
+
+
+@pytest.mark.parametrize("wait", ["trainer.step.call([1]).get()", "await trainer.step.call([1])"])
+def test_it_says_who_waits_where_and_for_whom(kernel: Kernel, wait: str) -> None:
+    kernel.ok(TRAINER)
+    cell = kernel.start(wait)
+    cell.until(": `%mesh interrupt`, after the stop button, frees them, `%mesh stacks` shows where the others are\n")
+    line = next(line for line in cell.text.splitlines() if "≠" in line)
+    assert line.startswith("0,2-3 ≠ ranks 0,2-3 wait in all_reduce #")
+    assert "rank 1 has issued only" in line
+    kernel.interrupt()
+    assert cell.end().error.startswith("CancelledError" if wait.startswith("await") else "KeyboardInterrupt")
+    states = kernel.ok("%mesh").text
+    assert "waiting in all_reduce" in states
+    assert ", waiting" not in states
+    assert kernel.ok("%mesh interrupt").stdout.startswith("interrupted: ranks 0,2-3 in trainer.step\n")
+    kernel.ok("trainer.step.call().get()\ntrainer.stop().get()")
