@@ -48,7 +48,8 @@ class Endpoint(Generic[P, R]):
     def call(self, *args: Any, **kwargs: Any) -> Future[ValueMesh[Any]]:
         """Call all actors of the mesh: a `ValueMesh` of the answers.
 
-        The first failure ends it at once; the error's `partial` maps ranks to the answers that had come.
+        The first failure ends it at once; the error's `partial` maps ranks to the answers that had come. Where an actor
+        is known to be dead nobody is called: the others would wait for it in the first collective.
         """
         return self._gather(args, kwargs, wait_for_all=False)
 
@@ -98,9 +99,19 @@ class Endpoint(Generic[P, R]):
         fleet, target = self._mesh._fleet, self._mesh._target
         promise: Promise[ValueMesh[Any]] = Promise(fleet.reactor, len(target.ranks))
         gather = Gather(self._mesh._shape, target.ranks, self._title, fleet, promise, wait_for_all)
-        self._send(fleet, target, gather, args, kwargs)
+        self._send(fleet, target if wait_for_all else self._reached(target), gather, args, kwargs)
         self._guard(promise, target)
         return promise.future
+
+    def _reached(self, target: Target) -> Target:
+        """Whom a call goes to that fails with the first failure: those alone that will refuse it, if there are some."""
+        fleet = self._mesh._fleet
+        dead, failed = fleet.dead(), fleet.failed(self._mesh._actor)
+        if not (dead or failed):
+            return target
+        lost = {*dead, *failed}
+        refusing = [rank for rank in target.ranks if rank in lost]
+        return target._replace(ranks=refusing) if refusing else target
 
     def _single(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
         fleet = self._mesh._fleet

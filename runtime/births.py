@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from .adverbs import view_of
@@ -77,7 +77,7 @@ class Births:
             if chosen := [rank for rank in birth.ranks if rank in ranks]:
                 yield birth, chosen
 
-    def failed(self, actor: int) -> Iterable[int]:
+    def failed(self, actor: int) -> Collection[int]:
         """The ranks on which it has failed for good."""
         made = self.made.get(actor)
         return made.failed if made is not None else ()

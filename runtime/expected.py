@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .future import Future, Promise
@@ -48,7 +48,7 @@ class Expected:
         roster = self._roster
         return roster.dead() if roster is not None else []
 
-    def failed(self, actor: int) -> Iterable[int]:
+    def failed(self, actor: int) -> Collection[int]:
         roster = self._roster
         return roster.failed(actor) if roster is not None else ()
 

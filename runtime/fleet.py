@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .future import Future, Promise
@@ -48,7 +48,7 @@ class Fleet(Protocol):
         """The ranks that are known to be gone."""
         ...
 
-    def failed(self, actor: int) -> Iterable[int]:
+    def failed(self, actor: int) -> Collection[int]:
         """The ranks on which this actor has failed for good, as far as this process knows."""
         ...
 
@@ -182,7 +182,7 @@ class RemoteFleet:
     def dead(self) -> list[int]:
         return sorted(self._dead)
 
-    def failed(self, actor: int) -> Iterable[int]:
+    def failed(self, actor: int) -> Collection[int]:
         return [rank for rank, each in list(self._lost) if each == actor]
 
     def owners(self) -> dict[tuple[int, int, int], str]:

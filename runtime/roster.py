@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -370,7 +370,7 @@ class Roster:
         """Who owns actors on these ranks, with the name of the first mesh of each."""
         return self._births.owners()
 
-    def failed(self, actor: int) -> Iterable[int]:
+    def failed(self, actor: int) -> Collection[int]:
         return self._births.failed(actor)
 
     def dead(self) -> list[int]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING
+from types import TracebackType
 
 import msgspec
 
 from ..cells import readable
 from ..errors import actor_error
 from ..wire import codec
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class RemoteFailure(msgspec.Struct, frozen=True, array_like=True):
@@ -71,7 +68,7 @@ def safe_str(error: BaseException) -> str:
 
 
 def _format(error: BaseException) -> list[str]:
-    """The traceback below our own frames, chained causes included."""
+    """The traceback between our own frames, chained causes included."""
     return [
         line if i else "Traceback of where the remote call failed (most recent call last):\n"
         for i, line in enumerate(traceback.format_exception(type(error), error, _cut(error.__traceback__)))
@@ -79,10 +76,26 @@ def _format(error: BaseException) -> list[str]:
 
 
 def _cut(tb: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that begins in user code."""
-    while tb is not None and tb.tb_next is not None and tb.tb_frame.f_globals.get("__name__", "").startswith(_OURS):
+    """A traceback without our frames at its ends: that of who called, and of what of ours it was raised in.
+
+    Torch's collectives wait in a function of ours. What is ours altogether stays as it is.
+    """
+    entries: list[TracebackType] = []
+    while tb is not None:
+        entries.append(tb)
         tb = tb.tb_next
-    return tb
+    users = [at for at, entry in enumerate(entries) if not _is_ours(entry)]
+    if not users:
+        return entries[-1] if entries else None
+    cut = None
+    for entry in reversed(entries[users[0] : users[-1] + 1]):
+        cut = TracebackType(cut, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return cut
+
+
+def _is_ours(entry: TracebackType) -> bool:
+    name = str(entry.tb_frame.f_globals.get("__name__"))
+    return name == _OURS or name.startswith(f"{_OURS}.")
 
 
 _OURS = __name__.removesuffix(".ranks.failure")

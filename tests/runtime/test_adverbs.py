@@ -240,6 +240,18 @@ class TestFailures:
         release.send("on")
         assert held.get(10) == "on"
 
+    def test_nobody_is_called_where_an_actor_is_known_to_be_dead(self, stage: Stage) -> None:
+        counters = stage.spawn(Counter)
+        counters.slice(r=1).fail.broadcast("for good", rank=0)
+        assert stage.faults.get(timeout=10).ranks == [1]
+        with pytest.raises(SupervisionError, match=r"rank 1.*ValueError: for good") as caught:
+            counters.add.call(1).get(10)
+        assert caught.value.partial == {}  # pyright: ignore
+        assert counters.slice(r=0).add.call(1).get(10).values() == [1]
+        with pytest.raises(SupervisionError) as caught:
+            counters.add.call_all(1).get(10)
+        assert caught.value.partial == {0: 2}  # pyright: ignore
+
     def test_waiting_for_all_is_an_option(self, stage: Stage) -> None:
         counters = stage.spawn(Counter)
         with pytest.raises(ValueError, match="late") as caught:

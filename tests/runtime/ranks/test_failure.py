@@ -9,6 +9,7 @@ import pytest
 
 from meshbook.runtime.errors import ActorError
 from meshbook.runtime.ranks.failure import RemoteFailure, describe, pickled_or_none, rebuild, safe_str
+from meshbook.runtime.shape import Shape
 from meshbook.runtime.wire import codec
 from tests.runtime.actors import FAILURES, Choosy, Mute
 
@@ -35,6 +36,20 @@ def test_the_cause_is_told_too():
     failure = describe(raised(error))
     assert "KeyError: 'inner'" in failure.traceback
     assert "direct cause" in failure.traceback
+
+
+def test_it_ends_at_the_users_line():
+    """Also where it was raised further in, in a function of ours, or where the globals of a frame have no name."""
+
+    def call() -> None:
+        exec("shape.slice(r=5)", {"shape": Shape.row_major({"r": 2}), "__name__": None})
+
+    with pytest.raises(IndexError) as caught:
+        call()
+    told = describe(caught.value).traceback.partition("Traceback of where")[2].splitlines()
+    files = [line.split('"')[1] for line in told if line.startswith("  File")]
+    assert files == [__file__, __file__, "<string>"]
+    assert "shape.py" in str(caught.traceback[-1].path)  # who looks at the error itself sees all
 
 
 @pytest.mark.parametrize("name", sorted(FAILURES))
