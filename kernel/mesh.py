@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import pickle
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
+from ..runtime.engines.base import Exit
 from ..runtime.errors import MeshbookError
 from ..runtime.gather import Gather
 from ..runtime.mesh import ProcMesh, actor_number
@@ -382,8 +384,14 @@ class Mesh(Repairs):
         return [run for run in list(self._heard) if not run.finished.done()]
 
     def down(self, grace: float = 2.0) -> dict[int, str]:
-        """Take the mesh down; how each rank ended."""
-        return self.roster.stop(grace)
+        """Take the mesh down; how each rank ended, and why it was killed where that was our doing."""
+        busy = {rank: bool(self.roster.states[rank].main_calls) for rank in self.roster.alive()}
+        ends = self.roster.stop(grace)
+        killed = str(Exit(signum=signal.SIGKILL))
+        return {
+            rank: f"{end}, {_why_killed(busy[rank], grace)}" if end == killed and rank in busy else end
+            for rank, end in ends.items()
+        }
 
     def __enter__(self) -> Mesh:
         return self
@@ -407,3 +415,7 @@ class Mesh(Repairs):
             if rank in gather.errors:
                 raise gather.errors[rank]
         return {rank: gather.answers[rank] for rank in ranks}
+
+
+def _why_killed(was_in_cell: bool, grace: float) -> str:
+    return "in the midst of a cell" if was_in_cell else f"not having left within {grace:g} s"

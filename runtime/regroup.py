@@ -94,7 +94,7 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False) -> str
         if out_of_step(asked.answers):
             why = "they were out of step"
         else:
-            why = "they were in different collectives" if has_parted else ""
+            why = "they were not in the same collective" if has_parted else ""
     if why:
         regroup(roster)
     return why

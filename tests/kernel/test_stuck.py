@@ -93,7 +93,7 @@ def test_ranks_that_met_in_different_collectives_leave_no_trap_behind(mesh: Mesh
         until_at(mesh, "waiting in", [1])
         mesh.interrupt(run.owing, run.call)
         run.finished.get(10)
-        assert mesh.mend() == "they were in different collectives"
+        assert mesh.mend() == "they were not in the same collective"
         assert values(mesh, SUM) == ["6.0"] * 3
 
 

@@ -82,7 +82,8 @@ def test_a_mesh_that_is_taken_down_ends_its_futures(kernel: Kernel) -> None:
     kernel.ok("%mesh up brief dp=2 --pg none")
     cell = kernel.start("%%on_mesh -b -o f\nimport time\nprint('in')\ntime.sleep(60)")
     cell.until_all(2, "in")
-    assert kernel.ok("%mesh down brief").stdout.startswith("mesh 'brief' is down: ranks 0-1 ")
+    down = "mesh 'brief' is down: ranks 0-1 killed by SIGKILL (signal 9), in the midst of a cell\n"
+    assert kernel.ok("%mesh down brief").stdout == down
     failed = kernel.cell("f.result()")
     assert failed.error == "MeshError: 2 of 2 ranks lost (dp=0-1)"
     assert "the mesh was taken down" in failed.traceback
