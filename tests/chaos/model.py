@@ -123,10 +123,12 @@ class Model:
         self.troupes[name] = Troupe(start, dict.fromkeys(ranks, start))
 
     def add(self, name: str, amount: int) -> bool:
-        """Actors are called, all that live count; whether none is missing."""
+        """Actors are called, and count if none is missing: whether that is so."""
         totals = self.troupes[name].totals
-        totals.update({rank: total + amount for rank, total in totals.items() if rank in self.alive})
-        return self.alive.issuperset(totals)
+        if not self.alive.issuperset(totals):
+            return False
+        totals.update({rank: total + amount for rank, total in totals.items()})
+        return True
 
     def die(self, ranks: Iterable[int]) -> list[int]:
         """Ranks are gone; the numbers of the cells in the background that this ends."""
