@@ -1,4 +1,4 @@
-"""Slips that one line mends: a name that only the notebook has, a process group that was destroyed."""
+"""Slips that a line mends: a name that only the notebook has, process groups that are gone."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import re
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
+from .cut_off import is_cut_off
 from .outcome import Failure
 from .story import Hint, Story
 
 _MISSED = re.compile(r"name '(\w+)' is not defined")
 _NO_GROUP = "Default process group has not been initialized"
+_OF_OLD_GROUPS = (
+    "the process groups were made anew before: what was built on the old ones (DistributedDataParallel) is to be "
+    "built again"
+)
 
 
-def with_lines(story: Story, failures: Iterable[Failure], notebook: Container[str], has_groups: bool) -> Story:
+def with_lines(
+    story: Story, failures: Iterable[Failure], notebook: Container[str], has_groups: bool, num_renewals: int = 0
+) -> Story:
     """The story with the lines that bring what the failed ranks missed.
 
-    `notebook` has the names of its variables; `has_groups` says whether the mesh came up with process groups.
+    `notebook` has the names of its variables; `has_groups` says whether the mesh came up with process groups, and
+    `num_renewals` how often it has got new ones.
 
     Example:
         >>> missed = Failure("NameError", "name 'lr' is not defined", (), "")
@@ -25,6 +33,9 @@ def with_lines(story: Story, failures: Iterable[Failure], notebook: Container[st
     """
     told = list(failures)
     hints = [*_of_names(told, notebook), *_of_groups(told, has_groups)]
+    has_lost_peer = any(fate.is_lost for fate in story.fates)
+    if num_renewals and not has_lost_peer and not story.mended and any(map(is_cut_off, told)):
+        story = replace(story, mended=_OF_OLD_GROUPS)
     return replace(story, hints=(*hints, *story.hints))
 
 

@@ -24,6 +24,8 @@ _MAX_FATES = 6
 _MAX_NOTES = 3
 _MAX_FRAMES = 6
 _MAX_MESSAGE = 2_000
+_BY_CHANCE = re.compile(r"(?<=\]:)\d+|\b0x[0-9a-f]{6,}")
+"""What differs from rank to rank in the same message: a peer's port, as gloo writes it, and an address in memory."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _COLOURS: Final = {
     "bad": "\x1b[1;31m",
@@ -215,7 +217,11 @@ def _chapters(where: _Where, failures: Mapping[int, Failure]) -> list[Chapter]:
 
 def _chapter(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure]) -> Chapter:
     first = failures[ranks[0]]
-    messages = list(dict.fromkeys(without_escapes(failures[rank].message.strip()) for rank in ranks))
+    different: dict[str, str] = {}
+    for rank in ranks:
+        message = without_escapes(failures[rank].message.strip())
+        different.setdefault(_BY_CHANCE.sub("", message), message)
+    messages = list(different.values())
     last = first.frames[-1] if first.frames else None
     return Chapter(
         where=where.text(ranks),

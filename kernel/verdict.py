@@ -39,7 +39,7 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     story = tell(drive.mesh.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended)
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
     has_groups = roster.backend != "none"
-    story = with_lines(with_memory(story, held), failures.values(), notebook, has_groups)
+    story = with_lines(with_memory(story, held), failures.values(), notebook, has_groups, roster.generation)
     text = story.text(ansi=True)
     if gone := sorted(progress.gone | progress.missed):
         raise DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result, story=text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshbook.kernel.outcome import Failure
+from meshbook.kernel.outcome import Failure, Frame
 from meshbook.kernel.slips import with_lines
 from meshbook.kernel.story import Hint, tell
 
@@ -44,3 +44,18 @@ def test_a_group_that_is_not_there(has_groups: bool, line: str) -> None:
     failure = Failure("ValueError", str(caught.value), (), "")
     assert hints(failure, failure, has_groups=has_groups) == [f"new process groups: {line}"]
     assert Hint("new process groups", line) not in with_lines(tell({}, [], {}), [missed("x")], (), has_groups).hints
+
+
+def test_what_was_built_on_groups_of_before() -> None:
+    where = Frame("/lib/torch/autograd/graph.py", 9, "f", "", False)
+    failure = Failure("RuntimeError", "[x/gloo/pair.cc:5] Connection closed by peer [::1]:7", (where,), "")
+
+    def mended(num_renewals: int, *failures: Failure, lost: dict[int, str] | None = None, mended: str = "") -> str:
+        story = tell({"rank": 3}, range(3), dict(enumerate(failures)), lost, mended=mended)
+        return with_lines(story, failures, (), True, num_renewals).mended
+
+    assert "DistributedDataParallel" in mended(1, failure, failure)
+    assert mended(0, failure, failure) == ""  # it is somebody else's connection
+    assert mended(1, failure, failure, lost={2: "killed"}) == ""  # that is why
+    assert mended(1, failure, failure, mended="new process groups") == "new process groups"
+    assert mended(1, missed("x")) == ""

@@ -46,6 +46,13 @@ def test_equal_failures_are_one_chapter_and_their_messages_are_counted() -> None
     assert (chapter.messages, chapter.num_messages) == (("bad on 0", "bad on 1", "bad on 2"), 8)
 
 
+def test_messages_that_differ_by_chance_are_one() -> None:
+    said = ["closed by peer [127.0.0.1]:17", "<Thing at 0x7f01a2b3c4>", "closed by peer [127.0.0.1]:4"]
+    failures = {rank: Failure("RuntimeError", message, FRAMES, "") for rank, message in enumerate(said)}
+    [chapter] = tell(AXES, range(8), failures).chapters
+    assert (chapter.messages, chapter.num_messages) == (tuple(said[:2]), 2)
+
+
 def test_different_failures_are_different_chapters_and_not_too_many() -> None:
     failures = {rank: Failure(f"Error{rank}", "", FRAMES, "") for rank in range(8)}
     story = tell(AXES, range(8), failures)
