@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol,
 from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .cells import readable
 from .channel import Port
-from .errors import MeshStopped, SupervisionError, mark
+from .errors import MeshStopped, SupervisionError, mark, marked
 from .fleet import Fleet
 from .future import Future, Promise
 from .limits import check_size
@@ -61,7 +61,7 @@ class Endpoint(Generic[P, R]):
         """Call the only actor of the mesh. Raises `ValueError` at once if there are more."""
         target = self._mesh._target
         if len(target.ranks) != 1:
-            raise ValueError(f"call_one requires exactly 1 actor, but mesh has {len(target.ranks)}")
+            raise marked(ValueError(f"call_one requires exactly 1 actor, but mesh has {len(target.ranks)}"))
         return self._single(target, args, kwargs)
 
     def choose(self, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -82,14 +82,16 @@ class Endpoint(Generic[P, R]):
 
     def rref(self, *args: Any, **kwargs: Any) -> Any:
         """Monarch's way to distributed results; here `tensors.remote` makes them."""
-        raise RuntimeError(
-            f"{self._title}.rref(...) cannot make distributed tensors: use .call(...), or tensors.remote"
+        raise marked(
+            RuntimeError(f"{self._title}.rref(...) cannot make distributed tensors: use .call(...), or tensors.remote")
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(
-            f"{self._title} is an endpoint: say how to call it, .call(...) for all ranks, "
-            ".call_one(...), .choose(...), .stream(...) or .broadcast(...)"
+        raise marked(
+            TypeError(
+                f"{self._title} is an endpoint: say how to call it, .call(...) for all ranks, "
+                ".call_one(...), .choose(...), .stream(...) or .broadcast(...)"
+            )
         )
 
     def __repr__(self) -> str:
@@ -171,10 +173,8 @@ class NotAnEndpoint:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = f"{self._mesh.__name__}.{self._name}"
-        raise RuntimeError(
-            f"{name} is not annotated as an endpoint: decorate it with @endpoint, "
-            f"or call as_endpoint(mesh.{self._name}).call(...)"
-        )
+        how = f"decorate it with @endpoint, or call as_endpoint(mesh.{self._name}).call(...)"
+        raise marked(RuntimeError(f"{name} is not annotated as an endpoint: {how}"))
 
 
 def as_endpoint(

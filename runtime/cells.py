@@ -44,8 +44,11 @@ class Line(NamedTuple):
         return linecache.getline(self.file, self.number).strip()
 
 
-_FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+), in (.+)\n(?!    )', re.MULTILINE)
-_NAMED = re.compile(r'^  File "([^"\n]+)"(, line \d+)', re.MULTILINE)
+_BAR = r"^((?: *\| )?)"
+"""What a line in the traceback of an exception group begins with."""
+
+_FRAME = re.compile(_BAR + r'  File "([^"\n]+)", line (\d+), in (.+)\n(?!\1    )', re.MULTILINE)
+_NAMED = re.compile(_BAR + r'  File "([^"\n]+)"(, line \d+)', re.MULTILINE)
 
 
 def readable(traceback: str) -> str:
@@ -54,9 +57,14 @@ def readable(traceback: str) -> str:
     Functions of a notebook go to ranks by value: these know the file names, and not what they stand for.
     """
     traceback = _FRAME.sub(_with_text, traceback)
-    return _NAMED.sub(lambda found: f"  {cell}{found[2]}" if (cell := cell_of(found[1])) else found[0], traceback)
+    return _NAMED.sub(_with_name, traceback)
 
 
 def _with_text(frame: re.Match[str]) -> str:
-    text = Line(frame[1], int(frame[2]), frame[3]).text if cell_of(frame[1]) else ""
-    return f"{frame[0]}    {text}\n" if text else frame[0]
+    text = Line(frame[2], int(frame[3]), frame[4]).text if cell_of(frame[2]) else ""
+    return f"{frame[0]}{frame[1]}    {text}\n" if text else frame[0]
+
+
+def _with_name(frame: re.Match[str]) -> str:
+    cell = cell_of(frame[2])
+    return f"{frame[1]}  {cell}{frame[3]}" if cell else frame[0]

@@ -14,9 +14,14 @@ What a user typed wrong is a `ValueError` or `TypeError`, as everywhere in Pytho
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E", bound=BaseException)
 
 
 def as_it_is(error: BaseException) -> None:
@@ -26,6 +31,41 @@ def as_it_is(error: BaseException) -> None:
 mark: list[Callable[[BaseException], None]] = [as_it_is]
 """What is done to an error of a call, a wait or Ctrl-C in it before it leaves us: the last entry. A notebook puts there
 what leaves our own frames out of the traceback that it shows."""
+
+
+def marked(error: E) -> E:
+    """The error, ready to be raised to who has called.
+
+    Example:
+        >>> raise marked(TypeError("an axis has a name"))
+        Traceback (most recent call last):
+            ...
+        TypeError: an axis has a name
+    """
+    mark[-1](error)
+    return error
+
+
+def checks_for_caller(function: Callable[P, R]) -> Callable[P, R]:
+    """Of a function that checks what a user gives us: what it raises is marked, as it is the user's line that is wrong.
+
+    Example:
+        >>> @checks_for_caller
+        ... def double(x):
+        ...     return 2 * int(x)
+        >>> double("4")
+        8
+    """
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            mark[-1](error)
+            raise
+
+    return checked
 
 
 class MeshbookError(Exception):

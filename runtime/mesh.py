@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import inspect
 import secrets
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from .actor import Actor, endpoints_of, kind_of
 from .adverbs import Done, Endpoint, Gather, Method, NotAnEndpoint, Target, view_of
-from .errors import MeshStopped
+from .errors import MeshStopped, checks_for_caller, marked
 from .fleet import Fleet
 from .future import Future, Promise, done
 from .here import node
@@ -132,10 +132,10 @@ class ProcMesh(_View, TensorMesh):
             RuntimeError: the mesh was stopped.
         """
         if self._fleet.is_stopped:
-            raise MeshStopped("`ProcMesh` has already been stopped")
+            raise marked(MeshStopped("`ProcMesh` has already been stopped"))
         check_name(name, "actors")
         check_class(Class)
-        inspect.signature(Class).bind(*args, **kwargs)
+        _check_arguments(Class, args, kwargs)
         for tell in self._fleet.on_spawn:
             tell(Class)
         instance = context().actor_instance
@@ -268,7 +268,7 @@ class ActorMesh(_View, Generic[A]):
         if isinstance(method, FunctionType | staticmethod | classmethod):
             return NotAnEndpoint(self, name, cast("Method", method))
         known = ", ".join(sorted(endpoints)) or "none"
-        raise AttributeError(f"{self._class.__name__} has no endpoint {name!r}; its endpoints: {known}")
+        raise marked(AttributeError(f"{self._class.__name__} has no endpoint {name!r}; its endpoints: {known}"))
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """End these actors, after what they were sent before; done when each has cleaned up. The ranks live on.
@@ -324,12 +324,14 @@ def roster_of(mesh: Any) -> Roster:
     return cast("Roster", mesh._fleet)
 
 
+@checks_for_caller
 def check_name(name: Any, of: str) -> None:
     """Raises `TypeError` for a name that is no text."""
     if not isinstance(name, str):
         raise TypeError(f"the name of {of} is a str, not {name!r}")
 
 
+@checks_for_caller
 def check_class(cls: Any) -> None:
     """Raises `ValueError` for a class that cannot be spawned, and `TypeError` for what is no class."""
     if not isinstance(cls, type):
@@ -341,3 +343,12 @@ def check_class(cls: Any) -> None:
         problem = "ActorMesh has an attribute that collides with an endpoint name"
         raise ValueError(f"{problem}: an endpoint of {cls.__name__} cannot be called {taken[0]!r}")
     kind_of(cls)
+
+
+def _check_arguments(cls: type[Actor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raises `TypeError` where the constructor does not take these."""
+    signature = inspect.signature(cls)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise marked(TypeError(f"{cls.__name__}{signature}: {error}")) from None

@@ -20,6 +20,7 @@ from math import prod
 from operator import index
 from typing import Any, Self, SupportsIndex, TypeAlias
 
+from .errors import checks_for_caller, marked
 from .ndslice import NDSlice, Slice, numbers, places, spans
 
 __all__ = ["Extent", "MeshTrait", "NDSlice", "Point", "Region", "Selector", "Shape", "Slice"]
@@ -208,10 +209,8 @@ class MeshTrait(ABC):
         ndslice = self._ndslice
         if not ndslice.is_dense:
             dense = NDSlice.new_row_major(ndslice.sizes).strides
-            raise ValueError(
-                f"cannot flatten sparse mesh: ndslice.strides={ndslice.strides} != dense_strides={dense}; "
-                f"its ranks {spans(ndslice)} have gaps"
-            )
+            differ = f"ndslice.strides={ndslice.strides} != dense_strides={dense}"
+            raise marked(ValueError(f"cannot flatten sparse mesh: {differ}; its ranks {spans(ndslice)} have gaps"))
         flat = NDSlice(offset=ndslice.offset, sizes=[len(ndslice)], strides=[1])
         return self._new_with_shape(Shape([name], flat))
 
@@ -407,6 +406,7 @@ class Region:
         return f"Region {{ labels: {_quoted(self.labels)}, slice: {self.slice()!r} }}"
 
 
+@checks_for_caller
 def _narrowed(shape: Shape, label: str, selector: Selector) -> Shape:
     """`shape` with one selector applied, with the errors that a mesh promises (a shape's own differ)."""
     sizes = shape.sizes
@@ -426,6 +426,7 @@ def _narrowed(shape: Shape, label: str, selector: Selector) -> Shape:
     return shape.at(label, position)
 
 
+@checks_for_caller
 def _split(shape: Shape, changes: Mapping[str, int | Sequence[str]]) -> Shape:
     """The arithmetic of `MeshTrait.split`: each axis becomes the axes it is cut into, or itself."""
     cuts, given = _read_changes(shape.labels, changes)

@@ -109,6 +109,13 @@ class TestInANotebook:
                 "m.slice(dp=0).spawn('unborn', Unborn).idle.call().get()",
                 "SupervisionError: Endpoint call unborn.idle()",
             ),
+            ("m.spawn('more', Patient, 1)", "TypeError: Patient(): too many positional arguments"),
+            ("m.spawn('more', dict)", "ValueError: <class 'dict'> is not an Actor"),
+            ("patients.sleep", "AttributeError: Patient has no endpoint 'sleep'"),
+            ("patients.wait('go')", "TypeError: patients.wait is an endpoint"),
+            ("patients.wait.call_one('go')", "ValueError: call_one requires exactly 1 actor"),
+            ("patients.slice(dp=9)", "IndexError: index out of range: dp=9"),
+            ("m.procs.split(dp=('a', 'b'), a=7)", "ValueError: "),
         ],
     )
     def test_a_call_that_fails_ends_at_the_users_line(self, kernel: Kernel, call: str, error: str) -> None:

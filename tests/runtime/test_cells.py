@@ -51,6 +51,22 @@ def test_a_traceback_from_a_rank_has_names_and_lines() -> None:
     ]
 
 
+def test_so_has_that_of_an_exception_group() -> None:
+    came = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "/tmp/ipykernel_7/1.py", line 2, in f
+  | ExceptionGroup: two (1 sub-exception)
+  +-+---------------- 1 ----------------
+    |   File "/tmp/ipykernel_7/1.py", line 1, in <module>
+    |     def f():
+    | ValueError: 1
+    +------------------------------------"""
+    lines = came.splitlines()
+    lines[1:2] = ["  |   cell 5, line 2, in f", "  |     return g()"]
+    lines[5] = "    |   cell 5, line 1, in <module>"
+    assert readable(came).splitlines() == lines
+
+
 def test_outside_of_notebooks_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
     assert readable(CAME) == CAME
