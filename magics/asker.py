@@ -26,7 +26,10 @@ class NotebookAsker:
     def ask(self, prompt: str, is_secret: bool = False) -> str:
         if self._kernel is not None and hasattr(self._kernel, "_allow_stdin"):
             self._kernel._allow_stdin = self._is_allowed
-        return getpass.getpass(prompt) if is_secret else input(prompt)
+        try:
+            return getpass.getpass(prompt) if is_secret else input(prompt)
+        except KeyboardInterrupt:  # not from within ipykernel: nobody wants to read those lines
+            raise KeyboardInterrupt from None
 
     def show(self, text: str) -> None:
         if text:

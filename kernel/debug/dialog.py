@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from ...runtime.ranks import raising
 from .events import LEAVE, Kind, Stop, Went
 
 PROMPT = "ipdb> "
@@ -94,6 +95,7 @@ class Dialog(io.TextIOBase):
             self.is_asking = False
         if line == LEAVE:
             self.has_left = True
+            raising.meet()  # an actor that was interrupted is let go to hear of it
             return ""
         return line + "\n"
 

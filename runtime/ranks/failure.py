@@ -10,6 +10,7 @@ import msgspec
 from ..cells import readable
 from ..errors import actor_error
 from ..wire import codec
+from .stacks import is_ours
 
 
 class RemoteFailure(msgspec.Struct, frozen=True, array_like=True):
@@ -84,18 +85,10 @@ def _cut(tb: TracebackType | None) -> TracebackType | None:
     while tb is not None:
         entries.append(tb)
         tb = tb.tb_next
-    users = [at for at, entry in enumerate(entries) if not _is_ours(entry)]
+    users = [at for at, entry in enumerate(entries) if not is_ours(entry.tb_frame.f_code.co_filename)]
     if not users:
         return entries[-1] if entries else None
     cut = None
     for entry in reversed(entries[users[0] : users[-1] + 1]):
         cut = TracebackType(cut, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return cut
-
-
-def _is_ours(entry: TracebackType) -> bool:
-    name = str(entry.tb_frame.f_globals.get("__name__"))
-    return name == _OURS or name.startswith(f"{_OURS}.")
-
-
-_OURS = __name__.removesuffix(".ranks.failure")

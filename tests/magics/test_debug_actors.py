@@ -75,6 +75,29 @@ def test_an_endpoint_that_sleeps_is_looked_at(kernel: Any, tmp_path: Any) -> Non
     assert done.results == ["9"]
 
 
+@pytest.mark.parametrize("way", ["%mesh debug", "%mesh interrupt"])
+def test_who_presses_stop_at_the_prompt_may_go_on_there_or_end_it(kernel: Any, way: str) -> None:
+    cell = kernel.start("halted = workers.slice(dp=0, tp=1).halt.call_one(3)\nhalted.get()")
+    cell.asked()
+    kernel.interrupt()
+    ended = cell.end()
+    assert ended.error.startswith("KeyboardInterrupt") and ".py" not in ended.traceback
+    assert ended.stderr == (
+        "actors on rank 1 of m are stopped still: `%mesh debug` goes on there, `%mesh interrupt -m m` interrupts them\n"
+    )
+    if way == "%mesh debug":
+        cell = kernel.start(way)
+        cell.talk("p twice", "c")
+        cell.end()
+        assert kernel.value("halted.get()") == 6
+    else:
+        assert kernel.ok(way).stdout == "interrupted: rank 1 in workers.halt\n"
+        assert (
+            "failed on rank 1 (dp=0,tp=1, pid" in (error := kernel.cell("halted.get()").error)
+            and "KeyboardInterrupt" in error
+        )
+
+
 def test_a_mesh_that_the_notebook_has_spawned_by_itself(kernel: Any) -> None:
     kernel.ok("procs = this_host().spawn_procs({'r': 2}, name='own'); own = procs.spawn('own', Worker)")
     kernel.ok("from meshbook.kernel.debug.desk import desk_of")
