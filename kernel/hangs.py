@@ -31,6 +31,8 @@ ADVICE = "`%mesh unstick` frees them, `%mesh stacks` shows where the others are"
 
 ADVICE_ON_CALLS = "`%mesh interrupt`, after the stop button, frees them, `%mesh stacks` shows where the others are"
 
+ADVICE_ON_BARE = "`python -m meshbook.debug stacks` shows where the others are, `stop()` of their mesh ends them"
+
 Tell = Callable[[Sequence[int], str, str], object]
 """Called with ranks, a mark for the gutter, and a line."""
 

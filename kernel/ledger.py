@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..runtime.cells import cell_of
 from ..runtime.ranks.ledger import Entry, Group, RankLedger
 from .fold import ranks_text
 from .source import name_of
@@ -248,7 +249,8 @@ def place_text(entry: Entry) -> str:
     """The user's line that issued it: `cell 5, line 2`."""
     if not entry.file:
         return "an unknown line"
-    file = name_of(entry.file) or (entry.file if len(entry.file) <= 48 else "…/" + "/".join(entry.file.split("/")[-2:]))
+    cell = name_of(entry.file) or cell_of(entry.file)
+    file = cell or (entry.file if len(entry.file) <= 48 else "…/" + "/".join(entry.file.split("/")[-2:]))
     return f"{file}, line {entry.line}"
 
 

@@ -14,6 +14,7 @@ from ..kernel.restore import HealedMesh
 from ..kernel.stopped import stop
 from ..runtime.errors import MeshbookError
 from ..runtime.regroup import Unstuck
+from ..runtime.roster import Roster
 from . import grammar
 from .book import Book
 from .selector import Selection
@@ -82,7 +83,7 @@ def interrupted_lines(running: Sequence[int], struck: Mapping[int, Sequence[str]
 
 def actors_go_on(mesh: Mesh) -> str:
     """A line about ranks that work for calls of actors, as nobody waits for these any more; empty where none does."""
-    busy = actors_at_work(mesh)
+    busy = actors_at_work(mesh.roster)
     if not busy:
         return ""
     means = f"`%mesh interrupt -m {mesh.name}` interrupts them"
@@ -94,14 +95,14 @@ def actors_go_on(mesh: Mesh) -> str:
 def _left_at_work(mesh: Mesh, ranks: Collection[int], struck: Collection[int]) -> list[int]:
     """Those of the ranks whose actors are at work still; those that were interrupted have a moment to answer."""
     deadline = time.monotonic() + (_MOMENT if struck else 0)
-    while (left := [rank for rank in actors_at_work(mesh) if rank in ranks]) and time.monotonic() < deadline:
+    while (left := [rank for rank in actors_at_work(mesh.roster) if rank in ranks]) and time.monotonic() < deadline:
         time.sleep(0.01)
     return left
 
 
-def actors_at_work(mesh: Mesh) -> list[int]:
+def actors_at_work(roster: Roster) -> list[int]:
     """The ranks that work for calls of actors."""
-    return [state.rank for state in mesh.roster.states.values() if {*state.open_calls} - state.main_calls]
+    return [state.rank for state in roster.states.values() if {*state.open_calls} - state.main_calls]
 
 
 def unstick(book: Book, args: grammar.Unstick) -> None:

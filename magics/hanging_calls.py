@@ -5,37 +5,42 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from ..kernel.hangs import ADVICE_ON_CALLS, HangWatch, Tell
+from ..kernel.debug.bare import bare_mesh
+from ..kernel.hangs import ADVICE_ON_BARE, ADVICE_ON_CALLS, HangWatch, Tell
 from ..kernel.ledger import Finding
-from ..kernel.mesh import Mesh
+from ..kernel.questions import Questions
+from ..runtime.roster import Roster
+from ..runtime.session import session
 from .book import Book
 from .faults import actors_at_work
+
+_SECONDS = 0.5
+"""For ranks of the notebook's own making to import what tells: they need it for the first look only."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
     """The calls of actors that a mesh works on."""
 
-    mesh: Mesh
+    roster: Roster
     started: float
 
     @property
     def owing(self) -> list[int]:
-        return actors_at_work(self.mesh)
+        return actors_at_work(self.roster)
 
     def miss(self, ranks: set[int]) -> None:
         """Who has called a dead actor is told by its call."""
 
 
 class HangingCalls:
-    """Looks after what the running cell waits for."""
+    """Looks after what the running cell waits for, also on meshes that it has made by `spawn_procs`."""
 
     def __init__(self, book: Book, tell: Tell) -> None:
         self._book = book
         self._tell = tell
-        self._watches: dict[Mesh, HangWatch] = {}
+        self._watches: dict[Roster, HangWatch] = {}
 
     def forget(self) -> None:
         """A cell begins."""
@@ -44,19 +49,25 @@ class HangingCalls:
     def look(self) -> None:
         """To be called again and again while the cell waits; it asks ranks only when their calls take seconds."""
         now = time.monotonic()
-        for mesh in list(self._book.meshes.values()):
-            if mesh.is_down or not actors_at_work(mesh):
-                self._watches.pop(mesh, None)
+        for roster in list(session().root.rosters.values()):
+            if roster.is_stopped or not actors_at_work(roster):
+                self._watches.pop(roster, None)
             else:
-                watch = self._watches.get(mesh) or self._watch(mesh, now)
+                watch = self._watches.get(roster) or self._watch(roster, now)
                 watch(now)
 
-    def _watch(self, mesh: Mesh, now: float) -> HangWatch:
-        self._watches[mesh] = watch = HangWatch(
-            _Calls(mesh, now), partial(_findings, mesh), mesh.roster.dead, self._tell, ADVICE_ON_CALLS
-        )
+    def _watch(self, roster: Roster, now: float) -> HangWatch:
+        mesh = next((mesh for mesh in self._book.meshes.values() if mesh.roster is roster), None)
+
+        def look(ranks: Sequence[int]) -> Sequence[Finding]:
+            return (mesh or _bare(roster)).ledger(ranks, timeout=0.2).findings
+
+        advice = ADVICE_ON_BARE if mesh is None else ADVICE_ON_CALLS
+        self._watches[roster] = watch = HangWatch(_Calls(roster, now), look, roster.dead, self._tell, advice)
         return watch
 
 
-def _findings(mesh: Mesh, ranks: Sequence[int]) -> Sequence[Finding]:
-    return mesh.ledger(ranks, timeout=0.2).findings
+def _bare(roster: Roster) -> Questions:
+    mesh = bare_mesh(roster)
+    mesh.wait_ready(_SECONDS)
+    return mesh

@@ -41,3 +41,26 @@ def test_it_says_who_waits_where_and_for_whom(kernel: Kernel, wait: str) -> None
     assert ", waiting" not in states
     assert kernel.ok("%mesh interrupt").stdout.startswith("interrupted: ranks 0,2-3 in trainer.step\n")
     kernel.ok("trainer.step.call().get()\ntrainer.stop().get()")
+
+
+OWN = """
+class Own(Trainer):
+    @endpoint
+    def prepare(self):
+        dist.init_process_group("gloo")
+
+procs = this_host().spawn_procs({"gpus": 2})
+own = procs.spawn("own", Own)
+own.prepare.call().get()
+"""
+
+
+def test_so_does_one_that_waits_on_a_mesh_of_its_own(kernel: Kernel) -> None:
+    kernel.ok(TRAINER + "from meshbook import this_host" + OWN)
+    cell = kernel.start("own.step.call([0]).get()")
+    cell.until(": `python -m meshbook.debug stacks` shows where the others are, `stop()` of their mesh ends them\n")
+    line = next(line for line in cell.text.splitlines() if "≠" in line)
+    assert line.startswith("1 ≠ rank 1 waits in all_reduce #1 (2,) at cell ")
+    kernel.interrupt()
+    assert cell.end().error.startswith("KeyboardInterrupt")
+    kernel.ok("procs.stop().get()\ntrainer.stop().get()")
