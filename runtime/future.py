@@ -143,8 +143,12 @@ def done(value: V) -> Future[V]:
 
 
 def check_timeout(timeout: float) -> None:
-    """Raises `ValueError` for what is no number of seconds to wait."""
-    if not (math.isfinite(timeout) and timeout >= 0):
+    """Raises `ValueError` for what is no number of seconds to wait, `TypeError` for what is no number."""
+    try:
+        is_fine = math.isfinite(timeout) and timeout >= 0
+    except TypeError:
+        raise TypeError(f"timeout must be a number of seconds, not {timeout!r}") from None
+    if not is_fine:
         raise ValueError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
 
 

@@ -74,6 +74,11 @@ def test_a_timeout_leaves_it_open():
     assert promise.future.get(0.001) == 1
 
 
+def test_a_timeout_that_is_no_number_is_refused() -> None:
+    with pytest.raises(TypeError, match="timeout must be a number of seconds, not 'soon'"):
+        Promise[int]().future.get(timeout="soon")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
 def test_a_timeout_that_is_none(timeout: float):
     with pytest.raises(ValueError, match="timeout must be a number of seconds"):
