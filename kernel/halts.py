@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..runtime.roster import Roster
 from ..runtime.vitals import PACE, SURE, Halt
-from .run import Run
-
-Tell = Callable[[Sequence[int], str, str], object]
-"""Called with ranks, a mark for the gutter, and a line."""
+from .waited import Tell, Waited
 
 
 class HaltWatch:
-    """Looks after the ranks of one run, as often as it is called but at a calm pace."""
+    """Looks after the ranks that are waited for, as often as it is called but at a calm pace.
 
-    def __init__(self, roster: Roster, run: Run, tell: Tell) -> None:
+    `is_bare` says that `%mesh` does not know their mesh.
+    """
+
+    def __init__(self, roster: Roster, run: Waited, tell: Tell, *, is_bare: bool = False) -> None:
         self._roster = roster
         self._run = run
         self._tell = tell
+        self._is_bare = is_bare
         self._next = run.started + PACE
         self._told: dict[int, Halt] = {}
 
@@ -44,7 +45,7 @@ class HaltWatch:
         if len(ranks) > _MOST_NAMED:
             named.append(f"{len(ranks) - _MOST_NAMED} more")
         pids = " ".join(str(self._roster.states[rank].pid) for rank in ranks)
-        selector = str(ranks[0]) if len(ranks) == 1 else "@stuck"
+        selector = "" if self._is_bare else str(ranks[0]) if len(ranks) == 1 else "@stuck"
         return f"{', '.join(named)} on host {self._roster.host_of(ranks[0])}: {halt}: {halt.advice(pids, selector)}"
 
     def _tell_moving(self, ranks: Sequence[int], now: float) -> None:

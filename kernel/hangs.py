@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from .halts import HaltWatch
 from .ledger import Finding
 from .run import Run
 from .stopped import stop_watch
+from .waited import Tell, Waited
 
 if TYPE_CHECKING:
     from .mesh import Mesh
@@ -33,9 +34,6 @@ ADVICE_ON_CALLS = "`%mesh interrupt`, after the stop button, frees them, `%mesh 
 
 ADVICE_ON_BARE = "`python -m meshbook.debug stacks` shows where the others are, `stop()` of their mesh ends them"
 
-Tell = Callable[[Sequence[int], str, str], object]
-"""Called with ranks, a mark for the gutter, and a line."""
-
 
 def watches_of(mesh: Mesh, run: Run, tell: Tell) -> tuple[Callable[[float], object], ...]:
     """All that looks after the ranks of a run while it is driven."""
@@ -45,21 +43,6 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell) -> tuple[Callable[[float], obje
 
     hangs = HangWatch(run, look, mesh.roster.dead, tell)
     return partial(mesh.sight, run), HaltWatch(mesh.roster, run, tell), hangs, stop_watch(mesh, run, look, tell)
-
-
-class Waited(Protocol):
-    """What is waited for: a run of a cell, or calls of actors."""
-
-    @property
-    def started(self) -> float: ...
-
-    @property
-    def owing(self) -> list[int]:
-        """The ranks that have not answered yet."""
-        ...
-
-    def miss(self, ranks: set[int]) -> None:
-        """It waits in a collective for these ranks, which are dead."""
 
 
 class HangWatch:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..runtime.future import Future
 from .debug.asking import Asker
 from .debug.ladder import Rung, enter
-from .debug.sitting import Tell, selecting_in, serve
+from .debug.sitting import selecting_in, serve
 from .fold import named
+from .waited import Tell
 
 if TYPE_CHECKING:
     from .mesh import Mesh

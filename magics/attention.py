@@ -11,9 +11,10 @@ from typing import Any
 from ..kernel.debug.asking import Asker, asker
 from ..kernel.debug.bare import BareMesh, bare_meshes, on_bare
 from ..kernel.debug.desk import SOON
-from ..kernel.debug.sitting import Tell, announce, serve
+from ..kernel.debug.sitting import announce, serve
 from ..kernel.fold import ranks_text
 from ..kernel.mesh import Mesh
+from ..kernel.waited import Tell
 from ..runtime import meanwhile
 from ..widgets.stage import NotebookStage
 from .awaiting import AwaitingCell

@@ -1,4 +1,4 @@
-"""Actors that hang in a collective while a plain cell waits for them: the cell says who waits, where, and for whom."""
+"""Actors that hang while a plain cell waits for them, in a collective or as they are stopped: the cell says so."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..kernel.debug.bare import bare_mesh
-from ..kernel.hangs import ADVICE_ON_BARE, ADVICE_ON_CALLS, HangWatch, Tell
+from ..kernel.halts import HaltWatch
+from ..kernel.hangs import ADVICE_ON_BARE, ADVICE_ON_CALLS, HangWatch
 from ..kernel.ledger import Finding
 from ..kernel.questions import Questions
+from ..kernel.waited import Tell
 from ..runtime.roster import Roster
 from ..runtime.session import session
 from .book import Book
@@ -34,13 +36,16 @@ class _Calls:
         """Who has called a dead actor is told by its call."""
 
 
+_Watches = tuple[HaltWatch, HangWatch]
+
+
 class HangingCalls:
     """Looks after what the running cell waits for, also on meshes that it has made by `spawn_procs`."""
 
     def __init__(self, book: Book, tell: Tell) -> None:
         self._book = book
         self._tell = tell
-        self._watches: dict[Roster, HangWatch] = {}
+        self._watches: dict[Roster, _Watches] = {}
 
     def forget(self) -> None:
         """A cell begins."""
@@ -53,18 +58,20 @@ class HangingCalls:
             if roster.is_stopped or not actors_at_work(roster):
                 self._watches.pop(roster, None)
             else:
-                watch = self._watches.get(roster) or self._watch(roster, now)
-                watch(now)
+                halts, hangs = self._watches.get(roster) or self._watch(roster, now)
+                halts(now)
+                hangs(now)
 
-    def _watch(self, roster: Roster, now: float) -> HangWatch:
+    def _watch(self, roster: Roster, now: float) -> _Watches:
         mesh = next((mesh for mesh in self._book.meshes.values() if mesh.roster is roster), None)
 
         def look(ranks: Sequence[int]) -> Sequence[Finding]:
             return (mesh or _bare(roster)).ledger(ranks, timeout=0.2).findings
 
-        advice = ADVICE_ON_BARE if mesh is None else ADVICE_ON_CALLS
-        self._watches[roster] = watch = HangWatch(_Calls(roster, now), look, roster.dead, self._tell, advice)
-        return watch
+        calls, is_bare = _Calls(roster, now), mesh is None
+        hangs = HangWatch(calls, look, roster.dead, self._tell, ADVICE_ON_BARE if is_bare else ADVICE_ON_CALLS)
+        self._watches[roster] = watches = HaltWatch(roster, calls, self._tell, is_bare=is_bare), hangs
+        return watches
 
 
 def _bare(roster: Roster) -> Questions:

@@ -38,8 +38,8 @@ class Halt:
         return _WORDS[self.kind]
 
     def advice(self, pids: str, selector: str) -> str:
-        """What gets ranks that are so moving, in one line."""
-        end = f"`%mesh interrupt {selector} --kill` ends it"
+        """What gets ranks that are so moving, in one line; without a selector none of it is a magic."""
+        end = f"`%mesh interrupt {selector} --kill` ends it" if selector else f"kill -KILL {pids} ends it"
         if self.kind == "stopped":
             return f"kill -CONT {pids} goes on, {end}"
         if self.kind == "traced":

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..waited import Tell
 from .asking import Asker
 from .converse import gutter
-from .sitting import Tell, serve
+from .sitting import serve
 
 if TYPE_CHECKING:
     from ..mesh import Mesh

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from ...runtime.ranks.place import coordinates
 from ..fold import ranks_text
+from ..waited import Tell
 from .asking import Asker
 from .converse import Conversation, pass_over
 
 if TYPE_CHECKING:
     from .debugged import Debugged
-
-Tell = Callable[[Sequence[int], str, str], object]
 
 
 def serve(mesh: Debugged, user: Asker | None, is_over: Callable[[], bool], tell: Tell) -> None:

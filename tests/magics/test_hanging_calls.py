@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -64,3 +66,26 @@ def test_so_does_one_that_waits_on_a_mesh_of_its_own(kernel: Kernel) -> None:
     kernel.interrupt()
     assert cell.end().error.startswith("KeyboardInterrupt")
     kernel.ok("procs.stop().get()\ntrainer.stop().get()")
+
+
+@pytest.fixture
+def stopped(kernel: Kernel) -> Iterator[psutil.Process]:
+    """Rank 1 of the mesh of its own, which does not move."""
+    kernel.ok(TRAINER + "from meshbook import this_host" + OWN)
+    rank = psutil.Process(kernel.value("procs.roster.states[1].pid"))
+    rank.suspend()
+    yield rank
+    kernel.ok("procs.stop().get()\ntrainer.stop().get()")
+
+
+def test_so_does_one_whose_rank_is_stopped(kernel: Kernel, stopped: psutil.Process) -> None:
+    cell = kernel.start("own.step.call([0, 1]).get()")
+    cell.until(f"stopped (SIGSTOP): kill -CONT {stopped.pid} goes on, kill -KILL {stopped.pid} ends it\n")
+    stopped.resume()
+    assert cell.end().status == "ok"
+    resumed = psutil.Process(kernel.pids()[1])
+    resumed.suspend()
+    cell = kernel.start("await trainer.step.call(range(4))")
+    cell.until(f"kill -CONT {resumed.pid} goes on, `%mesh interrupt 1 --kill` ends it\n")
+    resumed.resume()
+    assert cell.end().status == "ok"
