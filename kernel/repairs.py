@@ -74,6 +74,8 @@ class Repairs(Questions):
         gather = Gather(self.roster, chosen, f"{self.name}.interrupt_actors")
         self.roster.inquire(chosen, gather, Strike)
         gather.wait(timeout)
+        if stopped := [rank for rank, titles in gather.answers.items() if titles and self.desk.stop_of(rank)]:
+            self.desk.leave(stopped)  # an actor at a prompt hears of it when that returns
         return gather.answers
 
     def heal(self, ranks: Sequence[int] | None = None, *, replay: Choice = "auto", timeout: float = 60.0) -> HealedMesh:

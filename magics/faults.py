@@ -52,8 +52,6 @@ def interrupt(book: Book, args: grammar.Interrupt) -> None:
         stop(mesh.running(), selection.ranks, "interrupted by `%mesh interrupt`")
         running = [rank for rank, was_busy in mesh.interrupt(selection.ranks).items() if was_busy]
         struck = {rank: titles for rank, titles in mesh.interrupt_actors(selection.ranks).items() if titles}
-        if mesh.desk.stops.waiting:
-            mesh.desk.leave(selection.ranks)  # an actor at a prompt hears of it when that returns
         print("\n".join(interrupted_lines(running, struck, _left_at_work(mesh, selection.ranks, struck))))
         if struck and (said := mended_text(mesh)):  # cells look to that themselves, as they end
             print(said)
