@@ -16,10 +16,11 @@ from ..kernel.fold import ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.waited import Tell
 from ..runtime import meanwhile
+from ..runtime.session import session
 from ..widgets.stage import NotebookStage
 from .awaiting import AwaitingCell
 from .book import Book
-from .faults import actors_go_on
+from .faults import actors_go_on, own_actors_go_on
 from .hanging_calls import HangingCalls
 from .unattended import serve_stopped
 
@@ -58,8 +59,10 @@ class Attention:
         """Who stops a wait for actors is told that these go on: the next call of them waits behind that."""
         if not isinstance(getattr(result, "error_in_exec", None), KeyboardInterrupt | asyncio.CancelledError):
             return
-        for mesh in self._book.meshes.values():
-            if told := actors_go_on(mesh):
+        known = {mesh.roster: mesh for mesh in self._book.meshes.values()}
+        for roster in list(session().root.rosters.values()):
+            mesh = known.get(roster)
+            if told := actors_go_on(mesh) if mesh is not None else own_actors_go_on(roster):
                 print(told, file=sys.stderr)
 
     def look(self) -> None:

@@ -90,6 +90,13 @@ def actors_go_on(mesh: Mesh) -> str:
     return f"actors on {named(busy)} of {mesh.name} go on: {means}, `%mesh stacks` tells where they are"
 
 
+def own_actors_go_on(roster: Roster) -> str:
+    """The same of a mesh that the notebook has made by `spawn_procs`, which the magics do not know."""
+    busy = actors_at_work(roster)
+    means = "`stop()` of their mesh ends them, `python -m meshbook.debug stacks` tells where they are"
+    return f"actors on {named(busy)} of {roster.name} go on: {means}" if busy else ""
+
+
 def _left_at_work(mesh: Mesh, ranks: Collection[int], struck: Collection[int]) -> list[int]:
     """Those of the ranks whose actors are at work still; those that were interrupted have a moment to answer."""
     deadline = time.monotonic() + (_MOMENT if struck else 0)

@@ -64,7 +64,9 @@ def test_so_does_one_that_waits_on_a_mesh_of_its_own(kernel: Kernel) -> None:
     line = next(line for line in cell.text.splitlines() if "≠" in line)
     assert line.startswith("1 ≠ rank 1 waits in all_reduce #1 (2,) at cell ")
     kernel.interrupt()
-    assert cell.end().error.startswith("KeyboardInterrupt")
+    ended = cell.end()
+    assert ended.error.startswith("KeyboardInterrupt")
+    assert "actors on rank 1 of anon go on: `stop()` of their mesh ends them" in ended.stderr
     kernel.ok("procs.stop().get()\ntrainer.stop().get()")
 
 
