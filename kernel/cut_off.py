@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import re
 
+from ..runtime.cut_off import lost_peer
 from .outcome import Failure
-
-_CUT_OFF = re.compile(
-    r"gloo/.*(closed by peer|reset by peer|[Bb]roken pipe|Connection refused|closed pair|pair closure|connectFullMesh)"
-    r"|Connection was likely closed|[Cc]onnection (was )?(closed|reset) by peer",
-    re.DOTALL,
-)
-"""What gloo and torch's store say when a peer has gone (torch 2.13; gloo names its source file)."""
 
 NO_STORE = "which serves their store, does not answer"
 """What a rank says instead of its slice's group when the store's rank has died while the group was made."""
 
-_CUT_OFF_TYPES = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError")
 _COMMUNICATES = re.compile(r"/torch/(distributed/|nn/parallel/distributed\.py|autograd/graph\.py|_ops\.py)")
 """Files of torch in which collectives raise: DDP's do in `backward`, functional ones in an operator."""
 
@@ -33,6 +26,6 @@ def is_cut_off(failure: Failure) -> bool:
     """
     if NO_STORE in failure.message:  # torch puts the name of the group it was given into an error of its own
         return True
-    if failure.type_name not in _CUT_OFF_TYPES or not _CUT_OFF.search(failure.message):
+    if not lost_peer(failure.type_name, failure.message):
         return False
     return bool(failure.frames) and bool(_COMMUNICATES.search(failure.frames[-1].file))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol,
 from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .cells import readable
 from .channel import Port
+from .cut_off import lost_peer
 from .errors import MeshStopped, SupervisionError, mark, marked
 from .fleet import Fleet
 from .future import Future, Promise
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
+
+_MOST_DEAD = 3
+"""So many dead ranks are told one by one, as why a collective has failed."""
 
 
 class Endpoint(Generic[P, R]):
@@ -449,12 +453,21 @@ def opened(ok: bool, frames: Frames, title: str, fleet: Fleet, rank: int) -> Any
     assert isinstance(value, RemoteFailure), value
     rank_name = fleet.name_of(rank)
     if not value.is_fatal:
-        raise rebuild(value, f"Actor call {title}", rank_name)
+        raise rebuild(value, f"Actor call {title}", rank_name + _cut_off(value, fleet))
     end = f"The actor {value.actor} and all its descendants have failed" if value.actor else "the actor is gone"
     story = f"{value.type_name}: {value.message}\n{readable(value.traceback)}".rstrip()
     error = SupervisionError(f"Endpoint call {title}() failed, {end}:\n  {rank_name}: {story}")
     error.endpoint = title
     raise error
+
+
+def _cut_off(failure: RemoteFailure, fleet: Fleet) -> str:
+    """Of whose end the collective has failed, where that is why: torch says that somebody has crashed, and not who."""
+    dead = fleet.dead() if lost_peer(failure.type_name, failure.message) else []
+    told = [fleet.why_dead(rank).partition("\n")[0] for rank in dead[:_MOST_DEAD]]
+    if len(dead) > _MOST_DEAD:
+        told.append(f"{len(dead) - _MOST_DEAD} more")
+    return f", cut off: {', '.join(told)}" if told else ""
 
 
 def lost(title: str, why: str) -> SupervisionError:

@@ -48,6 +48,10 @@ class Expected:
         roster = self._roster
         return roster.dead() if roster is not None else []
 
+    def why_dead(self, rank: int) -> str:
+        roster = self._roster
+        return roster.why_dead(rank) if roster is not None else f"rank {rank}"
+
     def failed(self, actor: int) -> Collection[int]:
         roster = self._roster
         return roster.failed(actor) if roster is not None else ()

@@ -48,6 +48,10 @@ class Fleet(Protocol):
         """The ranks that are known to be gone."""
         ...
 
+    def why_dead(self, rank: int) -> str:
+        """How one of these ended; its first line says it."""
+        ...
+
     def failed(self, actor: int) -> Collection[int]:
         """The ranks on which this actor has failed for good, as far as this process knows."""
         ...
@@ -181,6 +185,9 @@ class RemoteFleet:
 
     def dead(self) -> list[int]:
         return sorted(self._dead)
+
+    def why_dead(self, rank: int) -> str:
+        return self._dead.get(rank, self.name_of(rank))
 
     def failed(self, actor: int) -> Collection[int]:
         return [rank for rank, each in list(self._lost) if each == actor]

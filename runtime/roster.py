@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from .audiences import Audiences
 from .births import Birth, Births, Made
 from .checkup import Checkup
+from .cut_off import Doubts
 from .engines.base import Crew, Engine, Exit
 from .engines.outside import Glimpse
 from .engines.spec import RankSpec
@@ -91,6 +92,7 @@ class Roster:
         self.on_spawn: list[Callable[[type[object]], object]] = []
         self._reactor = reactor
         self._post = Post()
+        self._doubts = Doubts(self._post, reactor)
         self._audiences: dict[int, tuple[Audience, frozenset[int]]] = {}  # and the ranks it watches
         self._settled = threading.Event()
         self._all_gone = threading.Event()
@@ -411,10 +413,10 @@ class Roster:
             state.since = time.monotonic()
             if message.talked:
                 self._let_settle(rank, message)
-            self._post.deliver(rank, message, frames)
+            self._doubts.deliver(rank, message, frames)
             self._changed(rank)
         elif isinstance(message, Answer):
-            self._post.deliver(rank, message, frames)
+            self._doubts.deliver(rank, message, frames)
         elif isinstance(message, Metered):
             self.meters.take(rank, message)
         elif isinstance(message, Note):
@@ -478,6 +480,7 @@ class Roster:
             if (listener := self.audiences.of(seq)) is not None:
                 listener.settle()  # its last words stand before the error
         self._post.lose(rank, why)
+        self._doubts.release()
         self._tell_ready()
         self._hub.on_rank_gone(self, rank, why)
         self._settled.set()
