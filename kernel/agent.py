@@ -24,7 +24,9 @@ from . import cell, comms
 from .cell import CellShell
 from .comms import CommMessage
 from .cut_off import NO_STORE
+from .debug.actor_errors import ActorErrors
 from .debug.debugger import STEPS, Debugger
+from .debug.remains import num_bytes
 from .failure import is_users
 from .guest import Lines
 from .inspection import inspect_name
@@ -125,10 +127,12 @@ class KernelActor(Actor):
             comms.install(lambda message: place.note("comm", message))
         self._given = dict(self._cells.namespace)  # what was there before the first cell
         place.awaited = lambda: self._cells.awaited
+        self._actor_errors = ActorErrors(self._cells.forget_error)
         self._debugger = Debugger(place, lambda event: port.send(packed(event)))
         self._cells.on_file, self._cells.on_done = self._debugger.dap.know, self._debugger.dap.rest
         if place.visits is not None:
             self._debugger.install()
+            place.remains = self._actor_errors
         place.movers.append(lambda move: self._rename())
 
     def _rename(self) -> None:
@@ -161,6 +165,7 @@ class KernelActor(Actor):
         modules whose files have changed are renewed before.
         """
         self._kept.clear()
+        self._actor_errors.clear()
         if source is not None:
             self._sources[key] = source
 
@@ -181,6 +186,7 @@ class KernelActor(Actor):
     @endpoint
     def execute(self, run: int, head: bytes, buffers: list[Any], lines: list[Lines]) -> tuple[bool, bytes]:
         """Call a function (see `guest.pack`); whether it did well, and its encoded `Outcome`."""
+        self._actor_errors.clear()
 
         def prepare() -> None:
             with self._place.shield():
@@ -200,21 +206,32 @@ class KernelActor(Actor):
 
     @endpoint
     def post_mortem(self) -> tuple[str, str]:
-        """Let the user look at the frames of what ended the last cell; what ended it, or nothing if it ended well.
+        """Let the user look at the frames of what has failed here last, a cell or an actor; what it was, if anything.
 
         Of an error whose frames were not kept, a summary comes second.
         """
-        error = self._cells.last_error
+        error = self._last_error()
         if error is None or error.__traceback__ is None:
-            return "", self._cells.last_summary
+            return "", self._cells.last_summary or self._actor_errors.summary
         with self._place.opened(), self._debugged(sys.maxsize):
             self._debugger.post_mortem(error)
         return f"{type(error).__name__}: {error}", ""
 
+    def _last_error(self) -> BaseException | None:
+        return self._cells.last_error or self._actor_errors.error
+
+    @control_endpoint
+    def failed_last(self) -> str:
+        """What has left something to look at: `cell`, `actor` or nothing."""
+        if self._cells.last_error is not None or self._cells.last_summary:
+            return "cell"
+        return "actor" if self._actor_errors.error is not None or self._actor_errors.summary else ""
+
     @control_endpoint
     def held_by_error(self) -> int:
-        """Bytes that are kept only for a look at what ended the last cell."""
-        return self._cells.held_by_error()
+        """Bytes that are kept only for a look at what has failed here last."""
+        error = self._last_error()
+        return num_bytes(error, self._cells.namespace.copy()) if error is not None else 0
 
     @control_endpoint
     def debug(self, step: str, *args: Any) -> Any:

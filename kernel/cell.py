@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..runtime.wire import codec
 from .completion import complete
-from .debug.remains import is_out_of_memory, let_go, num_bytes, summary_of
+from .debug.remains import is_out_of_memory, let_go, summary_of
 from .failure import entry_of, failure_of
 from .guest import Guests, Lines
 from .loop import CellLoop
@@ -212,10 +212,10 @@ class CellShell:
         self.last_error = None
         let_go(error)
 
-    def held_by_error(self) -> int:
-        """Bytes that are kept only for a look at what ended the last cell. Any thread may ask."""
-        error = self.last_error
-        return num_bytes(error, self.namespace.copy()) if error is not None else 0
+    def forget_error(self) -> None:
+        """Something else has failed here since the last cell. Any thread may say so; while a cell runs it is not so."""
+        if not self._run:
+            self.last_error, self.last_summary = None, ""
 
     def autoreload(self, is_on: bool) -> None:
         """Look for modules whose files have changed before each cell, or no more."""

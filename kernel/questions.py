@@ -174,12 +174,20 @@ class Questions:
         return self.roster.logs[rank].read(**choice)
 
     def held_by_errors(self, ranks: Sequence[int], timeout: float = 0.2) -> dict[int, int]:
-        """Bytes that these ranks keep only for a look at what ended their last cell, from those that hold some."""
+        """Bytes that these ranks keep only for a look at what has failed there last, from those that hold some."""
         told = self._ask(ranks, "held_by_error", timeout)
         return {rank: size for rank, size in told.items() if size}
 
+    def with_errors(self, timeout: float = 0.5) -> list[int]:
+        """Ranks that have an error to look at: those that failed in the last cell, or whose actors did since.
+
+        Not those that only lost their connection to such a rank.
+        """
+        told = self._ask(self.roster.alive(), "failed_last", timeout)
+        return sorted(r for r, what in told.items() if what == "actor" or (what == "cell" and r in self.last_failed))
+
     def begin_post_mortem(self, ranks: Sequence[int]) -> Gather:
-        """Let these ranks wait with what ended their last cell, to be looked at (see `debug.post_mortem`)."""
+        """Let these ranks wait with what has failed there last, to be looked at (see `debug.post_mortem`)."""
         gather = Gather(self.roster, ranks, f"{self.name}.post_mortem")
         self.roster.call(ranks, self._actor, "post_mortem", None, arguments(), gather, True)
         return gather

@@ -69,7 +69,8 @@ def debug(book: Book, consoles: Consoles, args: Debug) -> None:
         consoles.show(mesh)
     if args.pm:
         is_told = mesh.desk.has_console or args.console
-        _post_mortem(mesh, book.select(args.selector or "@failed", mesh).ranks, user if is_told else _someone(user))
+        ranks = book.select(args.selector, mesh).ranks if args.selector else mesh.with_errors()
+        _post_mortem(mesh, ranks, user if is_told else _someone(user))
         return
     if args.selector:
         _attach(mesh, book.select(args.selector, mesh).ranks)
@@ -114,9 +115,9 @@ def _let_editors_in(mesh: Mesh, ranks: Sequence[int]) -> None:
 
 def _post_mortem(mesh: Mesh, ranks: Sequence[int], user: Asker | None) -> None:
     if not ranks:
-        raise GrammarError("no rank failed in the last cell: name one")
+        raise GrammarError("no rank has an error to look at: the next cell, and the next call of its actor, drop it")
     if without := post_mortem(mesh, ranks, user, _tell):
-        print(f"{named(without)}: the last cell has left no error there")
+        print(f"{named(without)}: no error was left there")
 
 
 def _tell(ranks: Sequence[int], mark: str, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Looking at what an error has left: the frames of the last cell on ranks that failed."""
+"""Looking at what an error has left: the frames of the last cell, or of an actor, on ranks that failed."""
 
 from __future__ import annotations
 

@@ -112,6 +112,11 @@ class RankPdb(Pdb):
         shown = _visible(stack)
         return [stack[i] for i in shown], max(0, sum(1 for i in shown if i <= at) - 1)
 
+    def format_stack_entry(self, frame_lineno: tuple[FrameType, int], *args: Any, **kwargs: Any) -> str:
+        text = super().format_stack_entry(frame_lineno, *args, **kwargs)
+        file = frame_lineno[0].f_code.co_filename
+        return text.replace(file, name_of(file) or file, 1)
+
     # Commands.
 
     def onecmd(self, line: str) -> bool:

@@ -7,12 +7,24 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ..wire.messages import Metered
     from .groups import Groups
     from .meter import Meter
+
+
+class Remains(Protocol):
+    """Keeps what code of actors has raised, frames and all."""
+
+    def keep(self, actor: str, error: BaseException) -> None:
+        """An endpoint or the constructor of the actor of this name has raised it."""
+        ...
+
+    def let_go(self, actor: str) -> None:
+        """The actor works again, or is gone: what its frames hold may be wanted."""
+        ...
 
 
 @dataclass(slots=True)
@@ -39,6 +51,8 @@ class Place:
     """The way of a debugger into the middle of user code (`Visits`); None on a rank that is a thread."""
     stop: Callable[[FrameType], object] | None = None
     """Stops the thread that calls it in this frame, for the debugger; None before there is one here."""
+    remains: Remains | None = None
+    """Keeps errors of actors for a debugger; None before there is one here."""
     awaited: Any = None
     """Gives the coroutine that the running call awaits, for who asks where this rank is (`stacks.sample`)."""
     report: Callable[[Metered], object] | None = None

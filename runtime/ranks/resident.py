@@ -22,6 +22,7 @@ from . import log_names
 from .async_driver import AsyncDriver
 from .failure import RemoteFailure, describe
 from .intake import Jobs
+from .place import nearest
 from .strikes import Strike
 from .sync_driver import SyncDriver
 from .turns import AnswerTo, Found, Job, Turn, Work, fatal, run_of
@@ -61,6 +62,7 @@ class Resident:
         self._found: dict[str, Found] = {}
         self.failure: RemoteFailure | None = None
         """Why it is dead; None while it lives."""
+        self._has_left = False  # what it has raised last is kept
         self.is_clean = False
         """Whether `__cleanup__` has been called."""
         instance.on_kill = self._abort
@@ -79,6 +81,7 @@ class Resident:
     def begin_creation(self, point: Point, run: int) -> int:
         """On the thread of its driver: how much was said before."""
         self.settle()
+        self._let_go_of_error()
         enter(Context(self.instance, point))
         return self.begin_run(run)
 
@@ -92,6 +95,7 @@ class Resident:
         """It is made, or cannot be: then every call to this actor will tell why."""
         self.actor = actor
         if error is not None:
+            self.leave_behind(error)
             self.die(fatal(describe(error), self))
         self.flush(said)
 
@@ -103,6 +107,8 @@ class Resident:
         """It has cleaned up: the memory that its actor holds, of a GPU too, may be wanted for the next one."""
         self.actor = None
         self._found.clear()
+        if self.failure is None:
+            self._let_go_of_error()
 
     def cancel(self) -> None:
         """It was to end, and has had its time: what is queued is refused, and what it awaits is cancelled."""
@@ -188,7 +194,22 @@ class Resident:
         if self._context.message_rank is not job.point:
             self._context = Context(self.instance, job.point)
         enter(self._context)
+        if self._has_left:
+            self._let_go_of_error()
         return Turn(job, self.begin_run(run_of(job.call)), time.perf_counter())
+
+    def leave_behind(self, error: BaseException) -> None:
+        """Keep what its code has raised for a debugger, if there is one here."""
+        place = nearest()
+        if place is not None and place.remains is not None and isinstance(error, Exception):
+            self._has_left = True
+            place.remains.keep(self.instance.name, error)
+
+    def _let_go_of_error(self) -> None:
+        self._has_left = False
+        place = nearest()
+        if place is not None and place.remains is not None:
+            place.remains.let_go(self.instance.name)
 
     def reply(self, turn: Turn, result: object, error: BaseException | None) -> None:
         """Answer with the result, or with the error: an ordinary one leaves the actor alive."""

@@ -95,6 +95,7 @@ def conclude(
         if job.call.wants_reply and port is None:
             resident.reply(turn, None if has_given_port else result, None)
         return
+    resident.leave_behind(error)
     is_asked = is_struck and isinstance(error, KeyboardInterrupt)
     is_ordinary = is_asked or isinstance(error, Exception | asyncio.CancelledError)
     if is_ordinary and job.call.wants_reply and port is None and not has_given_port:

@@ -77,7 +77,7 @@ def test_a_command_for_all_folds_what_is_equal(kernel: Any) -> None:
     done = cell.end()
     assert "0-3 │ 1\n" in done.stdout
     assert "2 │ 3\n3 │ 4\n" in done.stdout
-    assert "0-3 │ > <cell" in done.stdout and "----> 5     return y" in done.stdout
+    assert "0-3 │ > cell " in done.stdout and "----> 5     return y" in done.stdout
     assert done.status == "ok"
 
 
@@ -177,7 +177,7 @@ def test_post_mortem(kernel: Any) -> None:
     done = cell.end()
     assert "rank 0 (dp=0,tp=0) after its error" in done.stdout and "\n7\n" in done.stdout
     assert "----> 3     b = a / rank" in done.stdout and "----> 5 f(7)" in done.stdout
-    assert "no error there" in kernel.cell("%mesh debug 1 --pm").text
+    assert "no error was left there" in kernel.cell("%mesh debug 1 --pm").text
     kernel.ok("%%on_mesh\n1")
     assert "UsageError" in kernel.cell("%mesh debug --pm").text
 

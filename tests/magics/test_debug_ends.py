@@ -239,7 +239,7 @@ def test_of_a_cell_that_ran_out_of_memory_a_summary_is_kept(kernel: Any) -> None
     done = kernel.cell("%mesh debug --pm")
     assert done.status == "ok" and "memory had run out, so the frames were let go" in done.stdout
     assert "2-3 │ MemoryError" in done.stdout and "size = 1000000000000000" in done.stdout
-    assert "no error there" not in done.stdout
+    assert "no error was left there" not in done.stdout
 
 
 def test_what_frames_hold_for_a_look_is_told(kernel: Any, until: Until) -> None:

@@ -72,7 +72,6 @@ def test_a_cell_that_runs_out_of_memory_leaves_a_text_only() -> None:
     shell.run("def f():\n    size = 10**15\n    return bytearray(size)\nf()", run=1, name="cell 1")
     assert shell.last_error is None and "size = 1000000000000000" in shell.last_summary
     assert "cell 1 line 3 in f   return bytearray(size)" in shell.last_summary
-    assert shell.held_by_error() == 0
     shell.run("1 / 0", run=2, name="cell 2")
     assert isinstance(shell.last_error, ZeroDivisionError) and not shell.last_summary
     shell.close()
