@@ -28,6 +28,7 @@ from .debug.actor_errors import ActorErrors
 from .debug.debugger import STEPS, Debugger
 from .debug.remains import num_bytes
 from .failure import is_users
+from .given import Given, names_of
 from .guest import Lines
 from .inspection import inspect_name
 from .kept import Kept
@@ -97,16 +98,6 @@ def _place_in_module(stack: list[tuple[str, int]]) -> str:
     return places[-1] if places else ""
 
 
-def _names_of(place: Place) -> dict[str, object]:
-    """What a cell finds of its place in the mesh."""
-    return {
-        "rank": place.rank,
-        "world_size": place.world_size,
-        "local_rank": place.local_rank,
-        "coord": dict(place.coord),
-    }
-
-
 class KernelActor(Actor):
     """Runs cells in a namespace of its own, which lives as long as the rank."""
 
@@ -120,12 +111,11 @@ class KernelActor(Actor):
         self._main = threading.get_ident()
         self._sources: dict[int, str] = {}
         self._kept: dict[int, Kept] = {}  # by cell: of the last one at most
-        self._names = _names_of(place)
-        names = {"mesh": RankMesh(place), "device": place.device, **self._names}
+        names = {"mesh": RankMesh(place), "device": place.device, **names_of(place)}
         self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT, opened=place.opened)
         if self._cells.owns_process:
             comms.install(lambda message: place.note("comm", message))
-        self._given = dict(self._cells.namespace)  # what was there before the first cell
+        self._given = Given(self._cells.namespace, names)
         place.awaited = lambda: self._cells.awaited
         self._actor_errors = ActorErrors(self._cells.forget_error)
         self._debugger = Debugger(place, lambda event: port.send(packed(event)))
@@ -133,15 +123,7 @@ class KernelActor(Actor):
         if place.visits is not None:
             self._debugger.install()
             place.remains = self._actor_errors
-        place.movers.append(lambda move: self._rename())
-
-    def _rename(self) -> None:
-        """The mesh was resized: names that tell where this rank stands tell it anew, unless the user took them over."""
-        namespace = self._cells.namespace
-        former, self._names = self._names, _names_of(self._place)
-        for name, value in self._names.items():
-            if name not in namespace or namespace[name] is former[name]:
-                namespace[name] = value
+        place.movers.append(lambda move: self._given.move(place))
 
     @endpoint
     def run(
@@ -172,6 +154,7 @@ class KernelActor(Actor):
         def prepare() -> None:
             with self._place.shield():
                 self._provide_group(members, has_store)
+                self._given.restore()
                 self._cells.autoreload(autoreload)
 
         def keeper(value: object) -> None:
@@ -181,6 +164,9 @@ class KernelActor(Actor):
         text = self._sources[key]
         with self._debugged(number):
             outcome = self._cells.run(text, run=number, name=name, first_line=first_line, keep=kept, prepare=prepare)
+            with self._place.shield():
+                for note in self._given.notes():
+                    print(note, file=sys.stderr)
         return outcome.failure is None, packed(outcome)
 
     @endpoint
@@ -341,7 +327,7 @@ class KernelActor(Actor):
     @control_endpoint
     def who(self) -> bytes:
         """What the cells have put into the namespace: encoded, a list of `Held`."""
-        return packed(held_in(self._cells.namespace, self._given))
+        return packed(held_in(self._cells.namespace, self._given.first))
 
     @control_endpoint
     def ledger(self, limit: int) -> bytes:
@@ -354,8 +340,7 @@ class KernelActor(Actor):
         if groups is None or (whole is None and not groups.trouble):
             return
         group = whole if whole is not None and not members else self._group_of(groups, members, has_store)
-        former = [names.pop("group", None) for names in (self._given, self._cells.namespace)]
-        self._given["group"] = self._cells.namespace["group"] = group
+        former = self._given.replace_group(group)
         if former[0] is not group and not groups.has(former[0]):
             bury(former)
 

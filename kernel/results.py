@@ -14,8 +14,9 @@ import msgspec
 
 from ..runtime.errors import SupervisionError, actor_error
 from ..runtime.shape import Extent, Point
+from .chance import essence, unaddressed
 from .fold import blocks_text, coord_blocks, coords_text, ranks_text
-from .outcome import Failure, Outcome
+from .outcome import Failure, Outcome, Value
 from .rows import (
     Row,
     distances,
@@ -363,7 +364,7 @@ class MeshResult:
         return Row(
             ranks=ranks,
             coords=blocks_text(blocks, self.axes, len(ranks)),
-            value=outcome.value if outcome is not None else None,
+            value=self._common(ranks, outcome.value) if outcome is not None else None,
             failure=outcome.failure if outcome is not None else None,
             lost=self._lost_text(ranks[0]) if outcome is None else None,
             seconds=(min(times), max(times)) if times else None,
@@ -372,6 +373,12 @@ class MeshResult:
             blocks=tuple(blocks),
             numbers=numbers,
         )
+
+    def _common(self, ranks: Sequence[int], value: Value | None) -> Value | None:
+        """What is shown of what these ranks have."""
+        if value is None or len({self._outcomes[rank] for rank in ranks}) == 1:
+            return value
+        return unaddressed(value)
 
     def _numbers(self, ranks: Sequence[int]) -> tuple[float, ...]:
         outcomes = [self._outcomes.get(rank) for rank in ranks]
@@ -390,9 +397,10 @@ def _shown_of(outcome: Outcome) -> Shown:
     """What a table shows of an outcome: ranks for which it is equal are one row."""
     failure, value = outcome.failure, outcome.value
     if failure is not None:
-        return ("failed", failure.type_name, failure.message)
+        return ("failed", failure.type_name, essence(failure.message))
     if value is None:
         return ("done",)
+    value = unaddressed(value)
     facts = (value.type_name, value.text, value.shape, value.dtype, value.device, value.stayed)
     if value.gist is not None and value.gist.num_seen > 1:
         facts += (gist_text(value.gist, value),)  # the text of a large array leaves out most of it

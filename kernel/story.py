@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from .chance import essence
 from .fold import coords_text, ranks_text
 from .outcome import Failure, Frame
 from .summary import readable
@@ -24,8 +25,6 @@ _MAX_FATES = 6
 _MAX_NOTES = 3
 _MAX_FRAMES = 6
 _MAX_MESSAGE = 2_000
-_BY_CHANCE = re.compile(r"(?<=\]:)\d+|\b0x[0-9a-f]{6,}")
-"""What differs from rank to rank in the same message: a peer's port, as gloo writes it, and an address in memory."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _COLOURS: Final = {
     "bad": "\x1b[1;31m",
@@ -220,7 +219,7 @@ def _chapter(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure
     different: dict[str, str] = {}
     for rank in ranks:
         message = without_escapes(failures[rank].message.strip())
-        different.setdefault(_BY_CHANCE.sub("", message), message)
+        different.setdefault(essence(message), message)
     messages = list(different.values())
     last = first.frames[-1] if first.frames else None
     return Chapter(

@@ -161,6 +161,31 @@ def test_equal_ranks_are_one_line_of_text() -> None:
     assert repr(r) == "6   ranks 0-3   float32 [2]   0.01 s"
 
 
+def test_objects_of_one_kind_are_one_line_wherever_they_are_in_memory() -> None:
+    def held(address: int, name: str = "Net") -> Outcome:
+        text = f"[<{name} object at {address:#x}>, 1]"
+        return Outcome(Value("list", text, {"text/html": text.replace("<", "&lt;").replace(">", "&gt;")}))
+
+    same = {rank: held(0x7F8DD36C6E50 + 16 * (rank % 2)) for rank in range(3)}
+    made = result({**same, 3: held(0x55AA00, "Other")})
+    rows = made.rows()
+    assert [(row.ranks, row.is_odd) for row in rows] == [((0, 1, 2), False), ((3,), True)]
+    assert rows[0].value is not None and rows[0].value.text == "[<Net object at 0x…>, 1]"
+    assert rows[0].value.mime["text/html"] == "[&lt;Net object at 0x…&gt;, 1]"
+    assert "<Other object at 0x55aa00>" in made.text()
+
+
+def test_failures_that_differ_by_an_address_are_one_line() -> None:
+    failed = [
+        Outcome(failure=Failure("TypeError", f"<Net at {n:#x}> is no layer", (), "")) for n in (0xABCDE0, 0xABCDF0)
+    ]
+    assert len(result(dict(enumerate(failed)), axes={"dp": 2}).rows()) == 1
+
+
+def test_texts_that_name_addresses_are_what_they_say() -> None:
+    assert len(each("at 0x7f8dd36c6e50 ", "at 0x7f8dd36c6f10 ", "a", "a").rows()) == 3
+
+
 def test_the_odd_one_out_is_marked_without_colour() -> None:
     r = result({0: seen(0.5), 1: seen(0.5), 2: seen(0.5), 3: seen(0.25)})
     assert repr(r).splitlines() == [

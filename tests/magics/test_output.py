@@ -19,6 +19,14 @@ def test_equal_lines_are_told_once_and_stderr_apart(kernel: Kernel) -> None:
     assert sorted(outputs.stderr.splitlines()) == ["  2 │ odd", "0-1,3 │ even"]
 
 
+def test_a_cell_that_takes_a_given_name_is_told_so(kernel: Kernel) -> None:
+    outputs = kernel.ok("%%on_mesh\nfor rank in range(3): pass")
+    told = "note: `rank` has been set, for later cells too: `del rank` brings back the number of the rank"
+    assert outputs.stderr == f"0-1,3 │ {told}\n"
+    assert kernel.ok("%%on_mesh\nassert rank == 2\ndel rank").stderr == ""
+    assert kernel.ok("%%on_mesh -o back\nrank").stderr == "" and kernel.value("back.values()") == [0, 1, 2, 3]
+
+
 def test_displays_keep_their_place_between_prints(kernel: Kernel) -> None:
     outputs = kernel.ok(
         "%%on_mesh 0\nfrom IPython.display import HTML, display\n"
