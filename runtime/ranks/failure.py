@@ -69,11 +69,21 @@ def safe_str(error: BaseException) -> str:
 
 
 def _format(error: BaseException) -> list[str]:
-    """The traceback between our own frames, chained causes included."""
+    """The traceback between our own frames, chained causes included; none of what only we were at work in."""
+    if isinstance(error, codec.DecodeError) and not _has_users(error):
+        return []
     return [
         line if i else "Traceback of where the remote call failed (most recent call last):\n"
         for i, line in enumerate(traceback.format_exception(type(error), error, _cut(error.__traceback__)))
     ]
+
+
+def _has_users(error: BaseException | None) -> bool:
+    """Is code in its traceback, or in that of its cause, that is not ours?"""
+    frames = [] if error is None else [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(not is_ours(each.f_code.co_filename) for each in frames) or (
+        error is not None and _has_users(error.__cause__)
+    )
 
 
 def _cut(tb: TracebackType | None) -> TracebackType | None:

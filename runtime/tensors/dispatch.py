@@ -281,7 +281,7 @@ def place_of(poison: Poison) -> Line | None:
     return next((found for found in places if found is not None), None)
 
 
-_OWN = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
+_OWN = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
 
 
 def place() -> Line | None:

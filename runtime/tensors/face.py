@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from ..errors import marked
+
 if TYPE_CHECKING:
     from ..mesh import ProcMesh
     from .tensor import Tensor
@@ -33,7 +35,9 @@ class TensorMesh:
 
     def to_table(self) -> NoReturn:
         """Monarch's table of devices."""
-        raise NotImplementedError("there is no to_table(): this mesh shows its ranks by itself, in a notebook too")
+        raise marked(
+            NotImplementedError("there is no to_table(): this mesh shows its ranks by itself, in a notebook too")
+        )
 
     def rank_tensors(self) -> dict[str, Tensor]:
         """The same for each axis."""

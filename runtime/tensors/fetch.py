@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils import _pytree as pytree
 
 from ..cells import Line, readable
+from ..errors import checks_for_caller
 from ..future import Future, Promise
 from ..mesh import ProcMesh
 from .dispatch import dispatcher_of, place_of
@@ -28,6 +29,7 @@ class RemoteException(Exception):
         self.rank = poison.rank
 
 
+@checks_for_caller
 def fetch_shard(obj: Any, shard: Mapping[str, int] | None = None, **dims: int) -> Future[Any]:
     """One rank's shards of the distributed tensors in `obj` (lists, dicts, ...), as tensors of the CPU here.
 
@@ -67,6 +69,7 @@ def fetch_shard(obj: Any, shard: Mapping[str, int] | None = None, **dims: int) -
     return promise.future
 
 
+@checks_for_caller
 def inspect(obj: Any, shard: Mapping[str, int] | None = None, **dims: int) -> Any:
     """The same, waited for.
 

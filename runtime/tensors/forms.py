@@ -100,6 +100,9 @@ class Result(NamedTuple):
         return parts[0] if self.spec is None else pytree.tree_unflatten(parts, self.spec)
 
 
+_item = torch.ops.aten._local_scalar_dense.default
+
+
 class NotHere(DataDependentOutputException):
     """Python asks for a value, or a shape that depends on values, which only the ranks know."""
 
@@ -108,9 +111,8 @@ class NotHere(DataDependentOutputException):
         self.func = func
 
     def __str__(self) -> str:
-        return (
-            f"{self.func} needs values of a distributed tensor, which are on its ranks: inspect(tensor) brings a shard"
-        )
+        what = "a number, for item() or `if`," if self.func is _item else self.func
+        return f"{what} needs values of a distributed tensor, which are on its ranks: inspect(tensor) brings a shard"
 
 
 @untorn  # torch's fake tensors are of no use any more once Ctrl-C has struck in the middle of them

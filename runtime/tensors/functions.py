@@ -11,6 +11,7 @@ from typing import Any
 from torch.utils import _pytree as pytree
 
 from ..adverbs import Endpoint
+from ..errors import checks_for_caller
 from ..future import Future
 from ..mesh import ProcMesh
 from ..values import ValueMesh
@@ -79,6 +80,7 @@ class Remote:
         return _Call(self._function, True), *pytree.tree_map(as_sent, (args, kwargs))
 
 
+@checks_for_caller
 def remote(function: Callable[..., Any] | str, *, propagate: Callable[..., Any] | None = None) -> Remote:
     """A function, or one that ranks import by its name (`"module.name"`), to call with distributed tensors.
 
@@ -97,6 +99,7 @@ def remote(function: Callable[..., Any] | str, *, propagate: Callable[..., Any] 
     return Remote(function, propagate)
 
 
+@checks_for_caller
 def _mesh_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ProcMesh:
     """The mesh of these arguments, or the active one."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]

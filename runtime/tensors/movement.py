@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ..errors import checks_for_caller
 from ..mesh import ProcMesh
 from ..wire.deferred import untorn
 from .tensor import Tensor, faking, issue
@@ -18,6 +19,7 @@ from .tensor import Tensor, faking, issue
 REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "stack")
 
 
+@checks_for_caller
 def reduce(tensor: Tensor, dims: str | Sequence[str] = (), reduction: str = "sum", scatter: bool = False) -> Tensor:
     """The shards combined along axes of the mesh, all of them by default: each rank has the result of its line.
 
@@ -40,6 +42,7 @@ def reduce(tensor: Tensor, dims: str | Sequence[str] = (), reduction: str = "sum
     return made
 
 
+@checks_for_caller
 def reduce_(tensor: Tensor, dims: str | Sequence[str] = (), reduction: str = "sum") -> Tensor:
     """The same in place, and back."""
     if reduction == "stack":
@@ -49,6 +52,7 @@ def reduce_(tensor: Tensor, dims: str | Sequence[str] = (), reduction: str = "su
     return tensor
 
 
+@checks_for_caller
 def slice_mesh(tensors: Any, **dims: Any) -> Any:
     """The shards of all distributed tensors in `tensors` (lists, dicts, ...) on a part of their mesh."""
 
@@ -58,6 +62,7 @@ def slice_mesh(tensors: Any, **dims: Any) -> Any:
     return pytree.tree_map_only(Tensor, cut, tensors)
 
 
+@checks_for_caller
 def rank_tensor(procs: ProcMesh, dims: str | Sequence[str]) -> Tensor:
     """A number on each rank: its index on an axis; its place among the ranks of several."""
     axes = [dims] if isinstance(dims, str) else list(dims)

@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch.utils import _pytree as pytree
 
+from ..errors import checks_for_caller
 from ..mesh import ProcMesh
 from .dispatch import dispatcher_of
 from .program import Ref
@@ -23,6 +24,7 @@ _issuing = threading.Lock()
 """Of two transfers the one with the lower number is issued first, whatever thread issues it: ranks count on that."""
 
 
+@checks_for_caller
 def to_mesh(tensors: Any, mesh: ProcMesh) -> Any:
     """The distributed tensors in `tensors` (lists, dicts, ...) on another mesh, or another slice of the same one.
 
@@ -44,6 +46,9 @@ def to_mesh(tensors: Any, mesh: ProcMesh) -> Any:
     """
     if not isinstance(cast("object", mesh), ProcMesh):
         raise TypeError(f"to_mesh takes processes: procs.slice(...), tensor.mesh, m.procs of a notebook; not {mesh!r}")
+    for leaf in pytree.tree_leaves(tensors):  # here, and not among frames of autograd's
+        if isinstance(leaf, Tensor):
+            _check(leaf._procs, mesh)
 
     def move(tensor: Tensor) -> Any:
         return tensor if tensor._procs == mesh else cast("Any", _Move).apply(tensor, mesh)
@@ -64,13 +69,16 @@ class _Move(torch.autograd.Function):
         return to_mesh(gradient, ctx.source), None
 
 
-def _moved(tensor: Tensor, mesh: ProcMesh) -> Tensor:
-    source = tensor._procs
+def _check(source: ProcMesh, mesh: ProcMesh) -> None:
     if dict(source.sizes) != dict(mesh.sizes):
         raise ValueError(
             f"a tensor of {words(source)} cannot go to a mesh of {words(mesh)}: each rank sends to the one at the same "
             f"place, so the mesh must have {words(source)}, as a slice() of one may, or slice_mesh() of the tensor"
         )
+
+
+def _moved(tensor: Tensor, mesh: ProcMesh) -> Tensor:
+    source = tensor._procs
     sender, taker, value = dispatcher_of(source), dispatcher_of(mesh), tensor._alive()
     receivers = sender.link(taker)._new_with_shape(mesh._shape)
     made = Shared(taker, mesh)

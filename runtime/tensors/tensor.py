@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import (
     return_and_correct_aliasing,  # pyright: ignore[reportUnknownVariableType]
 )
 
+from ..errors import checks_for_caller, marked
 from ..mesh import ProcMesh
 from ..wire import codec
 from ..wire.deferred import untorn
@@ -112,7 +113,8 @@ class Tensor(torch.Tensor):
 
     def _alive(self) -> Shared:
         if self._dropped_at:
-            raise TypeError(f"this distributed tensor is dropped at {self._dropped_at}: it cannot be used any more")
+            why = f"this distributed tensor is dropped at {self._dropped_at}: it cannot be used any more"
+            raise marked(TypeError(why))
         return self._value
 
     @classmethod
@@ -128,11 +130,12 @@ class Tensor(torch.Tensor):
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError("the values of a distributed tensor are on its ranks: inspect(tensor) brings a shard to keep")
+        why = "the values of a distributed tensor are on its ranks: inspect(tensor) brings a shard to keep"
+        raise marked(TypeError(why))
 
     def __format__(self, format_spec: str) -> str:
         if format_spec:
-            raise NotHere(f"format {format_spec!r}")
+            raise marked(NotHere(f"format {format_spec!r}"))
         return repr(self)
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -145,7 +148,7 @@ def _not_here(name: str) -> Callable[..., Any]:
     """What needs memory that this process has not. Torch would say something else, or read where nothing is."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        raise NotHere(f"{name}()")
+        raise marked(NotHere(f"{name}()"))
 
     return method
 
@@ -281,6 +284,7 @@ def faking() -> Generator[None]:
         yield
 
 
+@checks_for_caller
 def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     __tracebackhide__ = True
     tensors: list[Tensor] = []

@@ -58,3 +58,23 @@ def test_ctrl_c_ends_what_the_ranks_do(kernel: Kernel, until: Any, tmp_path: Pat
     assert after.seconds < 10, "what was issued takes longer"
     assert len(set(kernel.value("seen"))) == 1
     assert kernel.value("seen")[0] < 3000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x.sum().item()",
+        "x.to_mesh(m.procs.slice(dp=0))",
+        "x + torch.ones(3)",
+        "x.slice_mesh(dp=7)",
+        "inspect(x, dp=0)",
+        "x.reduce('dp', 'mean')",
+        "f'{x.sum():.3f}'",
+        "x.drop(); x + 1",
+    ],
+)
+def test_what_is_wrong_is_told_at_the_users_line(kernel: Any, line: str) -> None:
+    kernel.ok("import torch\nfrom meshbook.runtime.tensors import inspect")
+    kernel.ok("with m.procs.activate():\n    x = torch.ones(3) * m.procs.rank_tensor('dp')")
+    told = kernel.cell(line).traceback
+    assert f"----> 1 {line}" in told and "File " not in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import msgspec
 import pytest
@@ -83,3 +84,24 @@ def test_a_class_that_is_not_here():
     rebuilt = rebuild(msgspec.structs.replace(failure, pickled=unknown), "Call")
     assert type(rebuilt) is ActorError
     assert "ValueError: boom" in str(rebuilt)
+
+
+class Unsettled:
+    """Cannot be read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Unsettled._made, ()
+
+    @staticmethod
+    def _made() -> object:
+        raise RuntimeError("no state")
+
+
+def test_of_what_cannot_be_read_the_traceback_has_the_users_code_or_is_left_out() -> None:
+    def unread(data: bytes) -> BaseException:
+        with pytest.raises(codec.DecodeError) as caught:
+            codec.loads(data)
+        return caught.value.with_traceback(caught.tb.tb_next)  # without this frame, as a rank reads it
+
+    assert describe(unread(b"no pickle")).traceback == ""
+    assert "in _made" in describe(unread(codec.dumps(Unsettled()))).traceback
