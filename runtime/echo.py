@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import threading
 from typing import TYPE_CHECKING
 
+from .own_streams import write
 from .wire.tape import Event, Text
 
 if TYPE_CHECKING:
@@ -28,20 +27,12 @@ class Echo:
         with self._lock:
             lines, end, rest = event.text.rpartition("\n")
             if end:
-                _write(event.stream, "".join([*self._open.pop(place, ()), lines, end]))
+                write(event.stream, "".join([*self._open.pop(place, ()), lines, end]))
             if rest:
                 self._open.setdefault(place, []).append(rest)
 
     def settle(self) -> None:
         with self._lock:
             for (_, _, stream), rest in self._open.items():
-                _write(stream, "".join(rest))
+                write(stream, "".join(rest))
             self._open.clear()
-
-
-def _write(stream: Stream, text: str) -> None:
-    target = sys.stdout if stream == "stdout" else sys.stderr
-    with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or the program has closed it
-        if target is not None:  # a program without a terminal may have none
-            target.write(text)
-            target.flush()

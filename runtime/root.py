@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from . import own_streams
 from .actor import Actor, endpoint
 from .adverbs import Gather, view_of
 from .audiences import Audiences
@@ -233,7 +234,7 @@ class Root(Node):
         return 0
 
     def flush(self, said: int) -> bool:
-        sys.stdout.flush()
+        own_streams.flush()
         return False
 
     def supervise(self, fault: Fault) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import meanwhile
+from . import meanwhile, own_streams
 from .aliases import given
 from .binding import Binding
 from .engines.base import Engine
@@ -48,6 +48,7 @@ class Session:
     """The loop, the engines and the rosters of this process."""
 
     def __init__(self) -> None:
+        own_streams.keep_places()
         self.reactor = Reactor()
         self._engines: dict[str, Engine] = {}
         self._hosted: dict[str, HostsEngine] = {}  # those of several hosts

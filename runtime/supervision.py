@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
+from . import own_streams
 from .cells import readable
 from .ndslice import spans
 
@@ -192,8 +193,7 @@ def _exit_with_code() -> None:
 
 
 def _exit_now(code: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    own_streams.flush()
     os._exit(code)
 
 
