@@ -53,7 +53,8 @@ class Doubts:
             self._post.deliver(rank, message, frames)
             return
         if not self._kept:
-            self._reactor.later(_GRACE, self.release)
+            self._kept = kept = []
+            self._reactor.later(_GRACE, lambda: self.release() if self._kept is kept else None)
         self._kept.append((rank, message, frames))
 
     def release(self) -> None:

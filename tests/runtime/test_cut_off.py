@@ -88,7 +88,11 @@ class TestDoubts:
             doubts.deliver(rank, Reply(post.open([rank], heard), False), [codec.dumps(SAID)])
         assert len(heard.timers) == 1
         heard.timers[0]()
-        assert heard.said == [f"0 {SAID}", f"1 {SAID}"]
+        doubts.deliver(2, Reply(post.open([2], heard), False), [codec.dumps(SAID)])
+        heard.timers[0]()  # that of those before
+        assert len(heard.said) == 2
+        heard.timers[1]()
+        assert heard.said == [f"{rank} {SAID}" for rank in range(3)]
 
 
 def test_a_call_to_a_rank_that_dies_says_so_and_not_what_that_did_to_the_others(process_stage: Stage) -> None:
