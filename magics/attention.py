@@ -16,13 +16,18 @@ from ..kernel.fold import ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.waited import Tell
 from ..runtime import meanwhile
+from ..runtime.errors import ActorError, SupervisionError
 from ..runtime.session import session
+from ..runtime.wire.reactor import When
 from ..widgets.stage import NotebookStage
 from .awaiting import AwaitingCell
 from .book import Book
-from .faults import actors_go_on, own_actors_go_on
+from .faults import actors_at_work, actors_go_on, own_actors_go_on
 from .hanging_calls import HangingCalls
 from .unattended import serve_stopped
+
+_MOMENT = 0.1
+"""Seconds for the others of a call that has failed: most that work together fail together."""
 
 
 class Attention:
@@ -56,11 +61,16 @@ class Attention:
             mesh.desk.begin_cell()
 
     def _on_end(self, result: Any) -> None:
-        """Who stops a wait for actors is told that these go on: the next call of them waits behind that."""
-        if not isinstance(getattr(result, "error_in_exec", None), KeyboardInterrupt | asyncio.CancelledError):
+        """Who stops a wait for actors, or whose call fails on some, is told that others go on: the next call waits."""
+        error = getattr(result, "error_in_exec", None)
+        has_failed = isinstance(error, ActorError | SupervisionError) and hasattr(error, "by_rank")
+        if not has_failed and not isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
             return
         known = {mesh.roster: mesh for mesh in self._book.meshes.values()}
-        for roster in list(session().root.rosters.values()):
+        rosters = list(session().root.rosters.values())
+        if has_failed and rosters:  # they may be about to fail, too
+            rosters[0].reactor.wait(When(lambda: not any(map(actors_at_work, rosters))), _MOMENT)
+        for roster in rosters:
             mesh = known.get(roster)
             if told := actors_go_on(mesh) if mesh is not None else own_actors_go_on(roster):
                 print(told, file=sys.stderr)

@@ -13,6 +13,7 @@ from ..kernel.repairs import mended_text
 from ..kernel.restore import HealedMesh
 from ..kernel.stopped import stop
 from ..runtime.errors import MeshbookError
+from ..runtime.mesh_spec import NAMELESS
 from ..runtime.regroup import Unstuck
 from ..runtime.roster import Roster
 from . import grammar
@@ -94,7 +95,8 @@ def own_actors_go_on(roster: Roster) -> str:
     """The same of a mesh that the notebook has made by `spawn_procs`, which the magics do not know."""
     busy = actors_at_work(roster)
     means = "`stop()` of their mesh ends them, `python -m meshbook.debug stacks` tells where they are"
-    return f"actors on {named(busy)} of {roster.name} go on: {means}" if busy else ""
+    of = "an unnamed mesh" if roster.name == NAMELESS else roster.name
+    return f"actors on {named(busy)} of {of} go on: {means}" if busy else ""
 
 
 def _left_at_work(mesh: Mesh, ranks: Collection[int], struck: Collection[int]) -> list[int]:

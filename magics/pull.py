@@ -9,7 +9,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from ..kernel.mesh import PULL_LIMIT, Mesh
-from ..runtime.errors import MeshbookError
+from ..runtime.errors import ActorError, MeshbookError
 from ..runtime.wire.codec import DecodeError
 
 
@@ -21,7 +21,9 @@ def pull(mesh: Mesh, name: str, ranks: Sequence[int], max_bytes: int = PULL_LIMI
     try:
         return mesh.pull(name, ranks, max_bytes)
     except MeshbookError as error:
-        raise UsageError(str(error).partition("\n")[0]) from None
+        why = error.exception if isinstance(error, ActorError) else None
+        told = f"{why}: `%mesh who` lists what ranks hold" if isinstance(why, NameError) else str(error)
+        raise UsageError(told.partition("\n")[0]) from None
     except DecodeError as error:
         raise UsageError(f"{name} cannot come to the notebook: it {error}") from None
 

@@ -16,7 +16,7 @@ from .engines.spec import HOME, PYTHON, Site
 from .future import Future, done
 from .here import node, settled
 from .mesh import ProcMesh, check_name
-from .mesh_spec import MeshSpec
+from .mesh_spec import NAMELESS, MeshSpec
 from .ndslice import NDSlice
 from .node import ROOT
 from .scope import context
@@ -71,13 +71,13 @@ class HostMesh(MeshTrait):
         if overlap:
             raise ValueError(f"per_host labels {overlap} overlap with host labels {self._labels}")
         _check_binding(proc_bind, axes)
-        check_name("anon" if name is None else name, "processes")
+        check_name(NAMELESS if name is None else name, "processes")
         if bootstrap is not None and not callable(bootstrap):
             raise TypeError(f"bootstrap must be a function without arguments, not {bootstrap!r}")
         sizes = {**self.sizes, **axes}
         begin = with_command(bootstrap_command, bootstrap, Extent(sizes, sizes.values()))
         bindings = tuple({key: str(value) for key, value in each.items()} for each in proc_bind or ())
-        procs = node().spawn_procs(MeshSpec(sizes, name or "anon", begin, bindings, self._site))
+        procs = node().spawn_procs(MeshSpec(sizes, name or NAMELESS, begin, bindings, self._site))
         context().actor_instance.own(procs)
         self._hosts.add(procs)
         return procs

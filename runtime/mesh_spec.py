@@ -9,6 +9,9 @@ from typing import Any
 from .binding import Binding
 from .engines.spec import HOME, Site
 
+NAMELESS = "anon"
+"""The name of processes that were given none."""
+
 
 @dataclass(frozen=True)
 class MeshSpec:
@@ -16,7 +19,7 @@ class MeshSpec:
 
     axes: dict[str, int]
     """All of them, those of the hosts first."""
-    name: str = "anon"
+    name: str = NAMELESS
     bootstrap: Callable[[], Any] | None = None
     """What runs in each process before any actor is made there."""
     bindings: tuple[Binding, ...] = ()

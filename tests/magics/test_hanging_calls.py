@@ -66,7 +66,7 @@ def test_so_does_one_that_waits_on_a_mesh_of_its_own(kernel: Kernel) -> None:
     kernel.interrupt()
     ended = cell.end()
     assert ended.error.startswith("KeyboardInterrupt")
-    assert "actors on rank 1 of anon go on: `stop()` of their mesh ends them" in ended.stderr
+    assert "actors on rank 1 of an unnamed mesh go on: `stop()` of their mesh ends them" in ended.stderr
     kernel.ok("procs.stop().get()\ntrainer.stop().get()")
 
 

@@ -23,7 +23,9 @@ class Trainer(Actor):
         print("in")
         while dist.get_rank() in late:
             pass
-        total = torch.tensor([float(value)])
+        if value == "wrong" and dist.get_rank() == 1:
+            raise ValueError("one of them")
+        total = torch.tensor([float(value)]) if value != "wrong" else torch.ones(1)
         dist.all_reduce(total)
         return total.item()
 
@@ -46,6 +48,15 @@ def trainers(kernel: Kernel) -> Iterator[Kernel]:
     kernel.ok(TRAINER)
     yield kernel
     kernel.ok("trainer.stop().get()")
+
+
+def test_where_a_call_fails_on_one_the_others_are_named(trainers: Kernel) -> None:
+    failed = trainers.cell("trainer.step.call('wrong').get()")
+    assert failed.error.startswith("ActorError") and "ValueError: one of them" in failed.error
+    assert "actors on ranks 0,2-3 of m go on: `%mesh interrupt -m m` interrupts them" in failed.stderr
+    assert "trainer.step" in trainers.ok("%mesh interrupt").stdout
+    assert "4.0" in trainers.ok("trainer.step.call(1).get()").text
+    assert "go on" not in trainers.cell("trainer.nope.call().get()").stderr
 
 
 def test_the_stop_button_ends_the_wait_and_names_who_goes_on(trainers: Kernel) -> None:

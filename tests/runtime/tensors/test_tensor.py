@@ -386,18 +386,25 @@ class TestActors:
         holders = grid.spawn("holders", Holder)
         gc.collect()
         with grid.activate():
-            inspect(torch.ones(1))
-            inspect(torch.ones(1))
+            fetch_from_all(torch.ones(1))
+            fetch_from_all(torch.ones(1))
             before = holders.num_values.call().get(20).values()
             x = torch.ones(10)
             for _ in range(250):
                 x = x + 1
             inspect(x)
             del x
-            inspect(torch.ones(1))
+            fetch_from_all(torch.ones(1))
         after = holders.num_values.call().get(20).values()
         assert all(now <= then for now, then in zip(after, before, strict=True)), (before, after)
         holders.stop().get(10)
+
+
+def fetch_from_all(tensor: torch.Tensor) -> None:
+    """Wait until all ranks have come so far: a call of an actor does not wait for that."""
+    for dp in (0, 1):
+        for tp in (0, 1):
+            inspect(tensor, dp=dp, tp=tp)
 
 
 def test_a_rank_that_dies_is_told(process_stage: Any) -> None:
