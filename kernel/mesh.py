@@ -9,12 +9,12 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
 from ..runtime.engines.base import Exit
-from ..runtime.errors import MeshbookError
+from ..runtime.errors import MeshbookError, checks_for_caller
 from ..runtime.gather import Gather
 from ..runtime.mesh import ProcMesh, actor_number
 from ..runtime.shape import Selector
@@ -145,6 +145,7 @@ class Mesh(Repairs):
     def num_ranks(self) -> int:
         return len(self.procs)
 
+    @checks_for_caller
     def run(
         self,
         source: str,
@@ -167,7 +168,9 @@ class Mesh(Repairs):
         """
         self._check_up()
         self._replace_store()
-        chosen = tuple(self.roster.alive() if ranks is None else ranks)
+        chosen = tuple(self._chosen(ranks))
+        if not isinstance(cast("object", source), str):
+            raise TypeError(f"a cell is a text, and {source!r} is none: `execute` takes functions")
         self.last_cell = cell = next(self._cells)
         run = Run(self.roster, chosen, cell, name or f"cell {cell}")
         members = chosen if replay is None else replay.ranks
@@ -206,6 +209,7 @@ class Mesh(Repairs):
         stat = self.roster.crew.stats([self.roster.store_rank]).get(self.roster.store_rank)
         return stat is None or stat.state not in "Tt"
 
+    @checks_for_caller
     def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> ValueMesh[Any]:
         """Call a function on all ranks, wait, and return what each gave.
 
@@ -226,6 +230,8 @@ class Mesh(Repairs):
             [1024, 1024]
         """
         self._check_up()
+        if not callable(cast("object", function)):
+            raise TypeError(f"execute takes a function and its arguments, not {function!r}")
         return execute(self, function, args, kwargs)
 
     def submit(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
@@ -307,6 +313,7 @@ class Mesh(Repairs):
                 alive = [rank for rank in run.ranks if rank in self.roster.alive()]
                 self.roster.call(alive, self._actor, "compare", None, payload, None, True)
 
+    @checks_for_caller
     def push(self, names: Mapping[str, object], ranks: Sequence[int] | None = None) -> None:
         """Put values into the namespace of these ranks (default: all that live).
 
@@ -314,7 +321,9 @@ class Mesh(Repairs):
             EncodeError: a value cannot be pickled; nothing was sent.
         """
         self._check_up()
-        chosen = tuple(self.roster.alive() if ranks is None else ranks)
+        if not isinstance(cast("object", names), Mapping):
+            raise TypeError(f"push takes names with their values, such as {{'lr': 0.1}}, not {names!r}")
+        chosen = tuple(self._chosen(ranks))
         self.give(names, chosen)
         self.journal.note_push(names, chosen)
 
@@ -322,6 +331,7 @@ class Mesh(Repairs):
         """`push` without keeping the values for ranks that come later."""
         self._call(ranks, "push", dict(names))
 
+    @checks_for_caller
     def pull(self, name: str, ranks: Sequence[int] | None = None, max_bytes: int = PULL_LIMIT) -> dict[int, Any]:
         """The value of `name` on each of these ranks. Large arrays arrive as views of shared memory, writable, private.
 
@@ -330,7 +340,7 @@ class Mesh(Repairs):
             ValueError: it is larger than `max_bytes` on a rank.
         """
         self._check_up()
-        return self._call(self.roster.alive() if ranks is None else ranks, "pull", name, max_bytes)
+        return self._call(self._chosen(ranks), "pull", name, max_bytes)
 
     @property
     def folder(self) -> str:
@@ -358,6 +368,7 @@ class Mesh(Repairs):
             busy = {rank for run in self.running() for rank in run.owing}
             self._call([rank for rank in self.roster.alive() if rank not in busy], "autoreload", is_on)
 
+    @checks_for_caller
     def spawn(self, name: str, Class: type[A], *args: Any, **kwargs: Any) -> A:
         """Make actors of your own on the ranks, beside the one that runs cells."""
         self._check_up()

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..runtime.errors import marked
 from ..runtime.ranks.place import coordinates
 from ..runtime.wire.messages import Point
 
@@ -49,6 +50,10 @@ class Metrics:
         return frame
 
     def __getitem__(self, name: str) -> dict[int, list[Point]]:
+        if name not in self._history:
+            raise marked(
+                KeyError(f"no rank has reported {name!r}: there is {', '.join(self._history) or 'nothing yet'}")
+            )
         return self._history[name]
 
     def __iter__(self) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, cast
 
 import msgspec
 
-from ..runtime.errors import MeshStopped
+from ..runtime.errors import MeshStopped, checks_for_caller
 from ..runtime.gather import Gather
 from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
 from ..runtime.roster import Roster
@@ -98,10 +98,22 @@ class Questions:
         """
         return self._ask(ranks, "sample", timeout, path)
 
+    def _chosen(self, ranks: Sequence[int] | None) -> list[int]:
+        """These ranks; without any, all that live. Raises `TypeError` for what is no list, `ValueError` for no rank."""
+        if ranks is None:
+            return self.roster.alive()
+        if not isinstance(cast("object", ranks), Iterable) or isinstance(ranks, str):
+            raise TypeError(f"ranks are a list, such as [0, 1], not {ranks!r}")
+        if unknown := [rank for rank in ranks if rank not in self.roster.states]:
+            last = len(self.roster.states) - 1
+            raise ValueError(f"there is no rank {unknown[0]!r}: those of {self.name} go from 0 to {last}")
+        return list(ranks)
+
     def where(self, ranks: Sequence[int], timeout: float = 0.5) -> dict[int, str]:
         """The cell line each of these ranks is at, from those that tell in time."""
         return self._ask(ranks, "where", timeout)
 
+    @checks_for_caller
     def stacks(self, ranks: Sequence[int] | None = None, *, native: bool = False, locals_of: int = 0) -> StackReport:
         """Where these ranks are (default: all), merged: equal stacks are one; also of ranks that hang.
 
@@ -109,6 +121,7 @@ class Questions:
         the user's, 1 for the innermost, 2 for its caller. Returns within about half a second (with
         py-spy, about 4) however the ranks do; print what it gives.
         """
+        ranks = None if ranks is None else self._chosen(ranks)
         report = look(self.roster, ranks, native=native, states=self.states(), source_of=self._sources.line)
         if locals_of:
             busy = [stack.rank for stack in report.stacks if stack.frames and not stack.how]
@@ -116,6 +129,7 @@ class Questions:
             report.locals = {rank: text for rank, text in sorted(told.items()) if text}
         return report
 
+    @checks_for_caller
     def ledger(
         self,
         ranks: Sequence[int] | None = None,
@@ -132,14 +146,15 @@ class Questions:
         told = self._ask(alive, "ledger", timeout, depth)
         idle = [rank for rank in alive if self.roster.states[rank].name == "idle"]
         ledgers = {rank: _ledger_of(data) for rank, data in told.items()}
-        return MeshLedger(ledgers, alive if ranks is None else ranks, last, idle, self.roster.dead())
+        return MeshLedger(ledgers, self._chosen(ranks), last, idle, self.roster.dead())
 
+    @checks_for_caller
     def who(self, ranks: Sequence[int] | None = None, timeout: float = 0.5) -> Inventory:
         """The names that cells have assigned on these ranks (default: all that live), with type and size.
 
         Busy ranks answer too, and run no code of the user's for it; who does not answer in time is named.
         """
-        chosen = self.roster.alive() if ranks is None else list(ranks)
+        chosen = self._chosen(ranks)
         told = self._ask(chosen, "who", timeout)
         known = {data: _names_of(data) for data in set(told.values())}
         return Inventory(
@@ -169,9 +184,11 @@ class Questions:
         if ranks := run.sightings.due(now, run.owing):
             self.roster.ask(ranks, self._actor, "where", arguments(), run.sightings)
 
+    @checks_for_caller
     def log(self, rank: int, **choice: Any) -> str:
         """All that a rank has printed (see `RankLog.read` for `run`, `stream`, `last`, `grep`)."""
-        return self.roster.logs[rank].read(**choice)
+        [known] = self._chosen([rank])
+        return self.roster.logs[known].read(**choice)
 
     def held_by_errors(self, ranks: Sequence[int], timeout: float = 0.2) -> dict[int, int]:
         """Bytes that these ranks keep only for a look at what has failed there last, from those that hold some."""

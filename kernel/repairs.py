@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from ..runtime.errors import MeshbookError
+from ..runtime.errors import MeshbookError, checks_for_caller
 from ..runtime.gather import Gather
 from ..runtime.healing import Healed, heal_roster
 from ..runtime.mesh import ProcMesh
@@ -59,7 +59,7 @@ class Repairs(Questions):
 
     def interrupt(self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5) -> dict[int, bool]:
         """Raise KeyboardInterrupt on these ranks if they work (on `call`, if given); which of them did."""
-        chosen = self.roster.alive() if ranks is None else list(ranks)
+        chosen = self._chosen(ranks)
         gather = Gather(self.roster, chosen, f"{self.name}.interrupt")
         self.roster.interrupt(chosen, call, gather)
         gather.wait(timeout)
@@ -70,7 +70,7 @@ class Repairs(Questions):
 
         What waits for them there is refused. The actors live on, and who has called is told.
         """
-        chosen = self.roster.alive() if ranks is None else list(ranks)
+        chosen = self._chosen(ranks)
         gather = Gather(self.roster, chosen, f"{self.name}.interrupt_actors")
         self.roster.inquire(chosen, gather, Strike)
         gather.wait(timeout)
@@ -78,6 +78,7 @@ class Repairs(Questions):
             self.desk.leave(stopped)  # an actor at a prompt hears of it when that returns
         return gather.answers
 
+    @checks_for_caller
     def heal(self, ranks: Sequence[int] | None = None, *, replay: Choice = "auto", timeout: float = 60.0) -> HealedMesh:
         """Give these ranks (default: the dead ones) new processes in their places, and replay the cells that set up.
 
@@ -88,18 +89,20 @@ class Repairs(Questions):
             MeshStopped: the mesh was taken down.
         """
         self._check_up()
-        healed = heal_roster(self.roster, ranks, timeout)
+        healed = heal_roster(self.roster, None if ranks is None else self._chosen(ranks), timeout)
         self._sent.renew(healed.ranks)
         self.points.renew(healed.ranks)
         self._lent.renew(healed.ranks)
         self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
         return self._restored(healed, replay, timeout)
 
+    @checks_for_caller
     def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
         """End these ranks at once (SIGKILL), with what they started; whether they were gone in time."""
-        self.roster.kill(ranks)
+        self.roster.kill(self._chosen(ranks))
         return wait_until(self.roster, lambda: set(ranks) <= set(self.roster.dead()), timeout)
 
+    @checks_for_caller
     def resize(self, sizes: Mapping[str, int], *, replay: Choice = "auto", timeout: float = 60.0) -> ResizedMesh:
         """Give axes these sizes (those not named keep theirs): the mesh grows or shrinks while it lives.
 
@@ -164,6 +167,7 @@ class Repairs(Questions):
         """The process groups may be made anew now, which forgets what was issued in them."""
         self.former_ledger = self.ledger(timeout=LEDGER_SECONDS, depth=LEDGER_DEPTH)
 
+    @checks_for_caller
     def unstick(self, ranks: Sequence[int] | None = None, *, reinit: bool = True, timeout: float = 3.0) -> Unstuck:
         """Free ranks (default: all that are busy) from what they wait in, and keep every variable.
 
@@ -176,4 +180,4 @@ class Repairs(Questions):
         """
         self._check_up()
         self._keep_ledger()
-        return unstick(self.roster, self.roster.alive() if ranks is None else ranks, reinit, timeout)
+        return unstick(self.roster, self._chosen(ranks), reinit, timeout)

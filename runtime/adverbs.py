@@ -16,7 +16,7 @@ from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .cells import readable
 from .channel import Port
 from .cut_off import lost_peer
-from .errors import MeshStopped, SupervisionError, mark, marked
+from .errors import MeshStopped, SupervisionError, checks_for_caller, mark, marked
 from .fleet import Fleet
 from .future import Future, Promise
 from .limits import check_size
@@ -181,6 +181,7 @@ class NotAnEndpoint:
         raise marked(RuntimeError(f"{name} is not annotated as an endpoint: {how}"))
 
 
+@checks_for_caller
 def as_endpoint(
     not_an_endpoint: Any, *, propagate: object = None, explicit_response_port: bool = False
 ) -> Endpoint[Any, Any]:
@@ -200,6 +201,7 @@ def as_endpoint(
     return Endpoint(not_an_endpoint._mesh, not_an_endpoint._name, declared)
 
 
+@checks_for_caller
 def send(
     endpoint: Endpoint[Any, Any],
     args: tuple[Any, ...],
@@ -212,6 +214,8 @@ def send(
     An endpoint with `explicit_response_port` gets this port, and may send through it as often as it wants.
     `selection` is `all` or `choose`.
     """
+    if not isinstance(cast("object", endpoint), Endpoint):
+        raise TypeError(f"send takes an endpoint of a mesh, such as mesh.step, not {endpoint!r}")
     target = endpoint._mesh._target
     if selection == "choose":
         target = _one_of(target)
@@ -236,6 +240,8 @@ class Accumulator(Generic[P, R, A]):
     """
 
     def __init__(self, endpoint: Endpoint[P, R], identity: A, combine: Callable[[A, R], A]) -> None:
+        if not isinstance(cast("object", endpoint), Endpoint):
+            raise marked(TypeError(f"an Accumulator takes an endpoint of a mesh, such as mesh.loss, not {endpoint!r}"))
         self._endpoint = endpoint
         self._identity = identity
         self._combine = combine

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any, cast
 
 from .elsewhere import check_transport
+from .errors import checks_for_caller
 from .parametrize import Decorator, crossed, in_step
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|secs?|s|mins?|m|hrs?|h|days?|d)", re.IGNORECASE)
@@ -147,6 +148,7 @@ prefix_python_logs_with_actor = True
 _runtime: dict[str, Any] = {}
 
 
+@checks_for_caller
 def configure(**keys: Any) -> None:
     """Set keys from here on.
 
@@ -246,13 +248,13 @@ def _checked(key: str, value: Any) -> Any:
     raise TypeError(f"{key} must be {wanted.__name__}, not {type(value).__name__}")
 
 
-class _Unfit(TypeError, ValueError):
+class ConfigError(TypeError, ValueError):
     """A value of the right type that is none of this key: Monarch calls that a `TypeError`."""
 
 
 def _not_negative(key: str, value: Any) -> Any:
     if isinstance(value, int | float) and value < 0:
-        raise _Unfit(f"{key} cannot be negative, and {value} is")
+        raise ConfigError(f"{key} cannot be negative, and {value} is")
     return value
 
 
@@ -261,7 +263,7 @@ def _duration(key: str, value: Any) -> str:
         raise TypeError(f"{key} must be a duration such as '30s' or '1h 30m', not {type(value).__name__}")
     seconds = parse_duration(value)
     if seconds is None:
-        raise _Unfit(f"{key}: {value!r} is no duration: write it as '30s', '500ms' or '1h 30m'")
+        raise ConfigError(f"{key}: {value!r} is no duration: write it as '30s', '500ms' or '1h 30m'")
     return _readable(seconds)
 
 

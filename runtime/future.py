@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Generic, NoReturn, TypeVar
 
 from . import meanwhile
-from .errors import mark
+from .errors import mark, marked
 from .wire.awake import has_room
 from .wire.reactor import Reactor, contained
 
@@ -44,7 +44,9 @@ class Future(Generic[R]):
         return future
 
     def __init__(self, *args: object, **kwargs: object) -> None:
-        raise TypeError("a Future comes from a call, such as mesh.endpoint.call(...): it cannot be made directly")
+        raise marked(
+            TypeError("a Future comes from a call, such as mesh.endpoint.call(...): it cannot be made directly")
+        )
 
     def done(self) -> bool:
         """Whether the answer is there."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .errors import SpawnError
+from .errors import SpawnError, checks_for_caller
 from .mesh import ActorMesh, ProcMesh, roster_of
 from .regroup import Told, regroup, wait_until
 from .roster import Roster
@@ -36,6 +36,7 @@ class Healed:
     seconds: float
 
 
+@checks_for_caller
 def heal(mesh: Any, timeout: float = 60.0) -> Healed:
     """Bring back the dead ranks of a mesh in their places: new processes, the same coordinates and environment.
 
@@ -62,9 +63,12 @@ def heal(mesh: Any, timeout: float = 60.0) -> Healed:
         roster = roster_of(mesh)
         places = set(mesh._shape.ranks())  # pyright: ignore[reportPrivateUsage] - meshes keep all to themselves
         return heal_roster(roster, [rank for rank in roster.dead() if rank in places], timeout)
+    if not hasattr(mesh, "heal"):
+        raise TypeError(f"heal takes a mesh, not {mesh!r}")
     return mesh.heal(timeout=timeout)
 
 
+@checks_for_caller
 def heal_mesh(mesh: M, timeout: float = 60.0) -> M:
     """`heal`, for use in an expression: the healed mesh, which is the same one."""
     heal(mesh, timeout)

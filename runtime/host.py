@@ -13,6 +13,7 @@ from typing import Any, Self
 from .binding import Binding, check
 from .bootstrap import Bootstrap, BootstrapCommands, with_command
 from .engines.spec import HOME, PYTHON, Site
+from .errors import checks_for_caller
 from .future import Future, done
 from .here import node, settled
 from .mesh import ProcMesh, check_name
@@ -42,6 +43,7 @@ class HostMesh(MeshTrait):
     def _new_with_shape(self, shape: Shape) -> Self:
         return type(self)(shape, self._hosts, is_owned=False)
 
+    @checks_for_caller
     def spawn_procs(
         self,
         per_host: Mapping[str, int] | None = None,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from .actor import Actor, endpoint
 from .adverbs import view_of
+from .errors import checks_for_caller
 from .future import Future, Promise, check_timeout
 from .here import node
 from .mesh import ActorMesh
@@ -93,6 +94,7 @@ class RDMABuffer:
 
     backend = "tcp"
 
+    @checks_for_caller
     def __init__(self, data: torch.Tensor | memoryview) -> None:
         memory = _Memory.of(data)
         if not memory.nbytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Generic, TypeVar
 
+from .errors import checks_for_caller
 from .ranks import raising
 from .ranks.meter import Meter
 from .ranks.place import nearest
@@ -12,6 +13,7 @@ from .ranks.place import nearest
 T = TypeVar("T")
 
 
+@checks_for_caller
 def log(step: float | None = None, **values: Any) -> None:
     """Report numbers of this rank, such as a loss, to be drawn by `%mesh dash` and kept by `mesh.metrics()`.
 

@@ -57,7 +57,7 @@ class Extent(_ByLabel):
         self._sizes = tuple(sizes)
         self._nelements = prod(self._sizes)
         if len(self._labels) != len(self._sizes):
-            raise ValueError(f"label/sizes dimension mismatch: {len(self._labels)} != {len(self._sizes)}")
+            raise marked(ValueError(f"label/sizes dimension mismatch: {len(self._labels)} != {len(self._sizes)}"))
         _check_labels(self._labels)
 
     @property
@@ -225,7 +225,7 @@ class MeshTrait(ABC):
         if not isinstance(dim, str):
             return prod(map(self.size, dim))
         if dim not in self._labels:
-            raise KeyError(f"{self} does not have dimension {dim!r}")
+            raise marked(KeyError(f"{self} does not have dimension {dim!r}"))
         return self._ndslice.sizes[self._labels.index(dim)]
 
     @property
