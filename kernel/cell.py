@@ -26,6 +26,7 @@ from .outcome import Display, Outcome, Value
 from .shell import QuietShell
 from .source import Program, file_of, is_async, program_of, remember
 from .summary import describe, is_widget
+from .warned import name_cells
 
 if TYPE_CHECKING:
     from IPython.core.formatters import DisplayFormatter
@@ -61,6 +62,7 @@ def warm() -> None:
         importlib.import_module(module)
     main, hook = sys.modules["__main__"], sys.displayhook
     _warmed = shell = QuietShell.instance()
+    name_cells()
     rehearsal = CellShell({}, lambda display: None)
     for line in ("1 / 0", "{'a': [1.5]}", "%precision", "pass"):
         rehearsal.run(line, run=0, name="rehearsal")

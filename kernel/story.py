@@ -19,6 +19,9 @@ MUCH_MEMORY = 100 << 20
 """Bytes of which it is told that frames hold them."""
 
 _POST_MORTEM = "%mesh debug --pm"
+_UNREADABLE = {"SyntaxError", "IndentationError", "TabError"}
+"""A cell that is no Python: there is nothing to look into, and no other end to hope for from running it again."""
+
 _MAX_CHAPTERS = 5
 _MAX_MESSAGES = 3
 _MAX_FATES = 6
@@ -128,6 +131,7 @@ def tell(
     fates = _fates(where, lost, True, last_lines or {}) + _fates(where, waiting, False, {})
     shown_fates = fates[:_MAX_FATES]
     is_fault = bool(failures or lost)
+    ran = [rank for rank, each in failures.items() if each.type_name not in _UNREADABLE or len(each.frames) > 1]
     headline = _headline(len(failures), len(lost), len(ranks)) if is_fault else _stopped(len(waiting), len(ranks))
     return Story(
         headline=headline,
@@ -135,7 +139,7 @@ def tell(
         chapters=tuple(chapters[:_MAX_CHAPTERS]),
         fates=tuple(shown_fates),
         # New process groups begin a new ledger: there is nothing to see in it.
-        hints=tuple(_hints(sorted(failures if is_fault else waiting), sorted(lost), bool(notes) and not mended)),
+        hints=tuple(_hints(sorted(ran if is_fault else waiting), sorted(lost), bool(notes) and not mended)),
         num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
         notes=tuple(notes[:_MAX_NOTES]),
         mended=mended,

@@ -92,3 +92,10 @@ def test_a_message_of_several_lines_is_indented() -> None:
     failures = {0: Failure("ValueError", "bad\nin batch 3", FRAMES, ""), 1: Failure("ValueError", "a\nb", FRAMES, "")}
     lines = tell(AXES, range(8), failures).text().splitlines()
     assert lines[1:5] == ["dp=0,tp=0-1 ×2  ValueError: bad", "     in batch 3", "  also: a", "     b"]
+
+
+def test_nothing_is_to_be_looked_into_where_nothing_ran() -> None:
+    wrong = Failure("SyntaxError", "invalid syntax (cell 5, line 2)", (), "")
+    assert tell({"tp": 2}, range(2), dict.fromkeys(range(2), wrong)).hints == ()
+    mixed = {0: wrong, 1: Failure("ValueError", "no", (), "")}
+    assert [hint.purpose for hint in tell({"tp": 2}, range(2), mixed).hints] == ["look inside", "run again on it alone"]
