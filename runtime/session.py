@@ -316,7 +316,7 @@ def specs_for(
     """
     number = mesh or new_mesh()
     folder = os.path.realpath(folder) if folder else ""
-    place = _inside(folder, cwd or os.getcwd())
+    place = _inside(folder, cwd or _working_folder())
     places = tuple(_inside(folder, each) for each in search_path(sys.path if path is None else path))
     world_size = len(Shape.row_major(axes)) if axes else 1
     seats = seats or seats_here(world_size)
@@ -354,6 +354,15 @@ def specs_for(
         )
         for rank, seat in enumerate(seats)
     ]
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise SpawnError(
+            "the working directory of this program was removed: os.chdir(...) to one that is there"
+        ) from None
 
 
 def _inside(folder: str, path: str) -> str:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
 
 import msgspec
 
+from ..errors import SpawnError
 from ..wire.link import Address
 from ..wire.wiring import LinkKind
 
 Backend = Literal["auto", "gloo", "nccl", "none"]
+
+
+_LEAST_BYTES = 2_000_000
+"""No idle rank is smaller than this; most are four times as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,12 @@ class Seat:
 
 
 def seats_here(num_ranks: int) -> list[Seat]:
-    """All of them on the controller's own machine."""
+    """All of them on the controller's own machine. Raises `SpawnError` where it has not the memory for that."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if num_ranks * _LEAST_BYTES > memory:  # at once: the papers of a million ranks take minutes
+        raise SpawnError(
+            f"{num_ranks:,} ranks need more memory than this machine has, {memory / 1e9:.0f} GB: ask for fewer"
+        )
     return [Seat(rank, num_ranks) for rank in range(num_ranks)]
 
 

@@ -46,6 +46,7 @@ def refusal(kernel: Kernel, source: str) -> str:
         ("%on_mesh %run train.py --lr 1", "such as `%on_mesh -- %run train.py --lr 1`)"),
         ("%mesh up gpus=0", "%mesh up: 'gpus=0' gives no size: write a whole number of 1 or more, such as gpus=2"),
         ("%mesh up gpus=-1", "'gpus=-1' gives no size: write a whole number of 1 or more"),
+        ("%mesh up dp=10000000", "10,000,000 ranks need more memory than this machine has"),
         ("%mesh up gpus=abc", "'gpus=abc' gives no size: write a whole number of 1 or more"),
         ("%mesh up", "write axes with their sizes, such as dp=2 tp=2, or -n 4 for 4 ranks in a row"),
         ("%mesh up gpus=99 --device cuda", "99 ranks on cuda, but this machine has"),

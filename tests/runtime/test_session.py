@@ -17,7 +17,7 @@ import pytest
 from meshbook.runtime import session
 from meshbook.runtime.engines import workers
 from meshbook.runtime.engines.workers import WorkersLauncher
-from meshbook.runtime.errors import SupervisionError
+from meshbook.runtime.errors import SpawnError, SupervisionError
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.session import Session, spawn_procs, specs_for
 from tests.runtime.actors import Worker
@@ -146,6 +146,20 @@ def test_specs_of_a_mesh(monkeypatch: pytest.MonkeyPatch):
     assert [spec.env["RANK"] for spec in specs] == ["0", "1", "2", "3"]
     assert {(spec.env["FROM"], spec.env["GREETING"]) for spec in specs} == {("outside", "hello")}
     assert {(spec.cwd, spec.path, spec.preload) for spec in specs} == {(os.getcwd(), tuple(sys.path), ("json",))}
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(SpawnError, match=r"the working directory of this program was removed: os\.chdir"):
+        specs_for({"r": 2})
+    assert specs_for({"r": 2}, cwd=str(tmp_path))[1].cwd == str(tmp_path)
+
+
+def test_more_ranks_than_any_machine_holds_are_refused_at_once():
+    with pytest.raises(SpawnError, match=r"^10,000,000 ranks need more memory than this machine has, \d+ GB: ask for"):
+        specs_for({"r": 10_000_000})
 
 
 def test_a_session_of_one_s_own():
