@@ -82,6 +82,15 @@ class Book:
             print(line, file=sys.stderr)
         return self.meshes[wanted]
 
+    def hint_of(self, error: BaseException) -> list[str]:
+        """Where code of an actor has raised it, on a mesh that has a debugger: how to look at its frames."""
+        where: tuple[int, int] | None = getattr(error, "raised_on", None)
+        mesh = next((each for each in self.meshes.values() if where and each.roster.mesh == where[0]), None)
+        if mesh is None:
+            return []
+        name = "" if mesh.name == self.current else f" -m {mesh.name}"
+        return [f"look inside: %mesh debug --pm{name}"]
+
     def select(self, selector: str, mesh: Mesh, *, also_dead: bool = False) -> Selection:
         """The ranks of a mesh that a selector means; dead ones if it names them, or with `also_dead`."""
         text = selector or (self.slice if mesh.name == self.current else "")

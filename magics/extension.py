@@ -70,6 +70,7 @@ class Extension:
         self.panel.load()
         self.on_mesh.on_send = self.panel.expect
         mark.append(tracebacks.mark)
+        tracebacks.hint_of.append(self.book.hint_of)
         ask_by(lambda: NotebookAsker(shell))
         select_with(lambda mesh, text: selection(text, mesh).ranks)
         # The zygote's second of imports passes while the user types.
@@ -85,6 +86,7 @@ class Extension:
         self.panel.unload()
         self.mesh.watches.stop()
         mark.remove(tracebacks.mark)
+        tracebacks.hint_of.remove(self.book.hint_of)
         ask_by(None)
         select_with(None)
         for kind, name in (("line", "mesh"), ("line", "on_mesh"), ("cell", "on_mesh")):

@@ -6,6 +6,7 @@ IPython leaves out frames that say `__tracebackhide__`, but never the innermost,
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -29,7 +30,17 @@ def render() -> list[str]:
     if error is None:  # `%tb`, later
         kind, error, trace = sys.last_type, sys.last_value, sys.last_traceback
     shell: Any = get_ipython()
-    return shell.InteractiveTB.structured_traceback(kind, error, up_to_call(trace))
+    lines = shell.InteractiveTB.structured_traceback(kind, error, up_to_call(trace))
+    return lines if error is None else [*lines, *hint_of[-1](error)]
+
+
+def no_hint(error: BaseException) -> list[str]:
+    """Nothing more is to be said of an error."""
+    return []
+
+
+hint_of: list[Callable[[BaseException], list[str]]] = [no_hint]
+"""The last entry gives lines that follow an error: what to type next."""
 
 
 def up_to_call(trace: TracebackType | None) -> TracebackType | None:

@@ -16,7 +16,7 @@ from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .cells import readable
 from .channel import Port
 from .cut_off import lost_peer
-from .errors import MeshStopped, SupervisionError, checks_for_caller, mark, marked
+from .errors import ActorError, MeshStopped, SupervisionError, checks_for_caller, mark, marked
 from .fleet import Fleet
 from .future import Future, Promise
 from .limits import check_size
@@ -459,11 +459,14 @@ def opened(ok: bool, frames: Frames, title: str, fleet: Fleet, rank: int) -> Any
     assert isinstance(value, RemoteFailure), value
     rank_name = fleet.name_of(rank)
     if not value.is_fatal:
-        raise rebuild(value, f"Actor call {title}", rank_name + _cut_off(value, fleet))
+        raised = rebuild(value, f"Actor call {title}", rank_name + _cut_off(value, fleet))
+        if isinstance(raised, ActorError):
+            vars(raised)["raised_on"] = fleet.mesh, rank  # not by assignment: as above
+        raise raised
     end = f"The actor {value.actor} and all its descendants have failed" if value.actor else "the actor is gone"
     story = f"{value.type_name}: {value.message}\n{readable(value.traceback)}".rstrip()
     error = SupervisionError(f"Endpoint call {title}() failed, {end}:\n  {rank_name}: {story}")
-    error.endpoint = title
+    error.endpoint, error.raised_on = title, (fleet.mesh, rank)
     raise error
 
 

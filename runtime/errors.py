@@ -125,6 +125,8 @@ class SupervisionError(MeshbookError, RuntimeError):
     """The actor that was called, or the process it lived in, is gone; the text says which rank, how and why."""
 
     endpoint: str | None = None
+    raised_on: tuple[int, int] | None = None
+    """The number of the mesh and the rank whose code has ended the actor, where it was code."""
 
 
 class MeshStopped(SupervisionError):
@@ -137,6 +139,9 @@ class ActorError(MeshbookError):
     The error a caller catches is at the same time an instance of the original's type, so `except ValueError` works
     (see `actor_error`). Not so for what is no `Exception`: a rank's `SystemExit` must not end the notebook.
     """
+
+    raised_on: tuple[int, int] | None = None
+    """The number of the mesh and the rank that it was raised on, where that is known."""
 
     def __init__(
         self,

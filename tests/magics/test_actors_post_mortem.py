@@ -71,7 +71,8 @@ def pm(kernel: Any, *commands: str, line: str = "%mesh debug --pm") -> tuple[lis
 
 
 def test_the_frames_of_an_endpoint(trainer: Any) -> None:
-    assert "ZeroDivisionError" in trainer.cell("trainer.step.call(7).get()").text
+    failed = trainer.cell("trainer.step.call(7).get()").traceback
+    assert failed.endswith("ZeroDivisionError: division by zero\nlook inside: %mesh debug --pm")
     prompts, told = pm(trainer, "p z", "u", "p self.weight, batch.shape", "q")
     assert prompts == ["rank 3 ipdb> "] * 4
     assert "rank 3 (dp=1,tp=1) after its error" in told and "inverse()" in told and "/ipykernel_" not in told
@@ -108,7 +109,7 @@ def test_an_actor_that_is_stopped_leaves_nothing(trainer: Any) -> None:
 
 def test_a_constructor_and_a_coroutine(trainer: Any) -> None:
     failed = trainer.cell("made = m.slice(dp=1, tp=0).spawn('made', Trainer, {'lr': 1})\nmade.fine.call_one().get()")
-    assert "KeyError: 'momentum'" in failed.text
+    assert "KeyError: 'momentum'" in failed.text and failed.text.rstrip().endswith("look inside: %mesh debug --pm")
     _, told = pm(trainer, "p options", "q")
     assert "__init__()" in told and "{'lr': 1}" in told
     trainer.cell("m.slice(dp=1, tp=0).spawn('web', Awaiting).fetch.call_one('a/b').get()")
@@ -121,3 +122,16 @@ def test_of_one_for_want_of_memory_a_text(trainer: Any) -> None:
     told = trainer.ok("%mesh debug --pm").stdout
     assert "memory had run out, so the frames were let go" in told
     assert "3 │ MemoryError: no room" in told and "wanted = 5" in told
+
+
+def test_the_hint_is_for_meshes_that_have_a_debugger(trainer: Any) -> None:
+    trainer.ok("from meshbook import this_host\nprocs = this_host().spawn_procs({'r': 1})")
+    trainer.ok("own = procs.spawn('own', Awaiting)")
+    assert "look inside" not in trainer.cell("own.fetch.call_one('a').get()").text
+    trainer.ok("%mesh up other dp=1")
+    named = trainer.cell("trainer.step.call(7).get()").text
+    assert named.rstrip().endswith("look inside: %mesh debug --pm -m m")
+    _, told = pm(trainer, "p z", "q", line="%mesh debug --pm -m m")
+    assert "\n0\n" in told
+    trainer.ok("%mesh down other\nprocs.stop().get()")
+    assert "look inside" not in trainer.cell("trainer.nope").text
