@@ -191,6 +191,8 @@ _twins: dict[type[BaseException], type[ActorError]] = {}
 
 
 def _twin(original: type[BaseException]) -> type[ActorError]:
+    if issubclass(original, ActorError):  # of a call that an actor has made: it is of the type of that one's error
+        return original
     if original not in _twins:
         _twins[original] = _made_twin(original)
     return _twins[original]

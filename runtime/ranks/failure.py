@@ -8,7 +8,7 @@ from types import TracebackType
 import msgspec
 
 from ..cells import readable
-from ..errors import actor_error
+from ..errors import ActorError, actor_error
 from ..wire import codec
 from .stacks import is_ours
 
@@ -30,8 +30,10 @@ class RemoteFailure(msgspec.Struct, frozen=True, array_like=True):
 
 def describe(error: BaseException) -> RemoteFailure:
     """Put an exception into a form that always travels."""
+    # Of a call that an actor has made one line: its traceback is part of that of this error.
+    message = error.message if isinstance(error, ActorError) else safe_str(error)
     return RemoteFailure(
-        type(error).__name__, safe_str(error), "".join(_format(error)).rstrip("\n"), pickled_or_none(error)
+        type(error).__name__, message, "".join(_format(error)).rstrip("\n"), pickled_or_none(error)
     )
 
 

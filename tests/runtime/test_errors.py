@@ -32,6 +32,14 @@ def test_a_remote_error_is_of_two_types(error: Exception):
     assert type(actor_error("x", type(error)(), "")) is type(remote)
 
 
+def test_the_error_of_a_call_that_an_actor_has_made_is_of_its_type_too():
+    inner = actor_error("b.f failed on rank 2", KeyError("k"), "inner traceback")
+    outer = actor_error("a.f failed on rank 1", inner, "outer traceback")
+    assert isinstance(outer, KeyError) and outer.exception is inner
+    assert (outer.message, outer.exception_formatted) == ("a.f failed on rank 1", "outer traceback")
+    assert type(actor_error("a.f", ActorError(), "")) is ActorError
+
+
 @pytest.mark.parametrize(
     "kind", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, StopAsyncIteration, asyncio.CancelledError]
 )

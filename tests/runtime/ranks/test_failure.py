@@ -105,3 +105,11 @@ def test_of_what_cannot_be_read_the_traceback_has_the_users_code_or_is_left_out(
 
     assert describe(unread(b"no pickle")).traceback == ""
     assert "in _made" in describe(unread(codec.dumps(Unsettled()))).traceback
+
+
+def test_the_error_of_a_call_that_an_actor_has_made_is_one_line_and_its_traceback() -> None:
+    inner = rebuild(describe(raised(KeyError("k"))), "Actor call b.f", "rank 2")
+    told = describe(raised(inner))
+    assert (told.type_name, told.message) == ("ActorError", "Actor call b.f failed on rank 2: KeyError: 'k'")
+    outer = rebuild(told, "Actor call a.f", "rank 1")
+    assert isinstance(outer, KeyError) and str(outer).count("Traceback of where the remote call failed") == 2
