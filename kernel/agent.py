@@ -115,7 +115,7 @@ class KernelActor(Actor):
         self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT, opened=place.opened)
         if self._cells.owns_process:
             comms.install(lambda message: place.note("comm", message))
-        self._given = Given(self._cells.namespace, names)
+        self._given = Given(self._cells.namespace, names, self._cells.hidden)
         place.awaited = lambda: self._cells.awaited
         self._actor_errors = ActorErrors(self._cells.forget_error)
         self._debugger = Debugger(place, lambda event: port.send(packed(event)))

@@ -158,6 +158,11 @@ class CellShell:
         """The names of the cells."""
         return cast("dict[str, Any]", self._shell.user_ns)  # pyright: ignore[reportUnknownMemberType]
 
+    @property
+    def hidden(self) -> dict[str, Any]:
+        """The names that `%who` does not list, as they are no cell's."""
+        return cast("dict[str, Any]", self._shell.user_ns_hidden)  # pyright: ignore[reportUnknownMemberType]
+
     def run(
         self,
         source: str,

@@ -22,9 +22,10 @@ _TOLD = {
 class Given:
     """Keeps these names up to date in a namespace, unless the user has taken one over; `del` brings it back."""
 
-    def __init__(self, namespace: dict[str, Any], names: Mapping[str, object]) -> None:
-        """`names` are there already."""
+    def __init__(self, namespace: dict[str, Any], names: Mapping[str, object], hidden: dict[str, Any]) -> None:
+        """`names` are there already. What is in `hidden` too, `%who` does not list."""
         self._namespace = namespace
+        self._hidden = hidden
         self._names = dict(names)
         self._taken: set[str] = set()
         self.first = dict(namespace)
@@ -47,6 +48,7 @@ class Given:
         """Before a cell: bring back what was deleted."""
         for name, value in self._names.items():
             self._namespace.setdefault(name, value)
+            self._hidden.setdefault(name, value)  # `%reset` has emptied both
 
     def notes(self) -> list[str]:
         """After a cell: what it has taken over, each told once."""
@@ -57,7 +59,7 @@ class Given:
     def _give(self, name: str, value: object) -> None:
         if self._is_ours(name):
             self._namespace[name] = value
-        self._names[name] = self.first[name] = value
+        self._names[name] = self.first[name] = self._hidden[name] = value
 
     def _is_ours(self, name: str) -> bool:
         if name not in self._namespace:

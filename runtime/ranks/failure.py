@@ -32,9 +32,7 @@ def describe(error: BaseException) -> RemoteFailure:
     """Put an exception into a form that always travels."""
     # Of a call that an actor has made one line: its traceback is part of that of this error.
     message = error.message if isinstance(error, ActorError) else safe_str(error)
-    return RemoteFailure(
-        type(error).__name__, message, "".join(_format(error)).rstrip("\n"), pickled_or_none(error)
-    )
+    return RemoteFailure(type(error).__name__, message, "".join(_format(error)).rstrip("\n"), pickled_or_none(error))
 
 
 def rebuild(failure: RemoteFailure, what: str, where: str = "") -> Exception:

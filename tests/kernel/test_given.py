@@ -21,7 +21,7 @@ def namespace() -> dict[str, Any]:
 
 @pytest.fixture
 def given(namespace: dict[str, Any]) -> Given:
-    return Given(namespace, {name: namespace[name] for name in namespace if name != "display"})
+    return Given(namespace, {name: namespace[name] for name in namespace if name != "display"}, {})
 
 
 def test_who_takes_one_over_is_told_once_and_until_it_is_deleted(namespace: dict[str, Any], given: Given) -> None:
@@ -72,3 +72,14 @@ def test_a_value_that_cannot_be_compared(namespace: dict[str, Any], given: Given
 
     namespace["rank"] = Sulky()
     assert len(given.notes()) == 1
+
+
+def test_what_is_given_is_nothing_of_the_users(namespace: dict[str, Any]) -> None:
+    hidden: dict[str, Any] = {"rank": 2}
+    given, group = Given(namespace, dict(namespace), hidden), object()
+    given.replace_group(group)
+    given.move(place(1))
+    assert (hidden["group"], hidden["rank"]) == (group, 1)
+    hidden.clear()
+    given.restore()
+    assert hidden["group"] is group
