@@ -11,8 +11,10 @@ from .outcome import Failure
 from .story import Hint, Story
 
 _MISSED = re.compile(r"name '(\w+)' is not defined")
-_NO_GROUP = "Default process group has not been initialized"
-_OF_OLD_GROUPS = (
+NO_GROUP = "Default process group has not been initialized"
+"""What torch says where there are none."""
+
+OF_OLD_GROUPS = (
     "the process groups were made anew before: what was built on the old ones (DistributedDataParallel) is to be "
     "built again"
 )
@@ -35,7 +37,7 @@ def with_lines(
     hints = [*_of_names(told, notebook), *_of_groups(told, has_groups)]
     has_lost_peer = any(fate.is_lost for fate in story.fates)
     if num_renewals and not has_lost_peer and not story.mended and any(map(is_cut_off, told)):
-        story = replace(story, mended=_OF_OLD_GROUPS)
+        story = replace(story, mended=OF_OLD_GROUPS)
     return replace(story, hints=(*hints, *story.hints))
 
 
@@ -49,6 +51,6 @@ def _of_names(failures: Iterable[Failure], notebook: Container[str]) -> list[Hin
 
 
 def _of_groups(failures: Iterable[Failure], has_groups: bool) -> list[Hint]:
-    if not any(failure.message.startswith(_NO_GROUP) for failure in failures):
+    if not any(failure.message.startswith(NO_GROUP) for failure in failures):
         return []
     return [Hint("new process groups", "%mesh unstick" if has_groups else "dist.init_process_group() in a cell")]

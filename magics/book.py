@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from IPython.core.error import UsageError
 
 from ..kernel.mesh import Mesh
+from ..kernel.slips import OF_OLD_GROUPS
+from ..runtime.cut_off import lost_peer
 from .manage import State
 from .obituary import Obituaries
 from .selection import selection
@@ -89,7 +91,9 @@ class Book:
         if mesh is None:
             return []
         name = "" if mesh.name == self.current else f" -m {mesh.name}"
-        return [f"look inside: %mesh debug --pm{name}"]
+        raised = getattr(error, "exception", None)
+        is_cut_off = mesh.roster.generation and not mesh.roster.dead() and lost_peer(type(raised).__name__, str(raised))
+        return [*([f"↻ {OF_OLD_GROUPS}"] if is_cut_off else []), f"look inside: %mesh debug --pm{name}"]
 
     def select(self, selector: str, mesh: Mesh, *, also_dead: bool = False) -> Selection:
         """The ranks of a mesh that a selector means; dead ones if it names them, or with `also_dead`."""

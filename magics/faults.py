@@ -11,6 +11,7 @@ from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.repairs import mended_text
 from ..kernel.restore import HealedMesh
+from ..kernel.slips import NO_GROUP
 from ..kernel.stopped import stop
 from ..runtime.errors import MeshbookError
 from ..runtime.mesh_spec import NAMELESS
@@ -74,8 +75,8 @@ def interrupted_lines(running: Sequence[int], struck: Mapping[int, Sequence[str]
     lines += [f"interrupted: {named(ranks)} in {', '.join(titles)}" for titles, ranks in by_titles.items()]
     if left:
         lines.append(
-            f"actors on {named(left)} go on, in what no interrupt ends: `%mesh stacks` tells where they are, "
-            f"`%mesh restart {ranks_text(left)}` ends them"
+            f"actors on {named(left)} go on, in what no interrupt ends: `%mesh unstick {ranks_text(left)}` frees them "
+            f"from a collective, `%mesh stacks` tells where they are, `%mesh restart {ranks_text(left)}` ends them"
         )
     return lines or ["no rank was busy"]
 
@@ -163,7 +164,10 @@ def trouble_lines(healed: HealedMesh) -> list[str]:
     for cell, ranks in healed.failed.items():
         lines.append(f"{cell} failed there ({named(ranks)}): `%%on_mesh {ranks_text(ranks)}` runs it again")
     for name, errors in healed.process.failed.items():
-        lines.append(f"{name} could not be made again: {_first_line(next(iter(errors.values())))}")
+        why = _first_line(next(iter(errors.values())))
+        lines.append(f"{name} could not be made again: {why}")
+        if NO_GROUP in why:
+            lines.append(f"its constructor needs process groups: `{name}.stop()`, and spawn it on all ranks again")
     if healed.unpushed:
         lines.append(f"not pushed again: {', '.join(healed.unpushed)}: `%mesh push {' '.join(healed.unpushed)}`")
     return [*lines, *_late(healed.process.late)]
@@ -181,8 +185,11 @@ def unstick_text(done: Unstuck, places: Mapping[int, str]) -> str:
     """
     by_place: dict[str, list[int]] = {}
     for rank in done.freed:
-        by_place.setdefault(places.get(rank) or "an unknown line", []).append(rank)
-    lines = [f"{_are(ranks)} free; {_plural(ranks, 'it was', 'they were')} at {at}" for at, ranks in by_place.items()]
+        by_place.setdefault(places.get(rank, ""), []).append(rank)
+    lines = [
+        f"{_are(ranks)} free" + (f"; {_plural(ranks, 'it was', 'they were')} at {at}" if at else "")
+        for at, ranks in by_place.items()
+    ]
     if done.busy:
         lines.append(f"{_are(done.busy)} still busy: `%mesh interrupt --kill` ends {_plural(done.busy, 'it', 'them')}")
     if not lines:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
 
 if TYPE_CHECKING:
     from .adverbs import Endpoint
@@ -66,6 +66,14 @@ class EndpointProperty(Generic[P, R]):
         def __get__(self, instance: object, owner: type | None = None) -> Endpoint[P, R]:
             """On a mesh, which looks like its class to a type checker, an endpoint is called by an adverb."""
             ...
+
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+        """What `self.step(...)` in the actor itself comes to."""
+        name = getattr(self.method, "__name__", "this")
+        raise TypeError(
+            f"{name} is an endpoint, which its actor cannot call as a method: put what {name} does into a plain method "
+            f"that both call, or say type(self).{name}.method(self, ...)"
+        )
 
     @property
     def arguments(self) -> str:
