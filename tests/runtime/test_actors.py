@@ -116,14 +116,6 @@ class TestEndpoints:
     def test_a_mesh_lists_its_endpoints(self, stage: Stage) -> None:
         assert {"add", "fail", "slice", "sizes"} <= set(dir(stage.spawn(Counter)))
 
-    def test_an_actor_cannot_call_its_endpoints_as_methods(self) -> None:
-        with pytest.raises(
-            TypeError, match="add is an endpoint, which its actor cannot call as a method: put what add"
-        ):
-            Counter(1).add(1)  # type: ignore[operator]
-        counter = Counter(1)
-        assert type(counter).add.method(counter, 1) == 2  # type: ignore[attr-defined]
-
     def test_what_is_no_endpoint_says_so(self, stage: Stage) -> None:
         counters = stage.spawn(Counter)
         assert isinstance(counters.add, Endpoint)
