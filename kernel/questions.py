@@ -104,10 +104,11 @@ class Questions:
             return self.roster.alive()
         if not isinstance(cast("object", ranks), Iterable) or isinstance(ranks, str):
             raise TypeError(f"ranks are a list, such as [0, 1], not {ranks!r}")
-        if unknown := [rank for rank in ranks if rank not in self.roster.states]:
+        chosen = list(ranks)  # once: it may be an iterator
+        if unknown := [rank for rank in chosen if rank not in self.roster.states]:
             last = len(self.roster.states) - 1
             raise ValueError(f"there is no rank {unknown[0]!r}: those of {self.name} go from 0 to {last}")
-        return list(ranks)
+        return chosen
 
     def where(self, ranks: Sequence[int], timeout: float = 0.5) -> dict[int, str]:
         """The cell line each of these ranks is at, from those that tell in time."""

@@ -70,6 +70,11 @@ def test_last_words_are_of_the_cell_in_which_a_rank_ends(mesh: Mesh, end: str) -
     assert "old news" not in run.progress.lost[0]
 
 
+def test_ranks_may_come_from_an_iterator(mesh: Mesh) -> None:
+    mesh.push({"x": 3}, iter([0]))  # type: ignore[arg-type]
+    assert mesh.pull("x", (rank for rank in [0])) == {0: 3}  # type: ignore[arg-type]
+
+
 def test_a_signal_handler_that_raises_while_its_rank_is_idle_ends_no_rank(mesh: Mesh) -> None:
     # torch's DataLoader has one, for workers that were killed.
     handler = "def late(*_):\n    came.append(1)\n    raise TimeoutError('too late')\n"
