@@ -11,7 +11,6 @@ from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.repairs import mended_text
 from ..kernel.restore import HealedMesh
-from ..kernel.slips import NO_GROUP
 from ..kernel.stopped import stop
 from ..runtime.errors import MeshbookError
 from ..runtime.mesh_spec import NAMELESS
@@ -164,10 +163,7 @@ def trouble_lines(healed: HealedMesh) -> list[str]:
     for cell, ranks in healed.failed.items():
         lines.append(f"{cell} failed there ({named(ranks)}): `%%on_mesh {ranks_text(ranks)}` runs it again")
     for name, errors in healed.process.failed.items():
-        why = _first_line(next(iter(errors.values())))
-        lines.append(f"{name} could not be made again: {why}")
-        if NO_GROUP in why:
-            lines.append(f"its constructor needs process groups: `{name}.stop()`, and spawn it on all ranks again")
+        lines.append(f"{name} could not be made again: {_first_line(next(iter(errors.values())))}")
     if healed.unpushed:
         lines.append(f"not pushed again: {', '.join(healed.unpushed)}: `%mesh push {' '.join(healed.unpushed)}`")
     return [*lines, *_late(healed.process.late)]

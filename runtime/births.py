@@ -24,6 +24,8 @@ class Made:
     ranks: tuple[int, ...]
     failed: set[int] = field(default_factory=set[int])
     """Ranks whose actor has failed for good, though its process may live."""
+    remaking: set[int] = field(default_factory=set[int])
+    """Ranks on which it is being made again: who heals them hears how that goes, and nobody else is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,11 @@ class Births:
         self._births.pop(actor, None)
 
     def again_on(self, ranks: Collection[int]) -> Iterator[tuple[Birth, list[int]]]:
-        """What lived on these ranks, which come new, and on which of them."""
+        """What lived on these ranks, which come new, and on which of them: it is to be made again there."""
         for birth in list(self._births.values()):
             if chosen := [rank for rank in birth.ranks if rank in ranks]:
+                if birth.actor in self.made:
+                    self.made[birth.actor].remaking.update(chosen)
                 yield birth, chosen
 
     def failed(self, actor: int) -> Collection[int]:

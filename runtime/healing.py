@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from .errors import SpawnError, checks_for_caller
 from .mesh import ActorMesh, ProcMesh, roster_of
-from .regroup import Told, regroup, wait_until
+from .regroup import regroup, wait_until
+from .remaking import remake
 from .roster import Roster
 from .spares import keep_spares
 
@@ -88,11 +89,13 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
     chosen = sorted(roster.dead() if ranks is None else set(ranks))
     _end(roster, [rank for rank in chosen if roster.states[rank].exit is None])
     failed: dict[str, dict[int, BaseException]] = {}
+    late: tuple[int, ...] = ()
     if chosen:
         roster.revive(chosen)
         roster.wait_ready(timeout, chosen)
+        late = regroup(roster)  # before there are actors: their constructors may ask for their rank
         failed = remake(roster, chosen, timeout)
-    late = regroup(roster) if chosen else ()
+        late = regroup(roster) if roster.is_cut else late
     keep_spares(roster)  # not before: their imports would slow down the others
     return Healed(tuple(chosen), failed, late, time.monotonic() - started)
 
@@ -104,19 +107,3 @@ def _end(roster: Roster, ranks: Sequence[int]) -> None:
     roster.kill(ranks, for_good=False)
     if not wait_until(roster, lambda: all(roster.states[rank].exit is not None for rank in ranks), END_SECONDS):
         raise SpawnError(f"{roster.name_of(ranks[0])} does not end, {END_SECONDS:g} s after SIGKILL")
-
-
-def remake(roster: Roster, ranks: Sequence[int], timeout: float) -> dict[str, dict[int, BaseException]]:
-    """Make the actors of ranks that came new; what failed, by name. Raises `SpawnError` if it is not done in time."""
-    made: list[tuple[str, Told]] = []
-
-    def caller(name: str, chosen: Sequence[int]) -> Told:
-        made.append((name, Told(roster, chosen, f"{name}.__init__")))
-        return made[-1][1]
-
-    roster.remake_actors(ranks, caller)
-    deadline = time.monotonic() + timeout
-    for name, told in made:
-        if not told.wait(max(0.0, deadline - time.monotonic())):
-            raise SpawnError(f"{name}.__init__ is not done after {timeout:g} s on a rank that was restarted")
-    return {name: dict(told.errors) for name, told in made if told.errors}

@@ -61,7 +61,7 @@ def _regroup(roster: Roster) -> tuple[int, ...]:
     addr = roster.specs[roster.store_rank].host_addr
     payload = _arguments(addr, port, roster.store_rank, roster.generation, ports)
     idle = [rank for rank in living if rank not in busy]
-    _asked(roster, busy, "announce", roster.generation)
+    ask(roster, busy, "announce", roster.generation)
     told = _told(roster, idle, payload)
     _told(roster, busy, payload)
     told.wait(REGROUP_SECONDS + REGROUP_SECONDS_A_RANK * len(idle))
@@ -88,7 +88,7 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False) -> str
         why = "their store was gone"
     else:
         # Who is busy counts on while it is asked.
-        asked = _asked(roster, [rank for rank in roster.alive() if not roster.states[rank].open_calls], "sequences")
+        asked = ask(roster, [rank for rank in roster.alive() if not roster.states[rank].open_calls], "sequences")
         asked.wait(SEQUENCE_SECONDS)
         has_parted = have_parted()
         if out_of_step(asked.answers):
@@ -120,7 +120,7 @@ def release(roster: Roster, ranks: Sequence[int], timeout: float = 1.0) -> dict[
     Their process groups are of no use until `regroup`.
     """
     roster.is_cut = True
-    released = _asked(roster, ranks, "release", _ports(roster, timeout), roster.generation)
+    released = ask(roster, ranks, "release", _ports(roster, timeout), roster.generation)
     released.wait(timeout)
     return dict(released.answers)
 
@@ -131,7 +131,7 @@ def _ports(roster: Roster, timeout: float) -> list[int]:
     A rank that waits for another over a connection of its own making must know the other's port to end that.
     """
     living = roster.alive()
-    known = _asked(roster, living, "ports")
+    known = ask(roster, living, "ports")
     known.wait(timeout)
     roster.ports = {rank: roster.ports.get(rank, []) for rank in living} | known.answers
     return sorted({port for own in roster.ports.values() for port in own})
@@ -140,7 +140,7 @@ def _ports(roster: Roster, timeout: float) -> list[int]:
 def _meeting_place(roster: Roster, candidates: Sequence[int]) -> tuple[int, int]:
     """A rank that serves a store for the new groups, and its port. The control thread of any will do, if it answers."""
     for rank in candidates:
-        told = _asked(roster, [rank], "open_door")
+        told = ask(roster, [rank], "open_door")
         told.wait(DOOR_SECONDS)
         if rank in told.answers:
             return rank, told.answers[rank]
@@ -218,7 +218,8 @@ def _told(roster: Roster, ranks: Sequence[int], payload: codec.Encoded) -> Told:
     return told
 
 
-def _asked(roster: Roster, ranks: Sequence[int], endpoint: str, *args: Any) -> Gather:
+def ask(roster: Roster, ranks: Sequence[int], endpoint: str, *args: Any) -> Gather:
+    """Ask the stewards of these ranks, which answer also while the ranks are busy."""
     gather = Gather(roster, ranks, endpoint)
     roster.ask(ranks, steward.NUMBER, endpoint, _arguments(*args), gather)
     return gather

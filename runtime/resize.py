@@ -16,11 +16,12 @@ from msgspec.structs import replace
 from .devices import choose_device
 from .engines.spec import RankSpec, Seat, environment
 from .errors import MeshError, SpawnError
-from .healing import END_SECONDS, remake
+from .healing import END_SECONDS
 from .numbers import new_mesh
 from .ranks import steward
 from .ranks.place import coordinates
 from .regroup import REGROUP_SECONDS, REGROUP_SECONDS_A_RANK, Told, regroup, wait_until
+from .remaking import remake
 from .reshape import Reshape
 from .roster import Roster
 from .spares import keep_spares
@@ -91,7 +92,7 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     if plan.old != plan.new:
         _tell(roster, survivors, plan)
     failed = _welcome(roster, new, timeout)
-    if new or plan.old != plan.new:
+    if roster.is_cut or (plan.old != plan.new and not new):
         regroup(roster)
     given_back = tuple(roster.crew.settle(plan.new))
     keep_spares(roster)
@@ -196,11 +197,12 @@ def _tell(roster: Roster, survivors: Sequence[int], plan: Reshape) -> None:
 
 
 def _welcome(roster: Roster, new: Sequence[int], timeout: float) -> dict[str, dict[int, BaseException]]:
-    """Wait for the ranks that come, and make the actors there that belong there."""
+    """Wait for the ranks that come, give all new process groups, and make the actors there that belong there."""
     if not new:
         return {}
     try:
         roster.wait_ready(timeout, new)
+        regroup(roster)
         return remake(roster, new, timeout)
     except SpawnError as error:
         roster.kill(new)  # also those that are up: they have no actors yet

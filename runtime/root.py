@@ -238,11 +238,14 @@ class Root(Node):
         return False
 
     def supervise(self, fault: Fault) -> None:
+        is_told = False
         for roster in self.rosters.values():
             made = roster.made.get(fault.actor)
             if made is not None:
                 made.failed.add(fault.rank)
-        super().supervise(fault)
+                is_told = is_told or fault.rank in made.remaking
+        if not is_told:
+            super().supervise(fault)
 
     def unhandled(self, failure: MeshFailure) -> None:
         """Call what the user has put at `meshbook.runtime.unhandled_fault_hook`; not on the loop, which it may need."""

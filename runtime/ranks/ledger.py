@@ -16,6 +16,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from traceback import walk_stack
 from typing import Any
 
 import msgspec
@@ -77,6 +78,15 @@ class RankLedger(msgspec.Struct, frozen=True):
     """False if older entries were dropped."""
 
 
+class Waiting(msgspec.Struct, frozen=True):
+    """What a rank waits in for others."""
+
+    call: str
+    """The function of torch that was called: `all_reduce`, `new_group`."""
+    ranks: tuple[int, ...] | None = None
+    """Whom it is of; None where that is not known."""
+
+
 _groups_since = 0
 """When the last default group ended, in nanoseconds since 1970; a group made later may have the same name again."""
 
@@ -108,6 +118,18 @@ def read(is_users: Callable[[str], bool], limit: int = BUFFER_SIZE) -> RankLedge
         return _ledger_of(records, groups, is_users, limit)
     except (KeyError, TypeError, ValueError):  # a torch whose records have another form
         return RankLedger(tuple(groups), is_recorded=False)
+
+
+def waits_in() -> Waiting | None:
+    """What a thread of this process waits in for other ranks, if one does: a collective, or groups that are made."""
+    ledger = read(lambda file: False)
+    for entry in ledger.entries:
+        if entry.is_open:
+            return Waiting(entry.call, ledger.groups[entry.group].ranks)
+    for frame in sys._current_frames().values():  # pyright: ignore[reportPrivateUsage] - it is documented
+        if calls := [each.f_code.co_name for each, _ in walk_stack(frame) if each.f_code.co_filename.endswith(_FACE)]:
+            return Waiting(calls[-1])
+    return None
 
 
 def _ledger_of(

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..actor import Actor, control_endpoint, endpoint
 from ..engines.spec import environment
+from . import ledger
 from .place import Move, Place
 
 NUMBER = 2
@@ -44,6 +45,12 @@ class Steward(Actor):
         """How many collectives this rank has issued in each of its process groups, by the group's name."""
         groups = self._place.groups
         return groups.sequences() if groups is not None else {}
+
+    @control_endpoint
+    def waits_in(self) -> tuple[str, tuple[int, ...] | None] | None:
+        """The function of torch that this rank waits in for others, and whom it is of where that is known."""
+        waiting = ledger.waits_in() if self._place.groups is not None else None
+        return None if waiting is None else (waiting.call, waiting.ranks)
 
     @control_endpoint
     def release(self, ports: Sequence[int], generation: int) -> int:

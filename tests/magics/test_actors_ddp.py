@@ -38,6 +38,33 @@ trainer = m.spawn("trainer", Trainer)
 trainer.step.call().get()
 """
 
+KILL = "import os, signal; os.kill(m2.roster.states[1].pid, signal.SIGKILL)"
+
+SUM = """%%on_mesh -m m2
+import torch
+ones = torch.ones(1)
+torch.distributed.all_reduce(ones)
+int(ones)
+"""
+
+SHARD = """
+from meshbook import Actor, endpoint
+
+class Shard(Actor):
+    def __init__(self):
+        import torch, torch.distributed as dist
+        self.mine = dist.get_rank()
+
+    @endpoint
+    def which(self):
+        return self.mine
+
+shards = m2.spawn("shards", Shard)
+shards.which.call().get()
+"""
+
+RING = "dist.send(torch.ones(1), 1) if not self.mine else dist.recv(torch.ones(1), 0) if self.mine == 1 else None"
+
 
 def test_a_backward_that_hangs_is_broken_off_and_the_model_built_again(kernel: Any) -> None:
     kernel.ok(TRAINER)
@@ -64,10 +91,29 @@ def spare(kernel: Any) -> Generator[Any]:
 
 def test_a_constructor_that_communicates_is_for_all_ranks(spare: Any) -> None:
     spare.ok(TRAINER.replace("m.spawn", "m2.spawn"))
-    spare.ok("import signal; os.kill(m2.roster.states[1].pid, signal.SIGKILL)")
+    spare.ok(KILL)
     back = spare.ok("%mesh restart 1").stdout
-    assert "trainer could not be made again: trainer.__init__ on rank 1" in back
-    assert "its constructor needs process groups: `trainer.stop()`, and spawn it on all ranks again" in back
+    why = "its constructor communicates (it waits in "
+    assert f"trainer could not be made again: {why}" in back
+    assert "for ranks that live on): stop it, and spawn it on all ranks again" in back
+    after = spare.ok(SUM)
+    assert "3   ranks 0-2" in after.text and not after.stderr
     spare.ok("trainer.stop().get()")
     spare.ok("trainer = m2.spawn('trainer', Trainer)")
     assert "0-2: 1" in spare.ok("trainer.step.call().get()").text
+    assert "could not" not in spare.ok("%mesh restart").stdout  # all of them are there to communicate
+    assert "0-2: 1" in spare.ok("trainer.step.call().get()").text
+
+
+def test_a_constructor_that_asks_for_its_rank_is_made_again(spare: Any) -> None:
+    spare.ok(SHARD)
+    spare.ok(KILL)
+    assert "could not" not in spare.ok("%mesh restart 1").stdout
+    assert "[0, 1, 2]" in spare.ok("shards.which.call().get().values()").text
+
+
+def test_a_constructor_that_waits_for_a_message_is_freed(spare: Any) -> None:
+    spare.ok(SHARD.replace("dist.get_rank()", "dist.get_rank()\n        " + RING))
+    spare.ok(KILL)
+    assert "(it waits in recv for ranks that live on)" in spare.ok("%mesh restart 1").stdout
+    assert "3   ranks 0-2" in spare.ok(SUM).text

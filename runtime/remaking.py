@@ -1,0 +1,124 @@
+"""Making actors again on ranks that came new, while the others live on.
+
+A constructor that communicates (`DistributedDataParallel(model)`, say) would wait for ever there: the others were in
+that collective when they were born, and do not come again. It is freed, and told so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from .errors import SpawnError
+from .gather import Gather
+from .regroup import SEQUENCE_SECONDS, Told, ask, release
+from .roster import Roster
+from .wire.messages import Strike
+
+LOOK_SECONDS = 0.25
+"""How often constructors that are not done are looked at."""
+NUM_LOOKS = 4
+"""Seen so often in the same wait, one after the other, a constructor is taken for one that waits in vain."""
+
+Seen = tuple[str, tuple[int, ...] | None]
+"""A function of torch, and the ranks that it is of; None: not known."""
+
+
+class Remaking(Told):
+    """One actor that is being made again."""
+
+    def __init__(self, roster: Roster, ranks: Sequence[int], name: str) -> None:
+        super().__init__(roster, ranks, f"{name}.__init__")
+        self.name = name
+        self.freed: dict[int, BaseException] = {}
+        """By rank, why a constructor had to be freed; it may have been done by itself all the same."""
+
+    @property
+    def failed(self) -> dict[int, BaseException]:
+        """By rank, why it could not be made."""
+        return {rank: self.freed.get(rank, error) for rank, error in self.errors.items()}
+
+
+def remake(roster: Roster, ranks: Sequence[int], timeout: float) -> dict[str, dict[int, BaseException]]:
+    """Make the actors of ranks that came new; what failed, by name.
+
+    The process groups of all ranks are of no use afterwards where `roster.is_cut`: a constructor waited in them for
+    ranks that live on, and was freed.
+
+    Raises:
+        SpawnError: it is not done in `timeout` seconds.
+    """
+    made: list[Remaking] = []
+
+    def caller(name: str, chosen: Sequence[int]) -> Remaking:
+        made.append(Remaking(roster, chosen, name))
+        return made[-1]
+
+    roster.remake_actors(ranks, caller)
+    try:
+        _wait(roster, made, Vigil(len(roster.states), frozenset(ranks)), timeout)
+    finally:
+        for each in roster.made.values():
+            each.remaking.clear()
+    return {each.name: failed for each in made if (failed := each.failed)}
+
+
+def _wait(roster: Roster, made: Sequence[Remaking], vigil: Vigil, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    for turn in count():
+        left = [each for each in made if not each.is_done]
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            raise SpawnError(f"{left[0].name}.__init__ is not done after {timeout:g} s on a rank that was restarted")
+        left[0].wait(LOOK_SECONDS)
+        if turn and (stuck := vigil.look(_waits(roster, left))):
+            for each in left:
+                each.freed.update({rank: _why(stuck[rank]) for rank in each.left & stuck.keys()})
+            _free(roster, list(stuck))
+
+
+@dataclass
+class Vigil:
+    """Decides which of the new ranks wait in vain for others. Pure.
+
+    Example:
+        >>> vigil = Vigil(num_ranks=4, new=frozenset({1, 2}))
+        >>> waits = {1: ("barrier", None), 2: ("all_reduce", (1, 2))}
+        >>> [list(vigil.look(waits)) for _ in range(NUM_LOOKS)]
+        [[], [], [], [1]]
+    """
+
+    num_ranks: int
+    new: frozenset[int]
+    _seen: dict[int, tuple[Seen, int]] = field(default_factory=dict[int, tuple[Seen, int]])
+
+    def look(self, waits: Mapping[int, Seen]) -> dict[int, str]:
+        """The ranks of which enough was seen, with what they wait in; they are looked at afresh from then on."""
+        former, self._seen = self._seen, {}
+        for rank, seen in waits.items():
+            if not self.new.issuperset(seen[1] or range(self.num_ranks)):
+                before, times = former.get(rank, (seen, 0))
+                self._seen[rank] = seen, times + 1 if before == seen else 1
+        return {rank: self._seen.pop(rank)[0][0] for rank, (_, times) in list(self._seen.items()) if times >= NUM_LOOKS}
+
+
+def _waits(roster: Roster, left: Sequence[Remaking]) -> dict[int, Seen]:
+    ranks = sorted({rank for each in left for rank in each.left})
+    asked = ask(roster, ranks, "waits_in")
+    asked.wait(SEQUENCE_SECONDS)
+    return {rank: (seen[0], seen[1]) for rank, seen in asked.answers.items() if seen is not None}
+
+
+def _free(roster: Roster, ranks: Sequence[int]) -> None:
+    struck = Gather(roster, ranks, "interrupt_actors")
+    roster.inquire(ranks, struck, Strike)
+    struck.wait(SEQUENCE_SECONDS)
+    release(roster, ranks)
+
+
+def _why(call: str) -> SpawnError:
+    where = f"it waits in {call} for ranks that live on"
+    return SpawnError(f"its constructor communicates ({where}): stop it, and spawn it on all ranks again")
