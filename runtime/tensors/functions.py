@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
 from torch.utils import _pytree as pytree
@@ -16,6 +15,7 @@ from ..future import Future
 from ..mesh import ProcMesh
 from ..values import ValueMesh
 from .dispatch import dispatcher_of
+from .on_ranks import OfUsers
 from .tensor import Tensor, as_sent, fakes_of, faking, get_active_mesh, issue, mesh_of
 
 
@@ -39,7 +39,7 @@ class Remote:
         if self._propagate is not None:
             with faking():
                 results = self._propagate(*fakes_of(args), **fakes_of(kwargs))
-        return issue(procs, _Call(self._function, self._propagate is not None), args, kwargs, results)
+        return issue(procs, OfUsers(self._function, self._propagate is not None), args, kwargs, results)
 
     rref = __call__
 
@@ -62,7 +62,7 @@ class Remote:
 
     def broadcast(self, *args: Any, **kwargs: Any) -> None:
         """Call it for what it does. What it raises is told to nobody."""
-        issue(_mesh_for(args, kwargs), _Call(self._function, False), args, kwargs, None)
+        issue(_mesh_for(args, kwargs), OfUsers(self._function, False), args, kwargs, None)
 
     def _asked(
         self,
@@ -77,7 +77,7 @@ class Remote:
         return future
 
     def _words(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        return _Call(self._function, True), *pytree.tree_map(as_sent, (args, kwargs))
+        return OfUsers(self._function, True), *pytree.tree_map(as_sent, (args, kwargs))
 
 
 @checks_for_caller
@@ -107,19 +107,3 @@ def _mesh_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ProcMesh:
     if procs is None:
         raise TypeError("on which ranks? Give it a distributed tensor, or call it under procs.activate()")
     return procs
-
-
-class _Call:
-    """What ranks do with a function."""
-
-    def __init__(self, function: Callable[..., Any] | str, is_kept: bool) -> None:
-        self._function = function
-        self._is_kept = is_kept
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        function: Any = self._function
-        if isinstance(function, str):
-            module, _, name = function.rpartition(".")
-            function = getattr(import_module(module), name)
-        result = function(*args, **kwargs)
-        return result if self._is_kept else None

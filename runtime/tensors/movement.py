@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from ..errors import checks_for_caller
 from ..mesh import ProcMesh
 from ..wire.deferred import untorn
+from .on_ranks import combine, index_on
 from .tensor import Tensor, faking, issue
 
 REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "stack")
@@ -116,49 +117,3 @@ def _lines(procs: ProcMesh, axes: Sequence[str]) -> list[tuple[int, ...]]:
         tuple(sorted(procs.slice(**dict(zip(names, point, strict=True)))._shape.ranks()))
         for point in itertools.product(*rest)
     ]
-
-
-# On the ranks.
-
-
-def index_on(axes: Sequence[str]) -> torch.Tensor:
-    """The place of this rank along axes of the view that the operation was issued for."""
-    from ..scope import current_rank
-
-    point, place = current_rank(), 0
-    for axis in axes:
-        place = place * point.size(axis) + point[axis]
-    return torch.tensor(place)
-
-
-def combine(tensor: torch.Tensor, lines: Sequence[tuple[int, ...]], reduction: str, scatter: bool) -> torch.Tensor:
-    """The collective of this rank with those of its line. Gloo has no average; it is a sum, divided."""
-    from ..ranks.place import here
-
-    place = here()
-    line = next(ranks for ranks in lines if place.rank in ranks)
-    assert place.groups is not None
-    group = place.groups.slice_group(line)
-    own = tensor.contiguous()
-    if reduction == "stack":
-        return _stacked(own, line, group, scatter)
-    dist: Any = torch.distributed
-    kinds: Mapping[str, Any] = {"avg": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT}
-    kind = kinds.get(reduction) or getattr(dist.ReduceOp, reduction.upper())
-    whole = own.clone()
-    dist.all_reduce(whole, kind, group=group)
-    if reduction == "avg":
-        whole = whole / len(line) if whole.is_floating_point() else whole // len(line)
-    return whole[line.index(place.rank)].clone() if scatter else whole
-
-
-def _stacked(own: torch.Tensor, line: Sequence[int], group: Any, scatter: bool) -> torch.Tensor:
-    from ..ranks.place import here
-
-    dist: Any = torch.distributed
-    rows = [torch.empty_like(own) for _ in line]
-    dist.all_gather(rows, own, group=group)
-    if scatter:
-        index = line.index(here().rank)
-        return torch.stack([row[index] for row in rows])
-    return torch.stack(rows)

@@ -224,10 +224,11 @@ class Stage:
         return [self.faults.get().report() for _ in range(self.faults.qsize())]
 
 
-def _staged(engine: str) -> Generator[tuple[str, dict[Any, Any]]]:
+def staged(engine: str, preload: list[str] = PRELOAD) -> Generator[tuple[str, dict[Any, Any]]]:
+    """A session of this engine as the default, and what it shares."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT))
-        patch.setattr(session, "ZYGOTE_MODULES", PRELOAD)
+        patch.setattr(session, "ZYGOTE_MODULES", preload)
         patch.setattr(root, "default_engine", [engine])
         yield engine, {}
         session.close()
@@ -235,12 +236,12 @@ def _staged(engine: str) -> Generator[tuple[str, dict[Any, Any]]]:
 
 @pytest.fixture(scope="module", params=["inproc", pytest.param("local", marks=pytest.mark.real)])
 def _both(request: pytest.FixtureRequest) -> Generator[tuple[str, dict[Any, Any]]]:
-    yield from _staged(request.param)
+    yield from staged(request.param)
 
 
 @pytest.fixture(scope="module")
 def _processes() -> Generator[tuple[str, dict[Any, Any]]]:
-    yield from _staged("local")
+    yield from staged("local")
 
 
 def _play(engine: str, shared: dict[Any, Any], leaks: Any) -> Generator[Stage]:

@@ -7,6 +7,7 @@ until all have run. The program's arguments are the modules to import before it 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -335,7 +336,8 @@ def in_rank_dead_store(seat: Seat) -> object:
     plan = seat.groups.plan
     with socket.create_connection((plan.master_addr, plan.master_port)) as line:
         seat.tell(0, "go")
-        assert line.recv(1) == b""  # until rank 0, which keeps the store, is gone
+        with contextlib.suppress(ConnectionResetError):  # where it has not read all
+            assert line.recv(1) == b""  # until rank 0, which keeps the store, is gone
     start = time.monotonic()
     with pytest.raises(RuntimeError):
         _sum_of_ranks(seat.groups.slice_group((1, 2)))

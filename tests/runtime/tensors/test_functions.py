@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from meshbook.runtime import ActorError, ProcMesh
-from meshbook.runtime.tensors import RemoteException, Tensor, inspect, remote
+from meshbook.runtime.tensors import RemoteException, Tensor, inspect, reduce, remote
 from tests.runtime.shards import clear, norms, shapes_of_norms
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Stage
 
 pytestmark = pytest.mark.real
 
@@ -121,3 +125,12 @@ def test_mistakes(grid: ProcMesh) -> None:
         remote(clear)(3)
     with pytest.raises(ValueError, match=r"'clear' names no function: say 'module\.name'"):
         remote("clear")
+
+
+def test_ranks_import_what_they_need_alone(process_stage: Stage) -> None:
+    procs = process_stage.procs({"r": 1})
+    with procs.activate():
+        x = procs.rank_tensor("r") + torch.ones(2)
+    kept = remote(lambda t: t.clone(), propagate=lambda t: t)(reduce(x).to_mesh(procs))
+    loaded = remote(lambda t: "meshbook.runtime.tensors.tensor" in sys.modules)
+    assert loaded.call(kept).get().values() == [False]  # the fakes of tensors: a second of imports

@@ -1,0 +1,68 @@
+"""What ranks do for distributed tensors beside torch's own operations.
+
+They import this module, and so it must not import what the program needs: the fakes of tensors take a rank a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from ..ranks.place import here
+from ..scope import current_rank
+
+
+def index_on(axes: Sequence[str]) -> torch.Tensor:
+    """The place of this rank along axes of the view that the operation was issued for."""
+    point, place = current_rank(), 0
+    for axis in axes:
+        place = place * point.size(axis) + point[axis]
+    return torch.tensor(place)
+
+
+def combine(tensor: torch.Tensor, lines: Sequence[tuple[int, ...]], reduction: str, scatter: bool) -> torch.Tensor:
+    """The collective of this rank with those of its line. Gloo has no average; it is a sum, divided."""
+    place = here()
+    line = next(ranks for ranks in lines if place.rank in ranks)
+    assert place.groups is not None
+    group = place.groups.slice_group(line)
+    own = tensor.contiguous()
+    if reduction == "stack":
+        return _stacked(own, line, group, scatter)
+    dist: Any = torch.distributed
+    kinds: Mapping[str, Any] = {"avg": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT}
+    kind = kinds.get(reduction) or getattr(dist.ReduceOp, reduction.upper())
+    whole = own.clone()
+    dist.all_reduce(whole, kind, group=group)
+    if reduction == "avg":
+        whole = whole / len(line) if whole.is_floating_point() else whole // len(line)
+    return whole[line.index(place.rank)].clone() if scatter else whole
+
+
+def _stacked(own: torch.Tensor, line: Sequence[int], group: Any, scatter: bool) -> torch.Tensor:
+    dist: Any = torch.distributed
+    rows = [torch.empty_like(own) for _ in line]
+    dist.all_gather(rows, own, group=group)
+    if scatter:
+        index = line.index(here().rank)
+        return torch.stack([row[index] for row in rows])
+    return torch.stack(rows)
+
+
+class OfUsers:
+    """A function of the user's, or the name of one of a module."""
+
+    def __init__(self, function: Callable[..., Any] | str, is_kept: bool) -> None:
+        self._function = function
+        self._is_kept = is_kept
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        function: Any = self._function
+        if isinstance(function, str):
+            module, _, name = function.rpartition(".")
+            function = getattr(import_module(module), name)
+        result = function(*args, **kwargs)
+        return result if self._is_kept else None
