@@ -15,9 +15,10 @@ import msgspec
 
 from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.channel import Port
-from ..runtime.ranks import ledger, waits
+from ..runtime.ranks import waits
 from ..runtime.ranks.groups import Groups, bury
 from ..runtime.ranks.place import Place, here
+from ..runtime.ranks.users import is_users
 from ..runtime.wire import codec
 from ..runtime.wire.unicode import packed
 from . import cell, comms
@@ -27,7 +28,6 @@ from .cut_off import NO_STORE
 from .debug.actor_errors import ActorErrors
 from .debug.debugger import STEPS, Debugger
 from .debug.remains import num_bytes
-from .failure import is_users
 from .given import Given, names_of
 from .guest import Lines
 from .inspection import inspect_name
@@ -328,11 +328,6 @@ class KernelActor(Actor):
     def who(self) -> bytes:
         """What the cells have put into the namespace: encoded, a list of `Held`."""
         return packed(held_in(self._cells.namespace, self._given.first))
-
-    @control_endpoint
-    def ledger(self, limit: int) -> bytes:
-        """The last collectives that this rank has issued: an encoded `RankLedger`."""
-        return packed(ledger.read(is_users, limit))
 
     def _provide_group(self, members: tuple[int, ...], has_store: bool) -> None:
         groups = self._place.groups

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from ..runtime.ranks.ledger import Entry, RankLedger
+import msgspec
+
+from ..runtime.ranks.ledger import BUFFER_SIZE, Entry, RankLedger
+from ..runtime.regroup import ask
+from ..runtime.roster import Roster
 from .fold import named, ranks_text
 from .ledger import Finding, History, compare, group_text, histories, place_text, tensors_text
 from .rows import seconds_text
@@ -18,6 +22,21 @@ LAST = 8
 _FORMER = "(of the process groups before the present ones, in which nothing was issued yet)"
 
 _COLUMNS = ("group", "#", "ranks", "collective", "at", "state")
+
+
+_decoded = msgspec.msgpack.Decoder(RankLedger).decode
+
+
+def ledger_of(
+    roster: Roster, ranks: Sequence[int], timeout: float, last: int = LAST, depth: int = BUFFER_SIZE
+) -> MeshLedger:
+    """Ask the ranks of a mesh, also one that runs no cells, for what they have issued (see `Questions.ledger`)."""
+    alive = roster.alive()
+    asked = ask(roster, alive, "ledger", depth)
+    asked.wait(timeout)
+    idle = [rank for rank in alive if roster.states[rank].name == "idle"]
+    ledgers = {rank: _decoded(data) for rank, data in dict(asked.answers).items()}
+    return MeshLedger(ledgers, ranks, last, idle, roster.dead())
 
 
 @dataclass(frozen=True, slots=True)

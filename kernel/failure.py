@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import re
-import sysconfig
 import traceback
 from collections.abc import Callable
 from functools import cache
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ..runtime.ranks.users import OUR_HOME, is_users
 from ..runtime.wire import codec
 from .causes import beneath
 from .outcome import Failure, Frame
@@ -31,7 +31,6 @@ TRACEBACK_LIMIT = 1 << 18
 PICKLE_LIMIT = 1 << 18
 """Bytes of a pickled exception: some carry the batch that they complain about."""
 
-_OUR_HOME = str(Path(__file__).parent.parent)
 
 _CELL_IN_TEXT = re.compile(r'File "(<.*, run \d+>)"')
 
@@ -118,25 +117,9 @@ def _frame(file: str, line: int, name: str, source: str | None = None) -> Frame:
 
 
 @cache
-def is_users(file: str) -> bool:
-    """Did the user write this file? Not if it is the standard library's, an installed package's, or ours."""
-    if name_of(file) is not None:
-        return True
-    path = Path(file)
-    if file.startswith("<frozen ") or {"site-packages", "dist-packages"} & set(path.parts):
-        return False
-    return not any(path.is_relative_to(home) for home in _homes_of_others())
-
-
-@cache
 def _is_not_ours(file: str) -> bool:
     path = Path(file)
-    return not path.is_relative_to(_OUR_HOME) or "site-packages" in path.relative_to(_OUR_HOME).parts
-
-
-@cache
-def _homes_of_others() -> tuple[str, ...]:
-    return (_OUR_HOME, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    return not path.is_relative_to(OUR_HOME) or "site-packages" in path.relative_to(OUR_HOME).parts
 
 
 def _printed(error: BaseException, shell: QuietShell) -> str:

@@ -10,11 +10,11 @@ import msgspec
 
 from ..runtime.errors import MeshStopped, checks_for_caller
 from ..runtime.gather import Gather
-from ..runtime.ranks.ledger import BUFFER_SIZE, RankLedger
+from ..runtime.ranks.ledger import BUFFER_SIZE
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from ..runtime.wire.post import Caller
-from .collectives import LAST, MeshLedger
+from .collectives import LAST, MeshLedger, ledger_of
 from .debug.desk import Desk
 from .inventory import Inventory
 from .look import look
@@ -24,7 +24,6 @@ from .report import StackReport
 from .run import Run
 from .source import Sources
 
-_ledger_of = msgspec.msgpack.Decoder(RankLedger).decode
 _names_of = msgspec.msgpack.Decoder(list[Held]).decode
 
 
@@ -143,11 +142,7 @@ class Questions:
         All ranks are asked for `depth` entries, since one that is missing may be any; who does not answer in time is
         left out. The last `last` of each group are listed.
         """
-        alive = self.roster.alive()
-        told = self._ask(alive, "ledger", timeout, depth)
-        idle = [rank for rank in alive if self.roster.states[rank].name == "idle"]
-        ledgers = {rank: _ledger_of(data) for rank, data in told.items()}
-        return MeshLedger(ledgers, self._chosen(ranks), last, idle, self.roster.dead())
+        return ledger_of(self.roster, self._chosen(ranks), timeout, last, depth)
 
     @checks_for_caller
     def who(self, ranks: Sequence[int] | None = None, timeout: float = 0.5) -> Inventory:

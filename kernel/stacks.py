@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..runtime.ranks.stacks import Spot
-from .failure import is_users
+from ..runtime.ranks.users import is_users
 from .outcome import Frame
 from .rows import seconds_text
 from .source import name_of

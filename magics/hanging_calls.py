@@ -6,19 +6,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..kernel.debug.bare import bare_mesh
+from ..kernel.collectives import ledger_of
 from ..kernel.halts import HaltWatch
 from ..kernel.hangs import ADVICE_ON_BARE, ADVICE_ON_CALLS, HangWatch
 from ..kernel.ledger import Finding
-from ..kernel.questions import Questions
 from ..kernel.waited import Tell
 from ..runtime.roster import Roster
 from ..runtime.session import session
 from .book import Book
 from .faults import actors_at_work
-
-_SECONDS = 0.5
-"""For ranks of the notebook's own making to import what tells: they need it for the first look only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +62,9 @@ class HangingCalls:
         mesh = next((mesh for mesh in self._book.meshes.values() if mesh.roster is roster), None)
 
         def look(ranks: Sequence[int]) -> Sequence[Finding]:
-            return (mesh or _bare(roster)).ledger(ranks, timeout=0.2).findings
+            return ledger_of(roster, ranks, timeout=0.2).findings
 
         calls, is_bare = _Calls(roster, now), mesh is None
         hangs = HangWatch(calls, look, roster.dead, self._tell, ADVICE_ON_BARE if is_bare else ADVICE_ON_CALLS)
         self._watches[roster] = watches = HaltWatch(roster, calls, self._tell, is_bare=is_bare), hangs
         return watches
-
-
-def _bare(roster: Roster) -> Questions:
-    mesh = bare_mesh(roster)
-    mesh.wait_ready(_SECONDS)
-    return mesh

@@ -16,13 +16,11 @@ from ...runtime.actor import Actor, control_endpoint
 from ...runtime.adverbs import view_of
 from ...runtime.channel import Port
 from ...runtime.gather import Gather
-from ...runtime.ranks import ledger
 from ...runtime.ranks.place import here
 from ...runtime.roster import Roster
 from ...runtime.shape import Shape
 from ...runtime.wire import codec
 from ...runtime.wire.unicode import packed
-from ..failure import is_users
 from ..questions import Questions
 from ..source import Sources
 from .debugger import STEPS, Debugger
@@ -49,11 +47,6 @@ class DebugActor(Actor):
         if place.visits is not None:
             _prepare()
             self._debugger.install()
-
-    @control_endpoint
-    def ledger(self, limit: int) -> bytes:
-        """The last collectives that this rank has issued, as `KernelActor.ledger`."""
-        return packed(ledger.read(is_users, limit))
 
     @control_endpoint
     def debug(self, step: str, *args: Any) -> Any:

@@ -7,7 +7,7 @@ import linecache
 from pathlib import Path
 from types import FrameType
 
-from ..failure import is_users
+from ...runtime.ranks.users import is_users
 from ..source import name_of
 
 Stack = list[tuple[FrameType, int]]

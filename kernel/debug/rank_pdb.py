@@ -16,7 +16,7 @@ from typing import Any
 from IPython.core.debugger import Pdb
 
 from ...runtime.ranks.stacks import is_ours
-from ..failure import is_users
+from ...runtime.ranks.users import is_users
 from ..source import name_of
 from .brief import brief_text
 from .dialog import PROMPT, Dialog

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any, cast
 
-from ..failure import is_users
+from ...runtime.ranks.users import is_users
 from ..size import bytes_of_data, is_array, is_tensor, walk
 from .brief import safe_text
 from .places import line_text, place_of

@@ -9,7 +9,7 @@ from typing import cast
 
 import msgspec
 
-from ..failure import is_users
+from ...runtime.ranks.users import is_users
 from ..source import name_of
 from .brief import safe_text
 from .places import Stack, line_text, place_of

@@ -21,6 +21,8 @@ from typing import Any
 
 import msgspec
 
+from .users import is_users
+
 BUFFER_SIZE = 256
 """Collectives that a rank remembers; torch's own 2,000 take 2 MB a rank more, and ten times as long to dump."""
 
@@ -103,11 +105,8 @@ def forget() -> None:
     _groups_since = time.time_ns()
 
 
-def read(is_users: Callable[[str], bool], limit: int = BUFFER_SIZE) -> RankLedger:
-    """The last `limit` collectives of this process, from any thread.
-
-    `is_users` tells whether a file is the user's own. About 3 ms for 256 entries.
-    """
+def read(limit: int = BUFFER_SIZE) -> RankLedger:
+    """The last `limit` collectives of this process, from any thread. About 3 ms for 256 entries."""
     groups = _living_groups()
     if not groups:
         return RankLedger()
@@ -115,14 +114,14 @@ def read(is_users: Callable[[str], bool], limit: int = BUFFER_SIZE) -> RankLedge
         return RankLedger(tuple(groups), is_recorded=False)
     try:
         records = [record for dump in _dumps() for record in dump.get("entries", ())]
-        return _ledger_of(records, groups, is_users, limit)
+        return _ledger_of(records, groups, limit)
     except (KeyError, TypeError, ValueError):  # a torch whose records have another form
         return RankLedger(tuple(groups), is_recorded=False)
 
 
 def waits_in() -> Waiting | None:
     """What a thread of this process waits in for other ranks, if one does: a collective, or groups that are made."""
-    ledger = read(lambda file: False)
+    ledger = read()
     for entry in ledger.entries:
         if entry.is_open:
             return Waiting(entry.call, ledger.groups[entry.group].ranks)
@@ -132,9 +131,7 @@ def waits_in() -> Waiting | None:
     return None
 
 
-def _ledger_of(
-    records: Sequence[dict[str, Any]], living: Sequence[Group], is_users: Callable[[str], bool], limit: int
-) -> RankLedger:
+def _ledger_of(records: Sequence[dict[str, Any]], living: Sequence[Group], limit: int) -> RankLedger:
     now = time.time_ns()
     by_name = {group.name: group for group in living}
     newest = {_key(record): record["pg_id"] for record in records}
@@ -146,7 +143,7 @@ def _ledger_of(
         if not (is_old or record.get("is_p2p") or key[0] not in by_name):
             kept.append(record)
     places: dict[tuple[str, str], int] = {}
-    entries = [_entry(each, places.setdefault(_key(each), len(places)), now, is_users) for each in kept[-limit:]]
+    entries = [_entry(each, places.setdefault(_key(each), len(places)), now) for each in kept[-limit:]]
     groups = [msgspec.structs.replace(by_name[name], backend=backend) for name, backend in places]
     is_whole = len(kept) <= limit and not any(map(_lost_its_beginning, _by_backend(records)))
     return RankLedger(tuple(groups), tuple(entries), is_whole=is_whole)
@@ -168,9 +165,9 @@ def _lost_its_beginning(records: Sequence[dict[str, Any]]) -> bool:
     return records[0]["record_id"] > 0
 
 
-def _entry(record: dict[str, Any], group: int, now: int, is_users: Callable[[str], bool]) -> Entry:
+def _entry(record: dict[str, Any], group: int, now: int) -> Entry:
     op = record["profiling_name"].partition(":")[2]
-    call, file, line = _place(record["frames"], is_users)
+    call, file, line = _place(record["frames"])
     return Entry(
         group=group,
         number=record["collective_seq_id"],
@@ -185,7 +182,7 @@ def _entry(record: dict[str, Any], group: int, now: int, is_users: Callable[[str
     )
 
 
-def _place(frames: Sequence[dict[str, Any]], is_users: Callable[[str], bool]) -> tuple[str, str, int]:
+def _place(frames: Sequence[dict[str, Any]]) -> tuple[str, str, int]:
     """The function of torch that was called, and the file and line that called it; frames go from the inside out."""
     call = ""
     for frame in frames:

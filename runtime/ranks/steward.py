@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..actor import Actor, control_endpoint, endpoint
 from ..engines.spec import environment
+from ..wire.unicode import packed
 from . import ledger
 from .place import Move, Place
 
@@ -45,6 +46,11 @@ class Steward(Actor):
         """How many collectives this rank has issued in each of its process groups, by the group's name."""
         groups = self._place.groups
         return groups.sequences() if groups is not None else {}
+
+    @control_endpoint
+    def ledger(self, limit: int) -> bytes:
+        """The last collectives that this rank has issued: an encoded `RankLedger`."""
+        return packed(ledger.read(limit))
 
     @control_endpoint
     def waits_in(self) -> tuple[str, tuple[int, ...] | None] | None:
