@@ -17,12 +17,13 @@ from ..kernel.mesh import Mesh
 from ..kernel.waited import Tell
 from ..runtime import meanwhile
 from ..runtime.errors import ActorError, SupervisionError
+from ..runtime.long_calls import actors_at_work
 from ..runtime.session import session
 from ..runtime.wire.reactor import When
 from ..widgets.stage import NotebookStage
 from .awaiting import AwaitingCell
 from .book import Book
-from .faults import actors_at_work, actors_go_on, own_actors_go_on
+from .faults import actors_go_on, own_actors_go_on
 from .hanging_calls import HangingCalls
 from .unattended import serve_stopped
 
@@ -36,7 +37,7 @@ class Attention:
     def __init__(self, shell: Any, book: Book) -> None:
         self._shell = shell
         self._book = book
-        self._hanging = HangingCalls(book, _print)
+        self._hanging = HangingCalls(_print, lambda roster: any(mesh.roster is roster for mesh in book.meshes.values()))
         self._awaiting = AwaitingCell(shell, self._hanging.look)
 
     def load(self) -> None:

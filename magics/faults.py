@@ -13,6 +13,7 @@ from ..kernel.repairs import mended_text
 from ..kernel.restore import HealedMesh
 from ..kernel.stopped import stop
 from ..runtime.errors import MeshbookError
+from ..runtime.long_calls import actors_at_work
 from ..runtime.mesh_spec import NAMELESS
 from ..runtime.regroup import Unstuck
 from ..runtime.roster import Roster
@@ -105,11 +106,6 @@ def _left_at_work(mesh: Mesh, ranks: Collection[int], struck: Collection[int]) -
     while (left := [rank for rank in actors_at_work(mesh.roster) if rank in ranks]) and time.monotonic() < deadline:
         time.sleep(0.01)
     return left
-
-
-def actors_at_work(roster: Roster) -> list[int]:
-    """The ranks that work for calls of actors."""
-    return [state.rank for state in roster.states.values() if {*state.open_calls} - state.main_calls]
 
 
 def unstick(book: Book, args: grammar.Unstick) -> None:

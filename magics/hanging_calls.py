@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..kernel.collectives import ledger_of
@@ -11,10 +11,9 @@ from ..kernel.halts import HaltWatch
 from ..kernel.hangs import ADVICE_ON_BARE, ADVICE_ON_CALLS, HangWatch
 from ..kernel.ledger import Finding
 from ..kernel.waited import Tell
+from ..runtime.long_calls import actors_at_work
 from ..runtime.roster import Roster
 from ..runtime.session import session
-from .book import Book
-from .faults import actors_at_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +37,35 @@ _Watches = tuple[HaltWatch, HangWatch]
 class HangingCalls:
     """Looks after what the running cell waits for, also on meshes that it has made by `spawn_procs`."""
 
-    def __init__(self, book: Book, tell: Tell) -> None:
-        self._book = book
+    def __init__(self, tell: Tell, has_magics: Callable[[Roster], bool] = lambda roster: False) -> None:
+        """`has_magics` says whether the magics know a mesh: what helps is another thing then."""
         self._tell = tell
+        self._has_magics = has_magics
         self._watches: dict[Roster, _Watches] = {}
 
     def forget(self) -> None:
         """A cell begins."""
         self._watches.clear()
 
-    def look(self) -> None:
-        """To be called again and again while the cell waits; it asks ranks only when their calls take seconds."""
+    def look(self, age: float = 0.0) -> None:
+        """To be called again and again while the cell waits; it asks ranks only when their calls take seconds.
+
+        Calls that are seen for the first time have taken `age` seconds.
+        """
         now = time.monotonic()
         for roster in list(session().root.rosters.values()):
             if roster.is_stopped or not actors_at_work(roster):
                 self._watches.pop(roster, None)
             else:
-                halts, hangs = self._watches.get(roster) or self._watch(roster, now)
+                halts, hangs = self._watches.get(roster) or self._watch(roster, now - age)
                 halts(now)
                 hangs(now)
 
-    def _watch(self, roster: Roster, now: float) -> _Watches:
-        mesh = next((mesh for mesh in self._book.meshes.values() if mesh.roster is roster), None)
-
+    def _watch(self, roster: Roster, started: float) -> _Watches:
         def look(ranks: Sequence[int]) -> Sequence[Finding]:
             return ledger_of(roster, ranks, timeout=0.2).findings
 
-        calls, is_bare = _Calls(roster, now), mesh is None
+        calls, is_bare = _Calls(roster, started), not self._has_magics(roster)
         hangs = HangWatch(calls, look, roster.dead, self._tell, ADVICE_ON_BARE if is_bare else ADVICE_ON_CALLS)
         self._watches[roster] = watches = HaltWatch(roster, calls, self._tell, is_bare=is_bare), hangs
         return watches

@@ -19,9 +19,13 @@ from ..kernel.debug.converse import pass_over
 from ..kernel.debug.desk import SOON
 from ..kernel.debug.sitting import serve
 from ..kernel.fold import ranks_text
+from ..kernel.hangs import FIRST
 from .asker import NotebookAsker
+from .hanging_calls import HangingCalls
 
 SETTING = "MESHBOOK_BREAKPOINTS"
+
+_hanging = HangingCalls(lambda ranks, mark, line: _print(ranks, mark, line))
 
 _telling = threading.Lock()  # several ranks stop at once: one after the other is told of
 
@@ -42,6 +46,12 @@ def serve_stopped() -> None:
     for mesh in bare_meshes():
         if mesh.desk.stops.waiting and not mesh.desk.is_served and (user := _user()) is not None:
             serve(mesh, user, lambda: False, _print)
+
+
+def look_at_calls() -> None:
+    """Say what calls of a script that have taken seconds hang in; on a thread that may wait for ranks."""
+    if not is_attended():  # the cell that waits for them says so
+        _hanging.look(FIRST)
 
 
 def _user() -> Asker | None:

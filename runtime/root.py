@@ -19,6 +19,7 @@ from .engines.spec import HOME, RankSpec, Site
 from .expected import Expected
 from .fleet import BOOTSTRAP, Fleet
 from .future import Future, Promise
+from .long_calls import LongCalls
 from .mesh import ProcMesh
 from .mesh_spec import MeshSpec
 from .node import Address, Node
@@ -55,6 +56,7 @@ class Root(Node):
         self._arriving = threading.Lock()  # of the two above: meshes are started and called on different threads
         self._engine = engine
         self._specs = specs
+        self._long_calls = LongCalls(reactor, self.rosters)
         CLIENT.actor_instance.find_procs = self.own_procs
         self._settle_services()
 
@@ -75,6 +77,7 @@ class Root(Node):
             self.rosters[roster.mesh] = roster
         for waiting in self._awaited.pop(roster.mesh, []):
             self.reactor.schedule(lambda waiting=waiting: self._connect(*waiting))
+        self._long_calls.begin()
         return roster
 
     def spawn_procs(self, wanted: MeshSpec, mesh: int | None = None) -> ProcMesh:

@@ -1,0 +1,64 @@
+"""Calls of actors that take seconds, in a program that nobody looks after: it may wait for ranks that wait in vain.
+
+Nothing is asked of ranks here: what looks closer stands above and is imported when the first call takes so long.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+
+from .errors import MeshbookError
+from .roster import Roster
+from .wire.reactor import Reactor
+
+PACE = 3.0
+"""Seconds between two looks: a call that is at work in two of them takes long."""
+
+_UNATTENDED = "..magics.unattended"
+"""The module that tells the user: known by its name, as it stands above."""
+
+
+def actors_at_work(roster: Roster) -> list[int]:
+    """The ranks that work for calls of actors."""
+    return [state.rank for state in roster.states.values() if {*state.open_calls} - state.main_calls]
+
+
+class LongCalls:
+    """Has a closer look, on a thread of its own, at meshes whose calls take long; ticks while there are any."""
+
+    def __init__(self, reactor: Reactor, rosters: Mapping[int, Roster]) -> None:
+        self._reactor = reactor
+        self._rosters = rosters
+        self._is_ticking = False
+        self._former: set[tuple[int, int]] = set()
+        self._looking: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """A mesh has come; any thread may tell."""
+        self._reactor.schedule(self._begin)
+
+    def _begin(self) -> None:
+        if not self._is_ticking and self._rosters:
+            self._is_ticking = True
+            self._reactor.later(PACE, self._tick)
+
+    def _tick(self) -> None:
+        now = {(roster.mesh, call) for roster in self._rosters.values() for call in _open_calls(roster)}
+        if now & self._former and (self._looking is None or not self._looking.is_alive()):
+            self._looking = threading.Thread(target=_look, name="meshbook-calls", daemon=True)
+            self._looking.start()
+        self._former = now
+        self._is_ticking = False
+        self._begin()
+
+
+def _open_calls(roster: Roster) -> set[int]:
+    return {call for state in roster.states.values() for call in state.open_calls if call not in state.main_calls}
+
+
+def _look() -> None:
+    with suppress(MeshbookError):  # it has ended meanwhile
+        importlib.import_module(_UNATTENDED, __package__).look_at_calls()
