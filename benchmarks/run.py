@@ -24,6 +24,7 @@ import hot_line
 import idle
 import logs
 import payload
+import peers
 import results
 import scale
 import spawn
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "hot_line": hot_line.measure,
     "dashboard": dashboard.measure,
     "scale": scale.measure,
+    "peers": peers.measure,
 }
 
 

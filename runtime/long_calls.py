@@ -60,5 +60,5 @@ def _open_calls(roster: Roster) -> set[int]:
 
 
 def _look() -> None:
-    with suppress(MeshbookError):  # it has ended meanwhile
+    with suppress(MeshbookError, RuntimeError):  # the mesh has ended meanwhile, or the program with its loop
         importlib.import_module(_UNATTENDED, __package__).look_at_calls()

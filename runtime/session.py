@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from . import meanwhile, own_streams
 from .aliases import given
 from .binding import Binding
@@ -314,46 +316,47 @@ def specs_for(
     `folder` is one that was brought to the hosts (`Session.sync`). `bindings` says what the ranks of each host are
     bound to (`binding`).
     """
-    number = mesh or new_mesh()
     folder = os.path.realpath(folder) if folder else ""
-    place = _inside(folder, cwd or _working_folder())
-    places = tuple(_inside(folder, each) for each in search_path(sys.path if path is None else path))
     world_size = len(Shape.row_major(axes)) if axes else 1
     seats = seats or seats_here(world_size)
-    names = given(sys.modules)
-    return [
-        RankSpec(
-            rank=rank,
-            world_size=world_size,
-            local_rank=seat.local_rank,
-            local_world_size=seat.local_world_size,
-            axes=dict(axes),
-            mesh=number,
-            has_bootstrap=has_bootstrap,
-            token="",
-            env=environment(
-                {**({} if seat.host else os.environ), **(env or {})},
-                rank,
-                world_size,
-                seat.local_rank,
-                seat.local_world_size,
-            ),
-            cwd=place,
-            path=places,
-            bindings=tuple(map(dict, bindings)),
-            names=names,
-            device=f"cuda:{seat.local_rank}" if device == "cuda" else device,
-            backend=backend,
-            preload=tuple(preload),
-            link=link,
-            folder=folder,
-            engine=engine,
-            host=seat.host,
-            host_addr=seat.addr,
-            master_addr=seats[0].addr,
-        )
-        for rank, seat in enumerate(seats)
-    ]
+    of_mesh = RankSpec(
+        rank=0,
+        world_size=world_size,
+        local_rank=0,
+        local_world_size=1,
+        axes=dict(axes),
+        mesh=mesh or new_mesh(),
+        has_bootstrap=has_bootstrap,
+        token="",
+        env=dict(env or {}),
+        cwd=_inside(folder, cwd or _working_folder()),
+        path=tuple(_inside(folder, each) for each in search_path(sys.path if path is None else path)),
+        bindings=tuple(map(dict, bindings)),
+        names=given(sys.modules),
+        device=device,
+        backend=backend,
+        preload=tuple(preload),
+        link=link,
+        folder=folder,
+        engine=engine,
+        master_addr=seats[0].addr,
+    )
+    return [_seated(of_mesh, rank, seat) for rank, seat in enumerate(seats)]
+
+
+def _seated(of_mesh: RankSpec, rank: int, seat: Seat) -> RankSpec:
+    """The spec of one rank of a mesh. On another host it has the environment there."""
+    env = {**({} if seat.host else os.environ), **of_mesh.env}
+    return replace(
+        of_mesh,
+        rank=rank,
+        local_rank=seat.local_rank,
+        local_world_size=seat.local_world_size,
+        env=environment(env, rank, of_mesh.world_size, seat.local_rank, seat.local_world_size),
+        device=f"cuda:{seat.local_rank}" if of_mesh.device == "cuda" else of_mesh.device,
+        host=seat.host,
+        host_addr=seat.addr,
+    )
 
 
 def _working_folder() -> str:
