@@ -298,7 +298,8 @@ def kind_of(cls: type[Actor]) -> str:
     if is_async and len(is_async) < len(endpoints):
         sync = sorted(set(endpoints) - is_async)
         raise ValueError(
-            f"{cls} mixes both async and sync endpoints. Synchronous endpoints: {sync}, async ones: {sorted(is_async)}"
+            f"{cls} mixes both async and sync endpoints. Synchronous endpoints: {sync}, "
+            f"async ones: {sorted(is_async)}. Make them all def, or all async def"
         )
     kind = "async" if is_async or not endpoints_of(cls) else "sync"
     _check_hooks(cls, kind if endpoints else "")

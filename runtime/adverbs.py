@@ -466,7 +466,9 @@ def opened(ok: bool, frames: Frames, title: str, fleet: Fleet, rank: int) -> Any
     end = f"The actor {value.actor} and all its descendants have failed" if value.actor else "the actor is gone"
     story = f"{value.type_name}: {value.message}\n{readable(value.traceback)}".rstrip()
     error = SupervisionError(f"Endpoint call {title}() failed, {end}:\n  {rank_name}: {story}")
-    error.endpoint, error.raised_on = title, (fleet.mesh, rank)
+    error.endpoint = title
+    if value.traceback:  # else it is refused, and nothing was raised
+        error.raised_on = fleet.mesh, rank
     raise error
 
 

@@ -23,7 +23,7 @@ class Made:
     view: View
     ranks: tuple[int, ...]
     failed: set[int] = field(default_factory=set[int])
-    """Ranks whose actor has failed for good, though its process may live."""
+    """Ranks whose actor has failed for good, though its process may live; also those that a resize has dropped."""
     remaking: set[int] = field(default_factory=set[int])
     """Ranks on which it is being made again: who heals them hears how that goes, and nobody else is told."""
 
@@ -103,5 +103,5 @@ class Births:
         }
         self.made = {actor: made for actor, made in self.made.items() if actor in self._births}
         for made in self.made.values():
-            made.ranks = plan.renumbered(made.ranks)
-            made.failed &= set(made.ranks)
+            former, made.ranks = made.ranks, plan.renumbered(made.ranks)
+            made.failed |= {*former} - {*made.ranks}

@@ -15,7 +15,7 @@ from .errors import SpawnError
 from .gather import Gather
 from .regroup import SEQUENCE_SECONDS, Told, ask, release
 from .roster import Roster
-from .wire.messages import Strike
+from .wire.messages import StopActor, Strike
 
 LOOK_SECONDS = 0.25
 """How often constructors that are not done are looked at."""
@@ -56,6 +56,7 @@ def remake(roster: Roster, ranks: Sequence[int], timeout: float) -> dict[str, di
         made.append(Remaking(roster, chosen, name))
         return made[-1]
 
+    _refuse_dropped(roster, ranks)
     roster.remake_actors(ranks, caller)
     try:
         _wait(roster, made, Vigil(len(roster.states), frozenset(ranks)), timeout)
@@ -63,6 +64,13 @@ def remake(roster: Roster, ranks: Sequence[int], timeout: float) -> dict[str, di
         for each in roster.made.values():
             each.remaking.clear()
     return {each.name: failed for each in made if (failed := each.failed)}
+
+
+def _refuse_dropped(roster: Roster, ranks: Sequence[int]) -> None:
+    """Where a resize has brought back the number of a rank it had dropped, calls of its actors do not wait for them."""
+    for actor, made in roster.made.items():
+        for rank in made.failed.difference(made.ranks).intersection(ranks):
+            roster.post_control(rank, StopActor(0, actor, "its rank was dropped by a resize: spawn it again"))
 
 
 def _wait(roster: Roster, made: Sequence[Remaking], vigil: Vigil, timeout: float) -> None:

@@ -312,7 +312,7 @@ class Roster:
             self.states[rank] = RankState(rank)
             self.meters.forget_loops(rank)
         for made in self.made.values():
-            made.failed -= set(ranks)
+            made.failed -= {*ranks} & {*made.ranks}
         self._settled.clear()
         self._all_gone.clear()
         self.crew.respawn([replace(self.specs[rank], generation=self.generation + 1) for rank in ranks])

@@ -27,7 +27,7 @@ class ActorList:
         ]
 
     def data(self) -> list[dict[str, Any]]:
-        """One dict for each spawn: name, class, mesh, axes, num_ranks, ranks, failed, dead (rank numbers)."""
+        """One dict for each spawn: name, class, mesh, axes, num_ranks, ranks, failed, dropped, dead (rank numbers)."""
         return self._rows
 
     def __repr__(self) -> str:
@@ -57,7 +57,8 @@ def _facts(roster: Roster, made: Made) -> dict[str, Any]:
         "axes": dict(shape_of(made.view).extent),
         "num_ranks": len(made.ranks),
         "ranks": ranks_text(made.ranks),
-        "failed": sorted(made.failed - set(dead)),
+        "failed": sorted(made.failed.intersection(made.ranks) - set(dead)),
+        "dropped": sorted(made.failed.difference(made.ranks)),
         "dead": dead,
     }
 
@@ -70,15 +71,16 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 def _state(row: dict[str, Any]) -> str:
     """Example: `alive`, or `alive 0-2, dead 3`."""
     lost = len(row["failed"]) + len(row["dead"])
-    if not lost:
+    if not lost and not row["dropped"]:
         return "● alive"
     words = [f"✗ failed {ranks_text(row['failed'])}"] if row["failed"] else []
     words += [f"✝ dead {ranks_text(row['dead'])}"] if row["dead"] else []
+    words += [f"dropped {ranks_text(row['dropped'])}"] if row["dropped"] else []
     return ", ".join(words) + ("" if lost == row["num_ranks"] else ", others alive")
 
 
 def _html_row(row: dict[str, Any]) -> str:
     name, *cells = _cells(row)
-    kind = ' class="mb-bad"' if row["failed"] or row["dead"] else ""
+    kind = ' class="mb-bad"' if row["failed"] or row["dead"] or row["dropped"] else ""
     body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
     return f'<tr{kind}><th scope="row">{escape(name)}</th>{body}</tr>'

@@ -252,6 +252,10 @@ def test_the_list_escapes_names_and_counts_who_is_left() -> None:
     [row] = listing.data()
     assert row["class"] == "Counter" and row["failed"] == [1] and row["axes"] == dict(shape_of(view).extent)
     assert "✗ failed 1, others alive" in repr(listing)
+    made[2].failed.add(5)
+    [row] = ActorList([roster(made=made)]).data()
+    assert (row["failed"], row["dropped"]) == ([1], [5])
+    assert "✗ failed 1, dropped 5, others alive" in repr(ActorList([roster(made=made)]))
     assert "&lt;b&gt;" in listing._repr_html_() and '<tr class="mb-bad">' in listing._repr_html_()
 
 
