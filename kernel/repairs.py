@@ -89,11 +89,14 @@ class Repairs(Questions):
             MeshStopped: the mesh was taken down.
         """
         self._check_up()
-        healed = heal_roster(self.roster, None if ranks is None else self._chosen(ranks), timeout)
-        self._sent.renew(healed.ranks)
-        self.points.renew(healed.ranks)
-        self._lent.renew(healed.ranks)
-        self.last_failed = tuple(rank for rank in self.last_failed if rank not in healed.ranks)
+        chosen = self.roster.dead() if ranks is None else self._chosen(ranks)
+        try:
+            healed = heal_roster(self.roster, chosen, timeout)
+        finally:  # also where the user did not wait to the end: they are others now
+            self._sent.renew(chosen)
+            self.points.renew(chosen)
+            self._lent.renew(chosen)
+            self.last_failed = tuple(rank for rank in self.last_failed if rank not in chosen)
         return self._restored(healed, replay, timeout)
 
     @checks_for_caller
@@ -120,7 +123,7 @@ class Repairs(Questions):
                 self._take_shape(sizes)
         self.points.renew(resized.ranks)
         self._lent.renew(resized.ranks)
-        healed = Healed(resized.ranks, resized.failed, (), resized.seconds)
+        healed = Healed(resized.ranks, resized.failed, (), resized.seconds, resized.making)
         done = self._restored(healed, replay, timeout)
         return ResizedMesh(resized, done, time.monotonic() - started)
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from IPython.core.error import UsageError
 
+from ..kernel.drive import Interrupted
 from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.repairs import mended_text
@@ -38,8 +39,20 @@ def restart(book: Book, args: grammar.Restart) -> Mesh:
         healed = mesh.heal(ranks, replay=args.replay)
     except MeshbookError as error:
         raise UsageError(f"{named(ranks)} did not come back: {error}") from None
+    except KeyboardInterrupt:
+        raise Interrupted(_half_done(mesh, ranks)) from None
     print(restart_text(healed))
     return mesh
+
+
+def _half_done(mesh: Mesh, ranks: Sequence[int]) -> str:
+    """Of a restart that was not waited for."""
+    states = mesh.roster.states
+    dead = [rank for rank in ranks if states[rank].exit is not None or states[rank].is_doomed]
+    again = f"`%mesh restart {ranks_text(ranks)}` begins again"
+    if dead:
+        return f"{named(dead)} did not come back: {again}"
+    return f"{_are(ranks)} back, but not set up to the end: cells were not replayed there; {again}"
 
 
 def interrupt(book: Book, args: grammar.Interrupt) -> None:
@@ -160,6 +173,8 @@ def trouble_lines(healed: HealedMesh) -> list[str]:
         lines.append(f"{cell} failed there ({named(ranks)}): `%%on_mesh {ranks_text(ranks)}` runs it again")
     for name, errors in healed.process.failed.items():
         lines.append(f"{name} could not be made again: {_first_line(next(iter(errors.values())))}")
+    for name, ranks in healed.process.making.items():
+        lines.append(f"{name}.__init__ is not done yet ({named(ranks)}): calls wait for it")
     if healed.unpushed:
         lines.append(f"not pushed again: {', '.join(healed.unpushed)}: `%mesh push {' '.join(healed.unpushed)}`")
     return [*lines, *_late(healed.process.late)]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from .errors import SpawnError, checks_for_caller
 from .mesh import ActorMesh, ProcMesh, roster_of
 from .regroup import regroup, wait_until
-from .remaking import remake
+from .remaking import Remade, remake
 from .roster import Roster
 from .spares import keep_spares
 
@@ -35,6 +35,8 @@ class Healed:
     late: tuple[int, ...]
     """Busy ranks, which get the new process groups when they are done with what they do."""
     seconds: float
+    making: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """By name, the actors whose constructors are not done there yet: calls wait for them."""
 
 
 @checks_for_caller
@@ -82,22 +84,25 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
     Ranks among them that live are ended first. Then all ranks of the mesh get new process groups.
 
     Raises:
-        SpawnError: one did not come up in `timeout` seconds.
+        SpawnError: one did not come up in `timeout` seconds; all of them are dead then.
         MeshStopped: the mesh was taken down.
     """
     started = time.monotonic()
     chosen = sorted(roster.dead() if ranks is None else set(ranks))
     _end(roster, [rank for rank in chosen if roster.states[rank].exit is None])
-    failed: dict[str, dict[int, BaseException]] = {}
-    late: tuple[int, ...] = ()
+    made, late = Remade({}, {}), ()
     if chosen:
         roster.revive(chosen)
-        roster.wait_ready(timeout, chosen)
-        late = regroup(roster)  # before there are actors: their constructors may ask for their rank
-        failed = remake(roster, chosen, timeout)
+        try:
+            roster.wait_ready(timeout, chosen)
+            late = regroup(roster)  # before there are actors: their constructors may ask for their rank
+        except BaseException:  # also Ctrl-C: ranks that live and have no actors would be taken for sound
+            roster.kill(chosen)
+            raise
+        made = remake(roster, chosen)
         late = regroup(roster) if roster.is_cut else late
     keep_spares(roster)  # not before: their imports would slow down the others
-    return Healed(tuple(chosen), failed, late, time.monotonic() - started)
+    return Healed(tuple(chosen), made.failed, late, time.monotonic() - started, made.making)
 
 
 def _end(roster: Roster, ranks: Sequence[int]) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 from .errors import SpawnError
 from .gather import Gather
@@ -22,8 +23,20 @@ LOOK_SECONDS = 0.25
 NUM_LOOKS = 4
 """Seen so often in the same wait, one after the other, a constructor is taken for one that waits in vain."""
 
+PATIENCE = 10.0
+"""Seconds that constructors are waited for: one that loads a model takes longer, and calls wait for it anyway."""
+
 Seen = tuple[str, tuple[int, ...] | None]
 """A function of torch, and the ranks that it is of; None: not known."""
+
+
+class Remade(NamedTuple):
+    """What became of the actors of ranks that came new, by name."""
+
+    failed: dict[str, dict[int, BaseException]]
+    """Why they could not be made, by rank."""
+    making: dict[str, tuple[int, ...]]
+    """On which ranks the constructor was not done yet."""
 
 
 class Remaking(Told):
@@ -41,14 +54,11 @@ class Remaking(Told):
         return {rank: self.freed.get(rank, error) for rank, error in self.errors.items()}
 
 
-def remake(roster: Roster, ranks: Sequence[int], timeout: float) -> dict[str, dict[int, BaseException]]:
-    """Make the actors of ranks that came new; what failed, by name.
+def remake(roster: Roster, ranks: Sequence[int]) -> Remade:
+    """Make the actors of ranks that came new.
 
     The process groups of all ranks are of no use afterwards where `roster.is_cut`: a constructor waited in them for
     ranks that live on, and was freed.
-
-    Raises:
-        SpawnError: it is not done in `timeout` seconds.
     """
     made: list[Remaking] = []
 
@@ -59,11 +69,12 @@ def remake(roster: Roster, ranks: Sequence[int], timeout: float) -> dict[str, di
     _refuse_dropped(roster, ranks)
     roster.remake_actors(ranks, caller)
     try:
-        _wait(roster, made, Vigil(len(roster.states), frozenset(ranks)), timeout)
+        _wait(roster, made, Vigil(len(roster.states), frozenset(ranks)))
     finally:
         for each in roster.made.values():
             each.remaking.clear()
-    return {each.name: failed for each in made if (failed := each.failed)}
+    failed = {each.name: each.failed for each in made if each.errors}
+    return Remade(failed, {each.name: tuple(sorted(each.left)) for each in made if each.left})
 
 
 def _refuse_dropped(roster: Roster, ranks: Sequence[int]) -> None:
@@ -73,14 +84,12 @@ def _refuse_dropped(roster: Roster, ranks: Sequence[int]) -> None:
             roster.post_control(rank, StopActor(0, actor, "its rank was dropped by a resize: spawn it again"))
 
 
-def _wait(roster: Roster, made: Sequence[Remaking], vigil: Vigil, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
+def _wait(roster: Roster, made: Sequence[Remaking], vigil: Vigil) -> None:
+    deadline = time.monotonic() + PATIENCE
     for turn in count():
         left = [each for each in made if not each.is_done]
-        if not left:
+        if not left or time.monotonic() > deadline:
             return
-        if time.monotonic() > deadline:
-            raise SpawnError(f"{left[0].name}.__init__ is not done after {timeout:g} s on a rank that was restarted")
         left[0].wait(LOOK_SECONDS)
         if turn and (stuck := vigil.look(_waits(roster, left))):
             for each in left:

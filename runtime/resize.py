@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from .numbers import new_mesh
 from .ranks import steward
 from .ranks.place import coordinates
 from .regroup import REGROUP_SECONDS, REGROUP_SECONDS_A_RANK, Told, regroup, wait_until
-from .remaking import remake
+from .remaking import Remade, remake
 from .reshape import Reshape
 from .roster import Roster
 from .spares import keep_spares
@@ -59,6 +59,8 @@ class Resized:
     seconds: float
     given_back: tuple[str, ...] = ()
     """The names of hosts that were given back, as none of its ranks is on them any more."""
+    making: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """By name, the actors whose constructors are not done yet on ranks that were dead."""
 
 
 def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.0, grace: float = 2.0) -> Resized:
@@ -91,12 +93,12 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
         roster.revive(new)
     if plan.old != plan.new:
         _tell(roster, survivors, plan)
-    failed = _welcome(roster, new, timeout)
+    made = _welcome(roster, new, timeout)
     if roster.is_cut or (plan.old != plan.new and not new):
         regroup(roster)
     given_back = tuple(roster.crew.settle(plan.new))
     keep_spares(roster)
-    return Resized(plan, new, dropped, stopped, failed, time.monotonic() - started, given_back)
+    return Resized(plan, new, dropped, stopped, made.failed, time.monotonic() - started, given_back, made.making)
 
 
 def _check_idle(roster: Roster, plan: Reshape) -> None:
@@ -196,14 +198,14 @@ def _tell(roster: Roster, survivors: Sequence[int], plan: Reshape) -> None:
     told.check()
 
 
-def _welcome(roster: Roster, new: Sequence[int], timeout: float) -> dict[str, dict[int, BaseException]]:
+def _welcome(roster: Roster, new: Sequence[int], timeout: float) -> Remade:
     """Wait for the ranks that come, give all new process groups, and make the actors there that belong there."""
     if not new:
-        return {}
+        return Remade({}, {})
     try:
         roster.wait_ready(timeout, new)
         regroup(roster)
-        return remake(roster, new, timeout)
+        return remake(roster, new)
     except SpawnError as error:
         roster.kill(new)  # also those that are up: they have no actors yet
         regroup(roster)

@@ -214,3 +214,22 @@ def test_an_end_is_told_whole_before_another_process_comes(local: Bench, until: 
     lose(procs, [1], until)
     heal_roster(roster)
     assert (story, roster.states[1].is_ready) == (["told", "started"], True)
+
+
+def test_who_stops_it_before_there_are_actors_finds_the_ranks_dead(
+    bench: Bench, until: Until, monkeypatch: pytest.MonkeyPatch
+):
+    workers = bench.workers({"rank": 3})
+    lose(workers, [1], until)
+    roster = roster_of(workers)
+
+    def pressed(roster: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("meshbook.runtime.healing.regroup", pressed)
+        with pytest.raises(KeyboardInterrupt):
+            heal(workers)
+    until(lambda: roster.dead() == [1])
+    assert heal(workers).ranks == (1,)
+    assert workers.add.call(1).get(10).values() == [1, 1, 1]

@@ -1,0 +1,68 @@
+"""`%mesh restart` of ranks whose actors take long to be made: it does not wait for ever, and may be stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+SLOW = """
+from meshbook import Actor, endpoint
+class Slow(Actor):
+    def __init__(self, path):
+        import os, time
+        print("making", flush=True)
+        while os.path.exists(path):
+            time.sleep(0.02)
+    @endpoint
+    def ping(self):
+        return 1
+slow = m4.spawn("slow", Slow, {path!r})
+slow.ping.call().get()
+"""
+
+
+@pytest.fixture
+def gate(kernel: Kernel, tmp_path: Path) -> Generator[Path]:
+    """While this file is there, actors of `m4` are not made."""
+    path = tmp_path / "gate"
+    kernel.ok("m4 = %mesh up m4 dp=2 --pg none")
+    kernel.ok("%%on_mesh\nimport math")
+    kernel.ok(SLOW.format(path=str(path)))
+    path.touch()
+    yield path
+    path.unlink(missing_ok=True)
+    kernel.ok("%mesh down m4")
+
+
+def test_it_goes_on_without_a_constructor_that_takes_long(kernel: Kernel, gate: Path) -> None:
+    kernel.ok("import meshbook.runtime.remaking as remaking\npatience, remaking.PATIENCE = remaking.PATIENCE, 0.5")
+    told = kernel.ok("%mesh restart 1").stdout
+    kernel.ok("remaking.PATIENCE = patience")
+    assert "slow.__init__ is not done yet (rank 1): calls wait for it\n" in told and "replayed cell" in told
+    gate.unlink()
+    assert "0,1: 1" in kernel.ok("slow.ping.call().get()").text
+
+
+def test_it_may_be_stopped_and_cells_run_there_all_the_same(kernel: Kernel, gate: Path) -> None:
+    kernel.ok("%%on_mesh -m m4\nrank * 2")
+    cell = kernel.start("%mesh restart 1")
+    cell.until("making")
+    kernel.interrupt()
+    stopped = cell.end()
+    assert stopped.error == (
+        "KeyboardInterrupt: rank 1 is back, but not set up to the end: cells were not replayed there; "
+        "`%mesh restart 1` begins again"
+    )
+    assert "magics/" not in stopped.traceback
+    kernel.ok("%%on_mesh -m m4 -o r\nrank * 2")  # the same text as before: the new process has never got it
+    assert kernel.value("r.values()") == [0, 2]
+    gate.unlink()
+    assert "replayed cell" in kernel.ok("%mesh restart 1").stdout
+    assert "0,1: 1" in kernel.ok("slow.ping.call().get()").text
