@@ -259,6 +259,9 @@ _IMPORT_TIME_PREFIXES = (
     "CUDA_HOME",
 )
 
+_OF_TORCH = frozenset({"TORCHINDUCTOR_CACHE_DIR"})
+"""What torch sets by itself where the program compiles, or makes fakes of tensors. It is read when it is needed."""
+
 
 def zygote_key(env: dict[str, str], python: Interpreter) -> ZygoteKey:
     """The key that a zygote started now with `env` would have."""
@@ -267,5 +270,5 @@ def zygote_key(env: dict[str, str], python: Interpreter) -> ZygoteKey:
     return ZygoteKey(
         python.executable,
         tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders if folder.is_dir()),
-        tuple(sorted((k, v) for k, v in env.items() if k.startswith(_IMPORT_TIME_PREFIXES))),
+        tuple(sorted((k, v) for k, v in env.items() if k.startswith(_IMPORT_TIME_PREFIXES) and k not in _OF_TORCH)),
     )

@@ -72,6 +72,8 @@ def test_the_key_holds_what_libraries_read_when_they_are_loaded():
     plain = zygote_key({"HOME": "/here", "OMP_NUM_THREADS": "2"}, own_interpreter())
     assert plain == zygote_key({"HOME": "/there", "OMP_NUM_THREADS": "2"}, own_interpreter())
     assert plain != zygote_key({"HOME": "/here", "OMP_NUM_THREADS": "3"}, own_interpreter())
+    set_by_torch = {"OMP_NUM_THREADS": "2", "TORCHINDUCTOR_CACHE_DIR": "/tmp/torchinductor_me"}
+    assert plain == zygote_key(set_by_torch, own_interpreter())
     assert plain != zygote_key({"HOME": "/here"}, own_interpreter())
 
 
