@@ -20,6 +20,7 @@ from .wire.messages import StopActor, Strike
 
 LOOK_SECONDS = 0.25
 """How often constructors that are not done are looked at."""
+
 NUM_LOOKS = 4
 """Seen so often in the same wait, one after the other, a constructor is taken for one that waits in vain."""
 
@@ -51,7 +52,7 @@ class Remaking(Told):
     @property
     def failed(self) -> dict[int, BaseException]:
         """By rank, why it could not be made."""
-        return {rank: self.freed.get(rank, error) for rank, error in self.errors.items()}
+        return {rank: self.freed.get(rank, error) for rank, error in dict(self.errors).items()}
 
 
 def remake(roster: Roster, ranks: Sequence[int]) -> Remade:
@@ -126,7 +127,7 @@ def _waits(roster: Roster, left: Sequence[Remaking]) -> dict[int, Seen]:
     ranks = sorted({rank for each in left for rank in each.left})
     asked = ask(roster, ranks, "waits_in")
     asked.wait(SEQUENCE_SECONDS)
-    return {rank: (seen[0], seen[1]) for rank, seen in asked.answers.items() if seen is not None}
+    return {rank: (seen[0], seen[1]) for rank, seen in dict(asked.answers).items() if seen is not None}
 
 
 def _free(roster: Roster, ranks: Sequence[int]) -> None:
