@@ -25,6 +25,8 @@ from .selector import Selection
 _MOMENT = 0.3
 """Seconds for actors that were interrupted to answer."""
 
+_MOST_DEAD = 4
+
 BUILD_AGAIN = "new process groups: what was built on the old ones (DistributedDataParallel) is to be built again"
 
 
@@ -41,8 +43,16 @@ def restart(book: Book, args: grammar.Restart) -> Mesh:
         raise UsageError(f"{named(ranks)} did not come back: {error}") from None
     except KeyboardInterrupt:
         raise Interrupted(_half_done(mesh, ranks)) from None
-    print(restart_text(healed))
+    print("\n".join([restart_text(healed), *_died_again(mesh, ranks)]))
     return mesh
+
+
+def _died_again(mesh: Mesh, ranks: Sequence[int]) -> list[str]:
+    """One line for each end of ranks that came back, and did not live to be set up."""
+    dead = [rank for rank in ranks if rank in mesh.roster.dead()]
+    ends = [mesh.roster.why_dead(rank).partition("\n")[0] for rank in dead[:_MOST_DEAD]]
+    lines = [f"{end}, as it was set up again" for end in ends]
+    return [*lines, *([f"so did {len(dead) - _MOST_DEAD} more"] if len(dead) > _MOST_DEAD else [])]
 
 
 def _half_done(mesh: Mesh, ranks: Sequence[int]) -> str:

@@ -20,6 +20,8 @@ class Slow(Actor):
         print("making", flush=True)
         while os.path.exists(path):
             time.sleep(0.02)
+            if os.path.exists(path + ".exit"):
+                os._exit(3)
     @endpoint
     def ping(self):
         return 1
@@ -65,4 +67,16 @@ def test_it_may_be_stopped_and_cells_run_there_all_the_same(kernel: Kernel, gate
     assert kernel.value("r.values()") == [0, 2]
     gate.unlink()
     assert "replayed cell" in kernel.ok("%mesh restart 1").stdout
+    assert "0,1: 1" in kernel.ok("slow.ping.call().get()").text
+
+
+def test_a_rank_that_dies_again_is_not_called_back(kernel: Kernel, gate: Path) -> None:
+    gate.with_suffix(".exit").touch()
+    told = kernel.ok("%mesh restart 1").stdout.splitlines()
+    assert any(line.startswith("slow could not be made again: ") for line in told)
+    assert told[-1].startswith("rank 1 (dp=1, pid ") and told[-1].endswith(", as it was set up again")
+    assert "exited with code 3" in told[-1]
+    gate.with_suffix(".exit").unlink()
+    gate.unlink()
+    assert "set up again" not in kernel.ok("%mesh restart @dead").stdout
     assert "0,1: 1" in kernel.ok("slow.ping.call().get()").text
