@@ -28,6 +28,9 @@ LONG = timedelta(days=7)
 
 A gloo group is dead after a timeout, and an operation's timeout cannot be changed once it was issued."""
 
+LOOK_SECONDS = 1.0
+"""How often is looked whether what is waited for can still come."""
+
 BURIAL_SECONDS = 0.5
 
 CONNECT_SECONDS = 2.0
@@ -190,11 +193,18 @@ def _most_references(things: list[Any]) -> int:
     return max((sys.getrefcount(thing) for thing in things), default=0)
 
 
-def finishes(work: Callable[[], object], seconds: float) -> bool:
-    """Whether `work`, run in a thread, is done in time; a signal interrupts the waiting, not the work."""
+def finishes(work: Callable[[], object], seconds: float, look: Callable[[], object] = lambda: None) -> bool:
+    """Whether `work`, run in a thread, is done in time; a signal interrupts the waiting, not the work.
+
+    While it takes long, `look` is called every second: what that raises ends the waiting, too.
+    """
     thread = threading.Thread(target=work, name="mesh-groups", daemon=True)
     thread.start()
-    thread.join(seconds)
+    deadline = time.monotonic() + seconds
+    while thread.is_alive() and (left := deadline - time.monotonic()) > 0:
+        thread.join(min(left, LOOK_SECONDS))
+        if thread.is_alive():
+            look()
     return not thread.is_alive()
 
 

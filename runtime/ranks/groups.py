@@ -425,9 +425,13 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
     """Rank 0's server, or a connection to it; interruptible, although torch waits in C++ for an answer."""
     found: list[Any] = []
     failed: list[Exception] = []
-    if plan.rank != plan.store_rank:
-        # It has listened since before anybody was told of it: torch would try for a minute.
-        _check_listens(plan)
+
+    def look() -> None:
+        # It has listened since before anybody was told of it: where it has died, torch would try for a minute.
+        if plan.rank != plan.store_rank:
+            _check_listens(plan)
+
+    look()
 
     def connect() -> None:
         ask_no_names(plan.master_addr)
@@ -447,7 +451,7 @@ def _open_store(dist: Any, plan: GroupPlan) -> Any:
         except RuntimeError as error:
             failed.append(error)
 
-    if not finishes(connect, CONNECT_SECONDS + 1) or not found:
+    if not finishes(connect, CONNECT_SECONDS + 1, look) or not found:
         why = failed[0] if failed else None
         raise ConnectionError(f"rank {plan.store_rank} does not answer at {_where(plan)}") from why
     found[0].set_timeout(LONG)

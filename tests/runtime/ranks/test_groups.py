@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -274,3 +275,17 @@ def test_a_destructor_that_waits_for_ever_is_waited_for_in_a_thread() -> None:
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "mesh-groups"]
     end.set()
     thread.join()
+
+
+def test_a_store_whose_rank_dies_while_it_is_connected_to_is_not_waited_for() -> None:
+    given_up = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as store:
+        plan = GroupPlan(1, 2, 1, {"r": 2}, "gloo", "cpu", "127.0.0.1", store.getsockname()[1])
+
+        def connect(*_: object, **__: object) -> None:
+            store.close()
+            given_up.wait(30)  # as torch does: it tries again and again
+
+        with pytest.raises(ConnectionError, match="rank 0 does not listen at "):
+            groups._open_store(SimpleNamespace(TCPStore=connect), plan)
+    given_up.set()
