@@ -99,8 +99,10 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
         except BaseException:  # also Ctrl-C: ranks that live and have no actors would be taken for sound
             roster.kill(chosen)
             raise
-        made = remake(roster, chosen)
-        late = regroup(roster) if roster.is_cut else late
+        try:
+            made = remake(roster, chosen)
+        finally:
+            late = regroup(roster) if roster.is_cut else late
     keep_spares(roster)  # not before: their imports would slow down the others
     return Healed(tuple(chosen), made.failed, late, time.monotonic() - started, made.making)
 

@@ -69,8 +69,13 @@ def remake(roster: Roster, ranks: Sequence[int]) -> Remade:
 
     _refuse_dropped(roster, ranks)
     roster.remake_actors(ranks, caller)
+    vigil = Vigil(len(roster.states), frozenset(ranks))
     try:
-        _wait(roster, made, Vigil(len(roster.states), frozenset(ranks)))
+        _wait(roster, made, vigil)
+    except KeyboardInterrupt:  # nobody watches over them any more, and the next collective would wait for them
+        if vain := [rank for rank, seen in _waits(roster, made).items() if vigil.is_vain(seen)]:
+            _free(roster, vain)
+        raise
     finally:
         for each in roster.made.values():
             each.remaking.clear()
@@ -113,11 +118,15 @@ class Vigil:
     new: frozenset[int]
     _seen: dict[int, tuple[Seen, int]] = field(default_factory=dict[int, tuple[Seen, int]])
 
+    def is_vain(self, seen: Seen) -> bool:
+        """Is that a wait for ranks that live on?"""
+        return not self.new.issuperset(seen[1] or range(self.num_ranks))
+
     def look(self, waits: Mapping[int, Seen]) -> dict[int, str]:
         """The ranks of which enough was seen, with what they wait in; they are looked at afresh from then on."""
         former, self._seen = self._seen, {}
         for rank, seen in waits.items():
-            if not self.new.issuperset(seen[1] or range(self.num_ranks)):
+            if self.is_vain(seen):
                 before, times = former.get(rank, (seen, 0))
                 self._seen[rank] = seen, times + 1 if before == seen else 1
         return {rank: self._seen.pop(rank)[0][0] for rank, (_, times) in list(self._seen.items()) if times >= NUM_LOOKS}

@@ -94,7 +94,7 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     if plan.old != plan.new:
         _tell(roster, survivors, plan)
     made = _welcome(roster, new, timeout)
-    if roster.is_cut or (plan.old != plan.new and not new):
+    if plan.old != plan.new and not new:
         regroup(roster)
     given_back = tuple(roster.crew.settle(plan.new))
     keep_spares(roster)
@@ -205,7 +205,11 @@ def _welcome(roster: Roster, new: Sequence[int], timeout: float) -> Remade:
     try:
         roster.wait_ready(timeout, new)
         regroup(roster)
-        return remake(roster, new)
+        try:
+            return remake(roster, new)
+        finally:
+            if roster.is_cut:
+                regroup(roster)
     except SpawnError as error:
         roster.kill(new)  # also those that are up: they have no actors yet
         regroup(roster)

@@ -105,6 +105,15 @@ def test_a_constructor_that_communicates_is_for_all_ranks(spare: Any) -> None:
     assert "0-2: 1" in spare.ok("trainer.step.call().get()").text
 
 
+def test_one_that_communicates_is_freed_where_the_restart_is_stopped(spare: Any) -> None:
+    spare.ok(SHARD.replace("dist.get_rank()", "dist.get_rank()\n        print('waits', flush=True); dist.barrier()"))
+    cell = spare.start("%mesh restart 1")
+    cell.until("waits")
+    spare.interrupt()
+    assert cell.end().error.startswith("KeyboardInterrupt: rank 1 is back, but not set up to the end")
+    assert "3   ranks 0-2" in spare.ok(SUM).text
+
+
 def test_a_constructor_that_asks_for_its_rank_is_made_again(spare: Any) -> None:
     spare.ok(SHARD)
     spare.ok(KILL)
