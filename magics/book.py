@@ -11,6 +11,7 @@ from IPython.core.error import UsageError
 from ..kernel.mesh import Mesh
 from ..kernel.slips import OF_OLD_GROUPS
 from ..runtime.cut_off import lost_peer
+from ..runtime.supervision import shown
 from .manage import State
 from .obituary import Obituaries
 from .selection import selection
@@ -85,15 +86,20 @@ class Book:
         return self.meshes[wanted]
 
     def hint_of(self, error: BaseException) -> list[str]:
-        """Where code of an actor has raised it, on a mesh that has a debugger: how to look at its frames."""
+        """Of an error of a call that is shown: how to look at the frames of an actor, or how to bring back the dead."""
+        shown(error)
+        lost = [mesh for mesh in self.meshes.values() if self._obituaries.are_in(error, mesh)]
+        back = [f"bring back: %mesh restart @dead{self._of(mesh)}" for mesh in lost]
         where: tuple[int, int] | None = getattr(error, "raised_on", None)
         mesh = next((each for each in self.meshes.values() if where and each.roster.mesh == where[0]), None)
         if mesh is None:
-            return []
-        name = "" if mesh.name == self.current else f" -m {mesh.name}"
+            return back
         raised = getattr(error, "exception", None)
         is_cut_off = mesh.roster.generation and not mesh.roster.dead() and lost_peer(type(raised).__name__, str(raised))
-        return [*([f"↻ {OF_OLD_GROUPS}"] if is_cut_off else []), f"look inside: %mesh debug --pm{name}"]
+        return [*back, *([f"↻ {OF_OLD_GROUPS}"] if is_cut_off else []), f"look inside: %mesh debug --pm{self._of(mesh)}"]
+
+    def _of(self, mesh: Mesh) -> str:
+        return "" if mesh.name == self.current else f" -m {mesh.name}"
 
     def select(self, selector: str, mesh: Mesh, *, also_dead: bool = False) -> Selection:
         """The ranks of a mesh that a selector means; dead ones if it names them, or with `also_dead`."""

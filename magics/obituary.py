@@ -35,6 +35,12 @@ class Obituaries:
             by_end.setdefault(str(state.exit), []).append(state)
         return [_line(roster, end, states, time.monotonic()) for end, states in by_end.items()]
 
+    def are_in(self, error: BaseException, mesh: Mesh) -> bool:
+        """Whether ranks of this mesh have died as an error says that is shown to the user now; who so hears of it."""
+        dead = [rank for rank in mesh.roster.dead() if mesh.roster.why_dead(rank).partition("\n")[0] in str(error)]
+        self._told.update((mesh.roster.mesh, rank, mesh.roster.states[rank].pid) for rank in dead)
+        return bool(dead)
+
 
 def _line(roster: Roster, end: str, states: list[RankState], now: float) -> str:
     is_one = len(states) == 1

@@ -290,6 +290,7 @@ class Promise(Generic[R]):
         if twin.done():
             return
         if self.error is not None:
+            mark[-1](self.error)
             twin.set_exception(self.error.with_traceback(None))  # where it was made is no business of who awaits it
         else:
             twin.set_result(self.value)

@@ -24,6 +24,8 @@ from .ndslice import spans
 _PLACE = re.compile(r" +cell \d+, line \d+")
 """A frame of a notebook's cell in a traceback, as `readable` has it."""
 
+_GONE = "the process this actor was running on is gone: "
+
 
 class MeshFailure:
     """What an owner is told: which mesh, which ranks, and why."""
@@ -45,6 +47,19 @@ class MeshFailure:
         place = [line.strip() for line in lines if _PLACE.match(line)][-1:]
         what = lines[1] if lines[0].endswith(":") and lines[1:] else lines[0]
         return " · ".join([what.strip(), *place])
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text tells of it: of the end of the same process, or the same error of this mesh.
+
+        Example:
+            >>> failure = MeshFailure("w", [1], report_of_death("w", "rank 1 (pid 7) exited with code 3"))
+            >>> failure.is_in("Endpoint call v.f() failed, rank 1 (pid 7) exited with code 3 on host h")
+            True
+            >>> MeshFailure("w", [0], "The actor w has failed:\\nValueError: no").is_in("v.f(): ValueError: no")
+            False
+        """
+        _, gone, what = self.cause.partition(" · ")[0].rpartition(_GONE)
+        return what in text and bool(gone or self.mesh_name in text)
 
     def __str__(self) -> str:
         lines = self._report.splitlines()
@@ -68,8 +83,7 @@ def report_of_death(mesh_name: str, why: str) -> str:
         The actor workers and all its descendants have failed:
           the process this actor was running on is gone: rank 1 exited with code 3
     """
-    failed = f"The actor {mesh_name} and all its descendants have failed"
-    return f"{failed}:\n  the process this actor was running on is gone: {why}"
+    return f"The actor {mesh_name} and all its descendants have failed:\n  {_GONE}{why}"
 
 
 def default_fault_hook(failure: MeshFailure) -> None:
@@ -85,8 +99,9 @@ def default_fault_hook(failure: MeshFailure) -> None:
     sys.exit(1)
 
 
-_MOMENT = 0.05
-"""Seconds within which failures are one: those of all ranks of a mesh, say, on which a constructor raises."""
+_MOMENT = 0.2
+"""Seconds within which failures are one: those of all ranks of a mesh, say, on which a constructor raises; and within
+which a cell that waits for a call shows the error that tells of them."""
 
 _pending: list[MeshFailure] = []
 _telling = threading.Lock()  # each failure comes on a thread of its own
@@ -101,6 +116,13 @@ def _tell_soon(failure: MeshFailure) -> None:
         with _telling:
             failures, _pending[:] = list(_pending), []
         print("".join(f"{line}\n" for line in fault_lines(failures)), end="", file=sys.stderr, flush=True)
+
+
+def shown(error: BaseException) -> None:
+    """An interactive user reads this error now: no line repeats what it tells already."""
+    told = "\n".join(map(str, [error, *getattr(error, "by_rank", {}).values()]))
+    with _telling:
+        _pending[:] = [failure for failure in _pending if not failure.is_in(told)]
 
 
 def fault_lines(failures: Iterable[MeshFailure]) -> list[str]:

@@ -134,3 +134,28 @@ def test_who_loses_its_connection_to_the_dead_is_not_blamed(kernel: Kernel) -> N
     assert "pair.cc" not in died.text
     assert "✗ RuntimeError" not in died.stderr
     kernel.ok("%mesh down ring")
+
+
+@pytest.mark.parametrize(
+    "call", ["mortals.die.call({}).get()", "await mortals.die.call({})", "mortals.slice(dp={}).die.call_one(0).get()"]
+)
+def test_the_error_of_a_call_tells_of_a_death_once_and_what_helps(spare: Kernel, call: str) -> None:
+    spare.ok(
+        "import os\nfrom meshbook import Actor, current_rank, endpoint\n"
+        "class Mortal(Actor):\n    @endpoint\n    def die(self, rank):\n"
+        "        if rank == current_rank().rank: os._exit(3)\n"
+        "mortals = spare.spawn('mortals', Mortal)"
+    )
+    pids = spare.pids()
+    failed = spare.cell(call.format(1))
+    assert failed.error.startswith("SupervisionError: Endpoint call mortals.die() failed, rank 1 (dp=1, pid ")
+    assert failed.traceback.endswith("\nbring back: %mesh restart @dead")
+    assert failed.stderr == ""
+    assert spare.ok("%%on_mesh\nrank").stderr == ""
+    psutil.Process(pids[0]).kill()
+    told = spare.start("while True: time.sleep(0.01)")
+    told.until("unhandled fault: mortals on rank 0: the process this actor was running on is gone: rank 0 (dp=0")
+    spare.interrupt()
+    told.end()
+    assert spare.cell(call.format(0)).traceback.endswith("\nbring back: %mesh restart @dead")
+    assert spare.ok("%%on_mesh\nrank").stderr == "", "the error has said it"
