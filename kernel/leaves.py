@@ -17,6 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from ..runtime.wire import codec
+from .odd_tensors import as_it_lies, is_computed_with, is_plain, parts_of
 from .size import is_array, is_tensor
 from .summary import shortened
 
@@ -57,7 +58,8 @@ class Leaf(msgspec.Struct, frozen=True, array_like=True):
 def leaves_of(value: object) -> dict[str, Any]:
     """The leaves of a value by name, in order: parameters of a module, state of an optimizer, items of containers.
 
-    Of a distributed tensor (DTensor) the part of this rank is the leaf. Nothing is copied.
+    Of a distributed tensor (DTensor) the part of this rank is the leaf; a tensor of a subclass that says of which
+    others it is made (torchao's, say) is taken apart. Nothing is copied.
 
     Example:
         >>> leaves_of({"a": [1, "x"], "b": {"c": 2.5}})
@@ -75,6 +77,7 @@ def leaves_of(value: object) -> dict[str, Any]:
 
 
 def _walk(value: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+    value = as_it_lies(value) if is_tensor(value) else value
     inside = None if id(value) in above or len(above) > _DEEPEST else _inside(value)
     if not inside:
         yield name, _local(value)
@@ -86,7 +89,9 @@ def _walk(value: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[str, 
 def _inside(value: Any) -> list[tuple[object, Any]] | None:
     """Names and values one step down; None for a leaf."""
     torch, pandas = sys.modules.get("torch"), sys.modules.get("pandas")
-    if is_tensor(value) or is_array(value):
+    if is_tensor(value):
+        return parts_of(value)
+    if is_array(value):
         return None
     if torch is not None and isinstance(value, torch.nn.Module):
         # Not by `state_dict`: those of sharded models talk to other ranks.
@@ -119,8 +124,6 @@ def _is_row(items: list[Any]) -> bool:
 def _local(value: Any) -> Any:
     """A leaf as it lies on this rank."""
     numpy = sys.modules.get("numpy")
-    if is_tensor(value) and hasattr(value, "to_local"):
-        return value.to_local()
     if numpy is not None and isinstance(value, numpy.generic):
         return numpy.asarray(value)
     return _row(cast("list[Any]", value)) if isinstance(value, list | tuple) else value
@@ -137,9 +140,13 @@ def _row(items: list[Any]) -> object:
 def described(leaf: Any) -> Leaf:
     """The form and the digest of a leaf. Memory: one piece of it, or one copy if it is not contiguous."""
     name = type(leaf).__qualname__
-    if is_tensor(leaf) and _is_plain(leaf):
-        shape, dtype = tuple(leaf.shape), str(leaf.dtype).removeprefix("torch.")
-        return Leaf(name, _digest(_blocks(leaf)), shape, dtype, num_bytes=int(leaf.nbytes), is_numeric=True)
+    if is_tensor(leaf) and is_plain(leaf):
+        shape, dtype, is_numeric = (
+            tuple(leaf.shape),
+            str(leaf.dtype).removeprefix("torch."),
+            is_computed_with(leaf.dtype),
+        )
+        return Leaf(name, _digest(_blocks(leaf)), shape, dtype, num_bytes=int(leaf.nbytes), is_numeric=is_numeric)
     if is_array(leaf) and not leaf.dtype.hasobject:
         is_numeric = leaf.dtype.kind in "biufc"
         return Leaf(name, _digest(_blocks(leaf)), leaf.shape, str(leaf.dtype), "", leaf.nbytes, is_numeric)
@@ -165,10 +172,6 @@ def piece_of(leaf: Any, begin: int, end: int) -> Any:
             torch: Any = sys.modules["torch"]
             return flat.to(torch.complex64 if flat.is_complex() else torch.float32).numpy()
     return numpy.asarray(leaf).reshape(-1)[begin:end]
-
-
-def _is_plain(tensor: Any) -> bool:
-    return tensor.layout is sys.modules["torch"].strided and not tensor.is_quantized and not tensor.is_meta
 
 
 def _flat(tensor: Any) -> Any:

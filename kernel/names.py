@@ -106,10 +106,11 @@ def _of_tensor(torch: Any, tensor: Any) -> dict[str, Any]:
     base = torch._C.TensorBase
     with torch._C.DisableTorchFunctionSubclass():
         try:
-            shape, dtype = tuple(base.shape.__get__(tensor)), str(base.dtype.__get__(tensor))
+            sizes, dtype = tuple(base.shape.__get__(tensor)), str(base.dtype.__get__(tensor))
             device, nbytes = str(base.device.__get__(tensor)), base.numel(tensor) * base.element_size(tensor)
         except RuntimeError:  # nested tensors have no shape
             return {}
+    shape = sizes if all(type(size) is int for size in sizes) else None  # of a jagged one, one is a symbol
     return {"shape": shape, "dtype": dtype, "device": device, "nbytes": nbytes}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..runtime.wire import codec
 from .gist import gist_of
 from .mime import portable
+from .odd_tensors import is_emptied, shape_of
 from .outcome import Value
 from .records import record_of
 from .size import bytes_of_data, is_array, is_tensor, pickles_to_at_least
@@ -106,7 +107,7 @@ def _facts(value: Any) -> _Facts:
     """Shape and size of arrays, of the libraries that are imported: no other can have made them."""
     pandas = sys.modules.get("pandas")
     if is_tensor(value):
-        return _Facts(tuple(value.shape), str(value.dtype), str(value.device), bytes_of_data(value))
+        return _Facts(shape_of(value), str(value.dtype), str(value.device), bytes_of_data(value))
     if is_array(value):
         return _Facts(value.shape, str(value.dtype), None, value.nbytes)
     if pandas is not None and isinstance(value, pandas.DataFrame):
@@ -197,6 +198,8 @@ class _Page(StringIO):
 
 def _pretty(value: object, formatter: DisplayFormatter | None) -> str:
     """What IPython prints, with the shell's own printers. (Its formatter prints errors.)"""
+    if is_tensor(value) and is_emptied(value):
+        return f"<{type(value).__qualname__} whose memory was given back>"
     from IPython.lib.pretty import RepresentationPrinter
 
     plain = None if formatter is None else cast("Any", formatter).formatters["text/plain"]

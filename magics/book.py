@@ -96,7 +96,11 @@ class Book:
             return back
         raised = getattr(error, "exception", None)
         is_cut_off = mesh.roster.generation and not mesh.roster.dead() and lost_peer(type(raised).__name__, str(raised))
-        return [*back, *([f"↻ {OF_OLD_GROUPS}"] if is_cut_off else []), f"look inside: %mesh debug --pm{self._of(mesh)}"]
+        return [
+            *back,
+            *([f"↻ {OF_OLD_GROUPS}"] if is_cut_off else []),
+            f"look inside: %mesh debug --pm{self._of(mesh)}",
+        ]
 
     def _of(self, mesh: Mesh) -> str:
         return "" if mesh.name == self.current else f" -m {mesh.name}"

@@ -11,6 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
 from meshbook.kernel import leaves as leaves_module
 from meshbook.kernel.leaves import described, leaves_of, piece_of
@@ -100,6 +102,59 @@ def test_leaves_of_numbers(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert described(next(iter(leaves_of(make()).values()))) == whole
     if len(piece) > 1:
         assert piece_of(leaf, 1, 2).tolist() == piece[1:2].tolist()
+
+
+class Wrapped(torch.Tensor):
+    """A tensor without memory of its own, as quantized weights of libraries are."""
+
+    inner: torch.Tensor
+
+    def __new__(cls, inner: torch.Tensor) -> Wrapped:
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, *_: Any) -> Any:
+        raise NotImplementedError
+
+
+class Flat(Wrapped):
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["inner"], None
+
+
+class Refusing(Wrapped):
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        raise RuntimeError("not now")
+
+
+def emptied() -> torch.Tensor:
+    tensor = torch.ones(4)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def test_parts_of_tensors_of_subclasses() -> None:
+    awaited = AsyncCollectiveTensor(torch.ones(3))
+    found = leaves_of({"awaited": awaited, "flat": Flat(torch.ones(3))})
+    assert list(found) == ["awaited", "flat.inner"]
+    assert {described(leaf) for leaf in found.values()} == {described(torch.ones(3))}
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    odd = [
+        Wrapped(torch.ones(3)),
+        Refusing(torch.ones(3)),
+        fake,
+        emptied(),
+        torch.nn.LazyLinear(3).weight,
+        torch.ones(3, device="meta"),
+    ]
+    for tensor in odd:
+        (leaf,) = leaves_of(tensor).values()
+        told = described(leaf)
+        assert told.type_name == type(tensor).__qualname__ and not told.is_numeric
+    assert not described(torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)).is_numeric
 
 
 def test_digests_tell_values_apart() -> None:

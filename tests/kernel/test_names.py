@@ -78,6 +78,8 @@ def test_what_is_told_of_values() -> None:
     assert held(torch) == Held("x", "module", "module")
     assert held(types.SimpleNamespace()) == Held("x", "value", "SimpleNamespace")
     assert held(torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])).type_name == "Tensor"
+    jagged = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged)
+    assert held(jagged) == Held("x", "value", "NestedTensor", dtype="torch.float32", device="cpu", nbytes=12)
 
 
 def test_shared_parameters_count_once() -> None:

@@ -200,6 +200,14 @@ def test_numbers_that_look_equal_and_are_not_are_noted() -> None:
     assert repr(r).endswith("differ in what is not shown") and len(r.rows()) == 1
 
 
+@pytest.mark.parametrize(("kind", "differs"), [("Tensor", True), ("DTensor", False)])
+def test_pickles_of_tensors_of_subclasses_may_differ(kind: str, differs: bool) -> None:
+    values = {rank: Value(kind, "ones", dtype="torch.float32", pickled=b"%d" % rank) for rank in range(4)}
+    r = result({rank: Outcome(value) for rank, value in values.items()})
+    assert ("differ in what is not shown" in repr(r)) is differs
+    assert len(r.rows()) == 1
+
+
 def test_by_rank_has_a_row_for_every_rank() -> None:
     r = each(1, 1, 1, 2)
     assert [row.ranks for row in r.rows()] == [(0, 1, 2), (3,)]

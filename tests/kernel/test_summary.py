@@ -341,3 +341,15 @@ def test_a_cuda_tensor_comes_to_the_cpu(tensors: Any) -> None:
     layer = tensors.nn.Linear(2, 2).cuda()
     assert back(describe(layer.weight)).device.type == "cpu"
     assert back(describe(layer)).weight.device.type == "cpu"
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_odd_tensors() -> None:
+    import torch
+
+    jagged = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged)
+    assert (describe(jagged).shape, describe(jagged).dtype) == (None, "torch.float32")
+    emptied = torch.nn.Parameter(torch.ones(4))
+    emptied.untyped_storage().resize_(0)
+    assert describe(emptied).text == "<Parameter whose memory was given back>", "torch's own repr ends the process"
+    assert describe(torch.empty(0, 3)).text == "tensor([], size=(0, 3))"
