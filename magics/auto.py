@@ -12,6 +12,7 @@ HERE = "%%local"
 
 _ABOVE = r"(?:[ \t]*(?:#[^\n]*)?\n)*"
 _CODE = re.compile(rf"{_ABOVE}[ \t]*([^\s#][^\n]*)")
+_OURS = re.compile(r"^[ \t]*(?:[\w.,\[\] \t]+=[ \t]*)?%(?:on_)?mesh\b", re.MULTILINE)
 _HELP = re.compile(r"[^\s#]+\?\s*")
 _HERE = re.compile(rf"({_ABOVE}){HERE}[ \t]*(?:\n|$)")
 
@@ -19,11 +20,17 @@ _HERE = re.compile(rf"({_ABOVE}){HERE}[ \t]*(?:\n|$)")
 def is_for_ranks(text: str) -> bool:
     """Whether a cell is for the mesh: it has code, and does not begin with a magic, a command of the system or a `?`.
 
+    No line of it is one of `%mesh` or `%on_mesh`, which ranks do not have.
+
     Example:
         >>> [is_for_ranks(text) for text in ("x = 1", "# a note\\n\\nloss", "%time x", "!ls", "model?", "# a note")]
         [True, True, False, False, False, False]
+        >>> is_for_ranks("losses = %mesh pull loss")
+        False
     """
     found = _CODE.match(text)
+    if _OURS.search(text):
+        return False
     return found is not None and not found[1].startswith(("%", "!", "?")) and not _HELP.fullmatch(found[1])
 
 

@@ -37,7 +37,7 @@ from .selection import selection
 from .terms import SelectorError
 
 RUNNER = "__meshbook_run__"
-"""The name in the notebook under which a transformed cell finds the awaitable form of `%%on_mesh`."""
+"""The built-in name under which a transformed cell finds the awaitable form of `%%on_mesh`: `%reset` leaves it."""
 
 _EXPR = re.compile(r"(?:^|\s)--\s")
 _CELL = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*%%on_mesh(?![\w?])")
@@ -61,8 +61,7 @@ class Extension:
         shell.register_magic_function(self.mesh.line, "line", "mesh")
         shell.register_magic_function(self._on_mesh_line, "line", "on_mesh")
         shell.register_magic_function(self._on_mesh_cell, "cell", "on_mesh")
-        shell.user_ns[RUNNER] = self.on_mesh.run_async
-        shell.user_ns_hidden[RUNNER] = self.on_mesh.run_async
+        shell.builtin_trap.auto_builtins[RUNNER] = self.on_mesh.run_async
         shell.input_transformers_cleanup.append(self.transform)
         shell.Completer.custom_matchers.append(self._matcher)
         self.hearings.load()
@@ -91,8 +90,9 @@ class Extension:
         select_with(None)
         for kind, name in (("line", "mesh"), ("line", "on_mesh"), ("cell", "on_mesh")):
             shell.magics_manager.magics[kind].pop(name, None)
-        shell.user_ns.pop(RUNNER, None)
-        shell.user_ns_hidden.pop(RUNNER, None)
+        shell.builtin_trap.auto_builtins.pop(RUNNER, None)
+        if self.book.meshes:
+            print(f"taken down: {', '.join(self.book.meshes)}")
         for name in list(self.book.meshes):
             self.book.remove(name).down()
         self.mesh.dashboards.close()
@@ -101,7 +101,8 @@ class Extension:
     def transform(self, lines: list[str]) -> list[str]:
         """Turn a `%%on_mesh` cell into a top-level `await`; comments above it do not hinder.
 
-        In a terminal, without autoawait and inside another cell magic (`%%time`), it stays a cell magic, which blocks.
+        In a terminal, without autoawait and inside another cell (`%%time`, `%run x.ipynb`, `%rerun`) it stays a cell
+        magic, which blocks.
         """
         text = "".join(lines)
         found = _CELL.match(text)
@@ -136,7 +137,7 @@ class Extension:
     transform.has_side_effects = True  # pyright: ignore[reportFunctionMemberAccess]
 
     def _is_awaitable(self) -> bool:
-        return bool(self._shell.autoawait) and hasattr(self._shell, "kernel") and not _is_inside_cell_magic()
+        return bool(self._shell.autoawait) and hasattr(self._shell, "kernel") and not _is_inside_cell()
 
     @no_var_expand
     def _on_mesh_line(self, line: str) -> object:
@@ -204,11 +205,14 @@ def _offset(text: str, line: int, column: int) -> int:
     return sum(len(each) for each in text.splitlines(keepends=True)[:line]) + column
 
 
-def _is_inside_cell_magic() -> bool:
-    """Whether a cell magic such as `%%time` transforms its body now: it compiles without top-level await."""
+def _is_inside_cell() -> bool:
+    """Whether a cell runs this one now: by a cell magic, which compiles without top-level await, or by `run_cell`.
+
+    The notebook's own cells are run by another function where they await.
+    """
     frame = inspection.currentframe()
     while frame is not None:
-        if frame.f_code.co_name == "run_cell_magic":
+        if frame.f_code.co_name in ("run_cell_magic", "run_cell"):
             return True
         frame = frame.f_back
     return False

@@ -48,7 +48,7 @@ class Hearings:
     def _cell(self) -> str:
         """What names the running cell: its request, in a terminal its number."""
         if self._kernel is None:
-            return str(len(self._shell.user_ns.get("In", ())))
+            return str(len(self._shell.history_manager.input_hist_raw))
         return request_of(self._kernel).get("header", {}).get("msg_id", "")
 
     def _on_end(self, *_: object) -> None:

@@ -41,7 +41,7 @@ from .selector import Selection
 from .terms import SelectorError
 from .watch import Watches
 
-_ALONE = re.compile(r"^%?mesh\b[^\n]*\s*\Z", re.MULTILINE)
+_ALONE = re.compile(r"^%?mesh\b(?!\s*[=,:])[^\n]*\s*\Z", re.MULTILINE)
 """A cell that ends in a line of `%mesh` whose value nobody takes."""
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -23,7 +27,7 @@ from ..kernel.run import Run
 from ..kernel.slice_check import groupless
 from ..kernel.verdict import check, interrupted_text, note_failed
 from ..runtime.errors import MeshbookError, MeshError
-from ..runtime.wire import codec
+from ..runtime.wire import codec, sigint
 from ..widgets.arrivals import Arrivals
 from ..widgets.comms import Comms
 from ..widgets.difference import DiffView
@@ -96,6 +100,17 @@ class MeshFuture:
         return f"<MeshFuture {run.name}: {state}>"
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A cell that is to be sent: how, where to, and what runs."""
+
+    args: OnMeshArgs
+    mesh: Mesh
+    selection: Selection
+    source: str
+    is_inquiry: bool = False
+
+
 class OnMesh:
     """The magic: reads the line, sends the body, and waits in one of two ways."""
 
@@ -108,9 +123,12 @@ class OnMesh:
 
     def run(self, line: str, body: str) -> object:
         """The plain cell magic, and `%on_mesh SELECTOR -- EXPR`: waits by blocking."""
-        cell = self._start(line, body)
-        if cell is None:
+        asked = self._asked(line, body)
+        if asked is None:
             return None
+        if asked.args.local:
+            _check_ran_here(self._shell.run_cell(asked.source, store_history=False))
+        cell = self._send(asked)
         if cell.args.bg:
             return self._leave_running(cell)
         drive(cell.drive)
@@ -120,8 +138,7 @@ class OnMesh:
         """`%mesh diff`: the expression runs like one of `%on_mesh`, but what comes back is no result to keep."""
         mesh = self._book.get(args.mesh)
         selection = self._book.select(args.sel, mesh)
-        asked = OnMeshArgs(args.sel, args.expr, show="diff")
-        cell = self._send(asked, mesh, selection, args.expr, is_inquiry=True)
+        cell = self._send(_Asked(OnMeshArgs(args.sel, args.expr, show="diff"), mesh, selection, args.expr, True))
         drive(cell.drive)
         cell.arrivals.settle(None)
         note_failed(cell.drive, result_of(cell))
@@ -131,15 +148,19 @@ class OnMesh:
 
     async def run_async(self, line: str, body: str) -> object:
         """The same as an awaited cell: the kernel stays responsive meanwhile."""
-        cell = self._start(self._shell.var_expand(line), body)
-        if cell is None:
+        asked = self._asked(self._shell.var_expand(line, depth=1), body)  # with the names of the cell that awaits it
+        if asked is None:
             return None
+        if asked.args.local:
+            await self._run_here(asked.source)
+        cell = self._send(asked)
         if cell.args.bg:
             return self._leave_running(cell)
         await drive_async(cell.drive)
         return self._finish(cell)
 
-    def _start(self, line: str, body: str) -> Cell | None:
+    def _asked(self, line: str, body: str) -> _Asked | None:
+        """What the line asks for; None where it is for help, which is shown."""
         try:
             args = parse_on_mesh(line, self._book.defaults)
             mesh = self._book.get(args.mesh)
@@ -154,22 +175,23 @@ class OnMesh:
         source = args.expr if args.expr is not None else body
         if not source.strip():
             raise UsageError(NOTHING_TO_RUN)
-        return self._send(args, mesh, selection, source)
+        return _Asked(args, mesh, selection, source)
 
-    def _send(self, args: OnMeshArgs, mesh: Mesh, selection: Selection, source: str, is_inquiry: bool = False) -> Cell:
+    def _send(self, asked: _Asked) -> Cell:
+        args, mesh, selection, source = asked.args, asked.mesh, asked.selection, asked.source
         name = args.label or f"cell {self._cell_number()}"
-        first_line = self._first_line(source)
+        first_line = self._first_line(source, args.expr is not None)
         if not args.no_check:
             _warn_of_groupless(mesh, selection, source, first_line)
-        if args.local:
-            self._run_here(source)
         freshen(self._shell, self._book, mesh)
         self.on_send(mesh, selection.ranks, name)
         if args.bg:  # before a rank can stop
             mesh.desk.begin_background()
         try:
             keep = args.show == "diff"
-            run = mesh.run(source, selection.ranks, name=name, first_line=first_line, keep=keep, is_inquiry=is_inquiry)
+            run = mesh.run(
+                source, selection.ranks, name=name, first_line=first_line, keep=keep, is_inquiry=asked.is_inquiry
+            )
         except MeshbookError as error:
             if args.bg:
                 mesh.desk.end_background()
@@ -190,21 +212,26 @@ class OnMesh:
         driven = Drive(mesh, run, live, patience, watches=watches)
         return Cell(args, mesh, selection, run, driven, stage, arrivals, self._shell.user_ns)
 
-    def _run_here(self, source: str) -> None:
+    async def _run_here(self, source: str) -> None:
         """`--local`: before the ranks, so that a mistake shows while nothing has run on them."""
-        if not self._shell.run_cell(source, store_history=False).success:
-            raise UsageError("--local: the cell failed here, so it was not sent to the ranks")
+        cell = self._shell.transform_cell(source)
+        running = self._shell.run_cell_async(source, store_history=False, transformed_cell=cell)
+        with _stops_at_once(running):
+            ran = await running
+        _check_ran_here(ran)
 
     def _cell_number(self) -> int:
         """The number in front of the running cell. (`execution_count` is, in newer IPythons, that of the next one.)"""
-        inputs = self._shell.user_ns.get("In") or [""]
-        return max(len(inputs) - 1, 1)
+        return max(len(self._shell.history_manager.input_hist_raw) - 1, 1)
 
-    def _first_line(self, source: str) -> int:
+    def _first_line(self, source: str, is_line: bool) -> int:
         """Where in its cell the source begins: errors then name the line that the notebook's margin shows."""
         cells = self._shell.history_manager.input_hist_raw
-        above, found, _ = cells[-1].rpartition(source.rstrip("\n")) if cells else ("", "", "")
-        return above.count("\n") + 1 if found else 1
+        text, wanted = cells[-1] if cells else "", source.rstrip("\n")
+        begin = text.rfind(wanted)
+        if is_line and (found := re.search(rf"%on_mesh\b[^\n]*--\s+{re.escape(wanted)}", text)):
+            begin = found.start()
+        return text.count("\n", 0, max(begin, 0)) + 1
 
     def _leave_running(self, cell: Cell) -> MeshFuture:
         """Let a thread show what comes, in the output of this cell, and interrupt late ranks."""
@@ -234,6 +261,34 @@ class OnMesh:
         self._shell.user_ns[LAST_RESULT] = result
         if args.out:
             self._shell.user_ns[args.out] = result
+
+
+@contextmanager
+def _stops_at_once(running: Any) -> Generator[None]:
+    """Raise Ctrl-C where it hits, as in any cell of the notebook; the kernel puts it off until a coroutine waits."""
+    former = sigint.handler()
+    if threading.current_thread() is not threading.main_thread() or not callable(former):
+        yield
+        return
+
+    def press(number: int, frame: FrameType | None) -> None:
+        if running.cr_running:
+            raise KeyboardInterrupt
+        former(number, frame)  # raised while the loop's own code runs, it would end the loop
+
+    sigint.let(press)
+    try:
+        yield
+    finally:
+        sigint.let(former)
+
+
+def _check_ran_here(ran: Any) -> None:
+    """Nothing is sent after a part here that was stopped or has failed."""
+    if isinstance(ran.error_in_exec, KeyboardInterrupt | asyncio.CancelledError):
+        raise Interrupted("--local: the cell was stopped here, so it was not sent to the ranks")
+    if not ran.success:
+        raise UsageError("--local: the cell failed here, so it was not sent to the ranks")
 
 
 def _advice(line: str, body: str) -> str:

@@ -219,7 +219,7 @@ class _Pickler(CloudPickler):
             return NotImplemented
         # A submodule made by an extension has no spec either, but appears where its package is imported.
         package = sys.modules.get(name.partition(".")[0]) if isinstance(name, str) else None
-        if isinstance(package, ModuleType) and package.__spec__ is None and name != "__main__":
+        if isinstance(package, ModuleType) and name != "__main__" and package.__spec__ is None:
             cloudpickle.register_pickle_by_value(package)  # pyright: ignore[reportUnknownMemberType]
         return cast("Any", super()).reducer_override(obj)
 

@@ -30,6 +30,12 @@ def test_what_is_about_the_notebook_runs_here(text: str) -> None:
     assert not is_for_ranks(text)
 
 
+@pytest.mark.parametrize("text", ["w = %mesh pull w", "x = 1\nfor i in y:\n    %mesh who", "a.b[0] = %on_mesh -- 3"])
+def test_cells_with_lines_of_ours_run_here(text: str) -> None:
+    assert not is_for_ranks(text)
+    assert is_for_ranks("'%mesh'") and is_for_ranks("a %mesh_size")
+
+
 @given(st.text("%!?#x \n"))
 def test_comments_above_a_cell_change_nothing(text: str) -> None:
     assert is_for_ranks(f"# above\n\n{text}") == is_for_ranks(text)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -191,6 +193,34 @@ def test_code_can_run_a_cell(kernel: Kernel) -> None:
     assert outputs.stdout == "  0 │ 0\n  1 │ 1\n"
 
 
+def test_cells_in_other_cells_run_too(kernel: Kernel, tmp_path: Path) -> None:
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("%%on_mesh 1\nset_up = rank * 7\nset_up")])
+    nbformat.write(book, tmp_path / "set_up.ipynb")
+    assert kernel.ok(f"%run {tmp_path / 'set_up.ipynb'}").text.startswith("7   rank 1")
+    ran = kernel.ok("done = get_ipython().run_cell('%%on_mesh 1\\nset_up + 1', store_history=False).success\ndone")
+    assert ran.text.startswith("8   rank 1") and ran.results == ["True"]
+
+
+def test_reset_and_names_of_ipython_that_are_used_otherwise(kernel: Kernel) -> None:
+    kernel.ok("In, Out = 784, 10")
+    failed = kernel.cell("%%on_mesh\n1/0")
+    assert f"cell {failed.reply['execution_count']}, line 2\n" in failed.traceback
+    kernel.ok("%reset -f in")
+    kernel.ok("%reset -f")
+    assert kernel.ok("%%on_mesh 0\nrank").text.startswith("0   rank 0")
+
+
+def test_a_line_is_expanded_with_the_names_of_the_notebook(kernel: Kernel) -> None:
+    kernel.ok("line = body = self = '1'")
+    assert kernel.ok("%%on_mesh {line} --label '{body}{self}'\nrank").text.startswith("1   rank 1")
+
+
+def test_an_expression_that_fails_is_where_it_stands(kernel: Kernel) -> None:
+    cell = "a = 1\nr = %on_mesh 0 -- int('x')\nprint(\"int('x') is\", r)"
+    failed = kernel.cell(cell)
+    assert f"cell {failed.reply['execution_count']}, line 2\n" in failed.traceback
+
+
 def test_a_cell_may_run_here_too(kernel: Kernel) -> None:
     outputs = kernel.ok("%%on_mesh --local --show first\nfrom math import pi as both\nboth > 3")
     assert outputs.results == ["True"]
@@ -200,6 +230,21 @@ def test_a_cell_may_run_here_too(kernel: Kernel) -> None:
     assert "ZeroDivisionError" in failed.text
     kernel.ok("r = %on_mesh -- 'counted' in globals()")
     assert kernel.value("r.values()") == [False] * 4
+
+
+@pytest.mark.parametrize("wait", ["import time\ntime.sleep(60)", "import asyncio\nawait asyncio.sleep(60)"])
+def test_what_is_stopped_here_is_not_sent(kernel: Kernel, wait: str) -> None:
+    cell = kernel.start(f"%%on_mesh --local\nsent = 1\nprint('here', flush=True)\n{wait}")
+    cell.until("here")
+    kernel.interrupt()
+    assert cell.end().error == "KeyboardInterrupt: --local: the cell was stopped here, so it was not sent to the ranks"
+    kernel.ok("r = %on_mesh -- 'sent' in globals()")
+    assert kernel.value("r.values()") == [False] * 4
+
+
+def test_a_cell_that_awaits_may_run_here_too(kernel: Kernel) -> None:
+    outputs = kernel.ok("%%on_mesh --local\nimport asyncio\nawait asyncio.sleep(0)\nprint('both')")
+    assert outputs.stdout == "both\n0-3 │ both\n"
 
 
 def test_names_are_pulled_after_a_cell(kernel: Kernel) -> None:
