@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..runtime.wire import codec
+from .likeness import likeness
 from .odd_tensors import as_it_lies, is_computed_with, is_plain, parts_of
 from .size import is_array, is_tensor
 from .summary import shortened
@@ -212,6 +212,6 @@ def _data(leaf: Any) -> tuple[bytes, str]:
         text = f"{{{', '.join(sorted(map(repr, cast('set[object]', leaf))))}}}"
         return text.encode("utf-8", "backslashreplace"), shortened(text, _TEXT).replace("\n", " ")
     try:
-        return codec.dumps(leaf), ""
+        return likeness(leaf), ""
     except Exception:  # noqa: BLE001 - a user's class may raise anything while it is pickled
         return b"", "cannot be pickled: only its type is compared"

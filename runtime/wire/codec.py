@@ -205,7 +205,9 @@ class _Pickler(CloudPickler):
     def reducer_override(self, obj: Any, /) -> Any:
         kind = type(cast("object", obj))
         if reducer := self.reducers.get(kind):
-            return reducer(obj)
+            reduced = reducer(obj)
+            if reduced is not NotImplemented or not issubclass(kind, type):  # a class may have to go by value
+                return reduced
         if kind is FunctionType or issubclass(kind, type):
             return self._reduce_named(obj)
         if (by_torch := torch_reducers.get(kind)) or (by_torch := _learn(kind)):
