@@ -21,6 +21,7 @@ from ..runtime.shape import Selector
 from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from .agent import KernelActor
+from .busy import wait_for
 from .comms import CommMessage
 from .debug.desk import Desk
 from .debug.points import Points
@@ -421,7 +422,7 @@ class Mesh(Repairs):
         """Call an endpoint of the kernel actors of any ranks; raises what the first of them failed with."""
         gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
         self.roster.call(ranks, self._actor, endpoint, None, arguments(*args), gather, True)
-        gather.wait()
+        wait_for(self, gather, endpoint, "they get it when they are done" if endpoint == "push" else "")
         for rank in ranks:
             if rank in gather.errors:
                 raise gather.errors[rank]

@@ -12,6 +12,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+from ..kernel.drive import Interrupted
 from ..kernel.fold import named
 from ..kernel.mesh import PULL_LIMIT, Mesh
 from ..runtime import leftovers
@@ -99,6 +100,10 @@ class MeshMagic:
             return None
         except (GrammarError, SelectorError) as mistake:
             raise UsageError(str(mistake)) from None
+        except Interrupted:
+            raise
+        except KeyboardInterrupt:
+            raise Interrupted(f"`%mesh {self._typed}` was stopped") from None
 
     line.__doc__ = grammar.mesh_help()  # what `%mesh?` shows
 

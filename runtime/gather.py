@@ -32,6 +32,11 @@ class Gather:
         """Have all answered, failed or died?"""
         return self._all_there.is_set()
 
+    @property
+    def owing(self) -> list[int]:
+        """The ranks that have not answered yet."""
+        return sorted(self._left)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Until all have answered, failed or died, or `timeout` seconds are over; whether all have."""
         return self._roster.reactor.wait(self._all_there, timeout)

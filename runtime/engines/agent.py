@@ -6,10 +6,8 @@ For the local engine it lives in the controller; it never runs user code, so it 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import operator
 import os
-import resource
 import secrets
 import signal
 import socket
@@ -20,12 +18,13 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ..errors import LinkClosed, SpawnError
+from ..errors import LinkClosed
 from ..forks import let_go_in_child
 from ..oom import MemoryKills
 from ..proc import Stat, stat_of
 from ..registry import registry
 from ..wire.codec import Encoded
+from ..wire.deferred import untorn
 from ..wire.lane import Frames, Lane, pack
 from ..wire.messages import (
     Answer,
@@ -49,17 +48,15 @@ from ..wire.tape import Event, Tape, Text
 from ..wire.wiring import wiring
 from . import outside
 from .base import Exit, Listener
+from .openings import held_port, make_room, output_pipe
 from .spec import RankFds, RankSpec, encode_spec
 from .starter import Starter
 
-_FDS_A_RANK = 6
 _PLENTY = 8
 """A rank that has so many calls to answer does not wait for the next one."""
 SPARE = -1
 """The rank of a process that waits to become one."""
-_PIPE_BYTES = 1 << 20
 _CHUNK = 1 << 18
-_F_SETPIPE_SZ = 1031
 
 _DATA_END = operator.attrgetter("data.lane.peer")
 _CONTROL_END = operator.attrgetter("control.lane.peer")
@@ -128,8 +125,12 @@ class Agent:
         self._port = held or (None if port or is_late else held_port())
         if self._port is not None:
             port = self._port.getsockname()[1]
-        for spec in specs:
-            self._start(spec, port, self._port.fileno() if self._port is not None and spec.rank == 0 else -1)
+        try:
+            for spec in specs:
+                self._start(spec, port, self._port.fileno() if self._port is not None and spec.rank == 0 else -1)
+        except BaseException:
+            self.close()  # nobody else has it yet
+            raise
         self._wiring.seal()
 
     def respawn(self, specs: Sequence[RankSpec]) -> None:
@@ -188,11 +189,12 @@ class Agent:
     def check_room(self, hosts: Sequence[str]) -> None:
         make_room(len(hosts))
 
+    @untorn  # a process whose start Ctrl-C has torn would be nobody's child
     def _start(self, spec: RankSpec, port: int, listen: int) -> None:
         ticket = secrets.randbits(62)
         data, data_theirs = self._wiring.open()
         control, control_theirs = self._wiring.open()
-        pipes = [_output_pipe() for _ in range(2)]
+        pipes = [output_pipe() for _ in range(2)]
         outlets = [
             Outlet(Lane(data, self._pool, (ticket, "data")), data, self._reactor),
             Outlet(Lane(control, self._pool, (ticket, "control")), control, self._reactor),
@@ -460,37 +462,3 @@ class Agent:
             os.close(self._lifeline_in)
             for peer in [*self._peers.values(), *self._spares]:
                 peer.exit = peer.exit or Exit()
-
-
-def _output_pipe() -> tuple[int, int]:
-    read_end, write_end = os.pipe()
-    os.set_blocking(read_end, False)
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
-        with contextlib.suppress(PermissionError):  # over the user's limit for pipes: a smaller one only blocks sooner
-            fcntl.fcntl(write_end, _F_SETPIPE_SZ, _PIPE_BYTES)
-    return read_end, write_end
-
-
-def held_port(addr: str = "127.0.0.1") -> socket.socket:
-    """A free port that stays ours: rank 0 serves `MASTER_PORT` on this very socket."""
-    held = socket.socket()
-    held.bind((addr, 0))
-    held.listen(1024)
-    return held
-
-
-def make_room(num_ranks: int) -> None:
-    """Raise the soft limit of open files if so many more ranks would not fit.
-
-    Raises `SpawnError` where that does not help: the hard limit is the administrator's word.
-    """
-    more = _FDS_A_RANK * num_ranks
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(os.listdir("/dev/fd")) + more + 256
-    if 0 < hard < needed:
-        raise SpawnError(
-            f"{num_ranks} ranks need {needed} open files and this process may have {hard}: "
-            f"ask for at most {max(0, (hard - needed + more) // _FDS_A_RANK)} ranks, or raise `ulimit -n`"
-        )
-    if soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed * 2, hard) if hard > 0 else needed * 2, hard))

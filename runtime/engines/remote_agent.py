@@ -52,11 +52,12 @@ from ..wire.messages import (
 )
 from ..wire.reactor import Reactor
 from ..wire.zmq_link import ZmqLink
-from .agent import Agent, held_port, make_room
+from .agent import Agent
 from .base import Party
 from .copies import Copies
 from .ears import Ears, encoded
 from .local import LocalEngine
+from .openings import held_port, make_room
 from .spec import RankSpec, decode_spec
 from .summons import VARIABLE, Summons
 from .versions import own_versions

@@ -10,6 +10,8 @@ from IPython.core.error import UsageError
 
 from meshbook.magics.pull import gathered
 
+Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
 VALUES = {2: np.ones(3), 0: np.zeros(3)}
 
 
@@ -39,3 +41,22 @@ def test_what_cannot_be_stacked_is_named() -> None:
     assert str(caught.value) == (
         "x cannot be stacked: its shape is (2, 3) on rank 0, and (4,) on rank 3; --as list takes both"
     )
+
+
+def test_a_busy_rank_is_waited_for_aloud(kernel: Kernel) -> None:
+    kernel.ok("%%on_mesh\nheld = rank")
+    busy = kernel.ok("%%on_mesh 1 -b\nimport threading\ngo = threading.Event()\nwhile not go.wait(0.01): pass")
+    place = f"rank 1 (at cell {busy.reply['execution_count']} line 4)"
+    pulling = kernel.start("%mesh pull held")
+    pulling.until(f"pull waits for {place}")
+    kernel.interrupt()
+    stopped = pulling.end()
+    assert stopped.error == f"KeyboardInterrupt: pull was stopped, as it waited for {place}"
+    assert ".py" not in stopped.traceback
+    pushing = kernel.start("held = 'new'\n%mesh push held")
+    pushing.until(f"push waits for {place}")
+    kernel.interrupt()
+    assert pushing.end().error.endswith(f"waited for {place}; they get it when they are done")
+    kernel.ok("%mesh interrupt 1")
+    kernel.ok("r = %on_mesh -- held")
+    assert set(kernel.value("r.values()")) == {"new"}

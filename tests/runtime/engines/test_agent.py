@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -248,3 +249,27 @@ def test_an_interrupt_while_a_call_goes_out_leaves_nothing_behind(
     assert workers.add.call(1).get(10).values() == [1, 1]
     until(lambda: agent._pool.stats().blocks == 0)  # type: ignore[union-attr]
     assert [list(peer.calls) for peer in agent._peers.values()] == [[], []]
+
+
+def test_an_interrupt_while_ranks_are_started_leaves_none(
+    local: Bench, how: str, monkeypatch: pytest.MonkeyPatch, until: Until
+):
+    """Also where it comes as a process is made: before anybody knows its number."""
+    make = socket.socketpair if how == "fork" else subprocess._fork_exec  # type: ignore[attr-defined]
+    module, name = (socket, "socketpair") if how == "fork" else (subprocess, "_fork_exec")
+    left = [0, 0, signal.SIGINT, 0, 0, 0, 0]
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        made = make(*args, **options)
+        if left and (signum := left.pop(0)):
+            signal.raise_signal(signum)
+        return made
+
+    local.workers(how=how).add.call(1).get(10)
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, name, interrupted)
+        local.begin({"rank": 8}, how)
+    assert left, "it ended the start"
+    until(lambda: {process.pid for process in psutil.Process().children(recursive=True)} <= before)
+    assert local.workers(how=how).add.call(1).get(10).values() == [1, 1]

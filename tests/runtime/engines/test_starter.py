@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from meshbook.runtime.engines.agent import make_room
 from meshbook.runtime.engines.base import Exit
 from meshbook.runtime.engines.interpreter import own_interpreter
 from meshbook.runtime.engines.local import LocalEngine, why_exec
+from meshbook.runtime.engines.openings import make_room
 from meshbook.runtime.engines.spec import RankFds
 from meshbook.runtime.engines.starter import Exec, Zygote, zygote_key
 from meshbook.runtime.errors import LinkClosed
