@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import threading
@@ -21,10 +22,14 @@ from ..cells import Line
 from ..errors import SupervisionError
 from ..future import Future, Promise
 from ..mesh import ProcMesh
+from ..roster import Roster
 from ..shape import Shape
+from ..wire.codec import EncodeError, encode
 from ..wire.deferred import Deferred
 from .brake import leave_out
+from .on_ranks import Unsent
 from .program import Op, Poison
+from .seeds import seeding
 from .transfer import Receiver, Send
 from .worker import TensorWorker
 
@@ -40,9 +45,6 @@ AHEAD = 8
 REMEMBERED = 1 << 16
 """Operations whose places in the program are remembered, for errors."""
 
-SEED = 0
-"""With which the random numbers of a mesh begin, unless `torch.manual_seed` says otherwise."""
-
 _numbers = itertools.count(1)
 
 
@@ -55,7 +57,7 @@ class Dispatcher:
         self._fleet, self._number = fleet, fleet.mesh
         self._reactor = fleet.reactor
         self._whole = whole
-        self._worker: Any = whole.spawn("tensors", TensorWorker, SEED)
+        self._worker: Any = whole.spawn("tensors", TensorWorker, torch.initial_seed())
         self._receivers: Any = None
         self._linked: WeakSet[Dispatcher] = WeakSet()
         self._ops: list[Op] = []
@@ -65,7 +67,9 @@ class Dispatcher:
         self._places: deque[tuple[int, Line | None]] = deque(maxlen=REMEMBERED)
         self._last = 0  # the number of the operation that was issued last
         self._lock = threading.RLock()  # the loop sends what lingers, while others add to it
-        self._seed = torch.initial_seed()
+        self._seeding = seeding()
+        self._processes: list[int] = self._processes_now()
+        self._dtype = torch.get_default_dtype()  # with which those are computed
 
     def issue(
         self,
@@ -166,26 +170,39 @@ class Dispatcher:
 
     def _add(self, op: Op, shape: Shape) -> None:
         with self._lock:
-            if self._shape != shape:
+            dtype = torch.get_default_dtype()
+            if self._shape != shape or self._dtype != dtype:
                 self._send()
-                self._shape = shape
+                self._shape, self._dtype = shape, dtype
             self._last = op.number
             self._ops.append(op)
             self._places.append((op.number, place()))
             if len(self._ops) >= BATCH:
                 self._send()
             elif len(self._ops) == 1:
-                self._reactor.later(LINGER, self.send_waiting)
+                self._reactor.later(LINGER, self._send_lingering)
+
+    def _send_lingering(self) -> None:
+        with contextlib.suppress(EncodeError):  # told to who asks for what was to come of it
+            self.send_waiting()
 
     def _send(self) -> None:
+        """Send what was collected. Raises `EncodeError` for a function that cannot be sent; the others are."""
         with Deferred(_nothing) as interrupt:  # what was taken to be sent must not be lost
             ops, self._ops, shape, self._shape = self._ops, [], self._shape, None
             if shape is None and self._dropped:
                 shape = self._dropped[0][1]
             if shape is not None:
-                self._sent.append(_run(self._on(shape), ops, self._take_dropped(shape)))
+                self._send_batch(self._on(shape), ops, self._take_dropped(shape))
         if interrupt.came:
             interrupt.deliver()
+
+    def _send_batch(self, workers: Any, ops: Sequence[Op], dropped: Sequence[int]) -> None:
+        try:
+            self._sent.append(_run(workers, ops, dropped, self._dtype))
+        except EncodeError:
+            self._sent.append(_run(workers, [*map(_sendable, ops)], dropped, self._dtype))
+            raise
 
     def _take_dropped(self, shape: Shape) -> list[int]:
         """Those of this shape; others wait for a batch of theirs."""
@@ -197,27 +214,43 @@ class Dispatcher:
         return self._worker._new_with_shape(shape)
 
     def _follow_seed(self) -> None:
-        """`torch.manual_seed` on the controller holds for the mesh."""
-        seed = torch.initial_seed()
-        if seed != self._seed:
-            self._seed = seed
+        """`torch.manual_seed` on the controller holds for the mesh; and all begin again where one is a new process."""
+        now = seeding(), self._processes_now()
+        if now != (self._seeding, self._processes):
+            self._seeding, self._processes = now
             with self._lock:
                 self._send()
-                self._sent.append(self._worker.seed.call(seed))
+                self._sent.append(self._worker.seed.call(torch.initial_seed()))
+
+    def _processes_now(self) -> list[int]:
+        return [state.pid for state in self._fleet.states.values()] if isinstance(self._fleet, Roster) else []
 
 
 def _nothing() -> None: ...
 
 
-def _run(workers: Any, ops: Sequence[Op], dropped: Sequence[int]) -> Future[Any]:
-    """Send a batch."""
+def _sendable(op: Op) -> Op:
+    """The same, or what says on the ranks why it could not be sent."""
+    if isinstance(op.function, str):
+        return op
+    try:
+        encode(op)
+    except EncodeError as error:
+        return op._replace(function=Unsent(f"{type(error).__name__}: {error}"), args=(), kwargs={})
+    return op
+
+
+def _run(workers: Any, ops: Sequence[Op], dropped: Sequence[int], dtype: torch.dtype) -> Future[Any]:
+    """Send a batch, to be computed with this default type."""
     sends = [op for op in ops if isinstance(op.function, Send)]
     if not sends:
-        return workers.run.call(ops, dropped)
+        return workers.run.call(ops, dropped, dtype)
     promise: Promise[Any] = Promise(workers._fleet.reactor)
     answers = _Watched(workers, sends, promise)
     try:
-        workers.run._send(workers._fleet, workers._target, answers, (ops, dropped), {})
+        workers.run._send(workers._fleet, workers._target, answers, (ops, dropped, dtype), {})
+    except EncodeError:
+        raise  # it is tried again
     except Exception as unsent:
         for rank in workers._target.ranks:
             answers.miss(rank, unsent)

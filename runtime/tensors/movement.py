@@ -99,8 +99,8 @@ def _shape_of(tensor: Tensor, size: int, reduction: str, scatter: bool) -> torch
     fake = tensor._fake
     with faking():
         if scatter:
-            return torch.empty_like(fake) if reduction == "stack" else torch.empty_like(fake[0])
-        return fake.new_empty((size, *fake.shape)) if reduction == "stack" else torch.empty_like(fake)
+            return fake.new_empty(fake.shape if reduction == "stack" else fake.shape[1:])
+        return fake.new_empty((size, *fake.shape) if reduction == "stack" else fake.shape)
 
 
 @untorn

@@ -38,7 +38,8 @@ def combine(tensor: torch.Tensor, lines: Sequence[tuple[int, ...]], reduction: s
     whole = own.clone()
     dist.all_reduce(whole, kind, group=group)
     if reduction == "avg":
-        whole = whole / len(line) if whole.is_floating_point() else whole // len(line)
+        is_exact = not (whole.is_floating_point() or whole.is_complex())
+        whole = whole // len(line) if is_exact else whole / len(line)
     return whole[line.index(place.rank)].clone() if scatter else whole
 
 
@@ -50,6 +51,21 @@ def _stacked(own: torch.Tensor, line: Sequence[int], group: Any, scatter: bool) 
         index = line.index(here().rank)
         return torch.stack([row[index] for row in rows])
     return torch.stack(rows)
+
+
+def real_view(tensor: torch.Tensor) -> torch.Tensor:
+    """`aten::view_as_real`. The program does not know that a shard is conjugated, which torch refuses to look at."""
+    return torch.view_as_real(tensor.resolve_conj())
+
+
+class Unsent:
+    """Stands for a function that could not be sent."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __call__(self) -> Any:
+        raise RuntimeError(self._why)
 
 
 class OfUsers:

@@ -43,6 +43,9 @@ _SENDABLE = frozenset(
 )
 
 
+_data: Any = torch.Tensor.data
+
+
 class Shared:
     """A value on the ranks, which goes when no tensor of the controller means it any more."""
 
@@ -88,6 +91,19 @@ class Tensor(torch.Tensor):
         self._dropped_at = self._dropped_at or str(place())
         with contextlib.suppress(AttributeError):
             del self._value
+
+    @property
+    def data(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The same values, without a gradient. Assigned, as `module.half()` does, it takes the place of the values."""
+        return _data.__get__(self)
+
+    @data.setter
+    def data(self, other: Any) -> None:
+        if not isinstance(other, Tensor):
+            raise marked(TypeError("the data of a distributed tensor is a distributed tensor: copy_() brings others"))
+        value = other._alive()
+        _data.__set__(self, other)  # torch's own part: shape, type and strides
+        self._form, self._kept_fake, self._value, self._procs = other._form, other._kept_fake, value, other._procs
 
     def slice_mesh(self, **dims: Any) -> Tensor:
         """The shards on a part of the mesh, by the words of `ProcMesh.slice`: the same memory."""
@@ -291,7 +307,8 @@ def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     rest: list[Any] = []
     traits = traits_of(func)
     positional = _survey(args, tensors, rest, traits.floats_count)
-    key = (positional, tuple(kwargs), _survey(kwargs.values(), tensors, rest, traits.floats_count))
+    named = _survey(kwargs.values(), tensors, rest, traits.floats_count)
+    key = (positional, tuple(kwargs), named, torch.get_default_dtype())
     for tensor in tensors:
         tensor._alive()
     procs = mesh_of(tensors)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, cast
 
@@ -39,21 +40,27 @@ class TensorWorker(Actor):
         import torch
         from torch.utils import _pytree
 
+        from .on_ranks import real_view
+
         self._torch: Any = torch
         self._pytree: Any = _pytree
-        self._functions: dict[str, Callable[..., Any]] = {}
+        self._functions: dict[str, Callable[..., Any]] = {"aten::view_as_real": real_view}
         self._values = _values.setdefault(node().address, {})
         self._progress = own_progress()
         self._seed(seed)
 
     @endpoint
-    def run(self, ops: Sequence[Op], dropped: Sequence[int]) -> None:
-        """Compute, then forget what nobody refers to any more. What fails is told when its results are asked for."""
-        for op in ops:
-            if self._progress.begin(op.number):
-                self._do(op)
-            else:
-                self._leave_out(op)
+    def run(self, ops: Sequence[Op], dropped: Sequence[int], dtype: Any) -> None:
+        """Compute, then forget what nobody refers to any more. What fails is told when its results are asked for.
+
+        `dtype` is the program's default type.
+        """
+        with self._defaulting_to(dtype):
+            for op in ops:
+                if self._progress.begin(op.number):
+                    self._do(op)
+                else:
+                    self._leave_out(op)
         for number in dropped:
             self._values.pop(number, None)
         with _arrived:
@@ -143,12 +150,32 @@ class TensorWorker(Actor):
         why = "LookupError: its shard has gone with the process that this rank was before: make the tensor again"
         return Poison(0, current_rank().rank, why, "")
 
+    @contextlib.contextmanager
+    def _defaulting_to(self, dtype: Any) -> Generator[None]:
+        """Mostly it is the rank's own."""
+        former = self._torch.get_default_dtype()
+        if dtype == former:
+            yield
+            return
+        self._torch.set_default_dtype(dtype)
+        try:
+            yield
+        finally:
+            self._torch.set_default_dtype(former)
+
     def _spoil(self, op: Op, poison: Poison) -> None:
-        for number in (*op.outputs, *op.spoils):
+        for number in (*op.outputs, *self._that_share_memory(op.spoils)):
             if number is not None:
                 self._values[number] = poison
         if isinstance(op.function, Send):
             op.function.fail(current_rank(), poison)
+
+    def _that_share_memory(self, numbers: Sequence[int]) -> set[int]:
+        """These values, and those that are views of the same memory."""
+        if not numbers:
+            return set()
+        spoilt = {_memory_of(self._values.get(number)) for number in numbers} - {0}
+        return {number for number, value in self._values.items() if _memory_of(value) in spoilt} | set(numbers)
 
     def _find(self, function: str | Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(function, str):
@@ -181,6 +208,14 @@ class TensorWorker(Actor):
     def _keep_state(self) -> None:
         self._state = self._torch.get_rng_state()
         self._cuda_state = self._torch.cuda.get_rng_state() if self._devices() else None
+
+
+def _memory_of(value: Any) -> int:
+    """The address of a tensor's memory; 0 where there is none."""
+    try:
+        return value.untyped_storage().data_ptr()
+    except (AttributeError, RuntimeError, NotImplementedError):  # no tensor, or one of another layout
+        return 0
 
 
 def _listed(kinds: Sequence[str]) -> str:

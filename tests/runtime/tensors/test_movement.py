@@ -105,3 +105,19 @@ def test_mistakes(grid: ProcMesh, arguments: Any, kind: type[Exception], says: s
         reduce(x, *arguments)
     with pytest.raises(ValueError, match="reduce_ cannot stack"):
         reduce_(x, "dp", "stack")
+
+
+def test_what_is_reduced_lies_in_order(grid: ProcMesh) -> None:
+    """Whatever order its shards had: the program and the ranks must think the same of it."""
+    with grid.activate():
+        turned: Any = torch.arange(4.0).reshape(2, 2).T
+    whole, rows = reduce(turned, "dp"), reduce(turned, "dp", "stack", scatter=True)
+    for made in (whole, rows, reduce(turned, "dp", scatter=True)):
+        assert made.is_contiguous() and inspect(made).is_contiguous()
+    assert inspect(whole.T.flatten()).tolist() == inspect(whole).T.flatten().tolist() == [0, 2, 4, 6]
+
+
+def test_the_average_of_complex_numbers(grid: ProcMesh) -> None:
+    with grid.activate():
+        numbers: Any = torch.ones(2, dtype=torch.complex64) * 1j
+    assert inspect(reduce(numbers, "dp", "avg")).tolist() == [1j, 1j]

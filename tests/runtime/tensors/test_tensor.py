@@ -434,3 +434,47 @@ def test_what_a_rank_had_before_it_was_replaced_is_gone(process_stage: Any) -> N
     assert "\n" not in str(caught.value)
     with procs.activate():
         assert inspect(torch.ones(2) + 1, r=1).tolist() == [2, 2]
+
+
+def test_a_write_that_fails_spoils_all_views_of_the_memory(grid: ProcMesh) -> None:
+    with grid.activate():
+        base, other = torch.zeros(2, 1), torch.zeros(2)
+        view = base.flatten()
+        base[0] = torch.ones(3)[torch.tensor([7])]
+    for spoilt in (base, view):
+        with pytest.raises(RemoteException, match="index 7 is out of bounds"):
+            inspect(spoilt)
+    assert inspect(other).tolist() == [0, 0]
+
+
+def test_data_takes_the_place_of_the_values(grid: ProcMesh) -> None:
+    with grid.activate():
+        weight = nn.Parameter(torch.ones(2))
+        weight.data = weight.data * 5
+        model = nn.Linear(2, 2).double()
+        weight.sum().backward()
+    assert (inspect(weight).tolist(), inspect(weight.grad).tolist()) == ([5, 5], [1, 1])
+    assert model.weight.dtype == inspect(model.weight).dtype == torch.float64
+    with pytest.raises(TypeError, match="copy_\\(\\) brings others"):
+        weight.data = torch.ones(2)
+
+
+def test_the_default_type_of_the_program_holds_on_the_ranks(grid: ProcMesh) -> None:
+    def made() -> list[Any]:
+        return [torch.ones(3), torch.arange(3) / 2, torch.tensor([1, 2]).sqrt()]
+
+    with grid.activate():
+        torch.set_default_dtype(torch.float64)
+        try:
+            wide = made()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        for tensors, dtype in ((wide, torch.float64), (made(), torch.float32)):
+            assert {each.dtype for each in [*tensors, *inspect(tensors)]} == {dtype}
+
+
+def test_parts_of_conjugated_numbers(grid: ProcMesh) -> None:
+    with grid.activate():
+        turned = (torch.ones(2, dtype=torch.complex64) * 1j).conj()
+    assert inspect(turned.imag).tolist() == [-1, -1]
+    assert inspect(turned.resolve_conj() * 1j).tolist() == [1, 1]
