@@ -39,6 +39,9 @@ BATCH = 100
 LINGER = 0.001
 """Seconds after which fewer are sent, too."""
 
+DROPPED_LINGER = 0.1
+"""Seconds after which ranks are told what they may forget, if no operation goes out before."""
+
 AHEAD = 8
 """Batches that ranks may be behind; then the controller waits for them, and Ctrl-C finds it waiting."""
 
@@ -61,6 +64,7 @@ class Dispatcher:
         self._receivers: Any = None
         self._linked: WeakSet[Dispatcher] = WeakSet()
         self._ops: list[Op] = []
+        self._is_lingering = self._forgets_soon = False  # will those, and what was dropped, be sent soon?
         self._shape: Shape | None = None  # where those go
         self._dropped: deque[tuple[int, Shape]] = deque()  # tensors are dropped in any thread, also by the collector
         self._sent: deque[Future[Any]] = deque()
@@ -89,8 +93,8 @@ class Dispatcher:
             if is_random:
                 self._follow_seed()
             self._add(op, shape)
-            while len(self._sent) > AHEAD:
-                _check(self._sent.popleft())
+            while (batch := self._oldest(lambda: len(self._sent) > AHEAD)) is not None:
+                _check(batch)
         except KeyboardInterrupt:
             self.interrupted()
             raise
@@ -101,14 +105,17 @@ class Dispatcher:
         return self._fleet.is_stopped or self._fleet.mesh != self._number
 
     def drop(self, number: int, shape: Shape) -> None:
-        """Nobody refers to this value any more."""
+        """Nobody refers to this value any more. In any thread, with any locks: the collector calls it too."""
         self._dropped.append((number, shape))
+        if not (self._forgets_soon or self.is_over):
+            self._forgets_soon = True
+            self._after(DROPPED_LINGER, self._send_dropped)
 
     def flush(self) -> None:
         """Send what has been collected. Raises what a batch that went before could not be read for."""
         self.send_waiting()
-        while self._sent and self._sent[0].done():
-            _check(self._sent.popleft())
+        while (batch := self._oldest(lambda: bool(self._sent) and self._sent[0].done())) is not None:
+            _check(batch)
 
     def send_waiting(self) -> None:
         """Send what has lingered; also on the loop, which must not wait for answers."""
@@ -147,6 +154,11 @@ class Dispatcher:
         """Where in the program this operation was issued, if it was on this mesh and that is known still."""
         return next((where for issued, where in self._places.copy() if issued == number), None)
 
+    def _oldest(self, is_due: Callable[[], bool]) -> Future[Any] | None:
+        """Take the batch that was sent first, if that is due: several threads may ask."""
+        with self._lock:
+            return self._sent.popleft() if is_due() else None
+
     def _flush_all(self) -> None:
         """Somebody waits for this mesh: those that may send to it do not linger either."""
         for each in self._all_linked():
@@ -180,7 +192,24 @@ class Dispatcher:
             if len(self._ops) >= BATCH:
                 self._send()
             elif len(self._ops) == 1:
-                self._reactor.later(LINGER, self._send_lingering)
+                self._send_soon()
+
+    def _send_soon(self) -> None:
+        if not self._is_lingering:
+            self._is_lingering = True
+            self._after(LINGER, self._send_lingering)
+
+    def _after(self, seconds: float, send: Callable[[], object]) -> None:
+        # By the loop itself, as it may sleep: it would not look at its timers before something comes.
+        self._reactor.schedule(lambda: self._reactor.later(seconds, send))
+
+    def _send_dropped(self) -> None:
+        """Each time those of one view of the mesh."""
+        self._forgets_soon = False
+        self._send_lingering()
+        if self._dropped and not self.is_over:
+            self._forgets_soon = True
+            self._after(DROPPED_LINGER, self._send_dropped)
 
     def _send_lingering(self) -> None:
         with contextlib.suppress(EncodeError):  # told to who asks for what was to come of it
@@ -189,6 +218,7 @@ class Dispatcher:
     def _send(self) -> None:
         """Send what was collected. Raises `EncodeError` for a function that cannot be sent; the others are."""
         with Deferred(_nothing) as interrupt:  # what was taken to be sent must not be lost
+            self._is_lingering = False
             ops, self._ops, shape, self._shape = self._ops, [], self._shape, None
             if shape is None and self._dropped:
                 shape = self._dropped[0][1]

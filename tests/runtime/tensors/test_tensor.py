@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_leaves
 
 from meshbook.runtime import ActorError, MeshFailure, ProcMesh, SupervisionError, heal, this_host
 from meshbook.runtime.rdma import RDMABuffer
-from meshbook.runtime.tensors import RemoteException, Tensor, forms, get_active_mesh, inspect, no_mesh
+from meshbook.runtime.tensors import RemoteException, Tensor, forms, get_active_mesh, inspect, no_mesh, remote
+from meshbook.runtime.tensors.dispatch import dispatcher_of
 from meshbook.runtime.tensors.forms import NotHere
 from tests.runtime.shards import Holder
 
@@ -478,3 +479,20 @@ def test_parts_of_conjugated_numbers(grid: ProcMesh) -> None:
         turned = (torch.ones(2, dtype=torch.complex64) * 1j).conj()
     assert inspect(turned.imag).tolist() == [-1, -1]
     assert inspect(turned.resolve_conj() * 1j).tolist() == [1, 1]
+
+
+def test_what_is_issued_goes_out_though_nobody_waits(
+    grid: ProcMesh, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    def leave_a_mark(x: torch.Tensor) -> None:
+        (tmp_path / "mark").touch()
+
+    dispatcher = dispatcher_of(grid)
+    with grid.activate():
+        x: Any = torch.ones(2)
+        inspect(x)
+        remote(leave_a_mark)(x)
+    until((tmp_path / "mark").exists, 1.5)
+    del x
+    gc.collect()
+    until(lambda: not (dispatcher._dropped or dispatcher._ops), 1.5)
