@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,6 +27,7 @@ from .rows import (
     table_text,
     with_odd_entries,
 )
+from .stacking import stacked
 
 Pick = int | slice | Sequence[int]
 """What picks from one axis: an index (a negative one counts from the end), a slice, or several indices."""
@@ -196,19 +196,19 @@ class MeshResult:
     def stack(self) -> Any:
         """All values as one tensor or array, in the shape of the mesh if all of it took part; else in a row.
 
-        Raises `ValueError` where shapes differ, or where a value stayed on its rank.
+        Raises `ValueError` where they do not go together, or where a value stayed on its rank.
         """
         values = self.values()
         stayed = [value for value in values if isinstance(value, StayedValue)]
         if stayed:
             raise ValueError(f"cannot stack what is not here: {stayed[0]!r}")
-        shapes = {rank: tuple(getattr(value, "shape", ())) for rank, value in zip(self.ranks, values, strict=True)}
-        if len(set(shapes.values())) > 1:
-            raise ValueError(f"cannot stack different shapes: {_shapes_text(shapes)}")
-        stacked = _stacked(values)
+        try:
+            whole = stacked(dict(zip(self.ranks, values, strict=True)))
+        except ValueError as misfit:
+            raise ValueError(f"cannot stack: {misfit}") from None
         if len(self) == prod(self.axes.values()):
-            return stacked.reshape(*self.axes.values(), *shapes[self.ranks[0]])
-        return stacked
+            return whole.reshape(*self.axes.values(), *whole.shape[1:])
+        return whole
 
     def to_pandas(self) -> Any:
         """A data frame, a row a rank: where it is, its value (the text of what is no number), its seconds.
@@ -410,19 +410,3 @@ def _shown_of(outcome: Outcome) -> Shown:
     if value.gist is not None and value.gist.num_seen > 1:
         facts += (gist_text(value.gist, value),)  # the text of a large array leaves out most of it
     return ("value", *facts, *sorted(value.mime.items()))
-
-
-def _stacked(values: Sequence[Any]) -> Any:
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(values[0], torch.Tensor):
-        return torch.stack([value.cpu() for value in values])
-    import numpy
-
-    return numpy.stack([numpy.asarray(value) for value in values])
-
-
-def _shapes_text(shapes: Mapping[int, tuple[int, ...]]) -> str:
-    ranks_of: dict[tuple[int, ...], list[int]] = {}
-    for rank, shape in shapes.items():
-        ranks_of.setdefault(shape, []).append(rank)
-    return "; ".join(f"{list(shape)} on rank {ranks_text(ranks)}" for shape, ranks in ranks_of.items())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
 
 from ..kernel.mesh import PULL_LIMIT, Mesh
+from ..kernel.stacking import stacked
 from ..runtime.errors import ActorError, MeshbookError
 from ..runtime.wire.codec import DecodeError
 
@@ -31,22 +31,14 @@ def pull(mesh: Mesh, name: str, ranks: Sequence[int], max_bytes: int = PULL_LIMI
 def gathered(name: str, values: Mapping[int, Any], how: str) -> object:
     """The values as a list, by rank (`dict`), or as one array with the ranks as its first axis (`stack`).
 
-    Raises `UsageError` where arrays of these shapes cannot be stacked.
+    Raises `UsageError` where they cannot be stacked.
     """
     if how == "dict":
         return dict(values)
     in_order = [values[rank] for rank in sorted(values)]
     if how != "stack":
         return in_order
-    shapes = {rank: tuple(getattr(value, "shape", ())) for rank, value in sorted(values.items())}
-    if odd := next((rank for rank, shape in shapes.items() if shape != shapes[min(shapes)]), None):
-        raise UsageError(
-            f"{name} cannot be stacked: its shape is {shapes[min(shapes)]} on rank {min(shapes)}, and {shapes[odd]} on "
-            f"rank {odd}; --as list takes both"
-        )
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(in_order[0], torch.Tensor):
-        return torch.stack(in_order)
-    import numpy
-
-    return numpy.stack([numpy.asarray(value) for value in in_order])
+    try:
+        return stacked({rank: values[rank] for rank in sorted(values)})
+    except ValueError as misfit:
+        raise UsageError(f"{name} cannot be stacked: {misfit}; --as list takes all") from None

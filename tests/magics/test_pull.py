@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from IPython.core.error import UsageError
 
 from meshbook.magics.pull import gathered
@@ -31,16 +32,30 @@ def test_a_stack_has_the_ranks_first(values: dict[int, Any]) -> None:
 
 
 def test_tensors_stack_as_tensors() -> None:
-    torch = pytest.importorskip("torch")
     assert gathered("x", {0: torch.zeros(2), 1: torch.ones(2)}, "stack").tolist() == [[0, 0], [1, 1]]  # type: ignore[attr-defined]
 
 
 def test_what_cannot_be_stacked_is_named() -> None:
     with pytest.raises(UsageError) as caught:
         gathered("x", {0: np.ones((2, 3)), 1: np.ones((2, 3)), 3: np.ones(4)}, "stack")
-    assert str(caught.value) == (
-        "x cannot be stacked: its shape is (2, 3) on rank 0, and (4,) on rank 3; --as list takes both"
+    assert (
+        str(caught.value)
+        == "x cannot be stacked: shapes differ: [2, 3] on ranks 0-1, [4] on rank 3; --as list takes all"
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({0: [1, 2], 1: [3]}, "shapes differ: [2] on rank 0, [1] on rank 1"),
+        ({0: torch.ones(()), 1: 1.5}, "there are tensors on rank 0, and none on rank 1"),
+        ({0: [1], 1: [[1], [2, 3]]}, "what is on rank 1 is no array: its items differ in length"),
+    ],
+)
+def test_what_does_not_go_together_is_named(values: dict[int, Any], why: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        gathered("x", values, "stack")
+    assert str(caught.value) == f"x cannot be stacked: {why}; --as list takes all"
 
 
 def test_a_busy_rank_is_waited_for_aloud(kernel: Kernel) -> None:
