@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import math
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
+from typing import cast
 
 from ..runtime.shape import Shape
-from .journal import Entry, Pushed
+from .journal import Entry, Pushed, in_order
 from .plain_source import PlainSource, indented, plain_source
 
 MARK = "# Written by meshbook's `%mesh export`"
@@ -61,9 +63,18 @@ def script(
     plain = {id(entry): _plain(entry) for entry in ran}
     futures = sorted({future for each in plain.values() for future in each.futures})
     slices = list(dict.fromkeys(entry.ranks for entry in ran if len(entry.ranks) < math.prod(setting.axes.values())))
-    parts = [_header(setting, name, futures), _groups(setting, slices), _given(setting, pushed)]
-    for entry in chosen:
-        parts.append(_cell(setting, entry, plain[id(entry)], slices) if id(entry) in plain else _left_out(entry))
+    parts = [_header(setting, name, futures), _groups(setting, slices)]
+    given: list[str] = []
+    for are_cells, steps in itertools.groupby(in_order(chosen, pushed), lambda step: isinstance(step, Entry)):
+        if are_cells:
+            parts += [
+                _cell(setting, entry, plain[id(entry)], slices) if id(entry) in plain else _left_out(entry)
+                for entry in cast("Iterator[Entry]", steps)
+            ]
+        else:
+            pushes = cast("list[tuple[str, Pushed]]", list(steps))
+            parts.append(_given(setting, pushes, given))
+            given += [name for name, _ in pushes]
     if setting.backend != "none":
         parts.append(_END)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -144,8 +155,11 @@ def _groups(setting: Setting, slices: Sequence[tuple[int, ...]]) -> str:
     return "\n".join(["# All ranks make the groups of all slices, in this order.", "_groups = {", *lines, "}"])
 
 
-def _given(setting: Setting, pushed: Sequence[tuple[str, Pushed]]) -> str:
-    """What the notebook had pushed: literals and functions as they are, the rest is for who runs this to make."""
+def _given(setting: Setting, pushed: Sequence[tuple[str, Pushed]], before: Collection[str]) -> str:
+    """What the notebook had pushed: literals and functions as they are, the rest is for who runs this to make.
+
+    Once: names that were given `before`, and are again, have been made there.
+    """
     lines: list[str] = []
     missing: list[str] = []
     for name, push in pushed:
@@ -153,7 +167,7 @@ def _given(setting: Setting, pushed: Sequence[tuple[str, Pushed]]) -> str:
             lines.append(_under(_condition(setting, push.ranks), f"{name} = {literal}"))
         elif push.is_kept and (definition := _definition(name, push.value)) is not None:
             lines.append(_under(_condition(setting, push.ranks), definition))
-        elif name not in missing:
+        elif name not in (*missing, *before):
             missing.append(name)
     if missing:
         words = ", ".join(missing)

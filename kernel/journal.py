@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from operator import itemgetter
+from typing import Literal, TypeVar
 
 from ..runtime.reshape import Reshape
 from .size import pickles_to_at_least
@@ -55,6 +57,8 @@ class Entry:
     failed: set[int] = field(default_factory=set[int])
     is_running: bool = False
     """Whether it still runs on other ranks: nobody knows then whether it would come to an end on a new one."""
+    at: int = 0
+    """When it ran, among cells and pushes."""
 
     @property
     def number(self) -> int | None:
@@ -73,6 +77,7 @@ class Replay:
     ranks: tuple[int, ...]
     is_part: bool
     """Is it only what the cell imports and defines?"""
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,13 @@ class Pushed:
     value: object
     is_kept: bool
     """Is the value here? One that is too large is not: the journal would keep it alive after the notebook."""
+    since: int = 0
+    """When ranks were first given a value under this name, which is not kept any more."""
+    at: int = 0
+    """When they were given this one."""
+
+
+C = TypeVar("C", Entry, Replay)
 
 
 class Journal:
@@ -101,13 +113,17 @@ class Journal:
     def __init__(self) -> None:
         self._entries: dict[tuple[str, tuple[int, ...]], Entry] = {}
         self._pushed: dict[str, list[Pushed]] = {}  # by name, the oldest first
+        self._clock = itertools.count(1)
 
     def note_push(self, names: Mapping[str, object], ranks: Sequence[int]) -> None:
         """Ranks were given these values under these names."""
+        at = next(self._clock)
         for name, value in names.items():
             is_kept = pickles_to_at_least(value, LARGEST_PUSH) <= LARGEST_PUSH
-            former = [push for push in self._pushed.get(name, []) if not set(push.ranks) <= set(ranks)]
-            self._pushed[name] = [*former, Pushed(tuple(ranks), value if is_kept else None, is_kept)]
+            former = self._pushed.get(name, [])
+            since = min([at, *(push.since for push in former)])
+            left = [push for push in former if not set(push.ranks) <= set(ranks)]
+            self._pushed[name] = [*left, Pushed(tuple(ranks), value if is_kept else None, is_kept, since, at)]
 
     def pushed(self) -> list[tuple[str, Pushed]]:
         """What a new rank is to be given: of each name the last value that its place was given, the oldest first."""
@@ -115,7 +131,7 @@ class Journal:
 
     def note(self, name: str, source: str, first_line: int, ranks: Sequence[int]) -> Entry:
         """A cell runs; the caller adds to `failed` of what this returns."""
-        entry = Entry(name, source, first_line, tuple(ranks))
+        entry = Entry(name, source, first_line, tuple(ranks), at=next(self._clock))
         key = source, entry.ranks
         self._entries.pop(key, None)
         self._entries[key] = entry
@@ -150,15 +166,34 @@ class Journal:
         return [replay for replay in found if replay is not None]
 
 
+def in_order(cells: Sequence[C], pushed: Iterable[tuple[str, Pushed]]) -> list[C | tuple[str, Pushed]]:
+    """Cells and pushes as they came.
+
+    A value is given as early as any was of its name, for the cells that have read that; and once more in its own place,
+    if a cell stands between.
+
+    Example:
+        >>> early, late = Entry("cell 1", "print(lr)", 1, (0,), at=2), Entry("cell 2", "lr = 0.1", 1, (0,), at=3)
+        >>> steps = in_order([early, late], [("lr", Pushed((0,), 0.5, True, since=1, at=4))])
+        >>> [step.name if isinstance(step, Entry) else step[0] for step in steps]
+        ['lr', 'cell 1', 'cell 2', 'lr']
+    """
+    timed: list[tuple[int, C | tuple[str, Pushed]]] = [(cell.at, cell) for cell in cells]
+    for name, push in pushed:
+        is_between = any(push.since < cell.at < push.at for cell in cells)
+        timed += [(at, (name, push)) for at in ((push.since, push.at) if is_between else (push.since,))]
+    return [step for _, step in sorted(timed, key=itemgetter(0))]
+
+
 def _whole(entry: Entry) -> Replay:
-    return Replay(entry.name, entry.source, entry.first_line, entry.ranks, is_part=False)
+    return Replay(entry.name, entry.source, entry.first_line, entry.ranks, is_part=False, at=entry.at)
 
 
 def _of_entry(entry: Entry, hot: Collection[str]) -> Replay | None:
     if not entry.failed and not entry.is_running and is_setup(entry.source, hot):
         return _whole(entry)
     definitions = definitions_of(entry.source)
-    return Replay(entry.name, definitions, entry.first_line, entry.ranks, is_part=True) if definitions else None
+    return Replay(entry.name, definitions, entry.first_line, entry.ranks, True, entry.at) if definitions else None
 
 
 def is_setup(source: str, hot: Collection[str] = ()) -> bool:

@@ -332,6 +332,10 @@ class Mesh(Repairs):
         """`push` without keeping the values for ranks that come later."""
         self._call(ranks, "push", dict(names))
 
+    def giving(self, names: Mapping[str, object], ranks: Sequence[int]) -> Gather:
+        """The same, not waited for."""
+        return self._begin(ranks, "push", dict(names))
+
     @checks_for_caller
     def pull(self, name: str, ranks: Sequence[int] | None = None, max_bytes: int = PULL_LIMIT) -> dict[int, Any]:
         """The value of `name` on each of these ranks. Large arrays arrive as views of shared memory, writable, private.
@@ -420,13 +424,17 @@ class Mesh(Repairs):
 
     def _call(self, ranks: Sequence[int], endpoint: str, *args: Any) -> dict[int, Any]:
         """Call an endpoint of the kernel actors of any ranks; raises what the first of them failed with."""
-        gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
-        self.roster.call(ranks, self._actor, endpoint, None, arguments(*args), gather, True)
+        gather = self._begin(ranks, endpoint, *args)
         wait_for(self, gather, endpoint, "they get it when they are done" if endpoint == "push" else "")
         for rank in ranks:
             if rank in gather.errors:
                 raise gather.errors[rank]
         return {rank: gather.answers[rank] for rank in ranks}
+
+    def _begin(self, ranks: Sequence[int], endpoint: str, *args: Any) -> Gather:
+        gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
+        self.roster.call(ranks, self._actor, endpoint, None, arguments(*args), gather, True)
+        return gather
 
 
 def _why_killed(was_in_cell: bool, grace: float) -> str:

@@ -1,4 +1,4 @@
-"""Bringing a rank that came new to what the others know: pushed names, then the cells that set up."""
+"""Bringing a rank that came new to what the others know: pushed names, and the cells that set up."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..runtime.errors import MeshbookError
+from ..runtime.gather import Gather
 from ..runtime.healing import Healed
 from ..runtime.resize import Resized
 from ..runtime.wire.codec import EncodeError
-from .journal import Pushed, Replay
+from .journal import Pushed, Replay, in_order
 from .run import Run
 
 if TYPE_CHECKING:
     from .mesh import Mesh
+
+
+_MOMENT = 5.0
+"""Seconds for values to arrive, once all cells are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +61,26 @@ def restore(
     pushed: Sequence[tuple[str, Pushed]],
     timeout: float,
 ) -> HealedMesh:
-    """Push and replay on the ranks that are new; cells that are not done after `timeout` seconds are interrupted."""
+    """Push and replay on the ranks that are new, in the order in which that was done.
+
+    Cells that are not done after `timeout` seconds are interrupted.
+    """
     started = time.monotonic()
-    unpushed = [name for name, what in pushed if not _push(mesh, name, what, healed.ranks)]
     runs: list[tuple[Replay, Run]] = []
+    pushes: list[tuple[str, Gather | None]] = []
     with mesh.desk.serving():  # nobody has asked to stop at the breakpoints of old cells once more
-        for replay in plan:
-            if chosen := [rank for rank in healed.ranks if rank in replay.ranks]:
-                run = mesh.run(replay.source, chosen, name=replay.name, first_line=replay.first_line, replay=replay)
-                runs.append((replay, run))
+        for step in in_order(plan, pushed):
+            ranks = step.ranks if isinstance(step, Replay) else step[1].ranks
+            chosen = [rank for rank in healed.ranks if rank in ranks]
+            if chosen and isinstance(step, Replay):
+                run = mesh.run(step.source, chosen, name=step.name, first_line=step.first_line, replay=step)
+                runs.append((step, run))
+            elif chosen and not isinstance(step, Replay):
+                pushes.append((step[0], _push(mesh, *step, chosen)))
         if runs:
             mesh.desk.leave(healed.ranks)
     _wait(mesh, [run for _, run in runs], timeout)
+    unpushed = [name for name, push in pushes if push is None or not push.wait(_MOMENT) or push.errors]
     return HealedMesh(
         healed,
         tuple(replay.name for replay, run in runs if not replay.is_part and not _failed(run)),
@@ -78,15 +91,14 @@ def restore(
     )
 
 
-def _push(mesh: Mesh, name: str, what: Pushed, new: Sequence[int]) -> bool:
-    chosen = [rank for rank in new if rank in what.ranks]
-    if not chosen or not what.is_kept:
-        return not chosen
+def _push(mesh: Mesh, name: str, what: Pushed, ranks: Sequence[int]) -> Gather | None:
+    """Send it, behind the cells that were sent before; None where that cannot be."""
+    if not what.is_kept:
+        return None
     try:
-        mesh.give({name: what.value}, chosen)
+        return mesh.giving({name: what.value}, ranks)
     except (EncodeError, MeshbookError):  # it has changed since, or the rank is gone again
-        return False
-    return True
+        return None
 
 
 def _wait(mesh: Mesh, runs: Sequence[Run], timeout: float) -> None:

@@ -105,6 +105,20 @@ def test_futures_stand_at_the_top() -> None:
     assert text.index("from __future__ import annotations") < text.index("import asyncio")
 
 
+def test_what_was_pushed_after_a_cell_is_written_behind_it() -> None:
+    journal = Journal()
+    journal.note_push({"early": 1, "data": object()}, ALL)
+    journal.note("cell 1", "lr = 0.1", 1, ALL)
+    journal.note_push({"lr": 0.5, "data": object()}, ALL)
+    text = script(TWO_BY_TWO, journal.entries, journal.pushed())
+    assert [line for line in text.splitlines() if line.startswith(("lr", "early"))] == [
+        "early = 1",
+        "lr = 0.1",
+        "lr = 0.5",
+    ]
+    assert text.count("NotImplementedError") == 1
+
+
 def test_what_was_pushed_is_written_or_asked_for() -> None:
     journal = Journal()
     journal.note_push({"lr": 0.1, "names": ["a", ("b", 2)]}, ALL)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshbook.kernel import journal as journals
-from meshbook.kernel.journal import Choice, Journal, closure, definitions_of, is_setup
+from meshbook.kernel.journal import Choice, Journal, Replay, closure, definitions_of, in_order, is_setup
 from meshbook.runtime.reshape import Reshape
 
 SETUP = [
@@ -188,3 +188,16 @@ def test_a_resize_gives_cells_to_those_who_belong_to_their_slices() -> None:
         ("cell 2", (0,), set()),
     ]
     assert {name: what.ranks for name, what in journal.pushed()} == {"lr": (0, 1, 2)}
+
+
+def test_pushes_and_cells_come_in_their_order() -> None:
+    journal = Journal()
+    journal.note("cell 1", "lr = 0.1", 1, [0, 1])
+    journal.note_push({"lr": 0.5, "b": 1}, [0, 1])
+    journal.note("cell 3", "print(b)", 1, [0, 1])
+    journal.note_push({"b": 2}, [0, 1])
+    journal.note_push({"b": 3}, [0, 1])
+    journal.note("cell 4", "lr = 0.7", 1, [0, 1])
+    steps = in_order(journal.plan("all"), journal.pushed())
+    told = [step.name if isinstance(step, Replay) else (step[0], step[1].value) for step in steps]
+    assert told == ["cell 1", ("lr", 0.5), ("b", 3), "cell 3", ("b", 3), "cell 4"]

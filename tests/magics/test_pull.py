@@ -75,3 +75,19 @@ def test_a_busy_rank_is_waited_for_aloud(kernel: Kernel) -> None:
     kernel.ok("%mesh interrupt 1")
     kernel.ok("r = %on_mesh -- held")
     assert set(kernel.value("r.values()")) == {"new"}
+
+
+def test_what_was_pushed_behind_a_cell_holds_after_a_restart(kernel: Kernel) -> None:
+    kernel.ok("m7 = %mesh up m7 dp=2 --pg none")
+    try:
+        kernel.ok("early = 1\n%mesh push early")
+        kernel.ok("%%on_mesh\nlr = 0.1\nread = early")
+        kernel.ok("lr = early = 0.5\n%mesh push lr early")
+        kernel.ok("%mesh restart 1")
+        kernel.ok("r = %on_mesh -- (lr, early)")
+        assert kernel.value("r.values()") == [(0.5, 0.5)] * 2
+        kernel.ok("%mesh resize dp=3")
+        kernel.ok("r = %on_mesh -- (lr, early, read > 0)")
+        assert kernel.value("r.values()") == [(0.5, 0.5, True)] * 3
+    finally:
+        kernel.ok("%mesh down m7")
