@@ -143,6 +143,7 @@ class CellShell:
         self.last_summary = ""
         """A text in its place, where memory had run out and nothing of it was kept."""
         self._shell.publish, self._shell.clear = self._publish, self._clear
+        self._shell.keep_last = self._bind_last
         self._shell.loop_runner = self._loop.run
         given = names if owned else {"display": self._shell.show, **names}
         self._shell.live_in(ModuleType("__main__"), given, as_main=owned is not None)

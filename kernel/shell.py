@@ -57,21 +57,23 @@ class _Publisher(DisplayPublisher):
 
 
 class _Hook(DisplayHook):
-    """What `sys.displayhook` is on a rank, for code that user code compiles by itself. Keeps only `_`."""
+    """What `sys.displayhook` is on a rank, for code that user code compiles by itself: `%%capture`, say."""
 
     shell: Any  # a trait of IPython's, which is a QuietShell here
 
     def __call__(self, result: object = None) -> None:
         if result is None:
             return
-        self.shell.user_ns["_"] = result
-        self.shell.show(result)
+        self.shell.keep_last(result)
+        bundle, metadata = self.shell.display_formatter.format(result)
+        if bundle:
+            self.shell.display_pub.publish(data=bundle, metadata=metadata)  # who captures has put another one there
 
 
 class QuietShell(InteractiveShell):
     """An `InteractiveShell` that starts over in a new namespace when told; others run its cells.
 
-    Give it `publish` and `clear` before its first use. `run_cell` still works, for the magics that call it.
+    Give it `publish`, `clear` and `keep_last` before its first use. `run_cell` works still, for magics that call it.
     """
 
     displayhook_class = Type(_Hook)
@@ -79,6 +81,8 @@ class QuietShell(InteractiveShell):
 
     publish: Publish
     clear: Callable[[bool], None]
+    keep_last: Callable[[object], None]
+    """Called with a value that `_` is to be."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(config=_config(), user_module=ModuleType("__main__"), **kwargs)

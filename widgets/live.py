@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -247,10 +248,10 @@ class LastLines:
     def add(self, rank: int, text: Text) -> None:
         """Take a piece of text; what is no longer among the last lines is dropped."""
         kept = self._texts.setdefault(rank, deque())
-        lines = text.text.splitlines(keepends=True)
+        lines = [line for line in re.split(r"(?<=\n)", text.text) if line]
         if lines and kept and not kept[-1].text.endswith("\n") and kept[-1].stream == text.stream:
             lines[0] = kept.pop().text + lines[0]
-        kept.extend(Text(text.run, text.stream, line) for line in lines[-self._count :])
+        kept.extend(Text(text.run, text.stream, _as_seen(line)) for line in lines[-self._count :])
         while len(kept) > self._count:
             kept.popleft()
 
@@ -258,6 +259,17 @@ class LastLines:
         """All that is kept, rank by rank; nothing is kept any more."""
         texts, self._texts = self._texts, {}
         return [(rank, text) for rank, kept in texts.items() for text in kept]
+
+
+def _as_seen(line: str) -> str:
+    """What is to be seen of a line that was written over, as bars of progress are.
+
+    Example:
+        >>> _as_seen("1/3\\r2/3\\r3/3\\n"), _as_seen("1/3\\r"), _as_seen("text\\r\\n")
+        ('3/3\\n', '1/3\\r', 'text\\r\\n')
+    """
+    body = line.rstrip("\r\n")
+    return body.rpartition("\r")[2] + line[len(body) :]
 
 
 def _still_working(owing: Sequence[int]) -> str:

@@ -264,3 +264,11 @@ def test_a_second_load_changes_nothing(kernel: Kernel) -> None:
     kernel.ok("import meshbook\nmeshbook.load_ipython_extension(get_ipython())")
     outputs = kernel.ok("%%on_mesh\nprint('once')")
     assert (outputs.text, kernel.pids()) == ("0-3 │ once\n", pids)
+
+
+def test_what_is_captured_on_a_rank_is_not_shown(kernel: Kernel) -> None:
+    assert kernel.ok("%%on_mesh 0\n%%capture caught\nprint(1); 3").text == ""
+    kernel.ok("r = %on_mesh 0 -- (caught.stdout, len(caught.outputs))")
+    assert kernel.value("r.values()") == [("1\n", 1)]
+    kernel.ok("%on_mesh 0 -- 11")
+    assert kernel.ok("%on_mesh 0 -- _").text.startswith("11 "), "as of any other cell"

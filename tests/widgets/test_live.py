@@ -192,3 +192,13 @@ def test_last_lines_join_what_was_written_in_pieces() -> None:
         kept.add(0, out(piece))
     assert "".join(text.text for _, text in kept.take()) == "three\nfour"
     assert kept.take() == []
+
+
+def test_the_last_lines_are_those_that_are_seen() -> None:
+    kept = LastLines(2)
+    for said in ("loss 0.1\ndo", "ne\n\r0/5", "\r1/5", "\r2/5\n", "a\x0cb\u2028c"):
+        kept.add(0, out(said))
+    assert [text.text for _, text in kept.take()] == ["2/5\n", "a\x0cb\u2028c"]
+    kept.add(0, out("done\n0/5\r"))
+    kept.add(0, out("5/5\r\n"))
+    assert [text.text for _, text in kept.take()] == ["done\n", "5/5\r\n"]
