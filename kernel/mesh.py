@@ -99,6 +99,8 @@ class Mesh(Repairs):
         self.last_cell = 0
         """The number of the run that was sent last."""
         self.journal = Journal()
+        self.display_ids: dict[tuple[int, str], str] = {}
+        """How the front-end calls what ranks have shown under names of theirs: a later cell may update it."""
         self._heard: deque[Run] = deque()  # the oldest first
         self.cells: dict[int, str] = {}
         """The name of the cell of each call that ran one: what stands in the logs under its number."""

@@ -203,7 +203,7 @@ class OnMesh:
             answer = partial(mesh.tell_widget, rank, run=run)
             self._comms.take(mesh.roster, rank, message, stage, answer)
 
-        live = Live(stage, selection.ranks, budget, is_quiet=args.no_stream, tail=args.tail, on_comm=on_comm)
+        live = Live(stage, selection.ranks, budget, args.no_stream, args.tail, on_comm, mesh.display_ids)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
         arrivals = Arrivals(stage, run, lambda: mesh.desk.held)
         watches = watches_of(mesh, run, live.note)

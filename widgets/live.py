@@ -56,6 +56,10 @@ def _in_order(displays: list[_Waiting]) -> list[_Waiting]:
     return sorted(displays, key=lambda display: min(display.ranks))
 
 
+_MOST_DISPLAYS = 10_000
+"""That may be updated still: of more the oldest are forgotten."""
+
+
 class Live:
     """Folds what ranks say and puts it on a stage. Time is an argument."""
 
@@ -67,13 +71,15 @@ class Live:
         is_quiet: bool = False,
         tail: int | None = None,
         on_comm: Callable[[int, CommMessage], object] | None = None,
+        display_ids: dict[tuple[int, str], str] | None = None,
     ) -> None:
+        """`display_ids` outlives a cell: what one has shown another may update."""
         self._stage = stage
         self._ranks = tuple(ranks)
         self._budget = budget
         self._on_comm = on_comm
         self._waiting: dict[bytes, _Waiting] = {}
-        self._display_ids: dict[tuple[int, str], str] = {}
+        self._display_ids: dict[tuple[int, str], str] = {} if display_ids is None else display_ids
         self._width = max(3, len(ranks_text(ranks)))
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
         self._last_lines = LastLines(tail) if tail is not None else None
@@ -210,9 +216,10 @@ class Live:
         display = waiting.display
         display_id = None
         if display.display_id:
-            display_id = uuid.uuid4().hex
-            for rank in waiting.ranks:
-                self._display_ids[rank, display.display_id] = display_id
+            (rank,) = waiting.ranks
+            display_id = self._display_ids.setdefault((rank, display.display_id), uuid.uuid4().hex)
+            if len(self._display_ids) > _MOST_DISPLAYS:
+                del self._display_ids[next(iter(self._display_ids))]
         if len(self._ranks) > 1:
             self._write(f"{ranks_text(sorted(waiting.ranks)):>{self._width}} │\n")
         elif "_bars" in vars(self) and self._bars is not None:

@@ -55,6 +55,19 @@ def test_a_display_can_be_updated_by_its_rank(kernel: Kernel) -> None:
     assert sorted(updated.values()) == ["'rank 0 at 100 %'", "'rank 1 at 100 %'"]
 
 
+def test_a_display_can_be_updated_by_a_later_cell(kernel: Kernel) -> None:
+    show = "h = display('one', display_id='there')\nother = display('same', display_id='there')"
+    outputs = kernel.ok(f"%%on_mesh 0\nfrom IPython.display import display, update_display\n{show}")
+    shown = [m["content"]["transient"]["display_id"] for m in outputs.messages if m["msg_type"] == "display_data"]
+    assert len(shown) == 2 and len(set(shown)) == 1, "both are updated, as in any notebook"
+    for update in ("h.update('two')", "update_display('two', display_id='there')"):
+        updates = kernel.ok(f"%%on_mesh 0\n{update}").updates
+        assert [(each["transient"]["display_id"], each["data"]["text/plain"]) for each in updates] == [
+            (shown[0], "'two'")
+        ]
+    assert kernel.ok("%%on_mesh 0\nupdate_display(3, display_id='nowhere')").updates == []
+
+
 def test_figures_arrive(kernel: Kernel) -> None:
     outputs = kernel.ok("%%on_mesh 1\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nprint('drawn')")
     assert outputs.stdout == "  1 │ drawn\n"
