@@ -153,10 +153,32 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _as_coroutine(text: str, name: str) -> str:
-    """A function that awaits, and runs; the names it binds are the module's."""
-    names = sorted(set(_bound(_parsed(text))))
+    """A function that awaits, and runs; the names it binds are the module's.
+
+    Such names cannot be annotated there, and `import *` has to stand outside.
+    """
+    tree, lines = _parsed(text), text.splitlines()
+    stars = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"]
+    annotated = [node for node in _own(tree) if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
+    for node in sorted([*stars, *annotated], key=lambda node: (node.lineno, node.col_offset), reverse=True):
+        _replace(lines, node, _without_annotation(node) if isinstance(node, ast.AnnAssign) else "pass")
+    names = sorted(set(_bound(tree)))
     declared = f"    global {', '.join(names)}\n" if names else ""
-    return f"async def {name}():\n{declared}{indented(text)}\n\n_loop.run_until_complete({name}())"
+    above = "".join(f"{ast.unparse(node)}\n" for node in stars)
+    body = indented("\n".join(lines))
+    return f"{above}async def {name}():\n{declared}{body}\n\n_loop.run_until_complete({name}())"
+
+
+def _without_annotation(node: ast.AnnAssign) -> str:
+    return f"{ast.unparse(node.target)} = {ast.unparse(node.value)}" if node.value is not None else "pass"
+
+
+def _replace(lines: list[str], node: ast.stmt, text: str) -> None:
+    """Put this in the place of a statement; lines that it took beside its first one are empty then."""
+    first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+    after = lines[last].encode()[node.end_col_offset or 0 :].decode()
+    lines[first] = lines[first].encode()[: node.col_offset].decode() + text + after
+    lines[first + 1 : last + 1] = ["" for _ in range(first, last)]
 
 
 def _bound(tree: ast.Module) -> Iterator[str]:
@@ -167,5 +189,7 @@ def _bound(tree: ast.Module) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names if alias.name != "*")
-        elif isinstance(node, ast.ExceptHandler) and node.name:
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
             yield node.name
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            yield node.rest

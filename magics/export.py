@@ -28,12 +28,18 @@ def export(book: Book, args: Export) -> Path:
         raise UsageError(f"{path} was not written: {error.strerror}") from None
     size = mesh.num_ranks
     print(f"{len(entries)} cells written to {path}: run them with `torchrun --nproc-per-node {size} {path}`")
+    try:
+        compile(text, path.name, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        print(f"line {error.lineno} of it has to be mended by hand: {error.msg}")
     if left := [word for word in ("TODO", "WARNING") if f"\n# {word}" in text]:
         print(f"not all of it could be taken over: look for {' and '.join(left)} in the script")
     return path
 
 
 def _check(path: Path, args: Export) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: name the file that is to be written")
     if path.suffix != ".py":
         raise UsageError(f"'{args.file}' is no Python file: write a name that ends in .py")
     if path.exists() and not args.force and not path.read_text(errors="replace").startswith(MARK):

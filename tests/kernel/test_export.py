@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,32 @@ def test_text_in_strings_stays_where_it_is() -> None:
     names: dict[str, Any] = {}
     exec(f"if True:\n{indented(source)}", names)
     assert (names["f"](), names["x"]) == ("a\n  b\n", "1\nc")
+
+
+def test_awaiting_cells_bind_their_names_for_all() -> None:
+    cell = """from math import *
+import asyncio
+steps: int = 3; more = 4
+bare: float
+long: dict[
+    str, int
+] = {
+    "a": 1,
+}
+await asyncio.sleep(0)
+match [1, 2, {"k": 5, "z": 6}]:
+    case [one, *others, {"k": five, **rest}] as whole:
+        pass
+(walrus := 9)
+for i in range(2):
+    inner: int = i
+"""
+    names: dict[str, Any] = {"_loop": asyncio.new_event_loop(), "_show": lambda *_, **__: None}
+    exec(plain_source(cell, "cell_1").text, names)
+    names["_loop"].close()
+    found = [names[name] for name in ("steps", "more", "long", "one", "others", "five", "rest", "walrus", "inner")]
+    assert found == [3, 4, {"a": 1}, 1, [2], 5, {"z": 6}, 9, 1]
+    assert names["pi"] > 3 and names["whole"][0] == 1 and "bare" not in names
 
 
 def test_cells_that_failed_and_those_not_asked_for_are_left_out() -> None:
