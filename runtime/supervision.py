@@ -120,6 +120,8 @@ def _tell_soon(failure: MeshFailure) -> None:
 
 def shown(error: BaseException) -> None:
     """An interactive user reads this error now: no line repeats what it tells already."""
+    if not _pending:
+        return
     told = "\n".join(map(str, [error, *getattr(error, "by_rank", {}).values()]))
     with _telling:
         _pending[:] = [failure for failure in _pending if not failure.is_in(told)]

@@ -82,6 +82,7 @@ class Live:
         self._display_ids: dict[tuple[int, str], str] = {} if display_ids is None else display_ids
         self._width = max(3, len(ranks_text(ranks)))
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
+        self._held: list[Said] = []
         self._last_lines = LastLines(tail) if tail is not None else None
 
     @cached_property
@@ -104,23 +105,30 @@ class Live:
 
     def update(self, said: Iterable[Said], now: float) -> None:
         """Take what came, tell what is due."""
+        self._take(said, now)
+        if not self._is_quiet:
+            self._tell(self._due(now))
+            self._tell_displays(now)
+            self._draw_bars(now)
+
+    def _take(self, said: Iterable[Said], now: float) -> None:
         for rank, item in said:
             if isinstance(item, CommMessage):
                 self._take_comm(rank, item)
+            elif self._is_quiet and (self._last_lines is None or isinstance(item, Display)):
+                self._held.append((rank, item))
             elif isinstance(item, Display):
                 self._take_display(rank, item, now)
             else:
                 if any(rank in waiting.ranks for waiting in self._waiting.values()):
                     self._tell_displays(EVERYTHING)  # what a rank says after a display stands after it
                 self._feed(rank, item, now)
-        if not self._is_quiet:
-            self._tell(self._due(now))
-            self._tell_displays(now)
-            self._draw_bars(now)
 
     def finish(self, now: float) -> None:
         """Tell all that is left."""
         self._is_quiet = False
+        held, self._held = self._held, []
+        self._take(held, now)
         self._tell_displays(EVERYTHING)
         if self._last_lines is not None:
             for rank, text in self._last_lines.take():

@@ -128,6 +128,17 @@ def test_a_quiet_one_tells_all_at_the_end(paper: Paper) -> None:
     assert paper.events == [("stdout", "0-1 │ a\n  0 │ b\n")]
 
 
+@pytest.mark.parametrize("options", [{"is_quiet": True}, {"tail": 5}])
+def test_displays_wait_for_the_end_too(paper: Paper, options: Any) -> None:
+    live = Live(paper, [0], **options)
+    live.update([(0, out("before\n")), (0, shown("here")), (0, out("after\n"))], 0.0)
+    live.update([], 9.0)
+    assert paper.events == []
+    live.finish(9.0)
+    kinds = [kind for kind, *_ in paper.events]
+    assert kinds == (["stdout", "display", "stdout"] if "is_quiet" in options else ["display", "stdout"])
+
+
 def test_with_a_tail_the_last_lines_are_told(paper: Paper) -> None:
     live = Live(paper, range(2), tail=1)
     live.update([(rank, out(f"{i}\n")) for i in range(9) for rank in range(2)], 0.0)
