@@ -14,10 +14,9 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import cast
 
 from ..runtime.shape import Shape
-from .journal import Entry, Pushed, in_order
+from .journal import Entry, Pushed, needed
 from .plain_source import PlainSource, indented, plain_source
 
 MARK = "# Written by meshbook's `%mesh export`"
@@ -44,12 +43,11 @@ _time.sleep(0.1)"""
 
 def script(
     setting: Setting,
-    entries: Iterable[Entry],
-    pushed: Sequence[tuple[str, Pushed]] = (),
+    notes: Iterable[Entry | Pushed],
     cells: Collection[int] | None = None,
     name: str = "train.py",
 ) -> str:
-    """The script. With `cells`, only of the cells with these numbers.
+    """The script of what a journal has noted. With `cells`, only of the cells with these numbers.
 
     Example:
         >>> entries = [Entry("cell 2", "x = rank", 1, (0, 1)), Entry("cell 3", "x + 1", 1, (0,))]
@@ -58,23 +56,17 @@ def script(
             group = None
             _show(x + 1, by=0)
     """
-    chosen = [entry for entry in entries if cells is None or entry.number in cells]
-    ran = [entry for entry in chosen if not entry.failed]
+    chosen = needed([note for note in notes if isinstance(note, Pushed) or cells is None or note.number in cells])
+    ran = [note for note in chosen if isinstance(note, Entry) and not note.failed]
     plain = {id(entry): _plain(entry) for entry in ran}
     futures = sorted({future for each in plain.values() for future in each.futures})
     slices = list(dict.fromkeys(entry.ranks for entry in ran if len(entry.ranks) < math.prod(setting.axes.values())))
     parts = [_header(setting, name, futures), _groups(setting, slices)]
-    given: list[str] = []
-    for are_cells, steps in itertools.groupby(in_order(chosen, pushed), lambda step: isinstance(step, Entry)):
-        if are_cells:
-            parts += [
-                _cell(setting, entry, plain[id(entry)], slices) if id(entry) in plain else _left_out(entry)
-                for entry in cast("Iterator[Entry]", steps)
-            ]
-        else:
-            pushes = cast("list[tuple[str, Pushed]]", list(steps))
-            parts.append(_given(setting, pushes, given))
-            given += [name for name, _ in pushes]
+    for _, group in itertools.groupby(chosen, type):
+        found = list(group)
+        parts.append(_given(setting, [note for note in found if isinstance(note, Pushed)]))
+        for entry in (note for note in found if isinstance(note, Entry)):
+            parts.append(_cell(setting, entry, plain[id(entry)], slices) if id(entry) in plain else _left_out(entry))
     if setting.backend != "none":
         parts.append(_END)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -155,19 +147,17 @@ def _groups(setting: Setting, slices: Sequence[tuple[int, ...]]) -> str:
     return "\n".join(["# All ranks make the groups of all slices, in this order.", "_groups = {", *lines, "}"])
 
 
-def _given(setting: Setting, pushed: Sequence[tuple[str, Pushed]], before: Collection[str]) -> str:
-    """What the notebook had pushed: literals and functions as they are, the rest is for who runs this to make.
-
-    Once: names that were given `before`, and are again, have been made there.
-    """
+def _given(setting: Setting, pushed: Sequence[Pushed]) -> str:
+    """What the notebook had pushed: literals and functions as they are, the rest is for who runs this to make."""
     lines: list[str] = []
     missing: list[str] = []
-    for name, push in pushed:
+    for push in pushed:
+        name = push.name
         if push.is_kept and (literal := _literal(push.value)) is not None:
             lines.append(_under(_condition(setting, push.ranks), f"{name} = {literal}"))
         elif push.is_kept and (definition := _definition(name, push.value)) is not None:
             lines.append(_under(_condition(setting, push.ranks), definition))
-        elif name not in (*missing, *before):
+        elif name not in missing:
             missing.append(name)
     if missing:
         words = ", ".join(missing)

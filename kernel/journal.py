@@ -1,8 +1,8 @@
-"""The journal of a mesh: the cells its ranks have run, and which of them set up a rank that comes new.
+"""The journal of a mesh: what its ranks have run and were given, and what of it sets up a rank that comes new.
 
 A new rank must know what the others know: imports, functions, classes, settings. It must not train alone, and not wait
 in a collective that nobody else calls. So a cell that does neither is replayed whole, of any other only what it
-imports and defines. Pure: cells in, a plan out.
+imports and defines. Values that were pushed come between the cells, where they came before. Pure: cells in, a plan out.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import ast
 import builtins
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from typing import Literal, TypeVar
 
 from ..runtime.reshape import Reshape
@@ -25,7 +25,9 @@ Choice = Literal["auto", "all", "none"] | frozenset[int]
 MOST_CELLS = 1_000
 
 LARGEST_PUSH = 64 << 20
-"""Bytes of a pushed value that is kept for new ranks."""
+"""Bytes of a pushed value that is kept for new ranks; also of all those together that others have replaced since."""
+
+T = TypeVar("T")
 
 _TRAINS = {"backward", "step", "fit", "zero_grad"}
 _COMMUNICATES = {
@@ -57,8 +59,6 @@ class Entry:
     failed: set[int] = field(default_factory=set[int])
     is_running: bool = False
     """Whether it still runs on other ranks: nobody knows then whether it would come to an end on a new one."""
-    at: int = 0
-    """When it ran, among cells and pushes."""
 
     @property
     def number(self) -> int | None:
@@ -77,28 +77,27 @@ class Replay:
     ranks: tuple[int, ...]
     is_part: bool
     """Is it only what the cell imports and defines?"""
-    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
     """A value of the notebook that ranks were given, to be given to those that come new."""
 
-    ranks: tuple[int, ...]
+    name: str
     value: object
-    is_kept: bool
+    ranks: tuple[int, ...]
+    num_bytes: int = 0
+    """Of the value, if it is here."""
+    is_kept: bool = True
     """Is the value here? One that is too large is not: the journal would keep it alive after the notebook."""
-    since: int = 0
-    """When ranks were first given a value under this name, which is not kept any more."""
-    at: int = 0
-    """When they were given this one."""
 
-
-C = TypeVar("C", Entry, Replay)
+    def without_value(self) -> Pushed:
+        """That the name was pushed, and no more."""
+        return Pushed(self.name, None, self.ranks, is_kept=False)
 
 
 class Journal:
-    """The cells of a mesh, each text once, in the order in which they last ran.
+    """The cells of a mesh, each text once, in the order in which they last ran, and between them what was pushed.
 
     Example:
         >>> journal = Journal()
@@ -111,89 +110,113 @@ class Journal:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, tuple[int, ...]], Entry] = {}
-        self._pushed: dict[str, list[Pushed]] = {}  # by name, the oldest first
-        self._clock = itertools.count(1)
+        self._notes: dict[tuple[str, tuple[int, ...]] | int, Entry | Pushed] = {}
+        self._numbers = itertools.count()  # of pushes
 
     def note_push(self, names: Mapping[str, object], ranks: Sequence[int]) -> None:
         """Ranks were given these values under these names."""
-        at = next(self._clock)
         for name, value in names.items():
-            is_kept = pickles_to_at_least(value, LARGEST_PUSH) <= LARGEST_PUSH
-            former = self._pushed.get(name, [])
-            since = min([at, *(push.since for push in former)])
-            left = [push for push in former if not set(push.ranks) <= set(ranks)]
-            self._pushed[name] = [*left, Pushed(tuple(ranks), value if is_kept else None, is_kept, since, at)]
-
-    def pushed(self) -> list[tuple[str, Pushed]]:
-        """What a new rank is to be given: of each name the last value that its place was given, the oldest first."""
-        return [(name, push) for name, pushes in self._pushed.items() for push in pushes]
+            push = Pushed(name, value, tuple(ranks), pickles_to_at_least(value, LARGEST_PUSH))
+            self._add(push if push.num_bytes <= LARGEST_PUSH else push.without_value())
+        self._replace(_within_bounds(needed(self.notes)))
 
     def note(self, name: str, source: str, first_line: int, ranks: Sequence[int]) -> Entry:
         """A cell runs; the caller adds to `failed` of what this returns."""
-        entry = Entry(name, source, first_line, tuple(ranks), at=next(self._clock))
-        key = source, entry.ranks
-        self._entries.pop(key, None)
-        self._entries[key] = entry
-        if len(self._entries) > MOST_CELLS:
-            del self._entries[next(iter(self._entries))]
+        entry = Entry(name, source, first_line, tuple(ranks))
+        self._add(entry)
+        if len(entries := self.entries) > MOST_CELLS:
+            del self._notes[entries[0].source, entries[0].ranks]
         return entry
 
     def reshape(self, plan: Reshape) -> None:
         """The mesh was resized: what ran on some ranks is for those of that slice in the new grid."""
-        entries = [replace(e, ranks=plan.extended(e.ranks), failed={*plan.renumbered(e.failed)}) for e in self.entries]
-        self._entries = {(entry.source, entry.ranks): entry for entry in entries if entry.ranks}
-        for name, pushes in list(self._pushed.items()):
-            moved = [replace(push, ranks=plan.extended(push.ranks)) for push in pushes]
-            self._pushed[name] = [push for push in moved if push.ranks]
+        moved = [_moved(note, plan) for note in self.notes]
+        self._replace([note for note in moved if note.ranks])
+
+    def _add(self, note: Entry | Pushed) -> None:
+        key = next(self._numbers) if isinstance(note, Pushed) else (note.source, note.ranks)
+        self._notes.pop(key, None)  # what ran before is now the last
+        self._notes[key] = note
+
+    def _replace(self, notes: Iterable[Entry | Pushed]) -> None:
+        self._notes.clear()
+        for note in notes:
+            self._add(note)
+
+    @property
+    def notes(self) -> list[Entry | Pushed]:
+        """The cells in the order in which they last ran, and what was pushed before, between and after them."""
+        return list(self._notes.values())
 
     @property
     def entries(self) -> list[Entry]:
-        """The cells in the order in which they last ran."""
-        return list(self._entries.values())
+        """The cells alone."""
+        return [note for note in self.notes if isinstance(note, Entry)]
 
-    def plan(self, choice: Choice = "auto") -> list[Replay]:
-        """What a new rank is to run, in order; of each cell the ranks say whether it is one of those it ran on."""
-        entries = self.entries
+    def plan(self, choice: Choice = "auto") -> list[Replay | Pushed]:
+        """What a new rank is to run and to be given, in order; `ranks` says of each whether it is one of those."""
         if choice == "none":
             return []
-        if choice == "all":
-            return [_whole(entry) for entry in entries]
-        if choice != "auto":
-            return [_whole(entry) for entry in entries if entry.number in choice]
-        hot = _hot_names(entry.source for entry in entries)
-        found = [_of_entry(entry, hot) for entry in entries]
-        return [replay for replay in found if replay is not None]
+        hot = _hot_names(entry.source for entry in self.entries) if choice == "auto" else set[str]()
+        found = [note if isinstance(note, Pushed) else _of_entry(note, choice, hot) for note in self.notes]
+        return needed([step for step in found if step is not None])
 
 
-def in_order(cells: Sequence[C], pushed: Iterable[tuple[str, Pushed]]) -> list[C | tuple[str, Pushed]]:
-    """Cells and pushes as they came.
+def needed(notes: Sequence[T]) -> list[T]:
+    """Cells, and pushes without those that another one replaces before a cell comes that could read them.
 
-    A value is given as early as any was of its name, for the cells that have read that; and once more in its own place,
-    if a cell stands between.
-
-    Example:
-        >>> early, late = Entry("cell 1", "print(lr)", 1, (0,), at=2), Entry("cell 2", "lr = 0.1", 1, (0,), at=3)
-        >>> steps = in_order([early, late], [("lr", Pushed((0,), 0.5, True, since=1, at=4))])
-        >>> [step.name if isinstance(step, Entry) else step[0] for step in steps]
-        ['lr', 'cell 1', 'cell 2', 'lr']
+    What a cell reads is not looked for: functions that it calls read too.
     """
-    timed: list[tuple[int, C | tuple[str, Pushed]]] = [(cell.at, cell) for cell in cells]
-    for name, push in pushed:
-        is_between = any(push.since < cell.at < push.at for cell in cells)
-        timed += [(at, (name, push)) for at in ((push.since, push.at) if is_between else (push.since,))]
-    return [step for _, step in sorted(timed, key=itemgetter(0))]
+    unread = set(_replaced(notes, before_cells=True))
+    return [note for at, note in enumerate(notes) if at not in unread]
+
+
+def _within_bounds(notes: Sequence[Entry | Pushed]) -> list[Entry | Pushed]:
+    """The notes; of values that were replaced, the newest are kept that take no more than `LARGEST_PUSH` together."""
+    found, room = list(notes), LARGEST_PUSH
+    for at in _replaced(notes):
+        push = notes[at]
+        assert isinstance(push, Pushed)
+        if push.num_bytes <= room:
+            room -= push.num_bytes
+        else:
+            found[at] = push.without_value()
+    return found
+
+
+def _replaced(notes: Sequence[object], *, before_cells: bool = False) -> Iterator[int]:
+    """Where pushes stand that a later one replaces, the newest first; `before_cells`: with no cell between the two."""
+    later: defaultdict[str, list[set[int]]] = defaultdict(list)
+    for at in reversed(range(len(notes))):
+        note = notes[at]
+        if isinstance(note, Pushed):
+            if any(ranks.issuperset(note.ranks) for ranks in later[note.name]):
+                yield at
+            later[note.name].append(set(note.ranks))
+        elif before_cells:
+            later.clear()
+
+
+def _moved(note: Entry | Pushed, plan: Reshape) -> Entry | Pushed:
+    ranks = plan.extended(note.ranks)
+    if isinstance(note, Pushed):
+        return replace(note, ranks=ranks)
+    return replace(note, ranks=ranks, failed={*plan.renumbered(note.failed)})
 
 
 def _whole(entry: Entry) -> Replay:
-    return Replay(entry.name, entry.source, entry.first_line, entry.ranks, is_part=False, at=entry.at)
+    return Replay(entry.name, entry.source, entry.first_line, entry.ranks, is_part=False)
 
 
-def _of_entry(entry: Entry, hot: Collection[str]) -> Replay | None:
+def _of_entry(entry: Entry, choice: Choice, hot: Collection[str]) -> Replay | None:
+    if isinstance(choice, frozenset):
+        return _whole(entry) if entry.number in choice else None
+    if choice == "all":
+        return _whole(entry)
     if not entry.failed and not entry.is_running and is_setup(entry.source, hot):
         return _whole(entry)
     definitions = definitions_of(entry.source)
-    return Replay(entry.name, definitions, entry.first_line, entry.ranks, True, entry.at) if definitions else None
+    return Replay(entry.name, definitions, entry.first_line, entry.ranks, is_part=True) if definitions else None
 
 
 def is_setup(source: str, hot: Collection[str] = ()) -> bool:

@@ -327,15 +327,11 @@ class Mesh(Repairs):
         if not isinstance(cast("object", names), Mapping):
             raise TypeError(f"push takes names with their values, such as {{'lr': 0.1}}, not {names!r}")
         chosen = tuple(self._chosen(ranks))
-        self.give(names, chosen)
+        self._call(chosen, "push", dict(names))
         self.journal.note_push(names, chosen)
 
-    def give(self, names: Mapping[str, object], ranks: Sequence[int]) -> None:
-        """`push` without keeping the values for ranks that come later."""
-        self._call(ranks, "push", dict(names))
-
-    def giving(self, names: Mapping[str, object], ranks: Sequence[int]) -> Gather:
-        """The same, not waited for."""
+    def give(self, names: Mapping[str, object], ranks: Sequence[int]) -> Gather:
+        """`push` that does not wait for the ranks, nor keep the values for those that come later."""
         return self._begin(ranks, "push", dict(names))
 
     @checks_for_caller

@@ -128,8 +128,7 @@ class Repairs(Questions):
         return ResizedMesh(resized, done, time.monotonic() - started)
 
     def _restored(self, healed: Healed, replay: Choice, timeout: float) -> HealedMesh:
-        pushed = [] if replay == "none" else self.journal.pushed()
-        return restore(cast("Mesh", self), healed, self.journal.plan(replay), pushed, timeout)
+        return restore(cast("Mesh", self), healed, self.journal.plan(replay), timeout)
 
     def _take_shape(self, sizes: Mapping[str, int]) -> None:
         """Note that the ranks are others, if they are: a resize that fails late has happened all the same."""

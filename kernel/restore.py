@@ -1,4 +1,4 @@
-"""Bringing a rank that came new to what the others know: pushed names, and the cells that set up."""
+"""Bringing a rank that came new to what the others know: the cells that set up and what was pushed, in their order."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..runtime.errors import MeshbookError
 from ..runtime.gather import Gather
 from ..runtime.healing import Healed
 from ..runtime.resize import Resized
 from ..runtime.wire.codec import EncodeError
-from .journal import Pushed, Replay, in_order
+from .journal import Pushed, Replay
 from .run import Run
 
 if TYPE_CHECKING:
     from .mesh import Mesh
 
-
-_MOMENT = 5.0
-"""Seconds for values to arrive, once all cells are done."""
+_PUSH_SECONDS = 1.0
+"""How long values may take where the cells before them took all the time there was, and were interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class HealedMesh:
     failed: Mapping[str, tuple[int, ...]]
     """The cells that failed there, or took too long, with the ranks."""
     unpushed: tuple[str, ...]
-    """Pushed names that could not be pushed again."""
+    """Names of which something that was pushed could not be pushed again."""
     seconds: float
 
     @property
@@ -54,33 +52,29 @@ class ResizedMesh:
     seconds: float
 
 
-def restore(
-    mesh: Mesh,
-    healed: Healed,
-    plan: Sequence[Replay],
-    pushed: Sequence[tuple[str, Pushed]],
-    timeout: float,
-) -> HealedMesh:
-    """Push and replay on the ranks that are new, in the order in which that was done.
+def restore(mesh: Mesh, healed: Healed, plan: Sequence[Replay | Pushed], timeout: float) -> HealedMesh:
+    """Push and replay on the ranks that are new; cells that are not done after `timeout` seconds are interrupted.
 
-    Cells that are not done after `timeout` seconds are interrupted.
+    All is sent at once: a rank does what it is sent in order.
     """
     started = time.monotonic()
     runs: list[tuple[Replay, Run]] = []
     pushes: list[tuple[str, Gather | None]] = []
     with mesh.desk.serving():  # nobody has asked to stop at the breakpoints of old cells once more
-        for step in in_order(plan, pushed):
-            ranks = step.ranks if isinstance(step, Replay) else step[1].ranks
-            chosen = [rank for rank in healed.ranks if rank in ranks]
-            if chosen and isinstance(step, Replay):
-                run = mesh.run(step.source, chosen, name=step.name, first_line=step.first_line, replay=step)
-                runs.append((step, run))
-            elif chosen and not isinstance(step, Replay):
-                pushes.append((step[0], _push(mesh, *step, chosen)))
+        for step in plan:
+            chosen = [rank for rank in healed.ranks if rank in step.ranks]
+            if not chosen:
+                continue
+            if isinstance(step, Pushed):
+                pushes.append((step.name, _pushing(mesh, step, chosen)))
+            else:
+                runs.append((step, _running(mesh, step, chosen)))
         if runs:
             mesh.desk.leave(healed.ranks)
-    _wait(mesh, [run for _, run in runs], timeout)
-    unpushed = [name for name, push in pushes if push is None or not push.wait(_MOMENT) or push.errors]
+    deadline = time.monotonic() + timeout
+    _wait(mesh, [run for _, run in runs], deadline)
+    until = max(deadline, time.monotonic() + _PUSH_SECONDS)
+    unpushed = [name for name, push in pushes if push is None or not _arrived(push, until)]
     return HealedMesh(
         healed,
         tuple(replay.name for replay, run in runs if not replay.is_part and not _failed(run)),
@@ -91,18 +85,25 @@ def restore(
     )
 
 
-def _push(mesh: Mesh, name: str, what: Pushed, ranks: Sequence[int]) -> Gather | None:
-    """Send it, behind the cells that were sent before; None where that cannot be."""
-    if not what.is_kept:
+def _running(mesh: Mesh, replay: Replay, chosen: Sequence[int]) -> Run:
+    return mesh.run(replay.source, chosen, name=replay.name, first_line=replay.first_line, replay=replay)
+
+
+def _pushing(mesh: Mesh, push: Pushed, chosen: Sequence[int]) -> Gather | None:
+    """The answers to come; None where the value is not here."""
+    if not push.is_kept:
         return None
     try:
-        return mesh.giving({name: what.value}, ranks)
-    except (EncodeError, MeshbookError):  # it has changed since, or the rank is gone again
+        return mesh.give({push.name: push.value}, chosen)
+    except EncodeError:  # it has changed since
         return None
 
 
-def _wait(mesh: Mesh, runs: Sequence[Run], timeout: float) -> None:
-    deadline = time.monotonic() + timeout
+def _arrived(push: Gather, until: float) -> bool:
+    return push.wait(max(0.0, until - time.monotonic())) and not push.errors
+
+
+def _wait(mesh: Mesh, runs: Sequence[Run], deadline: float) -> None:
     for run in runs:
         try:
             run.finished.get(max(0.0, deadline - time.monotonic()))

@@ -21,7 +21,7 @@ def export(book: Book, args: Export) -> Path:
     entries = [entry for entry in mesh.journal.entries if numbers is None or entry.number in numbers]
     if not entries:
         raise UsageError("no cell to export: none of these ran on the mesh with %%on_mesh")
-    text = script(_setting(mesh), entries, mesh.journal.pushed(), name=path.name)
+    text = script(_setting(mesh), mesh.journal.notes, numbers, name=path.name)
     try:
         path.write_text(text)
     except OSError as error:

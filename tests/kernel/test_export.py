@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -132,30 +133,28 @@ def test_futures_stand_at_the_top() -> None:
     assert text.index("from __future__ import annotations") < text.index("import asyncio")
 
 
-def test_what_was_pushed_after_a_cell_is_written_behind_it() -> None:
-    journal = Journal()
-    journal.note_push({"early": 1, "data": object()}, ALL)
-    journal.note("cell 1", "lr = 0.1", 1, ALL)
-    journal.note_push({"lr": 0.5, "data": object()}, ALL)
-    text = script(TWO_BY_TWO, journal.entries, journal.pushed())
-    assert [line for line in text.splitlines() if line.startswith(("lr", "early"))] == [
-        "early = 1",
-        "lr = 0.1",
-        "lr = 0.5",
-    ]
-    assert text.count("NotImplementedError") == 1
-
-
 def test_what_was_pushed_is_written_or_asked_for() -> None:
     journal = Journal()
     journal.note_push({"lr": 0.1, "names": ["a", ("b", 2)]}, ALL)
     journal.note_push({"only": 5}, (2, 3))
-    text = written(("lr", ALL), pushed=journal.pushed())
+    text = script(TWO_BY_TWO, journal.notes)
     assert "lr = 0.1\nnames = ['a', ('b', 2)]\nif coord[\"dp\"] == 1:\n    only = 5" in text
     assert "NotImplementedError" not in text
     journal.note_push({"data": object(), "far": float("inf")}, ALL)
-    text = written(("lr", ALL), pushed=journal.pushed())
+    text = script(TWO_BY_TWO, journal.notes)
     assert 'raise NotImplementedError("make data, far here: pushed from the notebook with `%mesh push`")' in text
+
+
+def test_pushes_stand_between_the_cells_between_which_they_were_made() -> None:
+    journal = Journal()
+    journal.note_push({"lr": 0.3}, ALL)
+    journal.note("cell 1", "lr = 0.1", 1, ALL)
+    journal.note_push({"lr": 0.4, "unread": 1}, ALL)
+    journal.note_push({"lr": 0.5}, ALL)
+    journal.note("cell 2", "lr;", 1, ALL)
+    text = script(TWO_BY_TWO, journal.notes)
+    assert text.count("# Pushed from the notebook.") == 2
+    assert re.findall(r"^lr.*$", text, re.MULTILINE) == ["lr = 0.3", "lr = 0.1", "lr = 0.5", "lr;"]
 
 
 @pytest.mark.slow

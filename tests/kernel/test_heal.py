@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -118,11 +119,24 @@ def test_what_was_pushed_to_some_later_is_not_lost_for_the_others(mesh: Mesh) ->
     assert values(mesh, "lr") == ["0.1", "0.5", "0.5", "0.5"]
 
 
-def test_cells_that_fail_on_the_new_rank_are_named_and_do_no_harm(mesh: Mesh) -> None:
-    ran(mesh, "import os\nflag = os.path.join(os.sep, 'nowhere')", name="cell 2")
-    mesh.push({"here": True})
-    ran(mesh, "assert rank != 2 or here\nlate = 1", name="cell 3")
-    mesh.push({"here": False})
+def test_pushes_and_cells_come_again_in_their_order(mesh: Mesh) -> None:
+    ran(mesh, "lr = 0.1", name="cell 2")
+    mesh.push({"lr": 0.5})
+    ran(mesh, "first = lr", name="cell 3")
+    mesh.push({"lr": 0.9})
+    ran(mesh, "own = 1", name="cell 4")
+    mesh.push({"own": 2}, [1, 2])
+    lose(mesh, [1, 3])
+    assert mesh.heal().unpushed == ()
+    assert values(mesh, "lr, first, own") == [f"(0.9, 0.5, {own})" for own in (1, 2, 2, 1)]
+
+
+def test_cells_that_fail_on_the_new_rank_are_named_and_do_no_harm(mesh: Mesh, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    flag.touch()
+    ran(mesh, f"import os\nflag = {str(flag)!r}", name="cell 2")
+    ran(mesh, "assert os.path.exists(flag)\nlate = 1", name="cell 3")
+    flag.unlink()
     lose(mesh, [2])
     healed = mesh.heal()
     assert dict(healed.failed) == {"cell 3": (2,)}
@@ -134,9 +148,11 @@ def test_a_replay_that_takes_too_long_is_interrupted(mesh: Mesh, tmp_path: Any) 
     source = f"import pathlib, time\nif not pathlib.Path({str(flag)!r}).exists():\n    pass\nelse:\n    time.sleep(60)"
     ran(mesh, source, name="cell 2")
     flag.touch()
+    mesh.push({"after": 1})
     lose(mesh, [0])
     healed = mesh.heal(timeout=3.0)
-    assert dict(healed.failed) == {"cell 2": (0,)}
+    assert (dict(healed.failed), healed.unpushed) == ({"cell 2": (0,)}, ())
+    assert values(mesh, "after", [0]) == ["1"]
     assert values(mesh, SUM) == ["10.0"] * 4
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshbook.kernel import journal as journals
-from meshbook.kernel.journal import Choice, Journal, Replay, closure, definitions_of, in_order, is_setup
+from meshbook.kernel.journal import Choice, Entry, Journal, Pushed, Replay, closure, definitions_of, is_setup
 from meshbook.runtime.reshape import Reshape
 
 SETUP = [
@@ -84,7 +85,19 @@ def noted(*sources: str, ranks: tuple[int, ...] = (0, 1)) -> Journal:
 
 
 def planned(journal: Journal, choice: Choice = "auto") -> list[tuple[str, bool]]:
-    return [(replay.name, replay.is_part) for replay in journal.plan(choice)]
+    return [(replay.name, replay.is_part) for replay in replays(journal, choice)]
+
+
+def replays(journal: Journal, choice: Choice = "auto") -> list[Replay]:
+    return [step for step in journal.plan(choice) if isinstance(step, Replay)]
+
+
+def pushes(journal: Journal) -> list[Pushed]:
+    return [note for note in journal.notes if isinstance(note, Pushed)]
+
+
+def told(steps: Sequence[Entry | Replay | Pushed]) -> list[str]:
+    return [f"{step.name}={step.value}" if isinstance(step, Pushed) else step.source for step in steps]
 
 
 def test_functions_of_the_notebook_that_train_are_known_by_name_also_through_others() -> None:
@@ -103,13 +116,13 @@ def test_a_cell_that_failed_gives_its_definitions_only() -> None:
     journal = Journal()
     entry = journal.note("cell 1", "import os\nx = [1][5]", 1, [0, 1])
     entry.failed.add(1)
-    [replay] = journal.plan()
+    [replay] = replays(journal)
     assert (replay.source, replay.is_part) == ("import os\n", True)
 
 
 def test_a_text_that_runs_again_counts_once_at_its_last_place() -> None:
     journal = noted("x = 1", "x = 2", "x = 1")
-    assert [(replay.name, replay.source) for replay in journal.plan()] == [("cell 2", "x = 2"), ("cell 3", "x = 1")]
+    assert [(replay.name, replay.source) for replay in replays(journal)] == [("cell 2", "x = 2"), ("cell 3", "x = 1")]
 
 
 def test_the_user_may_choose() -> None:
@@ -129,7 +142,7 @@ def test_values_that_were_pushed_are_kept_unless_they_are_large(monkeypatch: pyt
     monkeypatch.setattr(journals, "LARGEST_PUSH", 100)
     journal = Journal()
     journal.note_push({"small": 1, "large": bytes(200)}, [0, 2])
-    assert [(name, push.value, push.is_kept) for name, push in journal.pushed()] == [
+    assert [(push.name, push.value, push.is_kept) for push in pushes(journal)] == [
         ("small", 1, True),
         ("large", None, False),
     ]
@@ -139,8 +152,52 @@ def test_every_place_is_given_what_was_pushed_to_it_last() -> None:
     journal = Journal()
     for value, ranks in (1, [0, 1, 2]), (2, [1]), (3, [2]), (4, [1, 2]):
         journal.note_push({"x": value}, ranks)
-    pushed = [(push.value, push.ranks) for _, push in journal.pushed()]
-    assert pushed == [(1, (0, 1, 2)), (4, (1, 2))]
+    assert [(push.value, push.ranks) for push in pushes(journal)] == [(1, (0, 1, 2)), (4, (1, 2))]
+
+
+def test_pushes_and_cells_are_in_one_order() -> None:
+    journal = noted("lr = 0.1")
+    journal.note_push({"lr": 0.5}, [0, 1])
+    journal.note("cell 2", "lr = 0.9", 1, [0, 1])
+    assert told(journal.notes) == told(journal.plan()) == ["lr = 0.1", "lr=0.5", "lr = 0.9"]
+    journal.note("cell 3", "lr = 0.1", 1, [0, 1])
+    assert told(journal.plan()) == ["lr=0.5", "lr = 0.9", "lr = 0.1"]
+    assert journal.plan("none") == []
+    assert told(journal.plan(frozenset({2}))) == ["lr=0.5", "lr = 0.9"]
+
+
+def test_a_push_that_was_replaced_stays_for_the_cells_that_could_read_it() -> None:
+    journal = Journal()
+    for turn in (1, 2):
+        journal.note_push({"lr": turn}, [0, 1])
+        journal.note("cell 1", f"a{turn} = lr", 1, [0, 1])
+    journal.note_push({"lr": 3}, [0, 1])
+    journal.note("cell 2", "opt.step()", 1, [0, 1])
+    journal.note_push({"lr": 4}, [0, 1])
+    assert told(journal.notes) == ["lr=1", "a1 = lr", "lr=2", "a2 = lr", "lr=3", "opt.step()", "lr=4"]
+    assert told(journal.plan()) == ["lr=1", "a1 = lr", "lr=2", "a2 = lr", "lr=4"]
+    journal.note("cell 3", "a1 = lr", 1, [0, 1])
+    assert told(journal.plan(frozenset({3}))) == ["lr=4", "a1 = lr"]
+
+
+def test_a_loop_that_pushes_and_runs_one_text_keeps_no_more_than_it_needs() -> None:
+    journal = Journal()
+    for batch in range(9):
+        journal.note_push({"batch": batch}, [0, 1])
+        journal.note("cell 1", "train(batch)", 1, [0, 1])
+    assert told(journal.notes)[-2:] == ["batch=8", "train(batch)"] and len(journal.notes) <= 3
+
+
+def test_of_values_that_were_replaced_the_oldest_go_where_they_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals, "LARGEST_PUSH", 100)
+    journal = Journal()
+    journal.note_push({"small": 1}, [0, 1])
+    journal.note("cell 0", "x = small", 1, [0, 1])
+    journal.note_push({"small": 2}, [0, 1])
+    for turn in range(4):
+        journal.note_push({"data": bytes(40)}, [0, 1])
+        journal.note(f"cell {turn}", f"x = {turn}", 1, [0, 1])
+    assert [push.is_kept for push in pushes(journal)] == [True, True, False, True, True, True]
 
 
 STATEMENTS = [
@@ -187,17 +244,4 @@ def test_a_resize_gives_cells_to_those_who_belong_to_their_slices() -> None:
         ("cell 1", (0, 1, 2), set()),
         ("cell 2", (0,), set()),
     ]
-    assert {name: what.ranks for name, what in journal.pushed()} == {"lr": (0, 1, 2)}
-
-
-def test_pushes_and_cells_come_in_their_order() -> None:
-    journal = Journal()
-    journal.note("cell 1", "lr = 0.1", 1, [0, 1])
-    journal.note_push({"lr": 0.5, "b": 1}, [0, 1])
-    journal.note("cell 3", "print(b)", 1, [0, 1])
-    journal.note_push({"b": 2}, [0, 1])
-    journal.note_push({"b": 3}, [0, 1])
-    journal.note("cell 4", "lr = 0.7", 1, [0, 1])
-    steps = in_order(journal.plan("all"), journal.pushed())
-    told = [step.name if isinstance(step, Replay) else (step[0], step[1].value) for step in steps]
-    assert told == ["cell 1", ("lr", 0.5), ("b", 3), "cell 3", ("b", 3), "cell 4"]
+    assert {push.name: push.ranks for push in pushes(journal)} == {"lr": (0, 1, 2)}

@@ -91,6 +91,13 @@ def test_new_ranks_run_the_cells_of_their_slices_and_get_what_was_pushed(mesh: M
     assert values(mesh, names, [9, 10, 11]) == ["[]"] * 3
 
 
+def test_new_ranks_get_what_was_pushed_after_the_cell_that_had_set_it(mesh: Mesh) -> None:
+    ran(mesh, "lr = 0.1", name="cell 2")
+    mesh.push({"lr": 0.5})
+    mesh.resize({"dp": 3})
+    assert values(mesh, "lr") == ["0.5"] * len(mesh)
+
+
 def test_models_are_built_and_trained_again(mesh: Mesh) -> None:
     ran(mesh, "net = torch.nn.Linear(2, 1)\nsteps = 7", name="cell 2")
     mesh.resize({"tp": 1})
