@@ -11,6 +11,7 @@ import inspect
 import itertools
 import math
 import textwrap
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
@@ -69,7 +70,19 @@ def script(
             parts.append(_cell(setting, entry, plain[id(entry)], slices) if id(entry) in plain else _left_out(entry))
     if setting.backend != "none":
         parts.append(_END)
-    return "\n\n".join(part for part in parts if part) + "\n"
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    fault = _fault(text)
+    return f"{text}\n# WARNING {fault}\n" if fault else text
+
+
+def _fault(text: str) -> str:
+    """Why the script is no Python; empty if it is."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of what cells say oddly
+            compile(text, "<script>", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return f"this script does not compile: line {error.lineno}: {error.msg}"
+    return ""
 
 
 def _plain(entry: Entry) -> PlainSource:

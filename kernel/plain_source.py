@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from IPython.core.inputtransformer2 import TransformerManager
 
@@ -55,8 +57,8 @@ def plain_source(source: str, name: str, by: int = 0) -> PlainSource:
     futures = _drop_futures(tree, lines)
     _show_last(tree, lines, by, is_quiet=text.rstrip().endswith(";"))
     plain = "\n".join(lines).strip("\n")
-    if _has_await(_parsed(plain)):
-        plain = _as_coroutine(plain, name)
+    tree = _parsed(plain)
+    plain = _as_coroutine(plain, tree, name) if _has_await(tree) else _rewritten(plain, tree, _for_script)
     return PlainSource(plain, tuple(warnings), tuple(futures))
 
 
@@ -141,44 +143,30 @@ def _spliced(line: str, at: int, text: str) -> str:
 
 
 def _has_await(tree: ast.Module) -> bool:
-    return any(isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in _own(tree))
+    return any(
+        isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith)
+        or (isinstance(node, ast.comprehension) and bool(node.is_async))
+        for node in _own(tree)
+    )
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs when the cell does: not the bodies of functions."""
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            yield from _own(child)
+    """What runs when the cell does: not the bodies of functions, nor those of classes, whose names are theirs."""
+    is_scope = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef)
+    for name, value in ast.iter_fields(node):
+        children = cast("list[object]", value) if isinstance(value, list) else [value]
+        for child in children if name != "body" or not is_scope else ():
+            if isinstance(child, ast.AST):
+                yield child
+                yield from _own(child)
 
 
-def _as_coroutine(text: str, name: str) -> str:
-    """A function that awaits, and runs; the names it binds are the module's.
-
-    Such names cannot be annotated there, and `import *` has to stand outside.
-    """
-    tree, lines = _parsed(text), text.splitlines()
-    stars = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"]
-    annotated = [node for node in _own(tree) if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
-    for node in sorted([*stars, *annotated], key=lambda node: (node.lineno, node.col_offset), reverse=True):
-        _replace(lines, node, _without_annotation(node) if isinstance(node, ast.AnnAssign) else "pass")
+def _as_coroutine(text: str, tree: ast.Module, name: str) -> str:
+    """A function that awaits, and runs; the names it binds are the module's."""
     names = sorted(set(_bound(tree)))
     declared = f"    global {', '.join(names)}\n" if names else ""
-    above = "".join(f"{ast.unparse(node)}\n" for node in stars)
-    body = indented("\n".join(lines))
-    return f"{above}async def {name}():\n{declared}{body}\n\n_loop.run_until_complete({name}())"
-
-
-def _without_annotation(node: ast.AnnAssign) -> str:
-    return f"{ast.unparse(node.target)} = {ast.unparse(node.value)}" if node.value is not None else "pass"
-
-
-def _replace(lines: list[str], node: ast.stmt, text: str) -> None:
-    """Put this in the place of a statement; lines that it took beside its first one are empty then."""
-    first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
-    after = lines[last].encode()[node.end_col_offset or 0 :].decode()
-    lines[first] = lines[first].encode()[: node.col_offset].decode() + text + after
-    lines[first + 1 : last + 1] = ["" for _ in range(first, last)]
+    body = indented(_rewritten(text, tree, _for_coroutine))
+    return f"async def {name}():\n{declared}{body}\n\n_loop.run_until_complete({name}())"
 
 
 def _bound(tree: ast.Module) -> Iterator[str]:
@@ -193,3 +181,41 @@ def _bound(tree: ast.Module) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.MatchMapping) and node.rest:
             yield node.rest
+
+
+def _rewritten(text: str, tree: ast.Module, rewrite: Callable[[ast.stmt, str], str]) -> str:
+    """The text with what may not stand everywhere (`global`, imports, annotations) as `rewrite` puts its source."""
+    raw = text.encode()  # the tree counts bytes
+    starts = [0, *itertools.accumulate(map(len, raw.splitlines(keepends=True)))]
+    for node in reversed(list(_own(tree))):
+        if isinstance(node, ast.Global | ast.ImportFrom | ast.AnnAssign):
+            first = starts[node.lineno - 1] + node.col_offset
+            last = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+            raw = raw[:first] + rewrite(node, raw[first:last].decode()).encode() + raw[last:]
+    return raw.decode()
+
+
+def _for_script(statement: ast.stmt, source: str) -> str:
+    """A statement behind other cells: `global` says nothing in a module, and may not follow where the name is used."""
+    return "pass" if isinstance(statement, ast.Global) else source
+
+
+def _for_coroutine(statement: ast.stmt, source: str) -> str:
+    """A statement in a function that declares its names global, which may then have no annotation."""
+    if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
+        return f"exec({source!r}, globals())"  # where it stands: what is before it may set `sys.path`
+    if isinstance(statement, ast.AnnAssign) and statement.simple:
+        return _without_annotation(source)
+    return _for_script(statement, source)
+
+
+def _without_annotation(source: str) -> str:
+    """Example: `x = 1` for `x: int = 1`; nothing is left of `x: int`."""
+    depth = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        depth += (token.string in ("(", "[", "{")) - (token.string in (")", "]", "}"))
+        if token.string == "=" and depth == 0:
+            line, column = token.start
+            value = "\n".join(source.split("\n")[line - 1 :])[column + 1 :]
+            return f"{source.partition(':')[0].rstrip()} = {value.lstrip(' ')}"
+    return "pass"

@@ -16,34 +16,28 @@ def export(book: Book, args: Export) -> Path:
     """Write the script; where it is. Raises `UsageError` where it may not be written, or there is nothing to write."""
     mesh = book.get(args.mesh)
     path = Path(args.file).expanduser()
-    _check(path, args)
+    if path.suffix != ".py":
+        raise UsageError(f"'{args.file}' is no Python file: write a name that ends in .py")
     numbers = None if isinstance(args.only, str) else args.only
     entries = [entry for entry in mesh.journal.entries if numbers is None or entry.number in numbers]
     if not entries:
         raise UsageError("no cell to export: none of these ran on the mesh with %%on_mesh")
     text = script(_setting(mesh), mesh.journal.notes, numbers, name=path.name)
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise UsageError(f"{path} was not written: {error.strerror}") from None
+    _write(path, text, is_forced=args.force)
     size = mesh.num_ranks
     print(f"{len(entries)} cells written to {path}: run them with `torchrun --nproc-per-node {size} {path}`")
-    try:
-        compile(text, path.name, "exec", dont_inherit=True)
-    except SyntaxError as error:
-        print(f"line {error.lineno} of it has to be mended by hand: {error.msg}")
     if left := [word for word in ("TODO", "WARNING") if f"\n# {word}" in text]:
         print(f"not all of it could be taken over: look for {' and '.join(left)} in the script")
     return path
 
 
-def _check(path: Path, args: Export) -> None:
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder: name the file that is to be written")
-    if path.suffix != ".py":
-        raise UsageError(f"'{args.file}' is no Python file: write a name that ends in .py")
-    if path.exists() and not args.force and not path.read_text(errors="replace").startswith(MARK):
-        raise UsageError(f"{path} is there, and `%mesh export` did not write it: --force writes over it")
+def _write(path: Path, text: str, *, is_forced: bool) -> None:
+    try:
+        if path.exists() and not is_forced and not path.read_text(errors="replace").startswith(MARK):
+            raise UsageError(f"{path} is there, and `%mesh export` did not write it: --force writes over it")
+        path.write_text(text)
+    except OSError as error:  # it is a folder, is in none, may not be read, ...
+        raise UsageError(f"{path} was not written: {error.strerror}") from None
 
 
 def _setting(mesh: Mesh) -> Setting:

@@ -80,6 +80,70 @@ def test_a_cell_is_plain_python(source: str, expected: str) -> None:
     assert plain_source(source, "cell").text == expected
 
 
+AWAITS = "import asyncio\nawait asyncio.sleep(0)"
+
+
+def ran_as_script(source: str) -> dict[str, Any]:
+    """The names that a cell leaves behind in a script."""
+    text = plain_source(source, "_run").text
+    names: dict[str, Any] = {"_loop": asyncio.new_event_loop(), "_show": lambda value, by: None}
+    try:
+        exec(compile(text, "script.py", "exec", dont_inherit=True), names)
+    finally:
+        names["_loop"].close()
+    return {name: value for name, value in names.items() if not name.startswith("_") and name != "asyncio"}
+
+
+@pytest.mark.parametrize(
+    ("source", "bound"),
+    [
+        ("steps: int = 3\nbare: int", {"steps": 3}),
+        ("x: dict[str, int]={'é': 1}; y: (  # a = b\n  int) = (1 +\n  2)\nif y: z: int", {"x": {"é": 1}, "y": 3}),
+        ('text: str = """a\n = b"""\n(kept): int = 2', {"text": "a\n = b", "kept": 2}),
+        ("match [1, 2, 3]:\n    case [a, *b]: pass", {"a": 1, "b": [2, 3]}),
+        ("match {'k': 1, 'm': 2}:\n    case {'k': c, **d}: pass", {"c": 1, "d": {"m": 2}}),
+        ("match 4:\n    case int() as e: pass\nmatch 5:\n    case n: pass", {"e": 4, "n": 5}),
+        ("x = [w := i for i in range(3)]", {"x": [0, 1, 2], "w": 2}),
+        ("for i, (j, *k) in [(1, (2, 3))]: pass", {"i": 1, "j": 2, "k": [3]}),
+        (
+            "from contextlib import nullcontext as n\nwith n(1) as w: pass\nasync with n(2) as v: pass\ndel n",
+            {"w": 1, "v": 2},
+        ),
+        ("try: 1 / 0\nexcept ZeroDivisionError as e: y = 1\ndel asyncio", {"y": 1}),
+        ("global g\ng = 1\nclass C:\n    x: int = 1\ny, C = C.x, 2", {"g": 1, "y": 1, "C": 2}),
+        ("def f(a: int):\n    b: int = a\n    global c\n    c = b\nf(5)\ndel f", {"c": 5}),
+    ],
+)
+def test_a_cell_that_awaits_binds_the_names_of_the_script(source: str, bound: dict[str, Any]) -> None:
+    assert ran_as_script(f"{AWAITS}\n{source}") == bound
+
+
+def test_a_cell_that_awaits_imports_all_of_a_module_where_it_stands() -> None:
+    source = f"{AWAITS}\nif True:\n    from colorsys import *; x = rgb_to_hsv(0, 0, 0)"
+    assert set(ran_as_script(source)) >= {"rgb_to_hsv", "x"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "async def agen():\n    yield 1\nx = [i async for i in agen()]",
+        "async def f(): return 1\nclass A:\n    x = 1\ndef g(a=await f()): return a\nx = [g()]",
+        "async def f(): return lambda g: [1]\n@(await f())\ndef x(): pass",
+    ],
+)
+def test_what_awaits_without_a_statement_of_its_own_awaits_too(source: str) -> None:
+    assert ran_as_script(source)["x"] == [1]
+
+
+def test_a_name_is_used_before_another_cell_calls_it_global() -> None:
+    assert "# WARNING" not in written(("x = 1", ALL), ("if x:\n    global x\n    x = 2", ALL), ("global x; x = 3", ALL))
+
+
+def test_a_script_that_is_no_python_says_so() -> None:
+    text = script(TWO_BY_TWO, [Entry("cell 1", "def f():\n    return 1\nreturn f()", 1, ALL)])
+    assert re.search(r"\n# WARNING this script does not compile: line \d+: 'return' outside function\n$", text)
+
+
 def test_what_was_left_out_is_warned_of() -> None:
     text = written(("x = 1\n!ls", ALL), ("%%bash\nls", ALL))
     assert "# cell 1\n# WARNING cell 1: line 2 is notebook syntax and was left out\n" in text

@@ -64,3 +64,13 @@ def test_a_file_of_the_users_is_not_written_over(kernel: Kernel) -> None:
     assert "# setup\n" in mine.read_text()
     assert kernel.cell("%mesh export notes.txt").error.startswith("UsageError: 'notes.txt' is no Python file")
     assert kernel.cell("%mesh export x.py --cells 9999").error.startswith("UsageError: no cell to export")
+
+
+def test_where_nothing_can_be_written_is_said_in_a_line(kernel: Kernel) -> None:
+    (kernel.folder / "folder.py").mkdir()
+    kernel.ok("%%on_mesh\nx = 1")
+    for line in "%mesh export folder.py", "%mesh export folder.py --force":
+        assert kernel.cell(line).error == "UsageError: folder.py was not written: Is a directory"
+    long = "x" * 300
+    assert kernel.cell(f"%mesh export {long}.py").error == f"UsageError: {long}.py was not written: File name too long"
+    assert kernel.cell("%mesh export none/x.py").error.endswith("x.py was not written: No such file or directory")
