@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from pathlib import Path
 from typing import Any
@@ -127,15 +128,13 @@ def test_an_actor_is_given_its_shard(grid: ProcMesh, other: ProcMesh) -> None:
     holders.stop().get(10)
 
 
-def test_ranks_keep_nothing_of_it(grid: ProcMesh, other: ProcMesh) -> None:
+def test_ranks_keep_nothing_of_it(grid: ProcMesh, other: ProcMesh, until: Any) -> None:
     holders = other.spawn("holders", Holder)
     x = mine(grid).slice_mesh(dp=0)
-    inspect(x.to_mesh(other))
-    inspect(x.to_mesh(other))
     before = holders.num_values.call().get(20).values()
     for _ in range(10):
         inspect(x.to_mesh(other))
-    assert holders.num_values.call().get(20).values() == before
+    until(lambda: all(map(operator.le, holders.num_values.call().get(20).values(), before)))
     assert holders.num_arrived.call().get(20).values() == [0, 0]
     holders.stop().get(10)
 
