@@ -62,6 +62,7 @@ class Watch:
     def _run(self) -> None:
         while not self._ended.wait(self.every):
             self._step(time.monotonic())
+        self.mesh.roster.on_change.remove(self._on_change)
         if not self.mesh.is_down:
             self.look(time.monotonic())
         if self.draw is not None:

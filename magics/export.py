@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from IPython.core.error import UsageError
@@ -15,7 +16,7 @@ from .manage import Export
 def export(book: Book, args: Export) -> Path:
     """Write the script; where it is. Raises `UsageError` where it may not be written, or there is nothing to write."""
     mesh = book.get(args.mesh)
-    path = Path(args.file).expanduser()
+    path = Path(os.path.expanduser(args.file))  # Path's own raises for a user that there is not
     if path.suffix != ".py":
         raise UsageError(f"'{args.file}' is no Python file: write a name that ends in .py")
     numbers = None if isinstance(args.only, str) else args.only

@@ -9,6 +9,7 @@ would have been right; `-h` anywhere is a `HelpRequested` that carries the usage
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NoReturn
@@ -244,6 +245,22 @@ COMMANDS = {
 ALIASES = {"start": "up", "init": "up", "stop": "down", "shutdown": "down"}
 """Spellings from elsewhere, understood with a hint."""
 
+_MEANT = {
+    **dict.fromkeys(("heal", "revive", "recover"), "restart @dead"),
+    **dict.fromkeys(("cancel", "abort"), "interrupt"),
+    **dict.fromkeys(("top", "monitor", "dashboard"), "dash"),
+    **dict.fromkeys(("output", "stdout", "print"), "logs"),
+    **dict.fromkeys(("vars", "whos"), "who"),
+    "kill": "interrupt --kill",
+    "reset": "restart",
+    "list": "ls",
+    "get": "pull",
+    "put": "push",
+    "trace": "stacks",
+    "compare": "diff",
+}
+"""What others call our sub-commands: only named to the user, as some of these end things."""
+
 
 def parse_mesh(line: str) -> MeshCommand:
     """Read what stands behind `%mesh`.
@@ -328,6 +345,12 @@ def _read_diff(line: str, command: Command) -> Diff:
         raise GrammarError(f"{error}{advice if 'no option' in str(error) else ''}") from None
     if not diff.expr:
         raise GrammarError(f"%mesh diff: write the expression to compare, such as {command.example}")
+    try:
+        ast.parse(diff.expr, mode="eval")
+    except SyntaxError as error:
+        raise GrammarError(
+            f"%mesh diff: '{diff.expr}' is no expression ({error.msg}); --sel SELECTOR says of which ranks"
+        ) from None
     return diff
 
 
@@ -354,5 +377,6 @@ def _without_targets(tokens: list[str]) -> tuple[str, list[str]]:
 def _refuse_command(typed: str) -> NoReturn:
     if "=" in typed:
         raise GrammarError(f"%mesh: '{typed}' is not a sub-command: write `%mesh up {typed}` to start a mesh")
-    known = ", ".join(COMMANDS)
-    raise GrammarError(f"%mesh: no sub-command '{typed}'{near(typed, [*COMMANDS, *ALIASES])} (there are {known})")
+    meant = _MEANT.get(typed.lower())
+    advice = f": did you mean '{meant}'?" if meant else near(typed, [*COMMANDS, *ALIASES])
+    raise GrammarError(f"%mesh: no sub-command '{typed}'{advice} (there are {', '.join(COMMANDS)})")

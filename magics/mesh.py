@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -268,7 +269,7 @@ class MeshMagic:
 def _folder(name: str | None, option: str) -> str | None:
     if name is None:
         return None
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))  # Path's own raises for a user that there is not
     if not folder.is_dir():
         raise UsageError(f"{option}: there is no folder {name!r}")
     return str(folder)

@@ -248,8 +248,7 @@ class OnMesh:
         self._keep(cell.args, result)
         is_line = cell.args.expr is not None
         shown = _shaped(cell, result)
-        is_shown = cell.args.show != "none" and not is_line and result.has_values
-        cell.arrivals.settle(shown._repr_mimebundle_() if is_shown else None)  # pyright: ignore[reportPrivateUsage] - what IPython calls
+        cell.arrivals.settle(_bundle_of(shown) if _is_shown(cell, result) else None)
         cell.stage.leave()
         _raise_if_stopped(cell)
         checked(cell, result)
@@ -317,20 +316,31 @@ def _shaped(cell: Cell, result: MeshResult) -> MeshResult | DiffView | Pages:
     return result.by_rank() if show == "table" else result
 
 
+def _is_shown(cell: Cell, result: MeshResult) -> bool:
+    return cell.args.show != "none" and cell.args.expr is None and result.has_values
+
+
+def _bundle_of(shown: MeshResult | DiffView | Pages) -> Mapping[str, object]:
+    return shown._repr_mimebundle_()  # pyright: ignore[reportPrivateUsage] - what IPython calls
+
+
 def _raise_if_stopped(cell: Cell) -> None:
     if cell.drive.patience.reason == "user":
         raise Interrupted(interrupted_text(cell.drive))
 
 
 def _watch(cell: Cell) -> None:
-    """The thread of a cell that runs in the background: it says so at once when ranks fail, asked or not."""
+    """The thread of a cell that runs in the background: it shows what came back, and says at once when ranks fail."""
     try:
         drive_in_background(cell.drive)
     finally:
         cell.mesh.desk.end_background()
-    note_failed(cell.drive, result_of(cell))
+    result = result_of(cell)
+    note_failed(cell.drive, result)
     try:
-        checked(cell)
+        checked(cell, result)
+        if _is_shown(cell, result):
+            cell.stage.display(_bundle_of(_shaped(cell, result)))
     except MeshError as error:
         cell.stage.write(f"✗ {error}: `result()` of its future tells the story\n", "stderr")
 

@@ -495,5 +495,5 @@ class Roster:
         return story(self.name_of(rank), self.states[rank].exit, self.host_of(rank), self._stderr(rank))
 
     def _changed(self, rank: int) -> None:
-        for call in self.on_change:
+        for call in (*self.on_change,):  # some are removed on other threads
             call(rank)

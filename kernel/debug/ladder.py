@@ -19,12 +19,10 @@ class Rung(Enum):
     """How far one gets with a rank, and what is said of it."""
 
     LIVE = "stopped"
-    INSPECTOR = (
-        "does not stop, as C code runs there: it is looked at while it runs on (`q` leaves, `refresh` looks again)"
-    )
-    STACK = "does not answer, as C code holds it: this is its stack"
+    INSPECTOR = "no stop, as C code runs there: looked at while it runs on (`q` leaves, `refresh` looks again)"
+    STACK = "no answer, as C code runs there; the stack:"
     IDLE = "nothing runs there"
-    DEAD = "is dead: `%mesh restart @dead` brings it back"
+    DEAD = "dead (`%mesh restart @dead` brings back what is dead)"
 
 
 def enter(mesh: Debugged, ranks: Sequence[int]) -> dict[Rung, list[int]]:

@@ -35,6 +35,15 @@ def test_a_future_waits_and_gives_the_result(kernel: Kernel) -> None:
     assert kernel.value("(later, f.result().values(), f.done())") == ([0, 1, 2, 3], [0, 1, 2, 3], True)
     assert kernel.value("repr(f)") == f"<MeshFuture cell {number}: done>"
     cell.until("0-1 │ done True\n2-3 │ done False\n")
+    cell.until("3   rank 3")  # what came back is shown where the cell stands
+
+
+def test_it_shows_what_came_back_as_it_was_asked_to(kernel: Kernel) -> None:
+    silent = kernel.start("%%on_mesh dp=0 -b --show none\n-54321")
+    tabs = kernel.start("%%on_mesh dp=0 -b --show tabs\n12345 + rank")
+    tabs.until("12346")  # ranks run one cell after the other
+    assert "rank 1" in tabs.end().text
+    assert "-54321" not in silent.end().text
 
 
 def test_it_can_be_interrupted_by_another_cell(kernel: Kernel) -> None:

@@ -259,7 +259,7 @@ def test_of_a_rank_that_cannot_answer_the_stack_is_shown(kernel: Any) -> None:
     )
     cell.until("go")
     said = kernel.start_aside("%mesh debug 0").end().text
-    assert "does not answer" in said and "line 6" in said, said
+    assert "no answer" in said and "line 6" in said, said
     kernel.start_aside("%mesh interrupt 0 --kill").end()
     assert cell.end().status == "error"
     kernel.ok("%mesh down held")

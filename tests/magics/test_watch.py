@@ -52,8 +52,11 @@ def test_an_expression_is_read_while_a_cell_blocks_and_what_would_call_the_user_
 
 
 def test_it_ends_with_the_mesh(kernel: Kernel) -> None:
-    kernel.ok("%mesh up watched -n 2 --pg none --device cpu")
+    kernel.ok("watched = %mesh up watched -n 2 --pg none --device cpu")
     kernel.ok("%%on_mesh\ny = 1.5 + rank")
+    listeners = kernel.value("len(watched.roster.on_change)")
+    kernel.ok("%mesh watch y\n%mesh watch --stop y")
+    assert kernel.value("len(watched.roster.on_change)") == listeners  # else each would stay as long as the mesh
     cell = kernel.start("%mesh watch y 1")
     cell.end()
     kernel.listen_until(lambda: "▅  2.5" in states_of(cell)[-1], 10, "a number")
