@@ -28,6 +28,10 @@ GIVEN_PORT = "(given port)"
 """Ends the name of an endpoint whose first argument is the port that it answers through, as often as it wants."""
 
 
+KEPT = "(kept)"
+"""Ends the name of an endpoint whose first argument keeps what it gives, on its rank (`tensors.kept.Keep`)."""
+
+
 def plain_name(wire_name: str) -> str:
     """The name of the method that a call names."""
     return wire_name.partition("(")[0]
@@ -135,7 +139,7 @@ def endpoint(
     """Make a method of an `Actor` callable from elsewhere.
 
     With `explicit_response_port` the method gets a `Port` first and answers through it, whenever it wants.
-    `propagate` and `instrument` are Monarch's; they mean nothing here and are accepted.
+    `propagate` says for `rref` which shapes it gives. `instrument` is Monarch's; it means nothing here.
 
     Example:
         >>> class Counter(Actor):

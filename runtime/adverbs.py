@@ -85,10 +85,14 @@ class Endpoint(Generic[P, R]):
         self._send(self._mesh._fleet, self._mesh._target, None, args, kwargs)
 
     def rref(self, *args: Any, **kwargs: Any) -> Any:
-        """Monarch's way to distributed results; here `tensors.remote` makes them."""
-        raise marked(
-            RuntimeError(f"{self._title}.rref(...) cannot make distributed tensors: use .call(...), or tensors.remote")
-        )
+        """Call all actors, each with its shards; what they give are distributed tensors (docs/tensors.md).
+
+        The endpoint is declared with a `propagate` that is called here, with tensors that have no values, and gives
+        some of the shapes and types that the endpoint will give. Raises `TypeError` where it is not.
+        """
+        from .tensors.rref import rref
+
+        return rref(self, args, kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise marked(
@@ -143,17 +147,18 @@ class Endpoint(Generic[P, R]):
         caller: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        port: Port[Any] | None = None,
+        way: str = "",
+        lead: object = None,
     ) -> None:
-        """With a port of the caller's the ranks answer through that."""
+        """In another way (`GIVEN_PORT`, `KEPT`) the ranks give their answers to `lead`, which comes first there."""
         try:
             self._declared.check(self._title, args, kwargs)
         except TypeError as error:
             mark[-1](error)
             raise
         mesh, wire_name = self._mesh, self._wire_name
-        if port is not None:
-            wire_name, args = plain_name(wire_name) + GIVEN_PORT, (port, *args)
+        if way:
+            wire_name, args = plain_name(wire_name) + way, (lead, *args)
         payload = (None if kwargs else codec.quick(args, (args, kwargs))) or _fitting(args, kwargs)
         try:
             fleet.call(target.ranks, mesh._actor, wire_name, target.view, payload, caller, mesh._on_main)
@@ -228,7 +233,7 @@ def send(
     is_explicit = endpoint._declared.explicit_response_port
     caller = _ToPort(endpoint._title, fleet, port, target, only_failures=is_explicit)
     if is_explicit:
-        endpoint._send(fleet, target, caller, args, kwargs, port)
+        endpoint._send(fleet, target, caller, args, kwargs, GIVEN_PORT, port)
     else:
         endpoint._send(fleet, target, caller, args, kwargs)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..actor import GIVEN_PORT, WITH_PORT, Actor, endpoints_of, kind_of, plain_name
+from ..actor import GIVEN_PORT, KEPT, WITH_PORT, Actor, endpoints_of, kind_of, plain_name
 from ..limits import check_size
 from ..scope import Context, Instance, enter
 from ..shape import Point
@@ -142,12 +142,12 @@ class Resident:
         assert self.actor is not None
         name = plain_name(wire_name)
         declared = endpoints_of(type(self.actor)).get(name)
-        has_given_port = wire_name.endswith(GIVEN_PORT)
+        has_given_port, is_kept = wire_name.endswith(GIVEN_PORT), wire_name.endswith(KEPT)
         if declared is None:
             wants_port = wire_name.endswith(WITH_PORT)
-            return Found(self._plain(name), wants_port, has_given_port, is_declared=False)
+            return Found(self._plain(name), wants_port, has_given_port, is_kept, is_declared=False)
         wants_port = declared.explicit_response_port and not has_given_port
-        return Found(declared.method.__get__(self.actor), wants_port, has_given_port, is_declared=True)
+        return Found(declared.method.__get__(self.actor), wants_port, has_given_port, is_kept, is_declared=True)
 
     def _plain(self, name: str) -> Callable[..., Any]:
         """A method that is no endpoint, but was called as one."""

@@ -60,6 +60,8 @@ class Found(msgspec.Struct, frozen=True):
     """Whether it gets a port first and answers through it: one that is made for the call ..."""
     has_given_port: bool
     """... or the one that came as the first argument."""
+    is_kept: bool
+    """Whether what it gives stays here, with what came as the first argument."""
     is_declared: bool
     """Whether it is an endpoint."""
 
@@ -79,6 +81,8 @@ def prepare(resident: Resident, job: Job) -> tuple[Callable[..., Any], tuple[Any
         return found.method, (port, *args), kwargs, port
     if found.has_given_port:
         args = (args[0].ranked(job.point.rank), *args[1:])
+    elif found.is_kept:
+        return args[0].around(found.method), args[1:], kwargs, None
     return found.method, args, kwargs, None
 
 

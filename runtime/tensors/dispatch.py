@@ -142,13 +142,17 @@ class Dispatcher:
 
     def link(self, target: Dispatcher) -> Any:
         """From now on tensors go from this mesh to that one; the actors there that take them in."""
-        with target._lock:
-            if target._receivers is None:
-                target._receivers = target._whole.spawn("receivers of tensors", Receiver)
         with _linking:
             self._linked.add(target)
             target._linked.add(self)
-        return target._receivers
+        return target.receivers()
+
+    def receivers(self) -> Any:
+        """The actors that take in what operations of this mesh wait for."""
+        with self._lock:
+            if self._receivers is None:
+                self._receivers = self._whole.spawn("receivers of tensors", Receiver)
+            return self._receivers
 
     def place_of(self, number: int) -> Line | None:
         """Where in the program this operation was issued, if it was on this mesh and that is known still."""

@@ -25,7 +25,7 @@ class Remote:
     Or it comes here, by the adverbs of endpoints: `call` and its like compute after what was issued before.
     """
 
-    def __init__(self, function: Callable[..., Any] | str, propagate: Callable[..., Any] | None) -> None:
+    def __init__(self, function: Callable[..., Any] | str, propagate: object) -> None:
         self._function = function
         self._propagate = propagate
 
@@ -37,9 +37,8 @@ class Remote:
         procs = _mesh_for(args, kwargs)
         results = None
         if self._propagate is not None:
-            with faking():
-                results = self._propagate(*fakes_of(args), **fakes_of(kwargs))
-        return issue(procs, OfUsers(self._function, self._propagate is not None), args, kwargs, results)
+            results = propagated("remote", self._propagate, OfUsers(self._function, True), args, kwargs)
+        return issue(procs, OfUsers(self._function, results is not None), args, kwargs, results)
 
     rref = __call__
 
@@ -81,11 +80,12 @@ class Remote:
 
 
 @checks_for_caller
-def remote(function: Callable[..., Any] | str, *, propagate: Callable[..., Any] | None = None) -> Remote:
+def remote(function: Callable[..., Any] | str, *, propagate: Callable[..., Any] | str | None = None) -> Remote:
     """A function, or one that ranks import by its name (`"module.name"`), to call with distributed tensors.
 
     `propagate` is called here with tensors that have no values, and gives some of the shapes and types that the
-    function will give; without it, what the function gives is not kept.
+    function will give; `"cached"` calls the function itself so. Without it, or with `"inspect"`, what the function
+    gives is not kept.
 
     Example:
         >>> from meshbook.runtime import this_host
@@ -97,6 +97,26 @@ def remote(function: Callable[..., Any] | str, *, propagate: Callable[..., Any] 
     if isinstance(function, str) and "." not in function:
         raise ValueError(f"{function!r} names no function: say 'module.name'")
     return Remote(function, propagate)
+
+
+def propagated(
+    title: str, propagate: object, function: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Fake tensors in the form of what is given for these arguments; None: nothing is kept.
+
+    Raises `TypeError` where `propagate` says nothing of that.
+    """
+    if propagate == "inspect":
+        return None
+    if propagate == "cached" and function is not None:
+        propagate = function
+    if not callable(propagate):
+        raise TypeError(
+            f"{title}: propagate={propagate!r} does not say what it gives: write a function of the same arguments, "
+            "which is called with tensors that have no values, such as propagate=lambda x: x"
+        )
+    with faking():
+        return propagate(*fakes_of(args), **fakes_of(kwargs))
 
 
 @checks_for_caller

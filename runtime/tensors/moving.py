@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
+from collections.abc import Generator
 from typing import Any, cast
 
 import torch
@@ -21,7 +23,16 @@ from .transfer import Receive, Send
 _numbers = itertools.count(1)
 
 _issuing = threading.Lock()
-"""Of two transfers the one with the lower number is issued first, whatever thread issues it: ranks count on that."""
+
+
+@contextlib.contextmanager
+def transfer() -> Generator[int]:
+    """The number of a transfer that is issued in the `with` block.
+
+    Of two transfers the one with the lower number is issued first, whatever thread issues it: ranks count on that.
+    """
+    with _issuing:
+        yield next(_numbers)
 
 
 @checks_for_caller
@@ -82,8 +93,7 @@ def _moved(tensor: Tensor, mesh: ProcMesh) -> Tensor:
     sender, taker, value = dispatcher_of(source), dispatcher_of(mesh), tensor._alive()
     receivers = sender.link(taker)._new_with_shape(mesh._shape)
     made = Shared(taker, mesh)
-    with _issuing:
-        number = next(_numbers)
+    with transfer() as number:
         sender.issue(source._shape, Send(number, receivers), (Ref(value.number),), {}, [None])
         taker.issue(mesh._shape, Receive(number, str(tensor.device)), (), {}, [made.number])
     return wrapped(tensor._form.contiguous(), made, mesh)

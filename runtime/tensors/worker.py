@@ -14,6 +14,7 @@ from ..ranks.failure import describe
 from ..ranks.place import axes_text
 from ..scope import current_rank, current_size
 from .brake import own_progress
+from .kept import TakeOver
 from .program import Op, Poison, Ref, Spoilt
 from .transfer import Receive, Send
 
@@ -63,8 +64,7 @@ class TensorWorker(Actor):
                     self._leave_out(op)
         for number in dropped:
             self._values.pop(number, None)
-        with _arrived:
-            _arrived.notify_all()
+        _tell_arrived()
 
     @endpoint
     def fetch(self, numbers: Sequence[int], rank: int) -> tuple[list[Any] | None, Poison | None]:
@@ -89,6 +89,8 @@ class TensorWorker(Actor):
         self._seed(seed)
 
     def _do(self, op: Op) -> None:
+        if isinstance(op.function, TakeOver):  # the actor may wait for what has been computed before
+            _tell_arrived()
         try:
             args, kwargs = self._arguments(op)
             with self._torch.no_grad():
@@ -97,7 +99,10 @@ class TensorWorker(Actor):
             if not isinstance(op.function, str):
                 self._check(op.outputs, leaves)
         except Spoilt as spoilt:
-            self._spoil(op, spoilt.poison)
+            poison = spoilt.poison
+            if isinstance(op.function, TakeOver) and not poison.number:  # the actor has failed, called at this place
+                poison = poison._replace(number=op.number)
+            self._spoil(op, poison)
         except Exception as error:  # noqa: BLE001 - the rim: it is told to who asks for what was to come of it
             story = describe(error)
             what = f"{story.type_name}: {story.message}".partition("\n")[0]
@@ -121,7 +126,7 @@ class TensorWorker(Actor):
         self._values.update((number, poison) for number in op.outputs if number is not None)
         if isinstance(op.function, Send):
             op.function.fail(current_rank(), poison)
-        elif isinstance(op.function, Receive):
+        elif isinstance(op.function, Receive | TakeOver):
             op.function.leave()
 
     def _arguments(self, op: Op) -> tuple[Any, Any]:
@@ -208,6 +213,11 @@ class TensorWorker(Actor):
     def _keep_state(self) -> None:
         self._state = self._torch.get_rng_state()
         self._cuda_state = self._torch.cuda.get_rng_state() if self._devices() else None
+
+
+def _tell_arrived() -> None:
+    with _arrived:
+        _arrived.notify_all()
 
 
 def _memory_of(value: Any) -> int:

@@ -38,6 +38,16 @@ def test_by_name_and_for_what_it_does(grid: ProcMesh) -> None:
         assert inspect(total()).tolist() == [1, 1, 1]
 
 
+def test_it_may_say_itself_what_it_gives(grid: ProcMesh) -> None:
+    with grid.activate():
+        x = torch.ones(2) * grid.rank_tensor("dp")
+        assert inspect(remote(norms, propagate="cached")(x)["norm"], dp=1, tp=0).tolist() == pytest.approx([2**0.5])
+        assert remote(clear, propagate="inspect")(x) is None
+        assert inspect(x, dp=1, tp=1).tolist() == [0, 0]
+        with pytest.raises(TypeError, match="remote: propagate='mocked' does not say what it gives"):
+            remote(norms, propagate="mocked")(x)
+
+
 def test_what_it_raises_comes_to_who_asks(grid: ProcMesh) -> None:
     def fails(tensor: torch.Tensor) -> Any:
         raise ValueError("not today")
