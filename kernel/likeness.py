@@ -9,8 +9,9 @@ from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any, cast
 
 from ..runtime.wire import codec
+from ..runtime.wire.classes import KEPT_AS
 
-_NOT_ITS_OWN = {"__dict__", "__weakref__", "__module__", "__firstlineno__", "_abc_impl"}
+_NOT_ITS_OWN = {"__dict__", "__weakref__", "__module__", "__firstlineno__", "_abc_impl", KEPT_AS}
 """What Python puts into a class by itself: the same in all, different in each, or not to be pickled."""
 
 

@@ -246,8 +246,9 @@ class Actor(_Seen):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.logger = logging.getLogger(cls.__name__)
-        cls.logger.setLevel(logging.DEBUG)
+        if "logger" not in vars(cls):  # else the class means something of its own by that
+            cls.logger = logging.getLogger(cls.__name__)
+            cls.logger.setLevel(logging.DEBUG)
 
     @classmethod
     def endpoints(cls) -> dict[str, EndpointProperty[Any, Any]]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import inspect
 import random
 import threading
@@ -16,7 +17,7 @@ from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .cells import readable
 from .channel import Port
 from .cut_off import lost_peer
-from .errors import ActorError, MeshStopped, SupervisionError, checks_for_caller, mark, marked
+from .errors import ActorError, MeshStopped, SupervisionError, checks_for_caller, mark, marked, tell_of_all
 from .fleet import Fleet
 from .future import Future, Promise
 from .limits import check_size
@@ -252,12 +253,14 @@ class Accumulator(Generic[P, R, A]):
         self._combine = combine
 
     def accumulate(self, *args: P.args, **kwargs: P.kwargs) -> Future[A]:
-        """Call all actors now; the future is done when the last answer has been folded in."""
-        mesh = self._endpoint._mesh
-        fleet = mesh._fleet
-        promise: Promise[A] = Promise(fleet.reactor)
-        folding = _Folding(self._endpoint._title, fleet, len(mesh), self._identity, self._combine, promise)
-        self._endpoint._send(fleet, mesh._target, folding, args, kwargs)
+        """Call all actors now; the future is done when the last answer has been folded in.
+
+        `combine` runs on a thread of its own, in the caller's context: it may take its time, and call actors.
+        """
+        answers = self._endpoint.stream(*args, **kwargs)
+        promise: Promise[A] = Promise(self._endpoint._mesh._fleet.reactor)
+        fold = contextvars.copy_context().run, (_fold, answers, self._identity, self._combine, promise)
+        threading.Thread(target=fold[0], args=fold[1], name="meshbook-fold", daemon=True).start()
         return promise.future
 
 
@@ -336,8 +339,7 @@ class Gather:
         is_over = len(self._answers) + len(errors) == self._count
         if is_over or not self._wait_for_all:
             error = next(iter(errors.values()))
-            # Not by assignment: the exception may be a user's, who may have a property of that name, or allow none.
-            vars(error).update(partial=dict(sorted(self._answers.items())), by_rank=dict(errors))
+            tell_of_all(error, dict(sorted(self._answers.items())), dict(errors))
             self._outcome.fail(error)
 
 
@@ -389,40 +391,16 @@ class _ToPort:
         self._port.ranked(self._places[rank]).exception(lost(self._title, why))
 
 
-class _Folding:
-    """Folds answers as they come."""
-
-    def __init__(
-        self,
-        title: str,
-        fleet: Fleet,
-        count: int,
-        value: Any,
-        combine: Callable[[Any, Any], Any],
-        promise: Promise[Any],
-    ) -> None:
-        self._title = title
-        self._fleet = fleet
-        self._left = count
-        self._value = value
-        self._combine = combine
-        self._promise = promise
-
-    def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
-        try:
-            answer = opened(reply.ok, frames, self._title, self._fleet, rank)
-            self._value = self._combine(self._value, answer)
-        except Exception as error:  # noqa: BLE001 - the user's combine may raise anything; it is the caller's
-            self._promise.fail(error)
-            return
-        self._left -= 1
-        if not self._left:
-            self._promise.resolve(self._value)
-
-    def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
-
-    def on_lost(self, rank: int, why: str) -> None:
-        self._promise.fail(lost(self._title, why))
+def _fold(
+    answers: Iterator[Future[Any]], value: Any, combine: Callable[[Any, Any], Any], promise: Promise[Any]
+) -> None:
+    try:
+        for answer in answers:
+            value = combine(value, answer.get())
+    except BaseException as error:  # noqa: BLE001 - the user's combine may raise anything; it is the caller's
+        promise.fail(error)
+    else:
+        promise.resolve(value)
 
 
 def view_of(shape: Shape) -> View:

@@ -6,6 +6,7 @@ import secrets
 import sys
 import threading
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
@@ -17,6 +18,7 @@ from .wire import codec
 from .wire.messages import Call, PortSend, Reply
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from .ranks.turns import AnswerTo
@@ -109,31 +111,73 @@ class ReplyPort(Port[T]):
         return f"<Port of a call of {self._call.endpoint}>"
 
 
+_Came = tuple[int, Any, bool]
+"""Who has sent, what, and whether it is a value: or else it is to be raised."""
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A place in the line of those who wait for the values of an inbox."""
+
+    promise: Promise[Any]
+    with_rank: bool
+    came: _Came | None = None
+
+    def settle(self, came: _Came) -> None:
+        """This is its value."""
+        self.came = rank, value, ok = came
+        if ok:
+            self.promise.resolve((rank, value) if self.with_rank else value)
+        else:
+            self.promise.fail(_raisable(value))
+
+
 class Inbox:
     """What has come to a port and was not taken yet, and who waits for more; the node knows it by its number."""
 
     def __init__(self, reactor: Reactor, *, is_once: bool = False) -> None:
         self._reactor = reactor
         self._left = 1 if is_once else sys.maxsize  # how many values may be asked for
-        self._came: deque[tuple[int, Any, bool]] = deque()
-        self._waiting: deque[tuple[Promise[Any], bool]] = deque()
+        self._came: deque[_Came] = deque()
+        self._waiting: deque[Place] = deque()
         self._lock = threading.Lock()  # values come on the loop's thread
 
-    def take(self, with_rank: bool) -> Promise[Any]:
+    def take(self, with_rank: bool) -> Place:
         """The next value, for whoever asks now."""
-        promise: Promise[Any] = Promise(self._reactor)
+        place = Place(Promise(self._reactor), with_rank)
         with self._lock:
             if not self._left:
-                promise.fail(ValueError("OncePort is already used: its receiver gives one value"))
-                return promise
+                place.promise.fail(ValueError("OncePort is already used: its receiver gives one value"))
+                return place
             self._left -= 1
             came = self._came.popleft() if self._came else None
             if came is None:
-                self._waiting.append((promise, with_rank))
-                promise.keep(self)  # the node knows its inboxes weakly: whoever waits for one keeps it
+                self._waiting.append(place)
+                place.promise.keep(self)  # the node knows its inboxes weakly: whoever waits for one keeps it
         if came is not None:
-            _settle(promise, with_rank, came)
-        return promise
+            place.settle(came)
+        return place
+
+    def has_more(self) -> bool:
+        """Whether somebody who asks now need not wait."""
+        return bool(self._came) or not self._left
+
+    def leave(self, place: Place) -> None:
+        """Nobody waits at this place any more: what would have come, or has come there, is for the next."""
+        with self._lock:
+            if place in self._waiting:
+                self._waiting.remove(place)
+            elif place.came is None:  # there was none to be had
+                return
+            else:
+                self._came.appendleft(place.came)
+            self._left += 1
+            others = [(self._waiting.popleft(), self._came.popleft()) for _ in range(min(map(len, self._both())))]
+        for other, came in others:
+            other.settle(came)
+
+    def _both(self) -> tuple[deque[Place], deque[_Came]]:
+        return self._waiting, self._came
 
     def deliver(self, rank: int, value: Any, ok: bool) -> None:
         """A value has come; on the loop's thread."""
@@ -142,15 +186,7 @@ class Inbox:
             if waiting is None:
                 self._came.append((rank, value, ok))
         if waiting is not None:
-            _settle(*waiting, (rank, value, ok))
-
-
-def _settle(promise: Promise[Any], with_rank: bool, came: tuple[int, Any, bool]) -> None:
-    rank, value, ok = came
-    if ok:
-        promise.resolve((rank, value) if with_rank else value)
-    else:
-        promise.fail(_raisable(value))
+            waiting.settle((rank, value, ok))
 
 
 def _raisable(value: object) -> BaseException:
@@ -173,29 +209,85 @@ class _Relay(Inbox):
 
 
 class _Next(Future[T]):
-    """The next value of a receiver: whoever looks first is first in line, so that one nobody looks at takes nothing."""
+    """The next value of a receiver: whoever looks first is first in line, so that one nobody looks at takes nothing.
 
-    __slots__ = ("_begin", "_begun", "_lock")
+    Who stops to look without having seen it, by a timeout or as what awaited it was cancelled, leaves the line.
+    """
 
-    _begin: Callable[[], Promise[T]] | None
-    _begun: Promise[T]
+    __slots__ = ("_inbox", "_is_seen", "_lock", "_looks", "_place", "_with_rank")
+
+    _inbox: Inbox
+    _with_rank: bool
+    _place: Place | None
+    _looks: int  # by which somebody waits
+    _is_seen: bool
     _lock: threading.Lock  # two threads may look at once: one of them begins
 
     @staticmethod
-    def of(begin: Callable[[], Promise[Any]]) -> _Next[Any]:
+    def of(inbox: Inbox, with_rank: bool) -> _Next[Any]:
         made = cast("_Next[Any]", _Next.__new__(_Next))
-        made._begin, made._lock = begin, threading.Lock()
+        made._inbox, made._with_rank, made._place = inbox, with_rank, None
+        made._looks, made._is_seen, made._lock = 0, False, threading.Lock()
         return made
 
     @property
     def _promise(self) -> Promise[T]:  # pyright: ignore[reportIncompatibleVariableOverride] - every look comes here
         with self._lock:
-            if self._begin is not None:
-                self._begun, self._begin = self._begin(), None
-        return self._begun
+            self._place = self._place or self._inbox.take(self._with_rank)
+            return self._place.promise
+
+    def done(self) -> bool:
+        return (self._place is not None or self._inbox.has_more()) and super().done()
+
+    def get(self, timeout: float | None = None) -> T:
+        __tracebackhide__ = True
+        self._look()
+        try:
+            value = super().get(timeout)
+            self._is_seen = True
+            return value
+        except BaseException as error:
+            self._is_seen = self._is_seen or error is self._promise.error
+            raise
+        finally:
+            self._look_away()
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        self._look()
+        try:
+            found = super().exception(timeout)
+            self._is_seen = self._is_seen or found is self._promise.error
+            return found
+        finally:
+            self._look_away()
+
+    def add_done_callback(self, call: Callable[[Future[T]], object]) -> None:
+        self._look()  # for good: the callback has it when it comes
+        super().add_done_callback(call)
+
+    def as_asyncio(self) -> asyncio.Future[T]:
+        twin = super().as_asyncio()
+        self._look()
+        twin.add_done_callback(self._awaited)
+        return twin
+
+    def _awaited(self, twin: asyncio.Future[T]) -> None:
+        self._is_seen = self._is_seen or not twin.cancelled()
+        self._look_away()
+
+    def _look(self) -> None:
+        with self._lock:
+            self._looks += 1
+
+    def _look_away(self) -> None:
+        with self._lock:
+            self._looks -= 1
+            if not (self._looks or self._is_seen or self._place is None):
+                place, self._place = self._place, None
+                self._inbox.leave(place)
 
     def __repr__(self) -> str:
-        return "<Future: waiting>" if self._begin is not None else super().__repr__()
+        return "<Future: waiting>" if self._place is None else super().__repr__()
 
 
 class PortReceiver(Generic[T]):
@@ -207,8 +299,7 @@ class PortReceiver(Generic[T]):
 
     def recv(self) -> Future[T]:
         """The next value; a future, so that one may wait or await. Of several, the first to be looked at is next."""
-        inbox, with_rank = self._inbox, self._with_rank
-        return _Next.of(lambda: inbox.take(with_rank))
+        return _Next.of(self._inbox, self._with_rank)
 
     def ranked(self) -> PortReceiver[tuple[int, T]]:
         """A receiver of the same values that gives `(rank, value)`."""

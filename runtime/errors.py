@@ -14,10 +14,12 @@ What a user typed wrong is a `ValueError` or `TypeError`, as everywhere in Pytho
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import Any, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -184,7 +186,18 @@ def actor_error(message: str, exception: BaseException | None, remote_traceback:
     ActorError.__init__(error, exception, message, remote_traceback)
     if exception is not None:
         error.__dict__ |= {k: v for k, v in vars(exception).items() if k not in error.__dict__}
+        _copy_members(exception, error)
     return error
+
+
+def _copy_members(original: BaseException, twin: ActorError) -> None:
+    """What exceptions of Python's own keep beside their `__dict__`, such as `errno` of an `OSError`."""
+    for base in type(original).__mro__[: -len(Exception.__mro__)]:
+        for name, member in vars(base).items():
+            is_kept = isinstance(member, MemberDescriptorType | GetSetDescriptorType) and not name.startswith("__")
+            if is_kept and name not in vars(twin):
+                with contextlib.suppress(AttributeError, TypeError):  # it has none, or the twin is of another base
+                    setattr(twin, name, getattr(original, name))
 
 
 _twins: dict[type[BaseException], type[ActorError]] = {}
@@ -202,12 +215,30 @@ _OF_THE_RUNNING_CODE = (StopIteration, StopAsyncIteration)
 """With `SystemExit`, `KeyboardInterrupt`, `CancelledError`, ...: they steer the code they are raised in, not ours."""
 
 
+_OF_OURS: dict[str, Any] = {"message": "", "exception": None, "exception_formatted": ""}
+"""Plain attributes of a twin: properties of these names, of the original's class, could not be set."""
+
+
 def _made_twin(original: type[BaseException]) -> type[ActorError]:
     if not issubclass(original, Exception) or issubclass(original, _OF_THE_RUNNING_CODE):
         return ActorError
     try:
-        twin = type("ActorError", (ActorError, original), {"__init__": ActorError.__init__})
+        twin = type("ActorError", (ActorError, original), {"__init__": ActorError.__init__, **_OF_OURS})
         twin.__new__(twin)
     except Exception:  # noqa: BLE001 - incompatible layouts, a class that forbids subclasses, a `__new__` of its own
         return ActorError
     return twin
+
+
+def tell_of_all(error: BaseException, partial: dict[int, Any], by_rank: dict[int, BaseException]) -> None:
+    """Put the answers of the other ranks, and their errors, on the error of a call; but for what it has of its own.
+
+    Not by assignment: the exception may be a user's, who may have a property of that name, or allow none.
+    """
+    own: object = getattr(error, "exception", None)
+    is_users = own is not None and not isinstance(own, MeshbookError)
+    vars(error).update(
+        (name, value)
+        for name, value in {"partial": partial, "by_rank": by_rank}.items()
+        if not (is_users and (name in vars(own) or hasattr(cast("type[object]", type(own)), name)))
+    )

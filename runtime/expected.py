@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .future import Future, Promise
 from .wire.codec import Encoded
 from .wire.messages import View
+from .wire.outlet import owned
 from .wire.post import Caller
 from .wire.reactor import Reactor
 
@@ -84,8 +85,9 @@ class Expected:
         on_main: bool = False,
         class_name: str = "",
     ) -> int:
+        kept = self._kept(payload)
         self._when_there(
-            lambda fleet: fleet.spawn_actor(ranks, actor, name, view, owner, payload, caller, on_main, class_name)
+            lambda fleet: fleet.spawn_actor(ranks, actor, name, view, owner, kept, caller, on_main, class_name)
         )
         return 0
 
@@ -103,8 +105,12 @@ class Expected:
         caller: Caller | None,
         on_main: bool = False,
     ) -> int:
-        self._when_there(lambda fleet: fleet.call(ranks, actor, endpoint, view, payload, caller, on_main))
+        kept = self._kept(payload)
+        self._when_there(lambda fleet: fleet.call(ranks, actor, endpoint, view, kept, caller, on_main))
         return 0
+
+    def _kept(self, payload: Encoded) -> Encoded:
+        return payload if self._roster is not None else owned(payload)
 
     def _when_there(self, act: Callable[[Fleet], Any]) -> None:
         self._root.when_there(self.mesh, self.axes, act)

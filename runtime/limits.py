@@ -48,5 +48,8 @@ def _check(size: int, what: str) -> None:
 def _claim(value: Any) -> int:
     if isinstance(value, (bytes, bytearray, str)):
         return len(value)
-    size = getattr(value, "nbytes", 0)
+    try:
+        size = value.nbytes
+    except Exception:  # noqa: BLE001 - it has none, as sparse tensors say with an error of another type
+        return 0
     return size if isinstance(size, int) else 0

@@ -61,6 +61,11 @@ class _View(MeshTrait):
         return self._theirs.mesh != self._number or self._theirs.is_stopped
 
     @property
+    def _is_over(self) -> bool:
+        """Whether who has made it need not stop it any more."""
+        return self._is_stopped
+
+    @property
     def _failed(self) -> Set[int]:
         """Ranks that live, and on which what this is a mesh of does not any more."""
         return frozenset()
@@ -223,6 +228,7 @@ class ActorMesh(_View, Generic[A]):
         self._class = cls
         self._initialized = initialized
         self._is_owned = initialized is not None
+        self._was_stopped = False
         self._on_main = cls._on_main_thread
 
     @property
@@ -231,10 +237,17 @@ class ActorMesh(_View, Generic[A]):
 
     @property
     def initialized(self) -> Future[None]:
-        """Done when every constructor has run; fails with the first that raised."""
+        """Done when every constructor has run; fails with the first that raised.
+
+        That is known where they were spawned: of a mesh that was sent here it is done at once.
+        """
         if self._initialized is None:
             return done(None)
         return self._initialized
+
+    @property
+    def _is_over(self) -> bool:
+        return self._was_stopped or super()._is_over
 
     @property
     def _failed(self) -> Set[int]:
@@ -280,6 +293,7 @@ class ActorMesh(_View, Generic[A]):
         """
         if not self._is_owned:
             raise NotImplementedError("Cannot call stop on an ActorMeshRef, requires an owned ActorMesh")
+        self._was_stopped = True
         promise: Promise[None] = Promise(self._fleet.reactor)
         if self._is_stopped:
             promise.resolve(None)
@@ -347,7 +361,10 @@ def check_class(cls: Any) -> None:
 
 def _check_arguments(cls: type[Actor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Raises `TypeError` where the constructor does not take these."""
-    signature = inspect.signature(cls)
+    try:
+        signature = inspect.signature(cls)
+    except ValueError:  # that of a parent that is not written in Python is not known
+        return
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:

@@ -63,7 +63,8 @@ class Node(ABC):
         self._ending: WeakSet[Resident] = WeakSet()  # those that were to end, and may work or clean up still
         self._owners: dict[int, tuple[int, int, int]] = {}  # of the residents
         self._departed: dict[int, RemoteFailure] = {}  # why actors are not here that were, or could not be made
-        self._early: dict[int, list[Callable[[], None]]] = {}  # calls that came before the actor did
+        self._early: dict[int, list[Callable[[Resident | None], None]]] = {}  # calls that came before the actor did
+        self._settling = threading.RLock()  # calls come on several threads while the actor is made
         self.patience: float | None = None
         """Seconds for which a call waits here for its actor to be made; None: as long as it takes.
 
@@ -111,8 +112,10 @@ class Node(ABC):
                 assert isinstance(message, Reply | Answer), message
                 fleet.deliver(source[1], message, frames)
 
-    def lose(self, address: Address, why: str, is_fault: bool) -> None:
+    def lose(self, address: Address, why: str, is_fault: bool, has_ended: bool = False) -> None:
         """Another node is gone: who waits for it is told, and after a fault also who owns what lived there.
+
+        What actors there had made here ends with their process, where that has ended.
 
         On any thread: it is known at once, as a new process may be in its place before the loop tells it.
         """
@@ -127,6 +130,8 @@ class Node(ABC):
                 caller.on_lost(address[1], why)
             for owner, name in owners.items():
                 self.supervise(Fault(owner, name, 0, address[1], report_of_death(name, why)))
+            if has_ended:
+                self._end_orphans(address)
 
         self.reactor.schedule(tell)
 
@@ -230,10 +235,12 @@ class Node(ABC):
         instance.on_stop = lambda reason: self._stop(
             StopActor(0, message.actor, reason, self.outgoing_run()), to_nobody
         )
-        self.residents[message.actor] = resident
         self._owners[message.actor] = message.owner
-        resident.begin(on_made, instance.rank, run_of(message))
-        self._admit_early(message.actor)
+        with self._settling:
+            resident.begin(on_made, instance.rank, run_of(message))
+            for call in self._early.pop(message.actor, []):
+                call(resident)
+            self.residents[message.actor] = resident  # now: what comes on another thread must not overtake those
 
     def take(self, message: Call, frames: Frames, answer: AnswerTo) -> None:
         """A call of an actor here: `receive` for those who know that it is one."""
@@ -241,11 +248,18 @@ class Node(ABC):
             self._gate.append(lambda: self.take(message, frames, answer))
             return
         resident = self.residents.get(message.actor)
-        if resident is None and message.actor not in self._departed and self._boot_failure is None:
-            # A third party was told of the actor, and its call has overtaken the order to make it.
-            self._limit_patience(message.actor)
-            self._early.setdefault(message.actor, []).append(lambda: self.take(message, frames, answer))
-            return
+        if resident is None:
+            with self._settling:
+                resident = self.residents.get(message.actor)
+                if resident is None and message.actor not in self._departed and self._boot_failure is None:
+                    # A third party was told of the actor, and its call has overtaken the order to make it.
+                    self._limit_patience(message.actor)
+                    early = self._early.setdefault(message.actor, [])
+                    early.append(lambda resident: self._take(resident, message, frames, answer))
+                    return
+        self._take(resident, message, frames, answer)
+
+    def _take(self, resident: Resident | None, message: Call, frames: Frames, answer: AnswerTo) -> None:
         if resident is None:
             if message.wants_reply:
                 why = self._boot_failure or self._departed.get(message.actor, _STOPPED)
@@ -264,29 +278,35 @@ class Node(ABC):
         if actor in self._early:
             self._refuse_early(actor)
 
-    def _admit_early(self, actor: int) -> None:
-        for call in self._early.pop(actor, []):
-            call()
-
     def _refuse_early(self, actor: int, why: RemoteFailure = _STOPPED) -> None:
-        self._departed.setdefault(actor, why)
-        self._admit_early(actor)
+        with self._settling:
+            self._departed.setdefault(actor, why)
+            refused = self._early.pop(actor, [])
+        for call in refused:
+            call(None)
 
     def _stop(self, message: StopActor, answer: AnswerTo) -> None:
-        resident = self.residents.pop(message.actor, None)
-        self._owners.pop(message.actor, None)
-        self._refuse_early(message.actor, _stopped(message.reason))
-
         def stopped() -> None:
             if message.seq:
                 talked = self.flush(-1)  # what it said as it cleaned up stands before what the caller says next
                 answer(Reply(message.seq, talked=talked), codec.encode(None))
 
+        self._stop_here(message.actor, message.reason, stopped, run_of(message))
+
+    def _end_orphans(self, owner: Address) -> None:
+        """End what actors of a node had made here that is gone."""
+        for actor in [actor for actor, (*address, _) in list(self._owners.items()) if tuple(address) == owner]:
+            self._stop_here(actor, "stopped as the process of its owner is gone", lambda: None)
+
+    def _stop_here(self, actor: int, reason: str, then: Callable[[], None], run: int | None = None) -> None:
+        resident = self.residents.pop(actor, None)
+        self._owners.pop(actor, None)
+        self._refuse_early(actor, _stopped(reason))
         if resident is None:
-            stopped()
+            then()
         else:
             self._ending.add(resident)
-            resident.end(stopped, run_of(message))
+            resident.end(then, run)
             self._limit(resident)
 
     def _limit(self, resident: Resident) -> None:
@@ -315,7 +335,8 @@ class Node(ABC):
 
     def supervise(self, fault: Fault) -> None:
         """A mesh that an actor here owns has failed: ask its `__supervise__`, or fail it too."""
-        owner = self.residents.get(fault.owner[2])
+        with self._settling:
+            owner = self.residents.get(fault.owner[2])
         failure = MeshFailure(fault.mesh_name, [fault.rank], fault.report)
         if owner is None:
             self.unhandled(failure)

@@ -189,8 +189,8 @@ class Root(Node):
     def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None:
         """Tell everybody who may know it, and the owners of what lived there."""
         is_fault = not roster.is_expected(rank)
-        self._tell_all(Died(roster.mesh, rank, why, is_fault))
-        self.lose((roster.mesh, rank), why, is_fault)
+        self._tell_all(Died(roster.mesh, rank, why, is_fault, has_ended=True))
+        self.lose((roster.mesh, rank), why, is_fault, has_ended=True)
         services = self.residents.get(NUMBER)
         if services is not None:
             services.put(lambda: cast("RootServices", services.actor).end_leases_of((roster.mesh, rank)))

@@ -50,8 +50,8 @@ class Instance:
     """Meshes that this actor has made: they stop when it does."""
 
     def own(self, mesh: Any) -> None:
-        """Keep a mesh that this actor has made, and forget those whose processes were stopped since."""
-        self.owned = [*(each for each in self.owned if not each._is_stopped), mesh]
+        """Keep a mesh that this actor has made, and forget those that were stopped since."""
+        self.owned = [*(each for each in self.owned if not each._is_over), mesh]
 
     @property
     def proc_mesh(self) -> ProcMesh:

@@ -1,7 +1,4 @@
-"""The driver of an actor whose endpoints are `async def`: a thread with an event loop.
-
-Endpoints are awaited one after the other, concurrent ones become tasks.
-"""
+"""The driver of an actor whose endpoints are `async def`: a thread with an event loop, and a task for each call."""
 
 from __future__ import annotations
 
@@ -30,8 +27,12 @@ if TYPE_CHECKING:
     from .resident import Resident
 
 
+LEFT_SECONDS = 1.0
+"""So long the tasks that an actor leaves behind may take to end."""
+
+
 class AsyncDriver(Driver):
-    """One thread with an event loop: endpoints are awaited one after the other, concurrent ones become tasks."""
+    """One thread with an event loop: a call begins when the one before it has ended, a concurrent one at once."""
 
     def __init__(self, resident: Resident) -> None:
         super().__init__(resident)
@@ -47,13 +48,17 @@ class AsyncDriver(Driver):
     def put(self, job: Job | Callable[[], Any]) -> None:
         if isinstance(job, Job):
             self._waiting.append(job)
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, True)
+            try:
+                self._loop.call_soon_threadsafe(self._queue.put_nowait, True)
+            except RuntimeError:  # it has ended, and closed its loop
+                self._refuse_queued()
         else:
             self.put_first(job)
 
     def put_first(self, work: Callable[[], Any]) -> None:
         # A hook may run in the middle of an endpoint's await, as in Monarch.
-        self._loop.call_soon_threadsafe(self._start, work)
+        with contextlib.suppress(RuntimeError):  # as above
+            self._loop.call_soon_threadsafe(self._start, work)
 
     def strikes(self) -> list[Strike]:
         self._refuse_queued(INTERRUPTED)
@@ -78,7 +83,10 @@ class AsyncDriver(Driver):
             self._withering = self._loop.create_task(self._clean_up(asyncio.current_task()))
 
     def _put_end(self) -> None:
-        self._loop.call_soon_threadsafe(self._queue.put_nowait, False)
+        try:
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, False)
+        except RuntimeError:  # it has ended by itself
+            self._tell_end()
 
     def cancel(self) -> None:
         with contextlib.suppress(RuntimeError):  # it has ended, and closed its loop
@@ -117,10 +125,20 @@ class AsyncDriver(Driver):
             while not life.done():
                 self._live_on(life)
         finally:
+            self._end_tasks()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             del stacks.loops[self._thread]
             self._loop.close()
             self._tell_end()
+
+    def _end_tasks(self) -> None:
+        """Cancel what its code has left running, so that it may release what it holds."""
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        if left:
+            with contextlib.suppress(SystemExit):  # of one of them, which ends nothing more
+                self._loop.run_until_complete(asyncio.wait(left, timeout=LEFT_SECONDS))
 
     def _live_on(self, life: asyncio.Task[None]) -> None:
         try:
@@ -133,13 +151,10 @@ class AsyncDriver(Driver):
 
     async def _live(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident
-        task = asyncio.current_task()
-        assert task is not None
         said = resident.begin_creation(point, run)
         resident.conclude_creation(*await self._run_users(CONSTRUCTOR, self._construct()), said)
         on_made(resident.failure)
-        task.set_name(SERIAL)
-        while await self._queue.get():
+        while await self._next():
             try:
                 job = self._waiting.popleft()
             except IndexError:
@@ -147,13 +162,28 @@ class AsyncDriver(Driver):
             if is_concurrent(resident, job.call.endpoint):
                 self._start(lambda job=job: self._serve(job))
             else:
-                self._serving = task
-                await self._serve(job)
+                # As a task of its own: the user's code may cancel that one, also when the call is over.
+                self._serving = self._loop.create_task(self._serve(job), name=SERIAL)
+                await self._end_of(self._serving)
                 self._serving = None
         self._enter_end()
         self.wither()
         assert self._withering is not None
         await self._withering
+
+    async def _next(self) -> bool:
+        """Whether there is a job, and not the end. User code that cancels all tasks of the loop ends no actor."""
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                return await self._queue.get()
+
+    async def _end_of(self, task: asyncio.Task[None]) -> None:
+        """Wait for it; who cancels this wait does not cancel the task."""
+        while not task.done():
+            ended = self._loop.create_future()
+            task.add_done_callback(lambda _, ended=ended: ended.done() or ended.set_result(None))
+            with contextlib.suppress(asyncio.CancelledError):
+                await ended
 
     async def _construct(self) -> Actor:
         return self._resident.maker()()

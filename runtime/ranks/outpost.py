@@ -37,7 +37,7 @@ from ..wire.messages import (
     Spawn,
     StopActor,
 )
-from ..wire.outlet import Outlet
+from ..wire.outlet import Outlet, owned
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
 from .intake import Intake, Jobs, Shared, Solo
@@ -131,7 +131,8 @@ class Outpost(Node):
         with self._lock:
             way = self._ways.get(address)
             waiting = self._asked.setdefault(address, []) if way is None else []
-            waiting.append((message, payload))
+            if way is None:
+                waiting.append((message, payload and owned(payload)))
         if way is not None:
             way.send(message, payload)
         elif len(waiting) == 1:
@@ -252,7 +253,7 @@ class Outpost(Node):
             self.reactor.schedule(lambda: self._hang_up(address, way))  # its end is told by nothing else
         for each in list(self._met.get(address, ())):  # a child of it may hold the other end of the link
             self._forget(each)
-        self.lose(address, message.why, message.is_fault)
+        self.lose(address, message.why, message.is_fault, message.has_ended)
 
     def _forget(self, way: Outlet) -> None:
         if self._pool is not None:

@@ -53,6 +53,7 @@ class Resident:
         self.is_async = kind_of(cls) == "async"
         self._make_port = make_port
         self._ports: list[Any] = []
+        self._most_ports = 16
         self._context = Context(instance, instance.rank)  # of the last message: the next is as a rule in the same view
         self.on_dead = on_dead
         self.begin_run = begin_run
@@ -175,7 +176,9 @@ class Resident:
 
     def open_port(self, job: Job) -> Any:
         """A port to answer a call through, whenever the actor wants; when it ends, what is open is answered for it."""
-        self._ports = [port for port in self._ports if not port.is_used]
+        if len(self._ports) >= self._most_ports:
+            self._ports = [port for port in self._ports if not port.is_used]
+            self._most_ports = 16 + 2 * len(self._ports)  # to look at all of them for each call would take long
         self._ports.append(self._make_port(job.call, job.answer))
         return self._ports[-1]
 

@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
 
+from .classes import with_marks
+
 if TYPE_CHECKING:
     from pickle import Pickler as CloudPickler
 
@@ -223,7 +225,8 @@ class _Pickler(CloudPickler):
         package = sys.modules.get(name.partition(".")[0]) if isinstance(name, str) else None
         if isinstance(package, ModuleType) and name != "__main__" and package.__spec__ is None:
             cloudpickle.register_pickle_by_value(package)  # pyright: ignore[reportUnknownMemberType]
-        return cast("Any", super()).reducer_override(obj)
+        reduced = cast("Any", super()).reducer_override(obj)
+        return with_marks(obj, reduced) if isinstance(obj, type) else reduced
 
 
 def _pickled(value: object, reducers: Mapping[type, Reducer]) -> Encoded:

@@ -122,6 +122,8 @@ class Died(Message, frozen=True):
     rank: int
     why: str
     is_fault: bool = True
+    has_ended: bool = False
+    """Whether the process has: else it may be the rank of another mesh now."""
 
 
 class Revived(Message, frozen=True):

@@ -27,6 +27,13 @@ _SMALL = 2048
 """Bytes of a message that may share one."""
 
 
+def owned(payload: Encoded) -> Encoded:
+    """What can wait to be sent: until then the sender may write to the memory that its buffers are views of."""
+    if not payload.buffers:
+        return payload
+    return Encoded(payload.head, [memoryview(bytearray(buffer)) for buffer in payload.buffers])
+
+
 @dataclass(slots=True)
 class Outlet:
     """The sending side of a lane that must never make its sender wait."""

@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
@@ -300,7 +301,11 @@ def contained(call: Callable[[], object]) -> None:
     """Run a callback. One that raises is reported, and ends neither the loop nor the wait of whoever leads it."""
     try:
         call()
-    except Exception:  # noqa: BLE001 - the rim of the loop: all meshes hang on it
+    except KeyboardInterrupt:  # of the main thread, which leads it
+        raise
+    except SystemExit:  # which the hook of threads would not report
+        traceback.print_exc()
+    except BaseException:  # noqa: BLE001 - the rim of the loop: all meshes hang on it
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 

@@ -51,6 +51,7 @@ class ZmqHub:
         self._links: dict[bytes, HubLink] = {}
         self._absent: set[bytes] = set()  # identities of ranks that have not come yet
         self._is_sealed = False
+        self._has_hidden = False
         self._naming = threading.Lock()  # ranks come on the loop while more links are opened on another thread
         self._endpoint = ""
         self._folder: Path | None = None
@@ -154,16 +155,19 @@ class ZmqHub:
         return self._socket.bind(f"ipc://{self._folder}/crew")
 
     def _hide_if_done(self) -> None:
-        if self._is_sealed and not self._absent and self._transport == "ipc":
+        # Once: zmq listens on where it has no name, until it closes, and would at another place after each restart.
+        if self._is_sealed and not self._absent and self._transport == "ipc" and not self._has_hidden:
             self._hide()
 
     def _hide(self) -> None:
         """Take the socket's name out of the file system; those who are connected stay so."""
         folder, self._folder, self._endpoint = self._folder, None, ""
         if folder is not None:
-            with contextlib.suppress(FileNotFoundError):  # zmq has removed it when it closed
+            self._has_hidden = True
+            with contextlib.suppress(FileNotFoundError):  # zmq has removed it
                 (folder / "crew").unlink()
-            folder.rmdir()
+            with contextlib.suppress(OSError):  # somebody has cleared the folder of temporary files
+                folder.rmdir()
 
 
 def _private_folder() -> Path:

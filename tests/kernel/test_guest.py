@@ -8,11 +8,13 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from cloudpickle import cloudpickle
 
 from meshbook.kernel.cell import CellShell
 from meshbook.kernel.guest import pack
 from meshbook.kernel.outcome import Outcome
 from meshbook.runtime.wire import codec
+from meshbook.runtime.wire.classes import KEPT_AS
 
 
 class Home:
@@ -31,12 +33,21 @@ class Home:
 
     def outcome(self, name: str, *args: Any, lines: list[tuple[str, str, str]] | None = None) -> Outcome:
         packed = pack(self.names[name], args, {})
+        _forget_own_classes()
         return self.rank.call(bytes(packed.head), packed.buffers, lines or [], run=2)
 
     def call(self, name: str, *args: Any) -> Any:
         value = self.outcome(name, *args).value
         assert value is not None and value.pickled is not None
         return codec.loads(value.pickled)
+
+
+def _forget_own_classes() -> None:
+    """As if the rank were another process: there a class of the notebook is a copy."""
+    by_id = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID  # pyright: ignore
+    for number, cls in list(by_id.items()):
+        if (marks := vars(cls).get(KEPT_AS)) is not None and not marks.is_copy:
+            del by_id[number]
 
 
 @pytest.fixture

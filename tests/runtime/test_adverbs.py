@@ -106,6 +106,20 @@ class TestAnswers:
         with pytest.raises(TypeError, match="unsupported operand"):
             Accumulator(counters.rank, "", operator.sub).accumulate().get(10)
 
+    def test_folding_may_take_its_time_and_call_actors(self, stage: Stage) -> None:
+        counters, go = stage.spawn(Counter), threading.Event()
+
+        def combine(total: int, one: int) -> int:
+            assert go.wait(10)
+            return total + int(counters.echo.choose(one).get(10))
+
+        sum_of = Accumulator(counters.rank, 10, combine).accumulate()
+        with pytest.raises(TimeoutError):
+            sum_of.get(0)
+        assert counters.echo.choose(1).get(10) == 1, "nothing else waits for it"
+        go.set()
+        assert sum_of.get(10) == 11
+
     def test_send_answers_to_a_port(self, stage: Stage) -> None:
         counters = stage.spawn(Counter)
         port, receiver = Channel[int].open_ranked()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import random
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +39,35 @@ def test_the_first_to_be_looked_at_is_next_and_who_is_not_looked_at_takes_nothin
     for n in range(3):
         port.send(n)
     assert (first.get(10), second.get(10), receiver.recv().get(10)) == (0, 1, 2)
+
+
+def test_who_has_looked_in_vain_takes_nothing(stage: Stage) -> None:
+    port, receiver = Channel[int].open()
+
+    async def await_in_vain() -> None:
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(receiver.recv(), 0.01)
+
     with pytest.raises(TimeoutError):
         (late := receiver.recv()).get(0)
-    port.send(3)
-    port.send(4)
-    assert (receiver.recv().get(10), late.get(10)) == (4, 3)
+    assert isinstance(receiver.recv().exception(0), TimeoutError)
+    assert not receiver.recv().done()
+    asyncio.run(await_in_vain())
+    for n in range(3):
+        port.send(n)
+    assert (receiver.recv().get(10), late.get(10), late.get(0), receiver.recv().get(10)) == (0, 1, 1, 2)
+
+
+def test_one_who_waits_keeps_the_place_of_another(stage: Stage) -> None:
+    port, receiver = Channel[int].open()
+    shared, came = receiver.recv(), threading.Event()
+    shared.add_done_callback(lambda _: came.set())
+    with pytest.raises(TimeoutError):
+        shared.get(0)
+    port.send(1)
+    port.send(2)
+    assert (receiver.recv().get(10), came.wait(10), shared.get(0)) == (2, True, 1)
 
 
 def test_what_is_no_exception_cannot_be_raised_by_the_receiver(stage: Stage) -> None:
@@ -86,8 +112,7 @@ def test_a_port_for_one_value(stage: Stage) -> None:
 def test_of_a_port_for_one_value_one_is_asked_for(stage: Stage) -> None:
     port, receiver = Channel[int].open(once=True)
     first, second = receiver.recv(), receiver.recv()
-    with pytest.raises(TimeoutError):
-        first.get(0)
+    first.add_done_callback(lambda _: None)
     for _ in range(2):
         with pytest.raises(ValueError, match="OncePort is already used: its receiver gives one value"):
             second.get(10)

@@ -10,7 +10,7 @@ import pickle
 import pytest
 
 from meshbook.runtime import errors
-from meshbook.runtime.errors import ActorError, MeshbookError, MeshError, actor_error
+from meshbook.runtime.errors import ActorError, MeshbookError, MeshError, actor_error, tell_of_all
 
 
 def test_the_tree_in_the_docstring_is_the_tree():
@@ -65,6 +65,36 @@ def test_attributes_come_along():
     assert isinstance(error, Slots)
     assert error.code == 7
     assert error.message == "a.f"
+
+
+class Described(Exception):
+    @property
+    def message(self) -> str:
+        return "its own"
+
+
+def test_so_does_what_errors_of_python_keep_elsewhere():
+    error = actor_error("a.f", FileNotFoundError(2, "not there", "/nothing/here"), "")
+    assert isinstance(error, OSError)
+    assert (error.errno, error.filename) == (2, "/nothing/here")
+    undecoded = actor_error("a.f", UnicodeDecodeError("utf-8", b"\xff", 0, 1, "why"), "")
+    assert isinstance(undecoded, UnicodeDecodeError) and (undecoded.reason, undecoded.end) == ("why", 1)
+
+
+def test_a_property_of_the_original_is_not_in_the_way():
+    error = actor_error("a.f failed", Described("text"), "")
+    assert isinstance(error, Described)
+    assert (error.message, error.exception and error.exception.args) == ("a.f failed", ("text",))
+
+
+def test_what_others_said_is_told_unless_the_error_means_something_else_by_that():
+    read: asyncio.IncompleteReadError = actor_error("a.f", asyncio.IncompleteReadError(b"abc", 10), "")  # type: ignore[assignment]
+    tell_of_all(read, {0: 1}, {1: read})
+    assert (read.partial, vars(read)["by_rank"]) == (b"abc", {1: read})
+    plain = actor_error("a.f", ValueError("v"), "")
+    tell_of_all(plain, {0: 1}, {1: plain})
+    tell_of_all(plain, {0: 1, 2: 3}, {1: plain})
+    assert vars(plain)["partial"] == {0: 1, 2: 3}
 
 
 def test_it_can_be_pickled_with_all_that_it_knows():

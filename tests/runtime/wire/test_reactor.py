@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import asyncio
 import os
 import select
 import signal
@@ -209,6 +210,24 @@ def test_a_callback_that_raises_is_reported_and_the_loop_goes_on(reactor: Reacto
     again = threading.Event()
     reactor.schedule(again.set)
     assert again.wait(10)
+
+
+@pytest.mark.parametrize("way_out", [SystemExit, asyncio.CancelledError, GeneratorExit])
+def test_a_callback_that_would_end_a_thread_does_not_end_the_loop(
+    reactor: Reactor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], way_out: type[BaseException]
+):
+    reported: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+
+    def leave() -> None:
+        raise way_out
+
+    reactor.schedule(leave)
+    again = threading.Event()
+    reactor.schedule(again.set)
+    assert again.wait(10)
+    assert [report.exc_type for report in reported] == ([way_out] if way_out is not SystemExit else [])
+    assert ("SystemExit" in capsys.readouterr().err) is (way_out is SystemExit)
 
 
 def when_main_leads(reactor: Reactor, until: Until, call: Callable[[], None]) -> threading.Thread:

@@ -1,0 +1,86 @@
+"""Actors whose endpoints are `async def`: what user code does with tasks is its own affair, and ends no actor."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from meshbook.runtime import Actor, ActorError, Channel, Port, endpoint
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Stage
+
+
+class Tasks(Actor):
+    def __init__(self, port: Port[str] | None = None) -> None:
+        self.port = port
+        self.kept: list[asyncio.Task[Any]] = []
+
+    @endpoint
+    async def cancel_later(self) -> str:
+        self.kept.append(asyncio.current_task())  # pyright: ignore[reportArgumentType]
+        return "in time"
+
+    @endpoint
+    async def fire(self) -> None:
+        for task in self.kept:
+            task.cancel()
+
+    @endpoint
+    async def cancel_itself_and_return(self) -> str:
+        asyncio.current_task().cancel()  # pyright: ignore[reportOptionalMemberAccess]
+        return "done"
+
+    @endpoint
+    async def cancel_itself(self) -> None:
+        asyncio.current_task().cancel()  # pyright: ignore[reportOptionalMemberAccess]
+        await asyncio.sleep(0)
+
+    @endpoint
+    async def cancel_all(self) -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    @endpoint
+    async def leave_behind(self) -> None:
+        self.kept.append(asyncio.create_task(self._hold()))
+        await asyncio.sleep(0)
+
+    async def _hold(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            assert self.port is not None
+            self.port.send("released")
+
+    @endpoint
+    async def ping(self) -> str:
+        return "pong"
+
+
+def test_what_cancels_a_call_that_is_over_cancels_no_other(stage: Stage) -> None:
+    tasks = stage.one(Tasks)
+    assert tasks.cancel_later.call_one().get(10) == "in time"
+    tasks.fire.call_one().get(10)
+    assert [tasks.ping.call_one().get(10) for _ in range(2)] == ["pong", "pong"]
+
+
+def test_a_call_may_cancel_itself_and_all_others(stage: Stage) -> None:
+    tasks = stage.one(Tasks)
+    assert tasks.cancel_itself_and_return.call_one().get(10) == "done"
+    with pytest.raises(ActorError, match="CancelledError"):
+        tasks.cancel_itself.call_one().get(10)
+    tasks.cancel_all.call_one().get(10)
+    assert tasks.ping.call_one().get(10) == "pong"
+
+
+def test_tasks_that_it_leaves_behind_may_release_what_they_hold(stage: Stage) -> None:
+    port, receiver = Channel[str].open()
+    tasks = stage.one(Tasks, port)
+    tasks.leave_behind.call_one().get(10)
+    tasks.stop().get(10)
+    assert receiver.recv().get(10) == "released"

@@ -1,0 +1,147 @@
+"""What belongs to whom: arguments, classes, the actors that an actor has made."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import pytest
+
+from meshbook.runtime import Actor, Channel, Port, SupervisionError, context, endpoint, this_host
+from meshbook.runtime.scope import CLIENT
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Stage
+
+own = logging.getLogger("of its own")
+
+
+class Summer(Actor):
+    logger = own
+
+    def __init__(self, values: Any = ()) -> None:
+        self.first = float(sum(values))
+
+    @endpoint
+    def sum(self, values: Any) -> float:
+        return float(values.sum())
+
+    @endpoint
+    def get_first(self) -> float:
+        return self.first
+
+    @endpoint
+    def name_of_logger(self) -> str:
+        return self.logger.name
+
+
+class Boss(Actor):
+    @endpoint
+    def sum_by(self, summer: Any, size: int) -> list[float]:
+        """The memory is used again as soon as the call was made."""
+        values = numpy.ones(size)
+        answers: list[Any] = []
+        for _ in range(2):
+            answers.append(summer.sum.call_one(values))
+            values *= 2
+        return [answer.get(10) for answer in answers]
+
+    @endpoint
+    def make_with(self, size: int) -> float:
+        procs = this_host().spawn_procs({"made": 1})
+        values = numpy.ones(size)
+        made: Any = procs.spawn("made", Summer, values)
+        values *= 2
+        return made.get_first.call_one().get(30)
+
+    @endpoint
+    def hire(self, procs: Any) -> Any:
+        return procs.spawn("hired", Hired)
+
+    @endpoint
+    def make_and_stop(self, times: int) -> int:
+        for _ in range(times):
+            made = context().actor_instance.proc.spawn("brief", Hired)
+            made.stop().get(10)
+        return len(context().actor_instance.owned)
+
+    @endpoint
+    def leave(self) -> None:
+        os._exit(3)
+
+
+class Hired(Actor):
+    @endpoint
+    def work(self, port: Port[str]) -> None:
+        self.port = port
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        if hasattr(self, "port"):
+            self.port.send("cleaned up")
+
+
+class Late(Actor):
+    def __init__(self) -> None:
+        self.came: list[int] = []
+
+    @endpoint
+    def add(self, number: int) -> None:
+        self.came.append(number)
+
+    @endpoint
+    def all(self) -> list[int]:
+        return self.came
+
+
+class Teller(Actor):
+    @endpoint
+    def tell(self, late: Any, count: int) -> list[int]:
+        for number in range(count):
+            late.add.broadcast(number)
+        return late.all.call_one().get(10)
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_arguments_are_as_they_were_when_the_call_was_made(stage: Stage, size: int) -> None:
+    boss, summer = stage.one(Boss), stage.spawn(Summer, on=stage.shared(r=2).slice(r=1))
+    assert boss.sum_by.call_one(summer, size).get(20) == [size, 2 * size]
+
+
+def test_so_are_those_of_a_constructor(stage: Stage) -> None:
+    assert stage.one(Boss).make_with.call_one(1000).get(60) == 1000
+
+
+def test_a_class_may_have_a_logger_of_its_own(stage: Stage) -> None:
+    assert stage.one(Summer).name_of_logger.call_one().get(10) == "of its own"
+
+
+def test_who_has_made_actors_forgets_those_that_were_stopped(stage: Stage) -> None:
+    assert stage.one(Boss).make_and_stop.call_one(5).get(20) == 1
+    stage.one(Summer)
+    before = len(CLIENT.actor_instance.owned)
+    for _ in range(5):
+        stage.shared(r=2).spawn("brief", Hired).stop().get(10)
+    assert len(CLIENT.actor_instance.owned) <= before + 1
+
+
+def test_calls_of_another_rank_come_in_order_while_the_actor_is_made(stage: Stage) -> None:
+    teller = stage.one(Teller)
+    for _ in range(20):
+        late = stage.spawn(Late, on=stage.shared(r=2).slice(r=1))
+        assert teller.tell.call_one(late, 30).get(20) == list(range(30))
+
+
+@pytest.mark.real
+def test_actors_end_with_the_process_of_their_owner(process_stage: Stage) -> None:
+    procs = process_stage.procs({"r": 2})
+    boss: Any = procs.slice(r=0).spawn("boss", Boss)
+    hired = boss.hire.call_one(procs.slice(r=1)).get(10)
+    port, receiver = Channel[str].open()
+    hired.work.call_one(port).get(10)
+    boss.leave.broadcast()
+    assert receiver.recv().get(10) == "cleaned up"
+    with pytest.raises(SupervisionError, match="stopped as the process of its owner is gone"):
+        hired.work.call_one(port).get(10)
+    assert "exited with code 3" in process_stage.faults.get(timeout=10).report()
