@@ -281,6 +281,13 @@ def endpoints_of(cls: type[Actor]) -> dict[str, EndpointProperty[Any, Any]]:
     return found
 
 
+def renew_endpoints(cls: type[Actor]) -> None:
+    """Look at the class again, which is about to be spawned: its endpoints may have been replaced."""
+    found = _find_endpoints(cls)
+    if cls.__dict__.get(_KEPT) != found:
+        setattr(cls, _KEPT, found)
+
+
 def _find_endpoints(cls: type) -> dict[str, EndpointProperty[Any, Any]]:
     found: dict[str, EndpointProperty[Any, Any]] = {}
     for base in reversed(cls.__mro__):

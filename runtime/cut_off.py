@@ -19,7 +19,10 @@ _SAID = re.compile(
 )
 """What gloo and torch's store say when a peer has gone (torch 2.13; gloo names its source file)."""
 
-_TYPES = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError")
+_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError")
+
+_MARKS = ("gloo/", "c10d", "Connection was likely closed")
+"""What tells a `RuntimeError` of theirs from that of a user, who has connections of other kinds."""
 
 _GRACE = 0.1
 """Seconds that a peer's end may be known later than the failure of who lost it; measured: up to 20 ms."""
@@ -32,8 +35,11 @@ def lost_peer(type_name: str, message: str) -> bool:
         >>> said = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]"
         >>> lost_peer("RuntimeError", said), lost_peer("ConnectionResetError", "[Errno 104] Connection reset by peer")
         (True, False)
+        >>> lost_peer("RuntimeError", "database: connection reset by peer")
+        False
     """
-    return type_name in _TYPES and _SAID.search(message) is not None
+    is_torchs = type_name in _TYPES or (type_name == "RuntimeError" and any(mark in message for mark in _MARKS))
+    return is_torchs and _SAID.search(message) is not None
 
 
 class Doubts:

@@ -145,6 +145,10 @@ class ActorError(MeshbookError):
     raised_on: tuple[int, int] | None = None
     """The number of the mesh and the rank that it was raised on, where that is known."""
 
+    exception: BaseException | None
+    message: str
+    exception_formatted: str
+
     def __init__(
         self,
         exception: BaseException | None = None,
@@ -155,9 +159,8 @@ class ActorError(MeshbookError):
             remote_traceback = "" if exception is None else "".join(traceback.format_exception(exception))
         # Not `super()`: in a class with two parents that would be `SyntaxError`, which wants other arguments.
         Exception.__init__(self, message, remote_traceback)
-        self.exception = exception
-        self.message = message
-        self.exception_formatted = remote_traceback
+        # Not by assignment: the class of the original may forbid that.
+        vars(self).update(exception=exception, message=message, exception_formatted=remote_traceback)
 
     def __reduce__(self) -> Any:
         # By what it was made from: its class is made here, and has no module to be found in.

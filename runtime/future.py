@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypeVar
 
 from . import meanwhile
@@ -16,6 +18,9 @@ from .wire.reactor import Reactor, contained
 
 R = TypeVar("R")
 V = TypeVar("V")
+
+ON_ITS_WAY = 5.0
+"""Seconds that an actor waits, in a later turn, for the answer to a call of its own."""
 
 _blank: Callable[[Any], Any] = object.__new__
 
@@ -114,7 +119,13 @@ class Future(Generic[R]):
         if self._promise.is_there:
             self._promise.hand_to(twin)
         else:
-            self._promise.when_there(lambda: _call_soon(loop, lambda: self._promise.hand_to(twin)))
+            promise = self._promise
+
+            def hand_over() -> None:
+                _call_soon(loop, lambda: promise.hand_to(twin))
+
+            promise.when_there(hand_over)
+            twin.add_done_callback(lambda _: promise.forget(hand_over))
         return twin
 
     def __await__(self) -> Generator[Any, None, R]:
@@ -123,9 +134,10 @@ class Future(Generic[R]):
         except RuntimeError:
             raise ValueError("__await__ with no active event loop: use .get() here") from None
         promise = self._promise
-        if promise.forbidden is not None and not promise.is_there and promise.forbidden[1] is asyncio.current_task():
-            raise RuntimeError(promise.forbidden[2])
-        return self.as_asyncio().__await__()
+        twin = self.as_asyncio()
+        if (ban := promise.forbidden) is not None and not promise.is_there and ban.is_of(asyncio.current_task()):
+            asyncio.get_running_loop().call_later(ban.seconds(), _refuse, twin, ban.why)
+        return twin.__await__()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Future cannot be pickled: send its value")
@@ -154,6 +166,25 @@ def check_timeout(timeout: float) -> None:
         raise ValueError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Ban:
+    """Who must not wait for an answer, as it cannot come before the one who waits is done."""
+
+    why: str
+    thread: int
+    task: asyncio.Task[Any] | None
+    is_same_turn: Callable[[], bool]
+
+    def is_of(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether this is a turn of the same actor: those of an actor that takes turns are called the same."""
+        is_alike = task is not None and self.task is not None and task.get_name() == self.task.get_name()
+        return is_alike and threading.get_ident() == self.thread
+
+    def seconds(self) -> float:
+        """How long an answer that has been given may be on its way."""
+        return 0.0 if self.is_same_turn() else ON_ITS_WAY
+
+
 class Promise(Generic[R]):
     """The other side of a future: whoever makes the answer holds it, and settles it once.
 
@@ -180,7 +211,7 @@ class Promise(Generic[R]):
         """Whether it has been settled."""
         self.value: Any = None
         self.error: BaseException | None = None
-        self.forbidden: tuple[int, asyncio.Task[Any] | None, str] | None = None
+        self.forbidden: _Ban | None = None
         self.on_interrupt: Callable[[], object] | None = None
         """Called where Ctrl-C ends the wait for it."""
         self._reactor = reactor
@@ -200,12 +231,13 @@ class Promise(Generic[R]):
         """Hold on to what works on the answer until it is there."""
         self.when_there(lambda: task)
 
-    def forbid(self, thread: int, task: asyncio.Task[Any] | None, why: str) -> None:
-        """Blocking on the future from this thread, or awaiting it in this task, would never end.
+    def forbid(self, why: str, task: asyncio.Task[Any] | None, is_same_turn: Callable[[], bool]) -> None:
+        """Blocking on the future from this thread, or awaiting it in a task like this one, would never end.
 
-        `RuntimeError` is raised there instead.
+        `RuntimeError` is raised there instead: at once while it is the same turn of an actor. In a later one the call
+        may have been answered already, and then the answer comes in a moment.
         """
-        self.forbidden = (thread, task, why)
+        self.forbidden = _Ban(why, threading.get_ident(), task, is_same_turn)
 
     def resolve(self, value: R) -> None:
         """Settle with a value; settling a second time changes nothing."""
@@ -222,8 +254,13 @@ class Promise(Generic[R]):
             check_timeout(timeout)
         if self.is_there:
             return
-        if self.forbidden is not None and self.forbidden[0] == threading.get_ident():
-            raise RuntimeError(self.forbidden[2])
+        if (ban := self.forbidden) is not None and ban.thread == threading.get_ident():
+            seconds = ban.seconds()
+            if timeout is None or timeout >= seconds:
+                self._wait(seconds)
+                if not self.is_there:
+                    raise RuntimeError(ban.why)
+                return
         try:
             is_there = self._wait(timeout)
             while self._struck or (is_there and not self.is_there):
@@ -285,13 +322,22 @@ class Promise(Generic[R]):
         if self.is_there:
             _call_each(self._callbacks)
 
+    def forget(self, call: Callable[[], object]) -> None:
+        """Whoever has asked for this call is not interested any more."""
+        with contextlib.suppress(ValueError), _asking:
+            (self._callbacks or []).remove(call)
+
     def hand_to(self, twin: asyncio.Future[Any]) -> None:
         """Settle this future of a loop like this promise."""
         if twin.done():
             return
         if self.error is not None:
             mark[-1](self.error)
-            twin.set_exception(self.error.with_traceback(None))  # where it was made is no business of who awaits it
+            error = self.error.with_traceback(None)  # where it was made is no business of who awaits it
+            if isinstance(error, StopIteration):  # it would end a coroutine, and asyncio takes none
+                error, cause = RuntimeError(f"{type(error).__name__}: {error}"), error
+                error.__cause__ = cause
+            twin.set_exception(error)
         else:
             twin.set_result(self.value)
 
@@ -317,6 +363,11 @@ def _call_each(callbacks: list[Callable[[], object]]) -> None:
         except IndexError:  # the other one has taken the last
             return
         contained(call)
+
+
+def _refuse(twin: asyncio.Future[Any], why: str) -> None:
+    if not twin.done():
+        twin.set_exception(RuntimeError(why))
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:

@@ -9,6 +9,7 @@ meanings follow Monarch.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import secrets
 from collections.abc import Mapping, Set
@@ -16,7 +17,7 @@ from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
-from .actor import Actor, endpoints_of, kind_of
+from .actor import Actor, endpoints_of, kind_of, renew_endpoints
 from .adverbs import Done, Endpoint, Gather, Method, NotAnEndpoint, Target, view_of
 from .errors import MeshStopped, checks_for_caller, marked
 from .fleet import Fleet
@@ -204,7 +205,7 @@ class ProcMesh(_View, TensorMesh):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+        await asyncio.to_thread(lambda: self.stop().get())  # ranks have seconds to clean up: the loop goes on
 
     def __reduce__(self) -> Any:
         return _restore_procs, (self._fleet.mesh, self._fleet.axes, view_of(self._shape))
@@ -345,6 +346,12 @@ def check_name(name: Any, of: str) -> None:
         raise TypeError(f"the name of {of} is a str, not {name!r}")
 
 
+_OF_MESHES = frozenset(
+    ("_actor", "_class", "_fleet", "_initialized", "_is_owned", "_name", "_number", "_on_main", "_shape", "_theirs")
+) | {"_was_stopped"}
+"""What an `ActorMesh` keeps in itself: no endpoint can be called so either."""
+
+
 @checks_for_caller
 def check_class(cls: Any) -> None:
     """Raises `ValueError` for a class that cannot be spawned, and `TypeError` for what is no class."""
@@ -352,7 +359,8 @@ def check_class(cls: Any) -> None:
         raise TypeError(f"{cls!r} is not a class: give the class itself, which subclasses Actor")
     if not issubclass(cls, Actor):
         raise ValueError(f"{cls!r} is not an Actor, and must subclass it: write `class Name(Actor)`")
-    taken = sorted(name for name in endpoints_of(cls) if hasattr(ActorMesh, name))
+    renew_endpoints(cls)
+    taken = sorted(name for name in endpoints_of(cls) if hasattr(ActorMesh, name) or name in _OF_MESHES)
     if taken:
         problem = "ActorMesh has an attribute that collides with an endpoint name"
         raise ValueError(f"{problem}: an endpoint of {cls.__name__} cannot be called {taken[0]!r}")

@@ -12,7 +12,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
@@ -25,7 +24,7 @@ from .mesh_spec import MeshSpec
 from .ndslice import NDSlice
 from .ranks.cleanup import PATIENCE
 from .ranks.failure import RemoteFailure, describe
-from .ranks.intake import Jobs
+from .ranks.intake import Jobs, PlainJobs
 from .ranks.resident import CANCEL_SECONDS, Resident
 from .ranks.strikes import strike_all
 from .ranks.turns import AnswerTo, Job, fatal, run_of
@@ -49,6 +48,9 @@ def _stopped(reason: str) -> RemoteFailure:
 
 
 _STOPPED = _stopped("")
+
+LOST_PATIENCE = 1.0
+"""Seconds that calls wait for an actor that is not made yet, from when any process was lost: it may not be made."""
 
 
 class Node(ABC):
@@ -124,8 +126,8 @@ class Node(ABC):
         owners = fleet.owners() if isinstance(fleet, RemoteFleet) and is_fault else {}
 
         def tell() -> None:
-            for actor in list(self._early):
-                self._refuse_early(actor)  # it may have been the one that was to make it
+            for actor in list(self._early) if is_fault else ():  # it may have been the one that was to make it
+                self.reactor.later(LOST_PATIENCE, lambda actor=actor: self._refuse_late(actor))
             for caller in waiting:
                 caller.on_lost(address[1], why)
             for owner, name in owners.items():
@@ -148,15 +150,14 @@ class Node(ABC):
         if isinstance(message, Call):
             self.take(message, frames, answer)
         elif isinstance(message, Spawn):
-            if self._gate is None or message.name == BOOTSTRAP:
-                self._spawn(message, frames, answer)
-            else:
-                frames = list(frames)
-                self._gate.append(lambda: self._spawn(message, frames, answer))
+            with self._settling:
+                if self._gate is not None and message.name != BOOTSTRAP:
+                    frames = list(frames)
+                    self._gate.append(lambda: self._spawn(message, frames, answer))
+                    return
+            self._spawn(message, frames, answer)
         elif isinstance(message, StopActor):
-            if self._gate:
-                self._gate.append(lambda: self._stop(message, answer))
-            else:
+            if not (self._gate and self._wait_at_gate(lambda: self._stop(message, answer))):
                 self._stop(message, answer)
         elif isinstance(message, PortSend):
             self._to_port(message, frames)
@@ -201,9 +202,10 @@ class Node(ABC):
 
     def _open_gate(self, failure: RemoteFailure | None) -> None:
         self._boot_failure = failure and mild(failure)
-        waiting, self._gate = self._gate or [], None
-        for spawn in waiting:
-            spawn()
+        with self._settling:  # what comes on another thread must not overtake what has waited
+            for message in self._gate or ():
+                message()
+            self._gate = None
         for actor in list(self._early) if failure is not None else ():
             self._refuse_early(actor)
 
@@ -244,9 +246,17 @@ class Node(ABC):
 
     def take(self, message: Call, frames: Frames, answer: AnswerTo) -> None:
         """A call of an actor here: `receive` for those who know that it is one."""
-        if self._gate:
-            self._gate.append(lambda: self.take(message, frames, answer))
-            return
+        if not (self._gate and self._wait_at_gate(lambda: self._admit(message, frames, answer))):
+            self._admit(message, frames, answer)
+
+    def _wait_at_gate(self, message: Callable[[], None]) -> bool:
+        """Keep a message until the bootstrap of this process is done, if spawns wait for that; whether it is kept."""
+        with self._settling:
+            if self._gate:
+                self._gate.append(message)
+            return bool(self._gate)
+
+    def _admit(self, message: Call, frames: Frames, answer: AnswerTo) -> None:
         resident = self.residents.get(message.actor)
         if resident is None:
             with self._settling:
@@ -393,7 +403,7 @@ class Node(ABC):
 
     def jobs(self, actor: int) -> Jobs:
         """A queue for the messages of a sync actor that is made here."""
-        return SimpleQueue[Any]()
+        return PlainJobs()
 
     @abstractmethod
     def outgoing_run(self) -> int:

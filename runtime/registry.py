@@ -45,7 +45,7 @@ def state_folder() -> Path:
     """Where registers are kept: `$MESHBOOK_STATE`, or else `meshbook` in the XDG folder for state."""
     if own := os.environ.get("MESHBOOK_STATE"):
         return Path(own)
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "meshbook"
+    return Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")) / "meshbook"
 
 
 def this_place() -> tuple[str, str, str]:

@@ -46,6 +46,8 @@ class Instance:
     on_stop: Callable[[str], object] | None = None
     is_in_logs: bool = False
     """Whether log records say that they were made in it; those of cells do not."""
+    turn: int = 0
+    """How many messages it has begun to work on."""
     owned: list[Any] = field(default_factory=list[Any])
     """Meshes that this actor has made: they stop when it does."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
 
@@ -171,5 +171,36 @@ def search_path(path: Sequence[object]) -> list[str]:
     return [folder for folder in path if isinstance(folder, str)]
 
 
-encode_spec = msgspec.msgpack.Encoder().encode
-decode_spec = msgspec.msgpack.Decoder(RankSpec).decode
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(RankSpec).decode
+
+_HELD = "\0"
+"""Begins a text that is no Unicode, in a spec that travels; none of these may have a zero in it."""
+
+
+def encode_spec(spec: RankSpec) -> bytes:
+    """A spec as it travels. Its environment and folders may have bytes that are no Unicode, as the system allows."""
+    try:
+        return _encode(spec)
+    except UnicodeEncodeError:
+        return _encode(_with_texts(spec, _held))
+
+
+def decode_spec(data: bytes) -> RankSpec:
+    """The spec that `encode_spec` was given."""
+    return _with_texts(_decode(data), _released)
+
+
+def _with_texts(spec: RankSpec, change: Callable[[str], str]) -> RankSpec:
+    env = {change(name): change(value) for name, value in spec.env.items()}
+    path = tuple(map(change, spec.path))
+    return msgspec.structs.replace(spec, env=env, cwd=change(spec.cwd), path=path, folder=change(spec.folder))
+
+
+def _held(text: str) -> str:
+    raw = text.encode("utf-8", "surrogateescape")
+    return text if raw.isascii() else _HELD + raw.decode("latin-1")
+
+
+def _released(text: str) -> str:
+    return text[1:].encode("latin-1").decode("utf-8", "surrogateescape") if text.startswith(_HELD) else text

@@ -16,6 +16,7 @@ from ..cores import take_share
 from ..scope import SERIAL, Context, enter
 from ..shape import Point
 from . import stacks
+from .children import end_child
 from .cleanup import PATIENCE, already_gone, awaited, cleaner, gone, owned_by
 from .driver import Driver
 from .failure import RemoteFailure, describe
@@ -193,7 +194,10 @@ class AsyncDriver(Driver):
         tasks = [task for task in self._tasks if task is not cause]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            ended, _ = await asyncio.wait(tasks, timeout=PATIENCE)
+            for task in ended:
+                _ = task.cancelled() or task.exception()  # asyncio would say that nobody has looked
         for mesh in owned_by(self._resident.instance):
             with already_gone():
                 await asyncio.wait_for(awaited(mesh.stop()), PATIENCE)
@@ -216,6 +220,7 @@ class AsyncDriver(Driver):
             result = await coroutine
         except BaseException as raised:  # noqa: BLE001 - the rim: it is the actor's end, or goes to the log
             error = raised
+        end_child(error)
         del self._turns[task]
         try:
             return result, self._end_strikes(task, error)[1]
@@ -274,6 +279,7 @@ class AsyncDriver(Driver):
             error = raised
         finally:
             del self._turns[task]
+        end_child(error)
         if self._strikes:
             is_struck, error = self._end_strikes(task, error)
         conclude(resident, turn, result, error, port, is_struck=is_struck)

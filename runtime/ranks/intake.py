@@ -45,6 +45,15 @@ class Jobs(Protocol):
     def put(self, item: Any, /) -> None: ...
     def get(self) -> Any: ...
     def get_nowait(self) -> Any: ...
+    def close(self) -> None:
+        """Nobody takes any more."""
+
+
+class PlainJobs(SimpleQueue[Any]):
+    """Those of actors whose threads read no lane."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class Intake(Protocol):
@@ -69,7 +78,7 @@ class Solo:
         return *self._lane.recv(), self._lane.fds
 
     def jobs(self, actor: int) -> Jobs:
-        return SimpleQueue[Any]()
+        return PlainJobs()
 
 
 class Shared:
@@ -204,6 +213,7 @@ class _ActorsJobs:
         self.is_empty = self._queue.empty
         self.get_nowait = self._queue.get_nowait
         self._desk: _Desk | None = None  # from when it first is the reader
+        self._closing: weakref.finalize[..., Any] | None = None
 
     def put(self, item: Any, /) -> None:
         self._queue.put(item)
@@ -214,11 +224,18 @@ class _ActorsJobs:
         """Until the lane has something, or somebody has added something here; whether the lane has."""
         if self._desk is None:
             self._desk = self._intake.desk()
-            weakref.finalize(self, self._desk.close).atexit = False  # its thread may wait there still
+            self._closing = weakref.finalize(self, self._desk.close)
+            self._closing.atexit = False  # its thread may wait there still
         self.is_waiting = True
         has_mail = self.is_empty() and self._desk.wait()
         self.is_waiting = False
         return has_mail
+
+    def close(self) -> None:
+        """Its thread ends: two descriptors would be left to the garbage collector."""
+        self.is_waiting, self._desk = False, None
+        if self._closing is not None:
+            self._closing()
 
     def get(self) -> Any:
         intake = self._intake

@@ -24,6 +24,7 @@ from ..shape import Extent, Point, Shape
 from ..wire import codec
 from ..wire.lane import Frames, Lane
 from ..wire.messages import Bye, Call, Note, Reply, Spawn, StopActor
+from .children import end_child
 from .failure import describe
 from .interrupts import Interrupts
 from .place import Move, Place
@@ -97,8 +98,10 @@ class Mailbox:
             is_careful = isinstance(message, Call) and self._is_careful(message)
             with self._interrupts.open_for(seq, is_careful=is_careful):
                 result = self._do(message, frames)
+            end_child(None)
             payload = codec.encode(result)
         except BaseException as error:  # noqa: BLE001 - the rim: what user code raised travels to the caller
+            end_child(error)
             self._interrupts.running = 0
             ok = False
             failure = describe(error)

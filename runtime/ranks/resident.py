@@ -197,6 +197,7 @@ class Resident:
         if self._context.message_rank is not job.point:
             self._context = Context(self.instance, job.point)
         enter(self._context)
+        self.instance.turn += 1
         if self._has_left:
             self._let_go_of_error()
         return Turn(job, self.begin_run(run_of(job.call)), time.perf_counter())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..cores import take_share
 from ..scope import Context, enter
 from ..shape import Point
+from .children import end_child
 from .cleanup import cleaner, gone, stop_owned
 from .driver import Driver
 from .failure import RemoteFailure
@@ -98,6 +99,7 @@ class SyncDriver(Driver):
         self._enter_end()
         self._is_ending = True
         self.wither()
+        self._queue.close()
         self._tell_end()
 
     def _run_users(self, work: Work, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
@@ -108,6 +110,7 @@ class SyncDriver(Driver):
             result = function()
         except BaseException as raised:  # noqa: BLE001 - the rim: it is the actor's end, or goes to the log
             error = raised
+        end_child(error)
         self._work = None
         while self._strike is not None:
             try:
@@ -134,6 +137,7 @@ class SyncDriver(Driver):
             result = method(*args, **kwargs)
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
+        end_child(error)
         self._work = None
         while self._strike is not None:
             try:

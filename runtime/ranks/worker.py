@@ -21,7 +21,7 @@ from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from . import dumps, first_stop, handlers, leaving, ledger, lifeline, seed, steward, waits
+from . import children, dumps, first_stop, handlers, leaving, ledger, lifeline, seed, steward, waits
 from .cleanup import PATIENCE
 from .control import Control
 from .groups import GroupPlan, Groups
@@ -44,6 +44,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     dumps.install()
     interrupts = Interrupts()
     interrupts.install()
+    children.note_rank()
     leaving.install(lambda: interrupts.running)
     pool = Pool()
     data = Lane(_link(fds.data, spec.data), pool, "data")

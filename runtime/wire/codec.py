@@ -119,7 +119,7 @@ def decode(head: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
         buffers = [bytearray(b) if memoryview(b).readonly else b for b in buffers]
     try:
         return pickle.loads(head, buffers=buffers)
-    except Exception as error:  # a user's constructor or __setstate__ may raise anything
+    except (Exception, SystemExit) as error:  # so may a user's constructor, __setstate__ or module raise
         name = _culprit(head, buffers, error)
         raise DecodeError(f"cannot be unpickled: {name} ({_one_line(error)})") from error
 
@@ -223,7 +223,8 @@ class _Pickler(CloudPickler):
             return NotImplemented
         # A submodule made by an extension has no spec either, but appears where its package is imported.
         package = sys.modules.get(name.partition(".")[0]) if isinstance(name, str) else None
-        if isinstance(package, ModuleType) and name != "__main__" and package.__spec__ is None:
+        is_nowhere = name == "__mp_main__" or (name != "__main__" and getattr(package, "__spec__", None) is None)
+        if isinstance(package, ModuleType) and is_nowhere:
             cloudpickle.register_pickle_by_value(package)  # pyright: ignore[reportUnknownMemberType]
         reduced = cast("Any", super()).reducer_override(obj)
         return with_marks(obj, reduced) if isinstance(obj, type) else reduced

@@ -84,3 +84,61 @@ def test_tasks_that_it_leaves_behind_may_release_what_they_hold(stage: Stage) ->
     tasks.leave_behind.call_one().get(10)
     tasks.stop().get(10)
     assert receiver.recv().get(10) == "released"
+
+
+class Selfish(Actor):
+    """Calls itself, and takes the answer in a later call."""
+
+    def __init__(self) -> None:
+        self.answer: Any = None
+
+    @endpoint
+    async def begin(self, me: Any) -> None:
+        self.answer = me.work.call_one()
+
+    @endpoint
+    async def work(self) -> str:
+        return "worked"
+
+    @endpoint
+    async def collect(self) -> str:
+        return await self.answer
+
+    @endpoint
+    async def wait_at_once(self, me: Any) -> str:
+        return await me.work.call_one()
+
+
+class SelfishSync(Actor):
+    """The same."""
+
+    def __init__(self) -> None:
+        self.answer: Any = None
+
+    @endpoint
+    def begin(self, me: Any) -> None:
+        self.answer = me.work.call_one()
+
+    @endpoint
+    def work(self) -> str:
+        return "worked"
+
+    @endpoint
+    def collect(self) -> str:
+        return self.answer.get()
+
+    @endpoint
+    def wait_at_once(self, me: Any) -> str:
+        return me.work.call_one().get()
+
+
+@pytest.mark.parametrize("kind", [Selfish, SelfishSync])
+def test_an_actor_may_take_an_answer_of_its_own_later_and_not_wait_for_it_at_once(
+    stage: Stage, kind: type[Actor]
+) -> None:
+    me = stage.one(kind)
+    for _ in range(20):
+        me.begin.call_one(me).get(10)
+        assert me.collect.call_one().get(10) == "worked"
+    with pytest.raises(ActorError, match="this actor waits for itself, which would never end"):
+        me.wait_at_once.call_one(me).get(10)

@@ -258,3 +258,27 @@ def test_an_error_that_was_raised_holds_nothing_in_a_circle():
         assert held() is None
     finally:
         gc.enable()
+
+
+def test_who_awaits_a_stop_iteration_hears_of_it() -> None:
+    promise: Promise[int] = Promise()
+
+    async def wait() -> None:
+        with pytest.raises(RuntimeError, match="StopIteration: the end") as told:
+            await promise.future
+        assert isinstance(told.value.__cause__, StopIteration)
+
+    promise.fail(StopIteration("the end"))
+    asyncio.run(wait())
+
+
+def test_who_has_stopped_to_await_is_forgotten() -> None:
+    promise: Promise[int] = Promise()
+
+    async def wait() -> None:
+        for _ in range(5):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(promise.future, 0)
+
+    asyncio.run(wait())
+    assert not promise._callbacks  # pyright: ignore[reportPrivateUsage]

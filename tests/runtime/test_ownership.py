@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -131,6 +133,91 @@ def test_calls_of_another_rank_come_in_order_while_the_actor_is_made(stage: Stag
     for _ in range(20):
         late = stage.spawn(Late, on=stage.shared(r=2).slice(r=1))
         assert teller.tell.call_one(late, 30).get(20) == list(range(30))
+
+
+class Forker(Actor):
+    def __init__(self) -> None:
+        self.count = 0
+
+    @endpoint
+    def fork(self, how: str) -> int:
+        child = os.fork()
+        if child == 0:
+            if how == "raise":
+                raise ValueError("in the child")
+            if how == "exit":
+                sys.exit(7)
+            return -1
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    @endpoint
+    def increment(self) -> tuple[int, int]:
+        self.count += 1
+        return os.getpid(), self.count
+
+
+class AsyncForker(Actor):
+    @endpoint
+    async def fork(self, how: str) -> int:
+        return Forker.fork.method(self, how)  # pyright: ignore
+
+    @endpoint
+    async def increment(self) -> tuple[int, int]:
+        self.count = getattr(self, "count", 0) + 1
+        return os.getpid(), self.count
+
+
+@pytest.mark.real
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
+@pytest.mark.parametrize("kind", [Forker, AsyncForker])
+@pytest.mark.parametrize(("how", "code"), [("raise", 1), ("exit", 7), ("return", 0)])
+def test_a_forked_child_is_no_second_rank(process_stage: Stage, kind: type[Actor], how: str, code: int) -> None:
+    forker = process_stage.one(kind)
+    assert forker.fork.call_one(how).get(20) == code
+    came = [forker.increment.call_one().get(10) for _ in range(3)]
+    assert [count for _, count in came] == [1, 2, 3] and len({pid for pid, _ in came}) == 1
+
+
+def test_calls_keep_their_order_while_a_bootstrap_ends(stage: Stage) -> None:
+    procs = stage.procs({"r": 1}, bootstrap=lambda: time.sleep(0.05))
+    late: Any = procs.spawn("late", Late)
+    number = 0
+    while not procs.initialized.done():
+        late.add.broadcast(number)
+        number += 1
+    late.add.broadcast(number)
+    assert late.all.call_one().get(30) == list(range(number + 1))
+
+
+def test_endpoints_that_were_replaced_count_for_what_is_spawned_then(stage: Stage) -> None:
+    class Patched(Actor):
+        @endpoint
+        def step(self) -> str:
+            return "old"
+
+    assert stage.one(Patched).step.call_one().get(10) == "old"
+    Patched.step = endpoint(lambda self: "new")  # pyright: ignore
+    Patched.more = endpoint(lambda self: "more")  # pyright: ignore
+    patched = stage.one(Patched)
+    assert (patched.step.call_one().get(10), patched.more.call_one().get(10)) == ("new", "more")
+
+
+def test_what_a_mesh_keeps_in_itself_is_no_name_for_an_endpoint(stage: Stage) -> None:
+    mesh = stage.one(Hired)
+    for name in vars(mesh):
+        if name not in ("_target", "work"):
+            taken = type("Taken", (Actor,), {name: endpoint(lambda self: None)})
+            with pytest.raises(ValueError, match=f"an endpoint of Taken cannot be called '{name}'"):
+                stage.shared(r=2).spawn("taken", taken)
+
+
+def test_a_keyword_may_be_called_self(stage: Stage) -> None:
+    class Anything(Actor):
+        @endpoint
+        def names(this, **kwargs: int) -> list[str]:
+            return sorted(kwargs)
+
+    assert stage.one(Anything).names.call_one(self=1, mesh=2).get(10) == ["mesh", "self"]
 
 
 @pytest.mark.real

@@ -1,0 +1,35 @@
+"""Children that user code forks on a rank: where one comes to the end of its call it ends, as it is not the rank.
+
+It would answer over the socket of the rank, and take its next messages.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+_rank = 0  # the process that is the rank; 0: ranks are threads here
+
+
+def note_rank() -> None:
+    """This process is a rank."""
+    global _rank
+    _rank = os.getpid()
+
+
+def end_child(error: BaseException | None) -> None:
+    """User code has returned, or raised this. In a child of the rank that is the end, as it is of a Python program."""
+    if not _rank or os.getpid() == _rank:
+        return
+    status = 0
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if status and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+    elif error is not None:
+        traceback.print_exception(error)
+        status = 1
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status)
