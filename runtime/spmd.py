@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import socket
@@ -50,24 +51,34 @@ class SPMDActor(Actor):
             self.rank, self.world_size, self.local_rank, self.local_world_size, master_addr, master_port
         )
         os.environ.update(environment)
-        before = sys.argv
-        try:
-            run_as_main(list(script_args))
-        finally:
-            sys.argv = before
+        run_as_main(list(script_args))
         return True
 
 
 def run_as_main(script_args: list[str]) -> None:
-    """Run a script, or with `-m` a module, with its arguments. Raises `ValueError` for an empty list."""
-    if script_args[:1] == ["-m"] and len(script_args) > 1:
-        sys.argv = script_args[1:]
-        runpy.run_module(script_args[1], run_name="__main__", alter_sys=True)
-    elif script_args:
-        sys.argv = script_args
-        runpy.run_path(script_args[0], run_name="__main__")
-    else:
+    """Run a script, or with `-m` a module, with its arguments, as Python would: what lies beside it can be imported.
+
+    Raises `ValueError` for an empty list, and `RuntimeError` where the script exits with another code than 0.
+    """
+    if not script_args or script_args == ["-m"]:
         raise ValueError("script_args is empty: give the script to run, and its arguments")
+    is_module = script_args[0] == "-m"
+    argv = script_args[1:] if is_module else script_args
+    folder = "" if is_module else os.path.dirname(os.path.abspath(argv[0]))
+    before, sys.argv = sys.argv, argv
+    sys.path.insert(0, folder)
+    try:
+        if is_module:
+            runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(argv[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise RuntimeError(f"{argv[0]} exited with {end.code!r}") from end
+    finally:
+        sys.argv = before
+        with contextlib.suppress(ValueError):  # the script has taken it out
+            sys.path.remove(folder)
 
 
 def torch_environment(

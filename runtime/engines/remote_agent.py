@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from ..devices import num_gpus
 from ..errors import LinkClosed, SpawnError
+from ..inherited import plain_signals
 from ..ranks.failure import describe
 from ..wire import codec
 from ..wire.codec import Encoded
@@ -321,6 +322,7 @@ def _summons(source: str) -> Summons:
 
 def main(source: str) -> None:
     """Be the agent of this host."""
+    plain_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt is for the ranks, and comes as a message
     summons = _summons(source)
     address = summons.address()

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import NoReturn
 
 from ..errors import LinkClosed
+from ..inherited import plain_signals
 from ..libc import libc
 from ..ranks import lifeline
 from ..wire.lane import Lane
@@ -34,6 +35,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def main(link_fd: int, lifeline_fd: int, modules: list[str]) -> None:
     """Import `modules`, say how that went, then serve forks until the other end of the link is gone."""
+    plain_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt goes to whole process groups
     line = lifeline.arm(lifeline_fd)  # an import may hang, and nobody looks at the link meanwhile
     lane = Lane(PairLink(socket.socket(fileno=link_fd)))

@@ -15,6 +15,7 @@ from .. import numbers
 from ..aliases import assume
 from ..binding import bind
 from ..engines.spec import RankFds, RankSpec, decode_spec
+from ..inherited import plain_signals
 from ..wire.awake import has_room
 from ..wire.lane import Lane
 from ..wire.link import Address, Link, PairLink
@@ -178,6 +179,7 @@ def _die() -> None:
 
 
 if __name__ == "__main__":
+    plain_signals()
     birth = decode_spec(sys.stdin.buffer.read())
     main(birth, RankFds.of(birth, [int(fd) for fd in sys.argv[1:]]))
     sys.stdout.flush()

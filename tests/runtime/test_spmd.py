@@ -83,6 +83,18 @@ def test_a_script_that_raises_says_so(process_stage: Stage, tmp_path: Path) -> N
         spmd.main.call_one("x", 1, []).get(20)
 
 
+def test_a_script_imports_what_lies_beside_it_and_exits_as_a_program_does(process_stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "meshbook_helper.py").write_text("codes = {'fine': 0, 'none': None, 'bad': 3}")
+    script = tmp_path / "train.py"
+    script.write_text("import sys\nfrom meshbook_helper import codes\nsys.exit(codes[sys.argv[1]])")
+    spmd = process_stage.procs({"gpus": 1}).spawn("spmd", SPMDActor)
+    for how in ("fine", "none"):
+        assert spmd.main.call_one("x", 1, [str(script), how]).get(20) is True
+    with pytest.raises(RuntimeError, match=r"train\.py exited with 3"):
+        spmd.main.call_one("x", 1, [str(script), "bad"]).get(20)
+    assert spmd.main.call_one("x", 1, [str(script), "fine"]).get(20) is True
+
+
 def test_modules_run_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "meshbook_trainer.py").write_text(SCRIPT)
     monkeypatch.syspath_prepend(str(tmp_path))
