@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import difflib
+import fcntl
 import json
 import keyword
 import os
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -72,6 +73,16 @@ class JobState:
         return f"JobState({', '.join(f'{name}={mesh!r}' for name, mesh in self._meshes.items())})"
 
 
+@contextlib.contextmanager
+def _alone_at(path: Path) -> Generator[None]:
+    """Two programs that want the same job at once: the second finds what the first has started."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f".{path.name}.lock"), "w") as lock:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 class JobTrait(ABC):
     """What all jobs can do. A kind of your own says how it starts, what it has, whether it lives, and how it ends."""
 
@@ -90,13 +101,15 @@ class JobTrait(ABC):
 
         Raises `SpawnError` where a host does not come up, `ValueError` where the file is none of ours.
         """
-        if not self.active and cached_path is not None:
-            self._take_over(cached_path)
-        if not self.active:
-            self.apply()
         if cached_path is None:
+            self.apply()
             self._tie()
-        else:
+            return self._state()
+        with _alone_at(Path(cached_path)):
+            if not self.active:
+                self._take_over(cached_path)
+            if not self.active:
+                self.apply()
             self.dump(cached_path)
         return self._state()
 

@@ -290,6 +290,11 @@ class _Memory:
         if tensor.dim() != 1 or not tensor.is_contiguous():
             how = "" if tensor.is_contiguous() else ", which is not contiguous"
             raise _unfit(f"a tensor of shape {tuple(tensor.shape)}{how}")
+        if tensor.is_conj() or tensor.is_neg():
+            raise ValueError(
+                "a tensor that is conjugated or negated when it is read has other numbers in its memory: "
+                "lend tensor.resolve_conj().resolve_neg()"
+            )
         if tensor.nbytes and not tensor.data_ptr():
             raise ValueError(
                 f"there is no memory here behind {tensor!r}: give an actor its shards, and lend these there"

@@ -65,17 +65,21 @@ class Zygote:
         link, theirs = PairLink.make()
         self._lane = Lane(link)
         lifeline, self._lifeline_in = os.pipe()
-        with theirs, open(lifeline, "rb"):
-            self._process = subprocess.Popen(
-                [
-                    *(python.executable, "-m", "meshbook.runtime.engines.zygote"),
-                    *(str(theirs.fileno()), str(lifeline), *preload),
-                ],
-                pass_fds=[theirs.fileno(), lifeline],
-                stdin=subprocess.DEVNULL,
-                env=ONE_THREAD | env | _ZYGOTE_ENV,
-                start_new_session=True,  # Jupyter's interrupt signals the kernel's whole process group
-            )
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, self._lifeline_in)
+            undo.callback(self._lane.close)
+            with theirs, open(lifeline, "rb"):
+                self._process = subprocess.Popen(
+                    [
+                        *(python.executable, "-m", "meshbook.runtime.engines.zygote"),
+                        *(str(theirs.fileno()), str(lifeline), *preload),
+                    ],
+                    pass_fds=[theirs.fileno(), lifeline],
+                    stdin=subprocess.DEVNULL,
+                    env=ONE_THREAD | env | _ZYGOTE_ENV,
+                    start_new_session=True,  # Jupyter's interrupt signals the kernel's whole process group
+                )
+            undo.pop_all()
         self.pid = self._process.pid
         let_go_in_child(self)
         reactor.add(link.fileno(), self._on_ready)

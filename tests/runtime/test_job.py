@@ -70,6 +70,21 @@ class TestProcesses:
         other.kill()
         assert not job_load(path).active
 
+    def test_two_programs_that_want_it_at_once_have_the_same(self, path: str, until: Any) -> None:
+        program = (
+            "import sys\n"
+            "from meshbook.runtime.job import ProcessJob\n"
+            "job = ProcessJob({'a': 1})\n"
+            "job.state(sys.argv[1])\n"
+            "print([loop.pid for loop in job._loops])\n"
+        )
+        line = [sys.executable, "-c", program, path]
+        both = [subprocess.Popen(line, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        first, second = (json.loads(each.communicate(timeout=60)[0]) for each in both)
+        job_load(path).kill()
+        assert first == second
+        until(lambda: not Path(f"/proc/{first[0]}").exists())
+
     def test_hosts_that_have_ended_are_started_again(self, job: ProcessJob, path: str) -> None:
         job.state(path)
         os.kill(job._loops[0].pid, 9)

@@ -191,6 +191,8 @@ class TestHere:
             (memoryview(b""), "Cannot create RDMABuffer with size 0"),
             (torch.zeros(2, 3), r"not a tensor of shape \(2, 3\): say tensor\.view\(torch\.uint8\)\.flatten\(\)"),
             (torch.zeros(4, 2)[:, 0], r"not a tensor of shape \(4,\), which is not contiguous"),
+            (torch.ones(4, dtype=torch.cfloat).conj(), r"lend tensor\.resolve_conj\(\)\.resolve_neg\(\)"),
+            (torch.ones(4, dtype=torch.cfloat).conj().imag.contiguous()._neg_view(), "conjugated or negated"),
             (memoryview(bytearray(8))[::2], r"not a memoryview of shape \(4,\)"),
             (bytearray(8), r"not a bytearray"),
         ],

@@ -254,3 +254,15 @@ def test_a_zygote_may_be_closed_while_the_loop_hears_of_its_last_child(
     assert reactor.wait(births.ended, 20)
     reactor.let_finish()  # what goes wrong on the loop is an error of this test
     assert zygote.is_gone
+
+
+def test_one_that_cannot_be_started_leaves_nothing_open(reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(3):
+        with pytest.raises(OSError, match="Cannot allocate memory"):
+            Zygote(reactor, (), dict(os.environ), own_interpreter())
+    assert len(os.listdir("/dev/fd")) == before
