@@ -31,6 +31,7 @@ from typing import IO, Any, Self
 
 import msgspec
 
+from .engines.fresh import env_for, line_for
 from .engines.guard import Guard
 from .errors import SpawnError
 from .host import HostMesh, this_host
@@ -288,12 +289,12 @@ class ProcessJob(JobTrait):
     def _start(self, name: str) -> subprocess.Popen[str]:
         with open(self._log(name), "w") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "meshbook.runtime.engines.worker_loop", self._address(name)],
+                line_for(sys.executable, "meshbook.runtime.engines.worker_loop", self._address(name)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=os.environ | self._env,
+                env=env_for(os.environ | self._env),
                 start_new_session=True,  # it outlives this program, and Ctrl-C in its terminal
             )
 

@@ -21,6 +21,7 @@ from ..wire.link import PairLink
 from ..wire.messages import Exited, Fork, Forked, Warm
 from ..wire.reactor import Reactor
 from .exits import end_of
+from .fresh import env_for, line_for
 from .interpreter import Interpreter
 from .spec import RankFds, RankSpec, encode_spec, search_path
 
@@ -70,13 +71,12 @@ class Zygote:
             undo.callback(self._lane.close)
             with theirs, open(lifeline, "rb"):
                 self._process = subprocess.Popen(
-                    [
-                        *(python.executable, "-m", "meshbook.runtime.engines.zygote"),
-                        *(str(theirs.fileno()), str(lifeline), *preload),
-                    ],
+                    line_for(
+                        *(python.executable, "meshbook.runtime.engines.zygote"), theirs.fileno(), lifeline, *preload
+                    ),
                     pass_fds=[theirs.fileno(), lifeline],
                     stdin=subprocess.DEVNULL,
-                    env=ONE_THREAD | env | _ZYGOTE_ENV,
+                    env=ONE_THREAD | env_for(env) | _ZYGOTE_ENV,
                     start_new_session=True,  # Jupyter's interrupt signals the kernel's whole process group
                 )
             undo.pop_all()
@@ -208,7 +208,7 @@ class Exec:
         # torch is imported when the rank has taken its environment
         spec = self._python.spec_for(replace(spec, env=ONE_THREAD | spec.env))
         process = subprocess.Popen(
-            [self._python.executable, "-m", "meshbook.runtime.ranks.worker", *map(str, fds.as_list())],
+            line_for(self._python.executable, "meshbook.runtime.ranks.worker", *fds.as_list()),
             pass_fds=fds.as_list(),
             stdin=subprocess.PIPE,
             env=spec.env | {"PYTHONPATH": os.pathsep.join(spec.path)},

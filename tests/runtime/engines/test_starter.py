@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -266,3 +268,23 @@ def test_one_that_cannot_be_started_leaves_nothing_open(reactor: Reactor, monkey
         with pytest.raises(OSError, match="Cannot allocate memory"):
             Zygote(reactor, (), dict(os.environ), own_interpreter())
     assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.mark.slow
+def test_a_file_in_the_working_directory_is_no_module_of_ranks(tmp_path: Path) -> None:
+    (tmp_path / "platform.py").write_text("raise RuntimeError('this is a file of the user')")
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "program.py").write_text(
+        "from meshbook.runtime import Actor, endpoint, this_host\n"
+        "class A(Actor):\n"
+        "    @endpoint\n"
+        "    def version(self):\n"
+        "        import platform\n"
+        "        return platform.python_version()\n"
+        "with this_host().spawn_procs({'r': 1}) as procs:\n"
+        "    print(procs.spawn('a', A).version.call_one().get(30))\n"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    line = [sys.executable, "programs/program.py"]
+    ran = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=90)
+    assert (ran.stdout.strip(), ran.stderr) == (platform.python_version(), "")
