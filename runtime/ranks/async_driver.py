@@ -220,10 +220,11 @@ class AsyncDriver(Driver):
             result = await coroutine
         except BaseException as raised:  # noqa: BLE001 - the rim: it is the actor's end, or goes to the log
             error = raised
-        end_child(error)
         del self._turns[task]
         try:
-            return result, self._end_strikes(task, error)[1]
+            error = self._end_strikes(task, error)[1]
+            end_child(error)
+            return result, error
         finally:
             error = None  # as in the driver of sync actors
 
@@ -279,9 +280,9 @@ class AsyncDriver(Driver):
             error = raised
         finally:
             del self._turns[task]
-        end_child(error)
         if self._strikes:
             is_struck, error = self._end_strikes(task, error)
+        end_child(error)
         conclude(resident, turn, result, error, port, is_struck=is_struck)
         error = None  # as above
 

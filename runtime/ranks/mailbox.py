@@ -101,8 +101,8 @@ class Mailbox:
             end_child(None)
             payload = codec.encode(result)
         except BaseException as error:  # noqa: BLE001 - the rim: what user code raised travels to the caller
-            end_child(error)
             self._interrupts.running = 0
+            end_child(error)
             ok = False
             failure = describe(error)
             payload = codec.encode(failure)

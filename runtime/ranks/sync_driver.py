@@ -110,13 +110,13 @@ class SyncDriver(Driver):
             result = function()
         except BaseException as raised:  # noqa: BLE001 - the rim: it is the actor's end, or goes to the log
             error = raised
-        end_child(error)
         self._work = None
         while self._strike is not None:
             try:
                 self._end_strike()
             except KeyboardInterrupt as late:  # it comes when the function has just ended
                 error = late
+        end_child(error)
         try:
             return result, error
         finally:
@@ -137,13 +137,13 @@ class SyncDriver(Driver):
             result = method(*args, **kwargs)
         except BaseException as raised:  # noqa: BLE001 - the rim: it travels to the caller, or to the owner
             error = raised
-        end_child(error)
         self._work = None
         while self._strike is not None:
             try:
                 is_struck = self._end_strike() or is_struck
             except KeyboardInterrupt as late:  # as above
                 error = late
+        end_child(error)
         conclude(resident, turn, result, error, port, is_struck=is_struck)
         error = None  # as above
 

@@ -235,7 +235,8 @@ def test_what_sleeps_is_looked_at(script: Script, terminal: Callable[..., Termin
     script.do(f"sleep {tmp_path / 'enough'}")
     attached = terminal("attach", "1")
     shown = attached.prompt()
-    assert "rank 1: does not stop" in shown and "looking at rank 1 (dp=1), which runs on, thread actor-worker" in shown
+    assert "rank 1: no stop, as C code runs there" in shown
+    assert "looking at rank 1 (dp=1), which runs on, thread actor-worker" in shown
     assert "42" in attached.type("p secret")
     assert "only looked at" in attached.type("n")
     attached.send("half a line")
