@@ -300,6 +300,9 @@ def mesh_help(name: str = "") -> str:
     )
 
 
+_SELECTS = ("-s", "--sel", "--select", "--selector", "-r", "--ranks", "--rank")
+
+
 def parse_on_mesh(line: str, defaults: Mapping[str, object] | None = None) -> OnMeshArgs:
     """Read what stands behind `%%on_mesh`, or behind `%on_mesh` with an expression after `--`.
 
@@ -314,6 +317,10 @@ def parse_on_mesh(line: str, defaults: Mapping[str, object] | None = None) -> On
     head, expr = _split_expr(line, "%on_mesh dp=0 -- x.sum()")
     selector, tokens = split_line(head)
     targets, tokens = _without_targets(tokens)
+    if asked := [token for token in tokens if split_flag(token)[0] in _SELECTS]:
+        raise GrammarError(
+            f"%%on_mesh: no option {asked[0]}: which ranks is written plain, as in `%%on_mesh dp=0` or `%%on_mesh 0,2`"
+        )
     args: OnMeshArgs = ON_MESH.read(tokens, expr=expr)
     given = [text for text in (selector, targets, args.selector) if text]
     if len(given) > 1:
@@ -327,7 +334,8 @@ def _fitting(defaults: Mapping[str, object], args: OnMeshArgs, tokens: Sequence[
     flags = {split_flag(token)[0] for token in tokens if is_option(token)}
     said = {field for field, option in ON_MESH.options.items() if flags & set(option.flags)}
     said |= {"tail"} if args.full else set[str]()
-    said |= {"on_error", "show"} if args.bg else set[str]()
+    said |= {"on_error"} if args.bg else set[str]()
+    said |= {"show"} if args.bg and defaults.get("show") == "diff" else set[str]()
     return {field: value for field, value in defaults.items() if field not in said}
 
 

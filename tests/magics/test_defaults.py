@@ -66,8 +66,12 @@ def test_a_mistake_changes_nothing(line: str, why: str) -> None:
         ("dp=0 --show table", OnMeshArgs("dp=0", show="table", tail=50, on_error="debug")),
         ("--tail=3 -- x", OnMeshArgs(expr="x", show="first", tail=3, on_error="debug")),
         ("--full", OnMeshArgs(show="first", full=True, on_error="debug")),
-        ("-b", OnMeshArgs(bg=True, tail=50)),
+        ("-b", OnMeshArgs(show="first", bg=True, tail=50)),
     ],
 )
 def test_a_line_comes_before_them(line: str, args: OnMeshArgs) -> None:
     assert parse_on_mesh(line, {"show": "first", "tail": 50, "on_error": "debug"}) == args
+
+
+def test_a_default_that_excludes_the_background_is_not_meant_there() -> None:
+    assert parse_on_mesh("-b", {"show": "diff"}) == OnMeshArgs(bg=True)

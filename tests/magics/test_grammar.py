@@ -139,6 +139,8 @@ def test_targets_is_understood_with_a_hint(line: str):
         ("--no_stream", "did you mean '--no-stream'?"),
         ("-timeout 3", "no option -timeout: did you mean '--timeout'?"),
         ("-x", "no option -x: there are -m, --mesh,"),
+        ("--sel dp=1", "%%on_mesh: no option --sel: which ranks is written plain, as in `%%on_mesh dp=0`"),
+        ("-o r -s dp=1", "%%on_mesh: no option -s: which ranks is written plain"),
         ("--tail 3 --full", "--tail and --full exclude each other"),
         ("--get x -b", "--get and --bg exclude each other"),
         ("--nocheck", "no option --nocheck: did you mean '--no-check'?"),
