@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any
 
 from .codec import Encoded
 from .link import LARGEST, Buffer, Link
@@ -115,6 +117,21 @@ def _cut(parts: Sequence[Buffer], size: int, largest: int) -> Iterator[Sequence[
         yield [_SIZE.pack(kind), whole[at : at + step]]
 
 
+class _Unreadable:
+    """Stands for what lies in shared memory that this process could not take in."""
+
+    def __reduce__(self) -> Any:
+        return _tell_unreadable, ()
+
+
+def _tell_unreadable() -> None:
+    why = f"{os.strerror(errno.EMFILE)}, or no memory, so nothing large can be received"
+    raise OSError(errno.EMFILE, why)
+
+
+_UNREADABLE = pickle.dumps(_Unreadable())
+
+
 def _head(packet: Packet) -> bytes:
     head = packed(packet)
     return _SIZE.pack(len(head)) + head
@@ -132,6 +149,7 @@ class Lane:
         self.peer = peer
         self._mapped = Mapped(self._note_release) if link.carries_fds else None
         self._released: deque[int] = deque()
+        self._missing: set[int] = set()  # segments that have been announced and are not here
         self._told = 0  # the pool's news when they were last looked at
         self._pieces: list[bytes] = []
         self.rest = _NOTHING
@@ -212,6 +230,7 @@ class Lane:
             self._heed(message, fds)
             return None
         frames: Frames = []
+        is_missing = False
         for place in packet.frames:
             if isinstance(place, int):
                 # A copy of its own: the receive buffer is used again, and what is decoded from it must be writable.
@@ -219,10 +238,14 @@ class Lane:
                 at += place
             else:
                 assert self._mapped is not None
-                frames.append(memoryview(self._mapped.take(place)))
+                if place.segment in self._missing:
+                    self._note_release(place.id)
+                    is_missing = True
+                else:
+                    frames.append(memoryview(self._mapped.take(place)))
         self.rest = view[at:] if at < len(view) else _NOTHING
         self.fds = fds
-        return message, frames
+        return message, [bytearray(_UNREADABLE)] if is_missing else frames
 
     def _add_piece(self, view: memoryview, fds: list[int], *, is_last: bool) -> tuple[AnyMessage, Frames] | None:
         self._pieces.append(bytes(view[4:]))
@@ -239,17 +262,23 @@ class Lane:
             assert self.pool is not None
             for block in message.blocks:
                 self.pool.release(block, self.peer)
+            for segment in message.unknown:
+                self.pool.announce_again(self.peer, segment)
             if not self.pool.stats().blocks:
                 self.pool.trim(keep=HOT)
             return
         assert self._mapped is not None
         if isinstance(message, Segment):
-            if not fds:  # the system has left it out
-                why = f"{os.strerror(errno.EMFILE)}, so nothing large can be received"
-                raise OSError(errno.EMFILE, why)
-            self._mapped.add(message.id, fds[0], message.size)
+            try:
+                if not fds:  # the system has left it out
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                self._mapped.add(message.id, fds[0], message.size)
+                self._missing.discard(message.id)
+            except OSError:  # who reads what lies there is told
+                self._missing.add(message.id)
         else:
             for segment in message.segments:
+                self._missing.discard(segment)
                 self._mapped.drop(segment)
 
     def _note_release(self, block: int) -> None:
@@ -264,7 +293,7 @@ class Lane:
         while self._released:
             blocks.append(self._released.popleft())
         if blocks:
-            self.send(Released(tuple(blocks)))
+            self.send(Released(tuple(blocks), tuple(self._missing)))
 
     def close(self) -> None:
         """Close the link. What was received through shared memory stays valid."""

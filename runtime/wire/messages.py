@@ -54,6 +54,8 @@ class Released(Message, frozen=True):
     """Either end to the other, data: these blocks of your shared memory are no longer used here."""
 
     blocks: tuple[int, ...]
+    unknown: tuple[int, ...] = ()
+    """Segments that could not be taken in, to be announced again."""
 
 
 class Spawn(Message, frozen=True):

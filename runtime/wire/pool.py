@@ -251,6 +251,12 @@ class Pool:
         """A receiver no longer uses a block. One that was released before, or forgotten, changes nothing."""
         self._release(block, {receiver})
 
+    def announce_again(self, receiver: Hashable, segment: int) -> None:
+        """A receiver could not take in this segment: it is given it with the next reference."""
+        with self._lock:
+            if (peer := self._peers.get(receiver)) is not None:
+                peer.knows.discard(segment)
+
     def forget(self, receiver: Hashable) -> None:
         """A receiver is gone: it releases all it holds. Should it come back, it is new."""
         with self._lock:

@@ -186,6 +186,11 @@ class Glutton(Actor):
                 self.eaten.append(os.open(os.devnull, os.O_RDONLY))
 
     @endpoint
+    def let_go(self) -> None:
+        while self.eaten:
+            os.close(self.eaten.pop())
+
+    @endpoint
     def echo(self, value: Any) -> Any:
         return value
 
