@@ -56,7 +56,6 @@ class RootServices(Actor):
             except Exception as error:  # noqa: BLE001 - the rim: who has asked is told, and who waits for the mesh
                 _answer(port, error)
                 root.call_off(mesh, wanted.axes, str(error))
-                lease.call_off()
                 return
             procs.initialized.add_done_callback(lambda up: _answer(port, up.exception()))
             lease.begin(procs)
@@ -113,29 +112,18 @@ class _Lease:
         self._procs: ProcMesh | None = None
         self._why_over = ""
         self._lock = threading.Lock()  # of the two above: it may be ended while it is on its way
-        self._has_come = threading.Event()
 
     def begin(self, procs: ProcMesh) -> None:
         """It is there; one that was ended before ends now."""
         with self._lock:
             self._procs, why = procs, self._why_over
-        try:
-            if why:
-                procs.stop(why).get()
-        finally:
-            self._has_come.set()
-
-    def call_off(self) -> None:
-        """It does not come."""
-        self._has_come.set()
+        if why:
+            procs.stop(why).get()
 
     def end(self, why: str) -> None:
-        """End it. Its ranks may answer already while it is on its way here: it ends as soon as it has come."""
         with self._lock:
             self._why_over, procs = why, self._procs
-        if procs is None:
-            self._has_come.wait()
-        else:
+        if procs is not None:
             procs.stop(why).get()
 
     def site_of(self, rank: int) -> Site:
