@@ -237,8 +237,11 @@ class Node(ABC):
         instance.on_stop = lambda reason: self._stop(
             StopActor(0, message.actor, reason, self.outgoing_run()), to_nobody
         )
-        self._owners[message.actor] = message.owner
         with self._settling:
+            if self._is_closed:  # since it was looked at: what ends those that are here would miss this one
+                on_made(_STOPPED)
+                return
+            self._owners[message.actor] = message.owner
             resident.begin(on_made, instance.rank, run_of(message))
             for call in self._early.pop(message.actor, []):
                 call(resident)
@@ -383,7 +386,8 @@ class Node(ABC):
 
         Who has made others ends them first, as ever; they are ended here where that takes too long.
         """
-        self._is_closed = True
+        with self._settling:
+            self._is_closed = True
         began = time.monotonic()
         self._end([actor for actor in list(self.residents) if not self._has_owner_here(actor)], began + patience * 0.7)
         self._end(list(self.residents), began + patience)
