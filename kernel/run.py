@@ -13,6 +13,7 @@ from ..runtime.crash import Sieve
 from ..runtime.future import Future, Promise
 from ..runtime.ranks.failure import RemoteFailure, rebuild
 from ..runtime.roster import Roster
+from ..runtime.supervision import end_told
 from ..runtime.wire import codec
 from ..runtime.wire.lane import Frames
 from ..runtime.wire.messages import Answer, Note, Reply
@@ -137,6 +138,7 @@ class Run:
         if rank not in self.progress.lost:
             if not self.roster.is_stopped:
                 self.progress.gone.add(rank)
+            end_told(why.partition("\n")[0])
             end = why.partition("\n")[0] + self._last_place(rank)
             self.progress.lost[rank] = "\n".join([end, *self.roster.last_words(rank, self.call)])
             self._say(rank, self._sequences[rank].rest())

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable
 from types import FrameType
 from typing import Any
@@ -103,7 +104,11 @@ _MOMENT = 0.2
 """Seconds within which failures are one: those of all ranks of a mesh, say, on which a constructor raises; and within
 which a cell that waits for a call shows the error that tells of them."""
 
+_ENDS_KEPT = 1024
+"""So many ends of processes are known to be told; a mesh may lose all its ranks at once."""
+
 _pending: list[MeshFailure] = []
+_told: deque[str] = deque(maxlen=_ENDS_KEPT)
 _telling = threading.Lock()  # each failure comes on a thread of its own
 
 
@@ -114,8 +119,14 @@ def _tell_soon(failure: MeshFailure) -> None:
     if is_first:
         time.sleep(_MOMENT)
         with _telling:
-            failures, _pending[:] = list(_pending), []
+            failures = [failure for failure in _pending if not any(map(failure.is_in, _told))]
+            _pending.clear()
         print("".join(f"{line}\n" for line in fault_lines(failures)), end="", file=sys.stderr, flush=True)
+
+
+def end_told(why: str) -> None:
+    """How a process has ended, with its pid: who waits for it is told so, and needs no line for each actor there."""
+    _told.append(why)
 
 
 def shown(error: BaseException) -> None:

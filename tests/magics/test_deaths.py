@@ -136,6 +136,19 @@ def test_who_loses_its_connection_to_the_dead_is_not_blamed(kernel: Kernel) -> N
     kernel.ok("%mesh down ring")
 
 
+def test_a_death_that_a_cell_tells_of_is_not_told_again_for_the_actors_there(spare: Kernel) -> None:
+    spare.ok(
+        "import threading, time\nfrom meshbook import Actor, endpoint\n"
+        "import meshbook.runtime as rt\nvars(rt).pop('unhandled_fault_hook', None)  # another test's\n"
+        "class Lodger(Actor):\n    @endpoint\n    def idle(self): ...\n"
+        "lodgers = spare.spawn('lodgers', Lodger)\nlodgers.idle.call().get()"
+    )
+    died = spare.cell("%%on_mesh 1\nos._exit(3)")
+    all_told = "while any(thread.name == 'meshbook-fault' for thread in threading.enumerate()): time.sleep(0.01)"
+    assert "unhandled fault" not in died.stderr + spare.ok(all_told).stderr
+    assert spare.ok("%mesh restart @dead\nlodgers.idle.call().get()").stderr == ""
+
+
 @pytest.mark.parametrize(
     "call", ["mortals.die.call({}).get()", "await mortals.die.call({})", "mortals.slice(dp={}).die.call_one(0).get()"]
 )
