@@ -42,6 +42,7 @@ from .source import Sources, file_of
 
 if TYPE_CHECKING:
     from ..runtime.engines.courier import Delivery
+    from ..runtime.tensors.tensor import Tensor
 
 A = TypeVar("A", bound=Actor)
 
@@ -392,6 +393,16 @@ class Mesh(Repairs):
     def rename(self, **names: str) -> ProcMesh:
         """The processes with axes of other names."""
         return self.procs.rename(**names)
+
+    def activate(self) -> contextlib.AbstractContextManager[None]:
+        """Inside of the `with` block, torch makes distributed tensors: see `ProcMesh.activate`."""
+        self._check_up()
+        return self.procs.activate()
+
+    def rank_tensor(self, dim: str | Sequence[str]) -> Tensor:
+        """A distributed number, the index of each rank on an axis: see `ProcMesh.rank_tensor`."""
+        self._check_up()
+        return self.procs.rank_tensor(dim)
 
     def running(self) -> list[Run]:
         """The cells that are under way."""

@@ -29,7 +29,7 @@ inspect(x)
 def test_errors_name_cells(kernel: Kernel) -> None:
     kernel.ok(IMPORTS)
     number = kernel.value("get_ipython().execution_count")
-    kernel.ok("def fails(x):\n    raise ValueError('boom')\n\nwith m.procs.activate():\n    x = torch.ones(2)")
+    kernel.ok("def fails(x):\n    raise ValueError('boom')\n\nwith m.activate():\n    x = torch.ones(2)")
     kernel.ok("bad = remote(fails, propagate=lambda x: x)(x)")
     failed = kernel.cell("inspect(bad)")
     assert f"rank 0: ValueError: boom\nIssued at cell {number + 1}, line 1\n    bad = remote(" in failed.text
@@ -39,14 +39,14 @@ def test_errors_name_cells(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("line", ["inspect(x[torch.tensor([7])])", "x + x[:2]", "float(x[0])", "x + torch.ones(3)"])
 def test_errors_show_the_user_s_line_and_hardly_any_of_ours(kernel: Kernel, line: str) -> None:
-    kernel.ok(f"{IMPORTS}\nwith m.procs.activate():\n    x = torch.ones(3)\n    index = torch.tensor([7])")
+    kernel.ok(f"{IMPORTS}\nwith m.activate():\n    x = torch.ones(3)\n    index = torch.tensor([7])")
     shown = kernel.cell(line.replace("torch.tensor([7])", "index")).traceback
     assert len(re.findall(r"^File ", shown, re.MULTILINE)) <= 1, "where it is raised, if that was here"
 
 
 def test_ctrl_c_ends_what_the_ranks_do(kernel: Kernel, until: Any, tmp_path: Path) -> None:
     kernel.ok(IMPORTS)
-    kernel.ok("with m.procs.activate():\n    x = torch.zeros(1)\ninspect(x)")
+    kernel.ok("with m.activate():\n    x = torch.zeros(1)\ninspect(x)")
     gate = tmp_path / "gate"
     cell = kernel.start(NAPS.replace("GATE", repr(str(gate))))
     until(gate.exists, 30.0)
@@ -75,6 +75,6 @@ def test_ctrl_c_ends_what_the_ranks_do(kernel: Kernel, until: Any, tmp_path: Pat
 )
 def test_what_is_wrong_is_told_at_the_users_line(kernel: Any, line: str) -> None:
     kernel.ok("import torch\nfrom meshbook.runtime.tensors import inspect")
-    kernel.ok("with m.procs.activate():\n    x = torch.ones(3) * m.procs.rank_tensor('dp')")
+    kernel.ok("with m.activate():\n    x = torch.ones(3) * m.rank_tensor('dp')")
     told = kernel.cell(line).traceback
     assert f"----> 1 {line}" in told and "File " not in told
