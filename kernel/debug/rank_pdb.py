@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import code
 import ctypes
 import re
 import sys
+from bdb import Breakpoint
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import AbstractContextManager, nullcontext, redirect_stderr, redirect_stdout
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -105,6 +107,20 @@ class RankPdb(Pdb):
         if name_of(frame.f_code.co_filename) is None or users_frame(frame.f_back):
             super().user_return(frame, return_value)
 
+    def break_here(self, frame: FrameType) -> bool:
+        # All debuggers of a process share bdb's list, and that of another thread may have cleared this place.
+        for file, lines in self.breaks.items():
+            lines[:] = [line for line in lines if (file, line) in Breakpoint.bplist]
+        return bool(super().break_here(frame))
+
+    def clear_all_breaks(self) -> None:
+        """Those of this thread; of bdb's own it would be those of all."""
+        for file, lines in self.breaks.items():
+            for line in lines:
+                for breakpoint in list(Breakpoint.bplist.get((file, line), ())):
+                    breakpoint.deleteMe()
+        self.breaks = {}
+
     def get_stack(self, *args: Any, **kwargs: Any) -> tuple[Stack, int]:
         if self._awaiting:
             return self._awaiting, users_index(self._awaiting)
@@ -138,6 +154,10 @@ class RankPdb(Pdb):
         super().default(line)
         self._keep_locals()
 
+    def _disable_command_completion(self) -> AbstractContextManager[None]:
+        # IPython asks for it, for statements of several lines, on every Python; only pdb of 3.13 has it.
+        return nullcontext()
+
     def _keep_locals(self) -> None:
         """Before 3.13 an assignment to a local variable lands in a copy: it is written back at once, as debugpy does.
 
@@ -147,6 +167,7 @@ class RankPdb(Pdb):
         frame: Any = self.curframe
         if sys.version_info < (3, 13) and frame is not None and is_function(frame.f_code):
             ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+            frame.f_locals  # noqa: B018 - who has not read them since the last time writes nothing back
 
     def completions(self, prefix: str) -> list[str]:
         """What could stand where this begins: names and attributes of the frame, or commands."""
@@ -188,11 +209,41 @@ class RankPdb(Pdb):
 
     def do_interact(self, arg: str) -> None:
         """interact
-        A prompt of Python's, with the names of the frame; `exit()` comes back here.
+        A prompt of Python's, with the names of the frame; `exit` comes back here.
         """
-        with suppress(SystemExit):  # a notebook has no Ctrl-D, and the cell is not to end
-            super().do_interact(arg)
+
+        def show(value: object) -> None:  # the shell's own would show it below the cell, once that has ended
+            if value is sys.exit:
+                sys.exit()
+            self.displayhook(value)
+
+        frame: Any = self.curframe
+        shell_shows, sys.displayhook = sys.displayhook, show
+        try:
+            names = {**frame.f_globals, **self._locals(), "exit": sys.exit, "quit": sys.exit}
+            code.interact("*interactive*", local=names)
+        except SystemExit:  # the cell is not to end, and a notebook has no Ctrl-D
+            pass
+        finally:
+            sys.displayhook = shell_shows
         self.message("left: this is the debugger again")
+
+    def do_debug(self, arg: str) -> None:
+        """debug STATEMENT
+        Run a statement step by step, in a debugger within this one; `q` there comes back here.
+        """
+        frame: Any = self.curframe
+        tracer = sys.gettrace()
+        sys.settrace(None)
+        self.message("ENTERING RECURSIVE DEBUGGER")
+        try:
+            sys.call_tracing(_Nested(self.dialog).run, (arg, frame.f_globals, self._locals()))
+        except Exception as error:  # noqa: BLE001 - the user's statement
+            self.error(f"{type(error).__name__}: {error}")
+        finally:
+            sys.settrace(tracer)
+        self.message("LEAVING RECURSIVE DEBUGGER")
+        self._keep_locals()
 
     def do_run(self, arg: str) -> None:
         """run
@@ -233,6 +284,23 @@ class RankPdb(Pdb):
     def _locals(self) -> Any:
         frame: Any = self.curframe
         return frame.f_locals if sys.version_info >= (3, 13) else self.curframe_locals
+
+
+class _Nested(RankPdb):
+    """Steps through a statement that was typed at the prompt of another, whose breakpoints are not its own."""
+
+    def __init__(self, dialog: Dialog) -> None:
+        super().__init__(dialog)
+        self.prompt = f"({PROMPT.strip()}) "
+
+    def do_quit(self, arg: str) -> bool:
+        """q(uit)
+        Break the statement off.
+        """
+        self.set_quit()
+        return True
+
+    do_q = do_exit = do_EOF = do_quit
 
 
 class Inspector(RankPdb):

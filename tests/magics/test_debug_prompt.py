@@ -1,0 +1,87 @@
+"""What may be typed at the debugger's prompt: statements, a prompt of Python's, a debugger within."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+CELL = """%%on_mesh 0
+def g(a):
+    twice = a * 2
+    return twice
+def f():
+    n = 3
+    breakpoint()
+    return n
+f()"""
+
+THREADS = """%%on_mesh 0
+import threading
+from concurrent.futures import ThreadPoolExecutor
+ready, go = threading.Event(), threading.Event()
+def work(i):
+    if i == 1:
+        ready.wait()
+    breakpoint()
+    if i == 0:
+        ready.set()
+        go.wait()
+    return i + 1
+with ThreadPoolExecutor(2) as pool:
+    futures = [pool.submit(work, i) for i in range(2)]
+    futures[1].add_done_callback(lambda future: go.set())
+    results = [future.result() for future in futures]
+results"""
+
+
+def test_every_assignment_reaches_the_code_not_only_the_first(kernel: Any) -> None:
+    cell = kernel.start(CELL)
+    cell.talk("x = 1", "n = 7", "n = 8", "c")
+    assert "8   rank 0" in cell.end().text
+
+
+def test_a_statement_may_have_several_lines(kernel: Any) -> None:
+    cell = kernel.start(CELL)
+    prompts = cell.talk("for i in range(2):", "    print('i is', i + n)", "", "n = [1,", "    2]", "c")
+    assert [prompt.strip() for prompt in prompts[:3]] == ["rank 0 ipdb>", "rank 0 ...", "rank 0 ..."]
+    done = cell.end()
+    assert "i is 3\ni is 4\n" in done.stdout
+    assert "[1, 2]   rank 0" in done.text
+
+
+def test_the_prompt_of_python_shows_its_values_there_and_is_left_by_a_word(kernel: Any) -> None:
+    cell = kernel.start(CELL)
+    cell.talk("interact", "n + 40", "exit", "interact", "quit()", "c")
+    done = cell.end()
+    assert "*interactive*\n43\nleft: " in done.stdout
+    assert done.stdout.count("left: this is the debugger again") == 2
+    assert "3   rank 0" in done.text
+
+
+def test_a_debugger_within_the_debugger_steps_through_a_statement(kernel: Any) -> None:
+    cell = kernel.start(CELL)
+    prompts = cell.talk("debug g(5)", "s", "s", "n", "p twice", "c", "debug g(1)", "s", "q", "debug n = 9", "c", "c")
+    nested = [prompt for prompt in prompts if "(ipdb>)" in prompt]
+    assert len(nested) == 8
+    done = cell.end()
+    assert "\n10\nLEAVING RECURSIVE DEBUGGER\n" in done.stdout
+    assert "9   rank 0" in done.text
+
+
+def test_an_error_in_the_debugger_within_is_told_and_the_cell_goes_on(kernel: Any) -> None:
+    cell = kernel.start(CELL)
+    cell.talk("debug 1/0", "c", "debug )(", "c")
+    done = cell.end()
+    assert "*** ZeroDivisionError: division by zero" in done.stdout
+    assert "*** SyntaxError: unmatched ')'" in done.stdout
+    assert "3   rank 0" in done.text
+
+
+def test_who_leaves_in_one_thread_breaks_no_other_thread_with_a_breakpoint(kernel: Any) -> None:
+    cell = kernel.start(THREADS)
+    cell.talk("b 12", "c", "q")
+    done = cell.end()
+    assert "[1, 2]   rank 0" in done.text
