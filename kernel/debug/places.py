@@ -7,6 +7,7 @@ import linecache
 from pathlib import Path
 from types import FrameType
 
+from ...runtime.ranks.stacks import is_ours
 from ...runtime.ranks.users import is_users
 from ..source import name_of
 
@@ -35,6 +36,16 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def is_for_users(frame: FrameType) -> bool:
+    """Does it run for code of the user's, and not for ours, which may itself have been called by the user's?"""
+    each: FrameType | None = frame
+    while each is not None and not is_users(each.f_code.co_filename):
+        if is_ours(each.f_code.co_filename):
+            return False
+        each = each.f_back
+    return each is not None
 
 
 def line_text(frame: FrameType, line: int) -> str:

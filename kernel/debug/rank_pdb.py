@@ -22,7 +22,7 @@ from ...runtime.ranks.users import is_users
 from ..source import name_of
 from .brief import brief_text
 from .dialog import PROMPT, Dialog
-from .places import Stack, place_of, users_frame, users_index
+from .places import Stack, is_for_users, place_of, users_frame, users_index
 from .remains import is_function
 
 COMPLETE = "?"
@@ -100,7 +100,12 @@ class RankPdb(Pdb):
             raise KeyboardInterrupt
 
     def stop_here(self, frame: FrameType) -> bool:
-        return super().stop_here(frame) and not is_ours(frame.f_code.co_filename) and users_frame(frame) is not None
+        return super().stop_here(frame) and is_for_users(frame)
+
+    def user_call(self, frame: FrameType, argument_list: None) -> None:
+        # The last expression of a cell is code of its own: its line comes next.
+        if name_of(frame.f_code.co_filename) is None or frame.f_code.co_name != "<module>":
+            super().user_call(frame, argument_list)
 
     def user_return(self, frame: FrameType, return_value: object) -> None:
         # The end of a cell is where its value is: below it stands nothing of the user's.

@@ -85,3 +85,20 @@ def test_who_leaves_in_one_thread_breaks_no_other_thread_with_a_breakpoint(kerne
     cell.talk("b 12", "c", "q")
     done = cell.end()
     assert "[1, 2]   rank 0" in done.text
+
+
+@pytest.mark.parametrize("step", ["s", "n"])
+def test_the_first_step_leads_to_the_users_next_line(kernel: Any, step: str) -> None:
+    cell = kernel.start("%%on_mesh 0\ndef g():\n    return 3\nbreakpoint()\na = g()\na")
+    cell.talk(step, "c")
+    done = cell.end()
+    assert "----> 5 a = g()" in done.stdout
+    assert "contextlib" not in done.stdout
+
+
+def test_the_last_expression_of_a_cell_is_stepped_to_like_any_line(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh 0\nbreakpoint()\na = 3\na + 1")
+    cell.talk("n", "n", "c")
+    done = cell.end()
+    assert "----> 4 a + 1" in done.stdout
+    assert "--Call--" not in done.stdout
