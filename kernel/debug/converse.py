@@ -161,25 +161,28 @@ class Conversation:
             self._asker.show(f"{ranks_text(silent)} went on, or are not done yet\n")
 
     def _headline(self, stop: Stop) -> str:
-        thread = f", thread {stop.thread}" if stop.thread else ""
         name = self._name_of(stop.rank)
         if stop.kind == "inspector":
-            return f"looking at {name}, which runs on{thread}\n"
+            return f"looking at {name}, which runs on{_thread(stop)}\n"
         if stop.kind == "post-mortem":
             return f"{name} after its error\n"
-        return f"{name} is stopped at {stop.place}{thread}\n"
+        return f"{name} is stopped at {stop.place}{_thread(stop)}\n"
 
     def _prompt(self, stop: Stop) -> str:
-        others = [rank for rank in self._desk.stops.ranks if rank != stop.rank]
-        more = f" [{len(others)} more stopped: {ranks_text(others)}]" if others else ""
+        others = [rank for rank, talk in self._desk.stops.waiting if (rank, talk) != key_of(stop)]
+        more = f" [{len(others)} more stopped: {ranks_text(sorted(set(others)))}]" if others else ""
         return f"rank {stop.rank}{more} {stop.prompt}"
 
     def _list(self) -> str:
-        places = {
-            stop.rank: f"{_KINDS[stop.kind]}{stop.place and f' at {stop.place}'}\n"
-            for stop in self._desk.stops.waiting.values()
-        }
+        places: dict[int, str] = {}
+        for _, stop in sorted(self._desk.stops.waiting.items()):
+            place = f"{_KINDS[stop.kind]}{stop.place and f' at {stop.place}'}{_thread(stop)}\n"
+            places[stop.rank] = places.get(stop.rank, "") + place
         return gutter(places)
+
+
+def _thread(stop: Stop) -> str:
+    return f", thread {stop.thread}" if stop.thread else ""
 
 
 def pass_over(

@@ -256,7 +256,12 @@ class Debugger:
     def arm(self, breakpoints: bytes) -> None:
         """Stop at these from now on, and at no others that were armed from outside: encoded `Breakpoint`s."""
         self._watcher.arm(_breakpoints_of(breakpoints))
-        self._place.visits.request(self._watcher.take_up)
+        self._place.visits.request(self._take_up)
+
+    def _take_up(self, frame: FrameType) -> None:
+        stopped = self._pdbs.get(self._main)
+        if stopped is None or not (stopped.dialog.is_talking or stopped.is_stepping):  # else it does when it lets go
+            self._watcher.take_up(frame)
 
     def hits(self) -> dict[int, int]:
         """How often breakpoints that were armed from outside were hit, by number."""

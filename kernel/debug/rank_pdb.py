@@ -43,12 +43,15 @@ class RankPdb(Pdb):
         # `nosigint`: else `c` would leave a handler that takes the next interrupt for the debugger's.
         super().__init__(stdin=dialog, stdout=dialog, nosigint=True, readrc=False)
         self.prompt = PROMPT
+        self.reset()  # else nobody may ask it yet what it waits for
         self.dialog = dialog
         self.resume: Callable[[FrameType], Any] = lambda frame: None
         """Called when nothing is traced any more: who else traces takes over. Gives the frame's trace function."""
         self._was_interrupted = False
         self._has_talked = False
         self._awaiting: Stack = []
+        self._last = (0, 0)
+        """Where it has stopped last: the number of the frame, and the line."""
 
     # Stops.
 
@@ -57,6 +60,9 @@ class RankPdb(Pdb):
 
         What is shown of a thread that waits for an event loop is where its coroutines are (`awaiting`).
         """
+        if self._last == (id(frame), frame.f_lineno) and self.is_stepping:
+            return  # one has stepped to this `breakpoint()`, and on from it
+        sys.settrace(None)  # a step may have led here: what follows is ours, and `reset` would begin to trace anew
         self.reset()
         self._awaiting = awaiting if users_frame(frame) is None else []
         outermost = each = frame
@@ -81,10 +87,15 @@ class RankPdb(Pdb):
     @property
     def is_tracing(self) -> bool:
         """Does it wait for a next stop: a step, or a breakpoint of its own?"""
-        return self.stopframe is None or self.stoplineno != -1 or bool(self.breaks)
+        return self.is_stepping or bool(self.breaks)
+
+    @property
+    def is_stepping(self) -> bool:
+        return self.stopframe is None or self.stoplineno != -1
 
     def interaction(self, frame: FrameType | None, tb_or_exc: TracebackType | BaseException | None) -> None:
         if frame is not None:
+            self._last = (id(frame), frame.f_lineno)
             self.dialog.place = place_of(self._awaiting[users_index(self._awaiting)][0] if self._awaiting else frame)
         self._has_talked = False
         try:

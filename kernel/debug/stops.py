@@ -73,12 +73,12 @@ class Stops:
             self.waiting[key_of(stop)] = msgspec.structs.replace(stop, out="")
 
     def choose(self, rank: int) -> Stop | None:
-        """Give a rank the focus; None where it is not stopped."""
-        key = next((key for key in sorted(self.waiting) if key[0] == rank), None)
-        if key is None:
+        """Give a rank the focus, or, if it has it, the next thread there; None where it is not stopped."""
+        keys = [key for key in sorted(self.waiting) if key[0] == rank]
+        if not keys:
             return None
-        self.focus = key
-        return self.waiting[key]
+        self.focus = next((key for key in keys if self.focus is not None and key > self.focus), keys[0])
+        return self.waiting[self.focus]
 
     def drop(self, ranks: Collection[int]) -> list[Stop]:
         """These ranks are gone; who of them was stopped."""

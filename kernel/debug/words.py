@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 HELP = """\
 the debugger's own commands are pdb's (h lists them); for several ranks there are
-  %rank 3            go to another stopped rank; also %rank dp=1,tp=0
+  %rank 3            go to another stopped rank, or to its next stopped thread; also %rank dp=1,tp=0
   %who               who is stopped, and where
   %cast SEL COMMAND  a command to several: %cast all p x.shape, %cast dp=1 n
   %all COMMAND       the same to all that are stopped

@@ -102,3 +102,44 @@ def test_the_last_expression_of_a_cell_is_stepped_to_like_any_line(kernel: Any) 
     done = cell.end()
     assert "----> 4 a + 1" in done.stdout
     assert "--Call--" not in done.stdout
+
+
+def test_steps_may_lead_to_another_breakpoint(kernel: Any) -> None:
+    body = "def f(n):\n    for i in range(2):\n        breakpoint()\n        n += i\n    return n\nf(1)"
+    cell = kernel.start(f"%%on_mesh 0\n{body}")
+    cell.talk("n", "n", "n", "p ('i is', i)", "n", "n", "n", "c")
+    done = cell.end()
+    assert "('i is', 1)" in done.stdout
+    assert [done.stdout.count(f"---> {line}") for line in (3, 4, 5, 6)] == [2, 2, 2, 1]
+    assert "2   rank 0" in done.text
+    assert "bdb" not in done.stdout
+
+
+def test_threads_of_a_rank_that_wait_are_told_apart(kernel: Any) -> None:
+    body = (
+        "import threading\ndef work(i):\n    breakpoint()\n"
+        "both = [threading.Thread(target=work, args=(i,), name=f'w{i}') for i in range(2)]\n"
+        "for each in both: each.start()\nfor each in both: each.join()"
+    )
+    cell = kernel.start(f"%%on_mesh 0\n{body}")
+    assert cell.asked().startswith("rank 0 ")
+    cell.type("%rank 0")
+    while "more stopped" not in cell.asked():  # the other one may be a moment behind
+        cell.type("%rank 0")
+    cell.type("%who")
+    prompts = cell.talk("%rank 0", "p ('i is', i)", "%rank 0", "p ('i is', i)", "%all c")
+    assert prompts == ["rank 0 [1 more stopped: 0] ipdb> "] * 5
+    done = cell.end()
+    assert "stopped at cell" in done.stdout and ", thread w0\n" in done.stdout and ", thread w1\n" in done.stdout
+    assert "('i is', 0)" in done.stdout and "('i is', 1)" in done.stdout
+
+
+def test_a_breakpoint_that_is_set_meanwhile_takes_no_step_away(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh 0\ndef g():\n    a = 1\n    return a\nbreakpoint()\nv = 1\nw = g()\nw")
+    cell.talk("n")
+    cell.asked()
+    kernel.start_aside("%mesh break 99:1").end()
+    cell.type("n")
+    cell.talk("s", "s", "s", "p ('a is', a)", "c")
+    assert "('a is', 1)" in cell.end().stdout
+    kernel.ok("%mesh break --clear all")
