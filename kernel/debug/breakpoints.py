@@ -61,6 +61,8 @@ def target_of(text: str) -> dict[str, str | int]:
             return {"function": text}
         raise ValueError(f"{text!r} is no place: write FILE:LINE, CELL:LINE (such as 5:3) or the name of a function")
     line = int(found["line"])
+    if line == 0:
+        raise ValueError(f"{text!r} is no place: lines are counted from 1")
     cell = _CELL.fullmatch(found["where"])
     if cell is not None:
         return {"cell": f"cell {cell['number']}", "line": line}
@@ -75,5 +77,6 @@ def _is_file(wanted: str, file: str) -> bool:
 
 
 def _is_tail(function: str, code: CodeType) -> bool:
-    """`Model.forward` of a class that was made in a function."""
-    return code.co_qualname.endswith(f".{function}")
+    """`Model.forward` of a class that was made in a function; or with its module, as in `nets.Model.forward`."""
+    module = PurePath(code.co_filename).with_suffix("").parts
+    return ".".join(("", *module, code.co_qualname)).endswith(f".{function}")

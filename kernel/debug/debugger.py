@@ -172,6 +172,7 @@ class Debugger:
             stopped.dialog.is_over = lambda: self._is_passing if thread is self._main else self._others_pass
             if thread is self._main:
                 stopped.resume = self._watcher.resume
+                stopped.on_call = self._watcher.on_call
         if header:
             stopped.message(header)
         with self._open(stopped.dialog):

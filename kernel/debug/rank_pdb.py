@@ -47,6 +47,8 @@ class RankPdb(Pdb):
         self.dialog = dialog
         self.resume: Callable[[FrameType], Any] = lambda frame: None
         """Called when nothing is traced any more: who else traces takes over. Gives the frame's trace function."""
+        self.on_call: Callable[[FrameType, str, Any], Any] = lambda frame, event, arg: None
+        """Who else traces a function that is called, which this one runs through: gives its trace function."""
         self._was_interrupted = False
         self._has_talked = False
         self._awaiting: Stack = []
@@ -77,7 +79,9 @@ class RankPdb(Pdb):
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
         local = super().trace_dispatch(frame, event, arg)
-        return local if self.is_tracing else self.resume(frame)
+        if not self.is_tracing:
+            return self.resume(frame)
+        return self.on_call(frame, event, arg) if local is None and event == "call" else local
 
     def look_at(self, error: BaseException) -> None:
         """The frames of an exception, after its end."""

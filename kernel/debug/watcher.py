@@ -85,7 +85,7 @@ class Watcher:
         """On the main thread: trace what is called from now on, and the frames that run, from `frame` outwards."""
         if _monitoring is not None or not self._armed:
             return
-        sys.settrace(self._on_call)
+        sys.settrace(self.on_call)
         while frame is not None:
             plan = self._plan(frame.f_code)
             if plan.lines:
@@ -98,7 +98,10 @@ class Watcher:
         is_ours = _monitoring is None and self._armed and self._plan(frame.f_code).lines
         return frame.f_trace if is_ours else None
 
-    def _on_call(self, frame: FrameType, event: str, arg: object) -> Any:
+    def on_call(self, frame: FrameType, event: str, arg: object) -> Any:
+        """What traces a function that is called: None where nothing of it is armed, or nobody needs to trace."""
+        if _monitoring is not None or not self._armed:
+            return None
         plan = self._plan(frame.f_code)
         return plan.trace if plan.lines else None
 

@@ -69,6 +69,16 @@ def test_it_goes_on_stopping_after_a_step(clean: Any) -> None:
     assert "\n0\n" in done.stdout and "\n1\n" in done.stdout and "\n2\n" in done.stdout
 
 
+def test_it_stops_in_what_another_debugger_steps_over(clean: Any) -> None:
+    clean.ok("%mesh break inner_of_step 0")
+    cell = clean.start(
+        "%%on_mesh 0\ndef inner_of_step():\n    a = 41\n    return a\nbreakpoint()\nw = inner_of_step()\nw"
+    )
+    cell.talk("n", "n", "n", "p ('a is', a + 1)", "c")
+    assert "('a is', 42)" in cell.end().stdout
+    assert "hit 1 time on rank 0" in clean.ok("%mesh break").text
+
+
 @pytest.mark.far
 def test_a_restarted_rank_has_it_too(clean: Any) -> None:
     clean.ok("%mesh up later -n 2 --device cpu --pg none")

@@ -203,6 +203,21 @@ def test_no_places(text: str) -> None:
         target_of(text)
 
 
+def test_lines_are_counted_from_1() -> None:
+    with pytest.raises(ValueError, match="'5:0' is no place: lines are counted from 1"):
+        target_of("5:0")
+
+
+@pytest.mark.parametrize(
+    ("function", "is_it"),
+    [("work", True), ("train.work", True), ("src.train.work", True), ("rain.work", False), ("other.work", False)],
+)
+def test_a_function_may_be_named_with_its_module(function: str, is_it: bool) -> None:
+    names: dict[str, Any] = {}
+    exec(compile("def work():\n    return 1\n", "/home/u/src/train.py", "exec"), names)
+    assert bool(Breakpoint(1, function=function).lines_in(names["work"].__code__)) is is_it
+
+
 def test_files_match_by_the_end_of_their_path() -> None:
     def code_in(file: str) -> Any:
         return compile("x = 1\ny = 2\n", file, "exec")
