@@ -1,8 +1,10 @@
 """The journal of a mesh: what its ranks have run and were given, and what of it sets up a rank that comes new.
 
-A new rank must know what the others know: imports, functions, classes, settings. It must not train alone, and not wait
-in a collective that nobody else calls. So a cell that does neither is replayed whole, of any other only what it
-imports and defines. Values that were pushed come between the cells, where they came before. Pure: cells in, a plan out.
+A new rank must know what the others know: imports, functions, classes, settings. It must not train alone, not wait in
+a collective that nobody else calls, and not save what it has not learnt over what was. So a cell that does none of this
+is replayed whole, of any other only what it imports and defines. Where all ranks of a cell come new, it may build a
+model that is spread over them, too. Values that were pushed come between the cells, where they came before. Pure: cells
+in, a plan out.
 """
 
 from __future__ import annotations
@@ -34,13 +36,26 @@ _COMMUNICATES = {
     *("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all", "all_to_all_single"),
     *("barrier", "monitored_barrier", "broadcast", "broadcast_object_list", "gather", "gather_object", "reduce"),
     *("reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send", "recv", "isend", "irecv"),
-    *("batch_isend_irecv", "init_process_group", "destroy_process_group", "new_group", "init_device_mesh"),
-    *("DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "fully_shard", "replicate"),
-    *("parallelize_module", "distribute_module", "distribute_tensor", "full_tensor", "redistribute"),
+    *("batch_isend_irecv", "destroy_process_group", "full_tensor", "redistribute"),
 }
+_WRITES = {
+    *("save", "async_save", "savez", "savez_compressed", "savetxt", "savefig", "save_file", "save_model", "save_state"),
+    *("save_pretrained", "save_checkpoint", "save_state_dict", "save_weights", "save_to_disk", "push_to_hub", "dump"),
+    *("to_csv", "to_parquet", "to_pickle", "to_json", "tofile", "write", "writelines", "write_text", "write_bytes"),
+    *("unlink", "rmtree", "rmdir", "copyfile", "copytree", "symlink_to", "truncate", "system", "Popen"),
+}
+_WORKS = _TRAINS | _COMMUNICATES | _WRITES
+_BUILDS_TOGETHER = {
+    *("init_process_group", "new_group", "init_device_mesh"),
+    *("DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "fully_shard", "replicate"),
+    *("parallelize_module", "distribute_module", "distribute_tensor"),
+}
+"""What every rank of a group calls once, and what needs no others after that."""
 _HARMLESS_METHODS = {"append", "extend", "add", "update", "items", "keys", "values", "setdefault", "format", "join"}
 _HARMLESS_MAGICS = {"matplotlib", "autoreload", "load_ext", "env", "config", "precision"}
 _MAGIC = re.compile(r"^(?:%(\w+)|!).*$", re.MULTILINE)
+_WRITING = re.compile(r"[rwxabt+]{0,3}[wxa+][rwxabt+]{0,3}")
+"""A mode of `open`; no name of a file that is as short is likely."""
 _CONSTANT = (
     *(ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp),
     *(ast.operator, ast.unaryop, ast.expr_context),
@@ -153,13 +168,19 @@ class Journal:
         """The cells alone."""
         return [note for note in self.notes if isinstance(note, Entry)]
 
-    def plan(self, choice: Choice = "auto") -> list[Replay | Pushed]:
-        """What a new rank is to run and to be given, in order; `ranks` says of each whether it is one of those."""
+    def plan(self, choice: Choice = "auto", new: Collection[int] = ()) -> list[Replay | Pushed]:
+        """What new ranks are to run and to be given, in order; a step says by its `ranks` whether one is among them."""
         if choice == "none":
             return []
-        hot = _hot_names(entry.source for entry in self.entries) if choice == "auto" else set[str]()
-        found = [note if isinstance(note, Pushed) else _of_entry(note, choice, hot) for note in self.notes]
-        return needed([step for step in found if step is not None])
+        sources = [entry.source for entry in self.entries]
+        alone, together = _hot_names(sources, _WORKS | _BUILDS_TOGETHER), _hot_names(sources, _WORKS)
+
+        def step(note: Entry | Pushed) -> Replay | Pushed | None:
+            if isinstance(note, Pushed):
+                return note
+            return _of_entry(note, choice, together if set(note.ranks) <= set(new) else alone)
+
+        return needed([found for note in self.notes if (found := step(note)) is not None])
 
 
 def needed(notes: Sequence[T]) -> list[T]:
@@ -219,17 +240,19 @@ def _of_entry(entry: Entry, choice: Choice, hot: Collection[str]) -> Replay | No
     return Replay(entry.name, definitions, entry.first_line, entry.ranks, is_part=True) if definitions else None
 
 
-def is_setup(source: str, hot: Collection[str] = ()) -> bool:
-    """Does a cell neither train nor communicate? `hot` names functions that do.
+def is_setup(source: str, hot: Collection[str] = _WORKS | _BUILDS_TOGETHER) -> bool:
+    """Does a cell neither train, communicate nor write files? `hot` names functions that do.
 
     Example:
         >>> is_setup("model = Net().to(device)"), is_setup("model = DDP(Net())"), is_setup("!pip install x")
         (True, False, False)
+        >>> is_setup("model = DDP(Net())", hot={"backward"})  # what one calls where all come new
+        True
     """
     tree = _parsed(source)
     if tree is None or any(name not in _HARMLESS_MAGICS for name in _magics(source)):
         return False
-    return not any(_works(statement, {*hot, *_TRAINS, *_COMMUNICATES}) for statement in tree.body)
+    return not any(_works(statement, hot) for statement in tree.body)
 
 
 def definitions_of(source: str) -> str:
@@ -283,15 +306,22 @@ def _lines_of(statement: ast.stmt) -> range:
 
 
 def _works(statement: ast.stmt, hot: Collection[str]) -> bool:
-    """Does a statement, when it runs, train or communicate, or may it take long?"""
+    """Does a statement, when it runs, train, communicate or write files, or may it take long?"""
     if isinstance(statement, _DEFINITIONS):
         return False
     nodes = list(_run_now(statement))
     calls = {name for node in nodes if (name := _called(node))}
-    if calls & set(hot) or any(isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in nodes):
+    if not calls.isdisjoint(hot) or any(map(_opens_to_write, nodes)):
+        return True
+    if any(isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in nodes):
         return True
     has_loop = any(isinstance(node, ast.For | ast.While) for node in nodes)
-    return has_loop and not calls <= {*dir(builtins), *_HARMLESS_METHODS}
+    return has_loop and not all(map(_is_soon_done, calls))
+
+
+def _is_soon_done(called: str) -> bool:
+    """Is it what loops may call that build something? Classes are, as long as their names look like it."""
+    return called[0].isupper() or called in {*dir(builtins), *_HARMLESS_METHODS, *_BUILDS_TOGETHER}
 
 
 def _run_now(node: ast.AST) -> Iterator[ast.AST]:
@@ -310,13 +340,22 @@ def _called(node: ast.AST) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def _hot_names(sources: Iterable[str]) -> set[str]:
-    """The names of functions and methods that train or communicate, or call one that does."""
+def _opens_to_write(node: ast.AST) -> bool:
+    """Is it `open(path, "w")`, or `path.open("a")`? A mode that is not written there is taken for one to read."""
+    if not isinstance(node, ast.Call) or _called(node) != "open":
+        return False
+    given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
+    modes = [each.value for each in given if isinstance(each, ast.Constant)]
+    return any(isinstance(mode, str) and _WRITING.fullmatch(mode) for mode in modes)
+
+
+def _hot_names(sources: Iterable[str], hot: Collection[str]) -> set[str]:
+    """These names, and those of functions and methods that call one of them."""
     calls: dict[str, set[str]] = {}
     for source in sources:
         for name, called in _functions(source):
             calls.setdefault(name, set()).update(called)
-    return closure(calls, _TRAINS | _COMMUNICATES)
+    return {*hot, *closure(calls, hot)}
 
 
 def _functions(source: str) -> Iterator[tuple[str, set[str]]]:

@@ -82,7 +82,8 @@ class Repairs(Questions):
     def heal(self, ranks: Sequence[int] | None = None, *, replay: Choice = "auto", timeout: float = 60.0) -> HealedMesh:
         """Give these ranks (default: the dead ones) new processes in their places, and replay the cells that set up.
 
-        Living ranks among them are ended first. The others keep their state; all get new process groups.
+        Living ranks among them are ended first. The others keep their state; all get new process groups. Cells that
+        build a model together (`fully_shard`) are replayed where all ranks that ran them come new.
 
         Raises:
             SpawnError: a rank did not come up in `timeout` seconds.
@@ -128,7 +129,7 @@ class Repairs(Questions):
         return ResizedMesh(resized, done, time.monotonic() - started)
 
     def _restored(self, healed: Healed, replay: Choice, timeout: float) -> HealedMesh:
-        return restore(cast("Mesh", self), healed, self.journal.plan(replay), timeout)
+        return restore(cast("Mesh", self), healed, self.journal.plan(replay, healed.ranks), timeout)
 
     def _take_shape(self, sizes: Mapping[str, int]) -> None:
         """Note that the ranks are others, if they are: a resize that fails late has happened all the same."""

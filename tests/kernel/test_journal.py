@@ -40,6 +40,9 @@ WORK = [
     "if rank == 0:\n    dist.broadcast(x, 0)",
     "with torch.no_grad():\n    dist.all_gather(xs, x)",
     "losses = [model.fit(x) for x in data]",
+    "torch.save(model.state_dict(), path)",
+    "if rank == 0:\n    with open(path, 'w') as file:\n        print(1, file=file)",
+    "log = Path('log').open(mode='ab')",
     "await something()",
     "async for x in xs:\n    pass",
     "!pip install x",
@@ -230,6 +233,39 @@ def test_a_name_is_hot_when_it_reaches_one_that_is(calls: dict[str, set[str]]) -
         return name == "x" or any(reaches(each, seen | {name}) for each in calls.get(name, ()) if each not in seen)
 
     assert closure(calls, {"x"}) == {name for name in calls if any(reaches(each) for each in calls[name])}
+
+
+TOGETHER = [
+    "model = DDP(Net())",
+    "for block in model:\n    fully_shard(block, mesh=dp)\nfully_shard(model, mesh=dp)",
+    "for block in model:\n    parallelize_module(block, tp, {'up': ColwiseParallel()})",
+    "def build():\n    return fully_shard(Net())\nmodel = build()",
+    "grid = init_device_mesh('cpu', (2,))",
+]
+
+
+@pytest.mark.parametrize("source", TOGETHER)
+def test_what_is_built_together_is_replayed_where_all_of_its_ranks_come_new(source: str) -> None:
+    journal = noted(source)
+
+    def is_whole(new: Sequence[int]) -> list[bool]:
+        return [not step.is_part for step in journal.plan(new=new) if isinstance(step, Replay)]
+
+    assert is_whole([0, 1]) == is_whole([0, 1, 2]) == [True]
+    assert not any(is_whole([1]))
+    assert not any(is_whole([]))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *WORK[3:],
+        "def keep():\n    dcp.save(state, checkpoint_id=path)\nkeep()",
+        "model = DDP(Net())\nfor x in data:\n    fit_one(x)",
+    ],
+)
+def test_no_work_is_replayed_however_many_ranks_come_new(source: str) -> None:
+    assert not any(not step.is_part for step in noted(source).plan(new=[0, 1]) if isinstance(step, Replay))
 
 
 def test_a_resize_gives_cells_to_those_who_belong_to_their_slices() -> None:
