@@ -18,10 +18,17 @@ if TYPE_CHECKING:
     from .debugged import Debugged
 
 
-def serve(mesh: Debugged, user: Asker | None, is_over: Callable[[], bool], tell: Tell) -> None:
+def serve(
+    mesh: Debugged,
+    user: Asker | None,
+    is_over: Callable[[], bool],
+    tell: Tell,
+    abort: Callable[[], object] | None = None,
+) -> None:
     """Let the user talk with all that are stopped; where there is none, let them go on, and say so by `tell`.
 
-    Where a console does it, this only waits a moment. Raises `KeyboardInterrupt` for the stop button at the prompt.
+    `abort` interrupts what has brought them here, by default the cell that runs on the ranks. Where a console serves
+    them, this only waits a moment. Raises `KeyboardInterrupt` for the stop button at the prompt.
     """
     if mesh.desk.has_console:
         mesh.desk.wait(lambda: is_over() or not mesh.desk.has_console)
@@ -30,12 +37,14 @@ def serve(mesh: Debugged, user: Asker | None, is_over: Callable[[], bool], tell:
         pass_over(mesh.desk, tell)
         return
     with mesh.desk.serving(), _interruptible():
-        conversation_of(mesh, user, is_over).hold()
+        conversation_of(mesh, user, is_over, abort).hold()
 
 
-def conversation_of(mesh: Debugged, user: Asker, is_over: Callable[[], bool]) -> Conversation:
+def conversation_of(
+    mesh: Debugged, user: Asker, is_over: Callable[[], bool], abort: Callable[[], object] | None = None
+) -> Conversation:
     """A conversation of this user with the ranks of a mesh."""
-    return Conversation(mesh.desk, user, selecting_in(mesh), names_of(mesh), is_over, mesh.interrupt)
+    return Conversation(mesh.desk, user, selecting_in(mesh), names_of(mesh), is_over, abort or mesh.interrupt)
 
 
 def announce(mesh: Debugged, user: Asker | None, tell: Tell) -> None:

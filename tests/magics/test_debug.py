@@ -332,6 +332,15 @@ def test_a_breakpoint_in_an_endpoint_that_a_plain_cell_waits_for(kernel: Any) ->
     assert done.results == ["42"]
 
 
+@pytest.mark.parametrize("call", ["doubler.double.call(21).get()", "await doubler.double.call(21)"])
+def test_abort_at_such_a_prompt_ends_the_cell(kernel: Any, call: str) -> None:
+    kernel.ok(ACTOR)
+    cell = kernel.start(call)
+    cell.talk("%abort")
+    assert "KeyboardInterrupt" in cell.end().error
+    assert "'well'   ranks 0-3" in kernel.ok("%%on_mesh\n'well'").text
+
+
 def test_a_breakpoint_in_an_endpoint_that_is_awaited_asks_in_the_cell(kernel: Any) -> None:
     kernel.ok(ACTOR)
     cell = kernel.start("await doubler.slice(dp=1, tp=0).double.call_one(21)")
