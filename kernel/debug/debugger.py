@@ -109,8 +109,11 @@ class Debugger:
 
     def end(self) -> None:
         """It has ended: nothing is traced any more, no frame of it is kept."""
-        if self._pdbs.pop(self._main, None) is not None or self._watcher.is_armed:
+        stopped = self._pdbs.pop(self._main, None)
+        if stopped is not None or self._watcher.is_armed:
             sys.settrace(None)
+        if stopped is not None:
+            stopped.clear_all_breaks()  # else bdb hands them to the next one that is made
         self._dialogs.pop(self._main, None)
 
     # What user code calls.

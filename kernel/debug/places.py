@@ -11,6 +11,8 @@ from ...runtime.ranks.stacks import is_ours
 from ...runtime.ranks.users import is_users
 from ..source import name_of
 
+_PACKAGE = f"{__name__.partition('.')[0]}."
+
 Stack = list[tuple[FrameType, int]]
 """Frames with the lines they are at, the outermost first."""
 
@@ -41,11 +43,16 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
 def is_for_users(frame: FrameType) -> bool:
     """Does it run for code of the user's, and not for ours, which may itself have been called by the user's?"""
     each: FrameType | None = frame
-    while each is not None and not is_users(each.f_code.co_filename):
-        if is_ours(each.f_code.co_filename):
-            return False
+    while each is not None and not _is_of_ours(each):
+        if is_users(each.f_code.co_filename):
+            return True
         each = each.f_back
-    return each is not None
+    return False
+
+
+def _is_of_ours(frame: FrameType) -> bool:
+    """Is it of meshbook, also where that is made from a text, as `__init__` of a dataclass is?"""
+    return is_ours(frame.f_code.co_filename) or str(frame.f_globals.get("__name__")).startswith(_PACKAGE)
 
 
 def line_text(frame: FrameType, line: int) -> str:

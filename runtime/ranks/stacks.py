@@ -44,8 +44,8 @@ class Spot(NamedTuple):
     source: str = ""
 
 
-_DEBUGGER = "/debugpy/_vendored/"
-"""Part of the path of all of debugpy that runs in a thread which an editor has stopped, and in threads of its own."""
+_DEBUGGERS = ("/debugpy/_vendored/", f"{_HOME / 'kernel/debug'}/")
+"""Parts of the paths of debuggers: debugpy's, also in threads of its own, and ours, which has pdb on top."""
 
 Spots = tuple[Spot, ...]
 """A stack, the outermost frame first."""
@@ -145,8 +145,8 @@ def _of_thread(name: str, spots: Spots) -> Spots:
 
 
 def _until_stopped(spots: Spots) -> Iterable[Spot]:
-    """Without what an editor's stop has put on top."""
-    return takewhile(lambda spot: _DEBUGGER not in spot.file, spots)
+    """Without what a stop has put on top."""
+    return takewhile(lambda spot: not any(part in spot.file for part in _DEBUGGERS), spots)
 
 
 def _spots_of(frame: FrameType | None) -> Spots:

@@ -143,3 +143,31 @@ def test_a_breakpoint_that_is_set_meanwhile_takes_no_step_away(kernel: Any) -> N
     cell.talk("s", "s", "s", "p ('a is', a)", "c")
     assert "('a is', 1)" in cell.end().stdout
     kernel.ok("%mesh break --clear all")
+
+
+def test_a_step_past_the_end_of_a_cell_ends_it(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh 0\nbreakpoint()\na = 4\n1 / a")
+    cell.talk("n", "n", "n")
+    done = cell.end()
+    assert "0.25   rank 0" in done.text
+    assert "__init__" not in done.stdout
+
+
+def test_a_breakpoint_ends_with_its_cell(kernel: Any) -> None:
+    kernel.ok("%%on_mesh 0\ndef g():\n    return 3")
+    cell = kernel.start("%%on_mesh 0\nbreakpoint()\ng()")
+    cell.talk("b g", "c", "c")
+    cell.end()
+    cell = kernel.start("%%on_mesh 0\nimport sys\nbreakpoint()\ng(), sys.gettrace()")
+    cell.talk("c")
+    assert "(3, None)" in cell.end().text
+
+
+def test_who_asks_where_a_stopped_rank_is_sees_no_debugger(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh 0\ndef g():\n    breakpoint()\ng()")
+    cell.asked()
+    told = kernel.start_aside("%mesh stacks 0").end().text
+    cell.type("c")
+    cell.end()
+    assert "line 3" in told
+    assert "pdb" not in told and "cmd.py" not in told
