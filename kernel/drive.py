@@ -61,6 +61,8 @@ class Teller(Protocol):
 
     def update(self, said: Iterable[Said], now: float) -> None: ...
 
+    def catch_up(self, said: Iterable[Said], now: float) -> None: ...
+
     def finish(self, now: float) -> None: ...
 
     def late(self, said: Iterable[Said], now: float) -> None: ...
@@ -153,12 +155,15 @@ class Drive:
             if self.is_background:
                 announce(self.mesh, self.user, self.live.note)
             else:
-                serve(self.mesh, self.user, self.run.finished.done, self.live.note)
+                serve(self.mesh, self.user, self.run.finished.done, self.live.note, catch_up=self._catch_up)
         except KeyboardInterrupt:
             return 1
         finally:
             self.patience.pause(time.monotonic() - started)
         return 0
+
+    def _catch_up(self) -> None:
+        self.live.catch_up(self.run.take(), time.monotonic())
 
     def _debug_failed(self) -> None:
         """`--on-error debug`: look at what failed first, while the others wait."""

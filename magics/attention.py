@@ -80,7 +80,7 @@ class Attention:
         """Let the user talk with who is stopped, in the cell whose thread waits; tell which calls hang."""
         for mesh in list(self._book.meshes.values()):
             if mesh.desk.stops.waiting and not mesh.desk.is_served and not mesh.is_down:
-                serve(mesh, asker(), lambda: False, _print, mesh.interrupt_actors)
+                serve(mesh, asker(), lambda: False, _print, abort=mesh.interrupt_actors)
         serve_stopped()
         self._hanging.look()
 

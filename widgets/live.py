@@ -111,6 +111,13 @@ class Live:
             self._tell_displays(now)
             self._draw_bars(now)
 
+    def catch_up(self, said: Iterable[Said], now: float) -> None:
+        """Tell all that came but unfinished lines, and wait for no equal ones: the user is asked something now."""
+        self.update(said, now)
+        if not self._is_quiet:
+            self._tell(self._due(EVERYTHING))
+            self._tell_displays(EVERYTHING)
+
     def _take(self, said: Iterable[Said], now: float) -> None:
         for rank, item in said:
             if isinstance(item, CommMessage):

@@ -33,7 +33,7 @@ class Conversation:
     """Serves the stops of one mesh, until nobody waits.
 
     `select` reads selectors, `name_of` says what a rank is called; `is_over` tells that what runs has ended, so that
-    nobody can stop any more. `abort` interrupts the ranks.
+    nobody can stop any more. `abort` interrupts the ranks, `catch_up` shows what they have printed until now.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Conversation:
         name_of: Callable[[int], str],
         is_over: Callable[[], bool],
         abort: Callable[[], object],
+        catch_up: Callable[[], object] = lambda: None,
     ) -> None:
         self._desk = desk
         self._asker = asker
@@ -51,6 +52,7 @@ class Conversation:
         self._name_of = name_of
         self._is_over = is_over
         self._abort = abort
+        self._catch_up = catch_up
         self._shown: Key | None = None
 
     def hold(self) -> None:
@@ -74,6 +76,7 @@ class Conversation:
         return self._asker.is_beside == self._desk.has_console
 
     def _next(self) -> Stop | None:
+        self._catch_up()
         for stop in self._desk.dead():
             self._asker.show(f"{self._name_of(stop.rank)} has died in the debugger\n")
         for rank, text in self._desk.take_said():
@@ -156,6 +159,7 @@ class Conversation:
                 said[key[0]] = said.get(key[0], "") + back.out
                 self._desk.mute(back)
         silent = [key[0] for key in keys if key[0] not in said]
+        self._catch_up()
         self._asker.show(gutter(said))
         if silent:
             self._asker.show(f"{ranks_text(silent)} went on, or are not done yet\n")

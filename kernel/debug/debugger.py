@@ -210,12 +210,12 @@ class Debugger:
     def _dialog(self, kind: Kind) -> Dialog:
         dialog = Dialog(next(self._talks), kind, self._tell, lambda: self._place.rank)
         dialog.thread = _name_of(threading.current_thread())
+        dialog.before_asking = self._place.streams.flush
         return dialog
 
     @contextmanager
     def _open(self, dialog: Dialog) -> Generator[None]:
         thread = threading.current_thread()
-        self._place.streams.flush()  # what it has printed stands before what it asks
         former, self._dialogs[thread] = self._dialogs.get(thread), dialog
         dialog.is_talking = True
         try:

@@ -32,6 +32,8 @@ class Dialog(io.TextIOBase):
         self.is_asking = False
         self.is_over: Callable[[], bool] = lambda: False
         """Has the user left before this was asked?"""
+        self.before_asking: Callable[[], object] = lambda: None
+        """What has been printed is to stand before the question: called before it is sent."""
         self._rank = rank
         self._tell = tell
         self._turn = 0
@@ -78,6 +80,7 @@ class Dialog(io.TextIOBase):
             if self.is_over():
                 self.has_left = True
                 return ""
+            self.before_asking()
             self._tell(
                 Stop(
                     self._rank(),

@@ -102,9 +102,11 @@ class RankPdb(Pdb):
             self._last = (id(frame), frame.f_lineno)
             self.dialog.place = place_of(self._awaiting[users_index(self._awaiting)][0] if self._awaiting else frame)
         self._has_talked = False
+        was_talking, self.dialog.is_talking = self.dialog.is_talking, True
         try:
             super().interaction(frame, tb_or_exc)
         finally:
+            self.dialog.is_talking = was_talking
             self._awaiting = []
             self.dialog.went()
         if not self._has_talked:  # IPython has swallowed an interrupt that came before the first prompt

@@ -23,12 +23,15 @@ def serve(
     user: Asker | None,
     is_over: Callable[[], bool],
     tell: Tell,
+    *,
     abort: Callable[[], object] | None = None,
+    catch_up: Callable[[], object] = lambda: None,
 ) -> None:
     """Let the user talk with all that are stopped; where there is none, let them go on, and say so by `tell`.
 
-    `abort` interrupts what has brought them here, by default the cell that runs on the ranks. Where a console serves
-    them, this only waits a moment. Raises `KeyboardInterrupt` for the stop button at the prompt.
+    `abort` interrupts what has brought them here, by default the cell that runs on the ranks; `catch_up` shows what
+    they have printed until now. Where a console serves them, this only waits a moment. Raises `KeyboardInterrupt` for
+    the stop button at the prompt.
     """
     if mesh.desk.has_console:
         mesh.desk.wait(lambda: is_over() or not mesh.desk.has_console)
@@ -37,14 +40,19 @@ def serve(
         pass_over(mesh.desk, tell)
         return
     with mesh.desk.serving(), _interruptible():
-        conversation_of(mesh, user, is_over, abort).hold()
+        conversation_of(mesh, user, is_over, abort, catch_up).hold()
 
 
 def conversation_of(
-    mesh: Debugged, user: Asker, is_over: Callable[[], bool], abort: Callable[[], object] | None = None
+    mesh: Debugged,
+    user: Asker,
+    is_over: Callable[[], bool],
+    abort: Callable[[], object] | None = None,
+    catch_up: Callable[[], object] = lambda: None,
 ) -> Conversation:
-    """A conversation of this user with the ranks of a mesh."""
-    return Conversation(mesh.desk, user, selecting_in(mesh), names_of(mesh), is_over, abort or mesh.interrupt)
+    """A conversation of this user with the ranks of a mesh; see `serve`."""
+    abort = abort or mesh.interrupt
+    return Conversation(mesh.desk, user, selecting_in(mesh), names_of(mesh), is_over, abort, catch_up)
 
 
 def announce(mesh: Debugged, user: Asker | None, tell: Tell) -> None:

@@ -171,3 +171,20 @@ def test_who_asks_where_a_stopped_rank_is_sees_no_debugger(kernel: Any) -> None:
     cell.end()
     assert "line 3" in told
     assert "pdb" not in told and "cmd.py" not in told
+
+
+def test_what_is_printed_on_the_way_stands_before_the_next_stop(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh 0\nx = {'a': 40 + 2}\nbreakpoint()\nprint('one')\ndisplay(x)\nb = 2\nb")
+    cell.talk("n", "n", "n", "c")
+    done = cell.end()
+    order = ["-> 4 print", "one\n> cell", "-> 5 display", "{'a': 42}", "-> 6 b = 2"]
+    places = [done.text.find(part) for part in order]
+    assert places == sorted(places) and -1 not in places, done.text
+
+
+def test_a_breakpoint_in_what_is_evaluated_at_the_prompt_is_passed_over_after_a_step_too(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh 0\ndef g():\n    breakpoint()\n    return 3\nbreakpoint()\nb = 2\nb")
+    cell.talk("p g()", "n", "p g() + 1", "c")
+    done = cell.end()
+    assert "\n3\n" in done.stdout and "\n4\n" in done.stdout
+    assert "2   rank 0" in done.text
