@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 
 import msgspec
 
 from ..runtime.errors import DeviceMeshError, MeshError
+from ..runtime.ranks.place import axes_text
 from .cut_off import is_cut_off
 from .drive import Drive
 from .fold import named
@@ -15,7 +17,7 @@ from .patience import Step
 from .results import MeshResult
 from .slips import with_lines
 from .stopped import stopped
-from .story import tell, with_memory
+from .story import Hint, tell, with_memory
 
 
 def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> MeshResult:
@@ -40,6 +42,10 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
     has_groups = roster.backend != "none"
     story = with_lines(with_memory(story, held), failures.values(), notebook, has_groups, roster.generation)
+    if drive.mesh.is_down:  # nothing can be done with it any more
+        story = replace(
+            story, hints=(Hint("bring it up again", f"%mesh up {drive.mesh.name} {axes_text(drive.mesh.axes)}"),)
+        )
     text = story.text(ansi=True)
     if gone := sorted(progress.gone | progress.missed):
         raise DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result, story=text)

@@ -96,3 +96,4 @@ def test_a_mesh_that_is_taken_down_ends_its_futures(kernel: Kernel) -> None:
     failed = kernel.cell("f.result()")
     assert failed.error == "MeshError: 2 of 2 ranks lost (dp=0-1)"
     assert "the mesh was taken down" in failed.traceback
+    assert "bring it up again: %mesh up brief dp=2" in failed.traceback and "restart" not in failed.traceback
