@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -108,12 +108,13 @@ def tell(
     last_lines: Mapping[int, Sequence[str]] | None = None,
     notes: Sequence[str] = (),
     mended: str = "",
+    dead: Container[int] | None = None,
 ) -> Story:
     """The story of a cell that ran on `ranks` of a mesh with these axes.
 
     `failures` raised, `lost` are gone (with why, and in `last_lines` the end of their stderr), `waiting` did
     something worth telling (waited for the failed ones, or were interrupted by the user). The first few
-    `notes` are told. `mended` is what was done afterwards.
+    `notes` are told. `mended` is what was done afterwards. Of the lost, `dead` still are (None: all).
 
     Example:
         >>> frame = Frame("cell 5", 1, "<module>", "check(l)", True)
@@ -139,7 +140,7 @@ def tell(
         chapters=tuple(chapters[:_MAX_CHAPTERS]),
         fates=tuple(shown_fates),
         # New process groups begin a new ledger: there is nothing to see in it.
-        hints=tuple(_hints(sorted(ran if is_fault else waiting), sorted(lost), bool(notes) and not mended)),
+        hints=tuple(_hints(sorted(ran if is_fault else waiting), sorted(lost), bool(notes) and not mended, dead)),
         num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
         notes=tuple(notes[:_MAX_NOTES]),
         mended=mended,
@@ -263,14 +264,16 @@ def _grouped(keys: Mapping[int, T]) -> list[tuple[T, list[int]]]:
     return list(groups.items())
 
 
-def _hints(failed: Sequence[int], lost: Sequence[int], has_notes: bool) -> list[Hint]:
+def _hints(failed: Sequence[int], lost: Sequence[int], has_notes: bool, dead: Container[int] | None) -> list[Hint]:
     hints: list[Hint] = []
     if failed:
         alone = "run again on it alone" if len(failed) == 1 else "run again on them alone"
         hints = [Hint("look inside", _POST_MORTEM), Hint(alone, "%%on_mesh @failed")]
     if lost:
-        logs = Hint("what it said", f"%mesh logs {lost[0]}")
-        hints += [Hint("bring back", "%mesh restart @dead"), *([] if failed else [logs])]
+        if dead is None or any(rank in dead for rank in lost):
+            hints.append(Hint("bring back", "%mesh restart @dead"))
+        if not failed:
+            hints.append(Hint("what it said", f"%mesh logs {lost[0]}"))
     return [*hints, Hint("what each rank issued", "%mesh ledger")] if has_notes else hints
 
 

@@ -38,7 +38,7 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     lost = {rank: why.partition("\n")[0] for rank, why in whys.items()}
     words = {rank: roster.last_words(rank, drive.run.call) for rank in lost if rank not in drive.abandoned}
     ranks = sorted({*result.ranks, *lost})
-    story = tell(drive.mesh.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended)
+    story = tell(drive.mesh.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended, roster.dead())
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
     has_groups = roster.backend != "none"
     story = with_lines(with_memory(story, held), failures.values(), notebook, has_groups, roster.generation)

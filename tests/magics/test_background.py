@@ -87,6 +87,16 @@ def test_ranks_that_wait_for_one_that_raised_are_released(kernel: Kernel) -> Non
     kernel.ok("%mesh down torn")
 
 
+def test_a_rank_that_is_back_already_is_not_to_be_brought_back(kernel: Kernel) -> None:
+    kernel.ok("%mesh up back dp=2 --pg none")
+    cell = kernel.start("%%on_mesh -b --grace 0.2 -o f\nimport time\nprint('in')\ntime.sleep(60)")
+    cell.until_all(2, "in")
+    kernel.ok("%mesh restart 1")
+    told = kernel.cell("f.result()").traceback
+    assert "dp=1  rank 1 (dp=1, pid " in told and "bring back" not in told
+    kernel.ok("%mesh down back")
+
+
 def test_a_mesh_that_is_taken_down_ends_its_futures(kernel: Kernel) -> None:
     kernel.ok("%mesh up brief dp=2 --pg none")
     cell = kernel.start("%%on_mesh -b -o f\nimport time\nprint('in')\ntime.sleep(60)")
