@@ -42,7 +42,8 @@ def is_emptied(tensor: Any) -> bool:
     """Whether its memory was given back (`resize_(0)` of its storage, as FSDP does): to print it ends the process."""
     torch: Any = sys.modules["torch"]
     is_usual = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
-    return is_usual and not (tensor.is_nested or tensor.is_meta or is_plain(tensor))
+    is_odd = tensor.is_nested or tensor.is_meta or tensor.is_quantized
+    return is_usual and not (is_odd or is_plain(tensor))
 
 
 def is_plain(tensor: Any) -> bool:

@@ -41,9 +41,14 @@ def with_lines(
     return replace(story, hints=(*hints, *story.hints))
 
 
+_SHELLS = {"In", "Out", "exit", "quit", "get_ipython"}
+"""What a notebook has without having assigned it: no rank can do anything with it."""
+
+
 def _of_names(failures: Iterable[Failure], notebook: Container[str]) -> list[Hint]:
     found = [_MISSED.match(failure.message) for failure in failures if failure.type_name == "NameError"]
     names = list(dict.fromkeys(each[1] for each in found if each is not None and each[1] in notebook))
+    names = [name for name in names if name not in _SHELLS]
     if not names:
         return []
     purpose = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} in the notebook"

@@ -31,6 +31,7 @@ def test_each_name_is_told_once() -> None:
 
 def test_what_the_notebook_lacks_too_is_not_told() -> None:
     assert hints(missed("rate"), notebook=("other",)) == []
+    assert hints(missed("In"), notebook=("In",)) == [], "it is the shell's"
     assert hints(Failure("KeyError", "name 'rate' is not defined", (), ""), notebook=("rate",)) == []
 
 

@@ -344,6 +344,7 @@ def test_a_cuda_tensor_comes_to_the_cpu(tensors: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_odd_tensors() -> None:
     import torch
 
@@ -353,3 +354,5 @@ def test_odd_tensors() -> None:
     emptied.untyped_storage().resize_(0)
     assert describe(emptied).text == "<Parameter whose memory was given back>", "torch's own repr ends the process"
     assert describe(torch.empty(0, 3)).text == "tensor([], size=(0, 3))"
+    quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+    assert describe(quantized).text.startswith("tensor([1., 1.], size=(2,), dtype=torch.qint8")
