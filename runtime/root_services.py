@@ -56,6 +56,7 @@ class RootServices(Actor):
             except Exception as error:  # noqa: BLE001 - the rim: who has asked is told, and who waits for the mesh
                 _answer(port, error)
                 root.call_off(mesh, wanted.axes, str(error))
+                lease.call_off()
                 return
             procs.initialized.add_done_callback(lambda up: _answer(port, up.exception()))
             lease.begin(procs)
@@ -65,9 +66,15 @@ class RootServices(Actor):
     @endpoint(explicit_response_port=True)
     def stop_procs(self, port: Any, mesh: int) -> None:
         """Take it down."""
-        lease = self._leases.pop(mesh, None)
+        lease, rosters = self._leases.pop(mesh, None), cast("Root", node()).rosters
 
-        _aside(lambda: lease and lease.end("stopped by client"), port)
+        def end() -> None:
+            if lease is not None:
+                lease.end("stopped by client")
+                if mesh in rosters:  # its ranks may answer before it is noted; where hosts are missing, it may never be
+                    lease.wait()
+
+        _aside(end, port)
 
     @endpoint
     def site_of(self, address: tuple[int, int]) -> Site:
@@ -112,19 +119,32 @@ class _Lease:
         self._procs: ProcMesh | None = None
         self._why_over = ""
         self._lock = threading.Lock()  # of the two above: it may be ended while it is on its way
+        self._has_come = threading.Event()
 
     def begin(self, procs: ProcMesh) -> None:
         """It is there; one that was ended before ends now."""
         with self._lock:
             self._procs, why = procs, self._why_over
-        if why:
-            procs.stop(why).get()
+        try:
+            if why:
+                procs.stop(why).get()
+        finally:
+            self._has_come.set()
+
+    def call_off(self) -> None:
+        """It does not come."""
+        self._has_come.set()
 
     def end(self, why: str) -> None:
+        """End it; one that is on its way ends as soon as it has come."""
         with self._lock:
             self._why_over, procs = why, self._procs
         if procs is not None:
             procs.stop(why).get()
+
+    def wait(self) -> None:
+        """Until it has come, and ended if it was to, or does not come."""
+        self._has_come.wait()
 
     def site_of(self, rank: int) -> Site:
         return Site(self._site.engine, (self._site.hosts[rank // self._num_each],))

@@ -9,9 +9,12 @@ import pytest
 
 from meshbook.runtime import root_services
 from meshbook.runtime.engines.spec import HOME
+from meshbook.runtime.errors import SupervisionError
 from meshbook.runtime.here import node
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.root_services import ask_root
+from tests.runtime.families import Owner
+from tests.runtime.troupe import Counter
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -44,3 +47,25 @@ def test_others_are_served_while_a_debugger_is_on_its_way(
     with pytest.raises(KeyError):
         ask_root(node(), "bring_debugger", 4711).get(5)
     assert ask_root(node(), "site_of", (mesh, 0)).get(5) == HOME, "the services live on"
+
+
+def test_who_stops_a_mesh_waits_also_where_its_ranks_answer_before_it_is_noted(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted, begin = threading.Event(), root_services._Lease.begin  # pyright: ignore[reportPrivateUsage]
+
+    def begin_late(lease: Any, procs: Any) -> None:
+        assert noted.wait(20)
+        begin(lease, procs)
+
+    monkeypatch.setattr(root_services._Lease, "begin", begin_late)  # pyright: ignore[reportPrivateUsage]
+    owner = stage.one(Owner)
+    kids = owner.adopt_procs.call_one(Counter, 5).get(20)
+    assert kids.add.call(1).get(10).values() == [6, 6]
+    dismissed = owner.dismiss.call_one()
+    with pytest.raises(TimeoutError):
+        dismissed.get(0.1)
+    noted.set()
+    dismissed.get(20)
+    with pytest.raises(SupervisionError):
+        kids.add.call(1).get(10)
