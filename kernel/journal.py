@@ -172,8 +172,8 @@ class Journal:
         """What new ranks are to run and to be given, in order; a step says by its `ranks` whether one is among them."""
         if choice == "none":
             return []
-        sources = [entry.source for entry in self.entries]
-        alone, together = _hot_names(sources, _WORKS | _BUILDS_TOGETHER), _hot_names(sources, _WORKS)
+        calls = _calls_of(entry.source for entry in self.entries)
+        alone, together = (each | closure(calls, each) for each in (_WORKS | _BUILDS_TOGETHER, _WORKS))
 
         def step(note: Entry | Pushed) -> Replay | Pushed | None:
             if isinstance(note, Pushed):
@@ -349,13 +349,13 @@ def _opens_to_write(node: ast.AST) -> bool:
     return any(isinstance(mode, str) and _WRITING.fullmatch(mode) for mode in modes)
 
 
-def _hot_names(sources: Iterable[str], hot: Collection[str]) -> set[str]:
-    """These names, and those of functions and methods that call one of them."""
+def _calls_of(sources: Iterable[str]) -> dict[str, set[str]]:
+    """The functions, methods and classes of these cells, each with the names that it calls."""
     calls: dict[str, set[str]] = {}
     for source in sources:
         for name, called in _functions(source):
             calls.setdefault(name, set()).update(called)
-    return {*hot, *closure(calls, hot)}
+    return calls
 
 
 def _functions(source: str) -> Iterator[tuple[str, set[str]]]:
