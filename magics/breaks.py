@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
-from ..kernel.debug.breakpoints import target_of
+from ..kernel.debug.breakpoints import Breakpoint, lines_with_code, target_of
 from ..kernel.debug.points import Points
 from ..kernel.fold import named
 from ..kernel.mesh import Mesh
@@ -63,11 +64,13 @@ def read_break(line: str, command: Command) -> Break:
     return command.read(words, where=where, selector=" ".join(selector), condition=condition[1] if condition else "")
 
 
-def set_break(book: Book, args: Break) -> None:
-    """Set, change or list breakpoints, and say what is there now."""
+def set_break(book: Book, args: Break, cells: Sequence[str]) -> None:
+    """Set, change or list breakpoints, and say what is there now. `cells` are the notebook's, as they were typed."""
     mesh = book.get(args.mesh)
     if args.where:
-        _add(mesh, book, args)
+        made = _add(mesh, book, args)
+        if note := note_of(made, cells):
+            print(note)
         return
     changes: list[tuple[tuple[int, ...] | None, Callable[[Collection[int]], object]]] = [
         (args.clear, mesh.points.remove),
@@ -80,7 +83,7 @@ def set_break(book: Book, args: Break) -> None:
     print(points_text(mesh.points))
 
 
-def _add(mesh: Mesh, book: Book, args: Break) -> None:
+def _add(mesh: Mesh, book: Book, args: Break) -> Breakpoint:
     if args.condition:
         try:
             compile(args.condition, "<condition>", "eval")
@@ -96,6 +99,28 @@ def _add(mesh: Mesh, book: Book, args: Break) -> None:
     print(f"breakpoint {made.number}: {made.text}, on {on}")
     if sys.version_info < (3, 12) and len(mesh.points.numbers) == 1:
         print(COST)
+    return made
+
+
+def note_of(point: Breakpoint, cells: Sequence[str]) -> str:
+    """That there is no code in its line, where the text is known here: it would stop nowhere, without a word.
+
+    >>> note_of(Breakpoint(1, cell="cell 1", line=2), ["", "%%on_mesh\\n# words\\nx = 1"])
+    'note: line 2 has no code, so nothing stops there: the next that has is line 3'
+    """
+    number = point.cell.removeprefix("cell ")
+    text = ""
+    if number.isdigit() and int(number) < len(cells):
+        text = cells[int(number)]
+    elif point.file and (path := Path(point.file)).is_file():
+        text = path.read_text(errors="replace")
+    lines = lines_with_code(text)
+    if not lines or point.line in lines:
+        return ""
+    later = next(
+        (f"the next that has is line {line}" for line in lines if line > point.line), f"{lines[-1]} is the last"
+    )
+    return f"note: line {point.line} has no code, so nothing stops there: {later}"
 
 
 def _existing(points: Points, chosen: tuple[int, ...]) -> tuple[int, ...]:

@@ -76,7 +76,7 @@ class MeshMagic:
             grammar.Dash: self.dashboards.show,
             grammar.Stacks: self._stacks,
             grammar.Debug: lambda args: debug(book, self.consoles, args),
-            grammar.Break: lambda args: set_break(book, args),
+            grammar.Break: lambda args: set_break(book, args, shell.history_manager.input_hist_raw),
             grammar.Ledger: self._ledger,
             grammar.Logs: lambda args: show_logs(book, args, NotebookStage(shell)),
             grammar.Who: self._who,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import PurePath
 from types import CodeType
@@ -10,6 +11,7 @@ import msgspec
 
 from ..source import name_of
 
+_MAGIC = re.compile(r"^[%!].*$", re.MULTILINE)
 _LINE = re.compile(r"(?P<where>.+):(?P<line>\d+)")
 _CELL = re.compile(r"(?:cell[ :]?)?(?P<number>\d+)")
 
@@ -44,6 +46,26 @@ class Breakpoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
             return frozenset()
         is_it = name_of(code.co_filename) == self.cell if self.cell else _is_file(self.file, code.co_filename)
         return frozenset([self.line]) if is_it else frozenset()
+
+
+def lines_with_code(source: str) -> list[int]:
+    """The lines of a file or cell at which something can stop; none where it is no Python. Magics are passed over.
+
+    Example:
+        >>> lines_with_code("%%on_mesh\\n# a comment\\nx = 1\\n\\ndef f():\\n    return x\\n")
+        [3, 5, 6]
+    """
+    try:
+        code = compile(_MAGIC.sub("", source), "<lines>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return []
+    found: set[int] = set()
+    codes = [code]
+    while codes:
+        each = codes.pop()
+        found |= {line for _, _, line in each.co_lines() if line}
+        codes += [inner for inner in each.co_consts if isinstance(inner, CodeType)]
+    return sorted(found)
 
 
 def target_of(text: str) -> dict[str, str | int]:

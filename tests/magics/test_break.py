@@ -61,6 +61,17 @@ def test_a_line_of_a_cell_before_it_runs_on_all_ranks_until_it_is_cleared(clean:
     assert clean.cell(body).status == "ok"
 
 
+def test_a_line_without_code_is_told(clean: Any) -> None:
+    (clean.folder / "later.py").write_text("x = 1\n\ny = 2\n")
+    said = "note: line 2 has no code, so nothing stops there: the next that has is line 3"
+    assert said in clean.ok("%mesh break later.py:2").text
+    clean.ok("%%on_mesh 0\n# words\nx = 1")
+    number = clean.value("get_ipython().execution_count") - 1
+    assert said in clean.ok(f"%mesh break {number}:2").text
+    assert "note" not in clean.ok(f"%mesh break {number}:3").text
+    assert "note" not in clean.ok("%mesh break not-there-yet.py:2").text
+
+
 def test_it_goes_on_stopping_after_a_step(clean: Any) -> None:
     clean.ok("%mesh break again:4 0")
     cell = clean.start("%%on_mesh 0 --label again\nfor i in range(3):\n    a = i\n    b = a\nb")
