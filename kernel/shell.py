@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import sysconfig
 import threading
 import traceback
 import warnings
@@ -26,10 +25,8 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, Intera
 from traitlets import Type
 from traitlets.config import Config
 
+from .editions import INSTALLED, Editions
 from .source import name_of
-
-_INSTALLED = tuple({f"{sysconfig.get_path(kind)}{os.sep}" for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
-"""Where modules of Python itself and of packages lie."""
 
 Publish = Callable[[Mapping[str, object], Mapping[str, object], str | None, bool], None]
 """Called with a mime bundle, its metadata, its display id, and whether it replaces what has that id."""
@@ -90,6 +87,7 @@ class QuietShell(InteractiveShell):
         cast("Any", self.compile).format_code_name = _label
         self.set_hook("show_in_pager", _print_page)
         self._transformers = self._count_transformers()
+        self._editions = Editions()
         # IPython's other call for completions is "provisional" and wants `catch_warnings` around it: those
         # filters are the process's, and a cell may run on another thread meanwhile.
         warnings.filterwarnings("ignore", category=PendingDeprecationWarning, module=r"IPython\.core\.completer")
@@ -140,21 +138,33 @@ class QuietShell(InteractiveShell):
             self._is_reloading = is_on
             cast("Any", self.extension_manager).load_extension("autoreload")
             self.run_line_magic("autoreload", "2" if is_on else "0")
+            self._tell_of_stale()
         if is_on and len(sys.modules) != self._num_modules:
             self._num_modules = len(sys.modules)
             self._skip_installed()
 
+    def _tell_of_stale(self) -> None:
+        """Else it takes the files as they are now for those that were imported."""
+        times = getattr(self._reloader, "modules_mtimes", {})
+        sources = getattr(getattr(self._reloader, "deduper_reloader", None), "source_by_modname", {})
+        for name, (time, text) in self._editions.stale().items():
+            times[name], sources[name] = time, text
+
+    @property
+    def _reloader(self) -> Any:
+        """IPython's own affair: None, or without what we look for there, in a version that has it otherwise."""
+        return getattr(self.magics_manager.registry.get("AutoreloadMagics"), "_reloader", None)
+
     def _skip_installed(self) -> None:
         """What is installed does not change under the user's hands: to look at it would cost each cell 10 ms.
 
-        It is IPython's own affair how it is told so: one that cannot be told looks at all of them.
+        A reloader that cannot be told so looks at all of them.
         """
-        reloader = getattr(self.magics_manager.registry.get("AutoreloadMagics"), "_reloader", None)
-        skip = getattr(reloader, "mark_module_skipped", None)
+        skip = getattr(self._reloader, "mark_module_skipped", None)
         if skip is None:
             return
         for name, module in list(sys.modules.items()):
-            if str(getattr(module, "__file__", None)).startswith(_INSTALLED):
+            if str(getattr(module, "__file__", None)).startswith(INSTALLED):
                 skip(name)
 
     def translated(self, source: str) -> str:
@@ -179,6 +189,7 @@ class QuietShell(InteractiveShell):
 
     def after_cell(self, result: ExecutionResult) -> None:
         """Tell the extensions, and matplotlib, which shows the open figures, that a cell has ended."""
+        self._editions.look()
         self._tell("post_execute")
         self._tell("post_run_cell", result)
 

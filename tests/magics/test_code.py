@@ -59,6 +59,7 @@ def test_ranks_renew_what_has_changed_while_it_is_on(kernel: Kernel, module: Mod
     assert "('first', 'first')" in said(kernel, module)
     assert kernel.ok("%mesh autoreload").text.startswith("autoreload is off (auto: as `%autoreload` is here)")
     assert kernel.ok("%mesh autoreload on").text.startswith("autoreload is on: before each cell, ranks renew")
+    assert "('second', 'second')" in said(kernel, module), "what had changed before"
     module.edit("third")
     assert "('third', 'third')" in said(kernel, module)  # what was imported by name too
     module.write("def word(:\n")
