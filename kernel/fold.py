@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from .lines import MARK, STREAM, Cutter, Stream, Tail
+from .stamps import said_by_many, unstamped
 
 _LEAST_TAIL: Final = 200
 """Fewer characters than these of a rank's last lines tell nothing: then fewer ranks are shown."""
@@ -135,20 +136,22 @@ def _blocks(points: set[tuple[int, ...]]) -> list[tuple[tuple[int, ...], ...]]:
 
 
 class _Voice:
-    """One rank in a `LineFolder`: its finished lines that wait to be told, and when each of them came."""
+    """One rank in a `LineFolder`: its finished lines that wait to be told, how they compare, and when they came."""
 
-    __slots__ = ("cutter", "lines", "rank", "size", "tail", "times")
+    __slots__ = ("cutter", "keys", "lines", "rank", "size", "tail", "times")
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.cutter = Cutter()
         self.lines: list[str] = []
+        self.keys: list[str] = []
         self.times: list[float] = []
         self.size = 0
         self.tail: Tail | None = None
 
     def say(self, lines: list[str], now: float) -> None:
         self.lines += lines
+        self.keys += [line[0] + unstamped(line[1:]) for line in lines]
         self.times += [now] * len(lines)
         self.size += sum(map(len, lines))  # the mark stands for the newline
 
@@ -159,13 +162,13 @@ class _Voice:
 
     def drop(self, count: int) -> None:
         self.size -= sum(map(len, self.lines[:count]))
-        del self.lines[:count], self.times[:count]
+        del self.lines[:count], self.keys[:count], self.times[:count]
 
     def spill(self, room: int, limit: int) -> None:
         """Keep the lines that fit into `room`; those after them, and all to come, go over the budget."""
         kept = _fitting(self.lines, room)
         rest = self.lines[kept:]
-        del self.lines[kept:], self.times[kept:]
+        del self.lines[kept:], self.keys[kept:], self.times[kept:]
         self.size -= sum(map(len, rest))
         if self.tail is None:
             self.tail = Tail(limit)
@@ -182,7 +185,8 @@ class LineFolder:
     `feed` it text as it comes and `poll` it often; at the end of the run `finish` it. Each rank's own order
     is kept. A line waits `window` seconds at most for the ranks that have not said it yet, and not at all
     once all have. At most `budget` bytes are told: two thirds of them as they come, the last third at the end, after a
-    gap. A line counts `margin` bytes more than its text, for what is written around it.
+    gap. A line counts `margin` bytes more than its text, for what is written around it. Lines that differ only in their
+    stamps are the same; that of the lowest rank is told.
 
     Example:
         >>> folder = LineFolder([0, 1])
@@ -333,15 +337,23 @@ def _merge(voices: Sequence[_Voice], due: float) -> list[FoldedLine]:
 
 def _said_by_all(voices: Sequence[_Voice]) -> list[FoldedLine]:
     """The first lines, as long as they are the same in every voice."""
-    said: list[str] = []
-    for row in zip(*[voice.lines for voice in voices], strict=False):
+    count = 0
+    for row in zip(*[voice.keys for voice in voices], strict=False):
         if row.count(row[0]) < len(row):
             break
-        said.append(row[0])
-    for voice in voices if said else ():
-        voice.drop(len(said))
+        count += 1
+    if not count:
+        return []
+    said = voices[0].lines[:count]
+    for voice in voices:
+        voice.drop(count)
     ranks = tuple(voice.rank for voice in voices)
-    return [FoldedLine(ranks, STREAM[line[0]], line[1:]) for line in said]
+    return [_told(ranks, line) for line in said]
+
+
+def _told(ranks: tuple[int, ...], line: str) -> FoldedLine:
+    text = line[1:]
+    return FoldedLine(ranks, STREAM[line[0]], said_by_many(text) if len(ranks) > 1 else text)
 
 
 class _Weave:
@@ -353,14 +365,14 @@ class _Weave:
 
     def __init__(self, voices: Sequence[_Voice]) -> None:
         self._voices = voices
-        self._lines = [[*voice.lines, ""] for voice in voices]
-        self._heads = [lines[0] for lines in self._lines]
+        self._keys = [[*voice.keys, ""] for voice in voices]
+        self._heads = [keys[0] for keys in self._keys]
         self._next = [0] * len(voices)
-        self._holders: dict[str, dict[int, int]] = {}  # line -> voice -> how often it still has the line
+        self._holders: dict[str, dict[int, int]] = {}  # key -> voice -> how often it still has it
         for index, voice in enumerate(voices):
-            for line in voice.lines:
-                if (counts := self._holders.get(line)) is None:
-                    self._holders[line] = {index: 1}
+            for key in voice.keys:
+                if (counts := self._holders.get(key)) is None:
+                    self._holders[key] = {index: 1}
                 else:
                     counts[index] = counts.get(index, 0) + 1
 
@@ -381,28 +393,29 @@ class _Weave:
 
     def _tell(self, index: int) -> FoldedLine:
         """Tell the next line of a voice, or the one that must go before it."""
-        line = self._heads[index]
-        if len(self._holders[line]) == 1:
+        key = self._heads[index]
+        if len(self._holders[key]) == 1:
             indices = [index]
             self._advance(index)
         else:
-            line = self._free_line(index)
-            indices = self._take(line)
-        return FoldedLine(tuple([self._voices[index].rank for index in indices]), STREAM[line[0]], line[1:])
+            indices = self._take(self._free_key(index))
+        first = indices[0]
+        line = self._voices[first].lines[self._next[first] - 1]
+        return _told(tuple([self._voices[index].rank for index in indices]), line)
 
-    def _free_line(self, index: int) -> str:
-        line = self._heads[index]
+    def _free_key(self, index: int) -> str:
+        key = self._heads[index]
         for _ in range(_CHAIN):
-            blocker = next((i for i in self._holders[line] if self._heads[i] != line), None)
+            blocker = next((i for i in self._holders[key] if self._heads[i] != key), None)
             if blocker is None:
-                return line
-            line = self._heads[blocker]
+                return key
+            key = self._heads[blocker]
         return self._heads[index]  # the orders contradict each other: some line has to be told twice
 
-    def _take(self, line: str) -> list[int]:
+    def _take(self, key: str) -> list[int]:
         """Take a line from all voices that have it next."""
-        counts = self._holders[line]
-        indices = [index for index in counts if self._heads[index] == line]
+        counts = self._holders[key]
+        indices = [index for index in counts if self._heads[index] == key]
         for index in indices:
             counts[index] -= 1
             if not counts[index]:
@@ -412,4 +425,4 @@ class _Weave:
 
     def _advance(self, index: int) -> None:
         self._next[index] = position = self._next[index] + 1
-        self._heads[index] = self._lines[index][position]
+        self._heads[index] = self._keys[index][position]

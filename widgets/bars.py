@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ..kernel.fold import FoldedGap, FoldedLine, ranks_text
 from ..kernel.lines import Stream
+from ..kernel.stamps import unstamped
 from .stage import Stage
 
 PERIOD = 0.2
@@ -51,13 +52,14 @@ class _Block:
         self.rows.append(_Row(key, turn, text))
 
     def text(self, width: int) -> str:
-        """The rows, equal ones of one turn as one; those of the first rank first."""
-        groups: dict[tuple[int, str], set[int]] = {}
+        """The rows, equal ones of one turn as one, at the pace of its first rank; those of the first rank first."""
+        groups: dict[tuple[int, str], list[_Row]] = {}
         for row in sorted(self.rows, key=lambda row: (row.turn, row.key)):
-            groups.setdefault((row.turn, row.text), set()).add(row.key[0])
+            groups.setdefault((row.turn, unstamped(row.text)), []).append(row)
         below = f"\n{'':>{width}} │ "  # of bars in bars
         lines = [
-            f"{ranks_text(ranks):>{width}} │ {text.replace(chr(10), below)}" for (_, text), ranks in groups.items()
+            f"{ranks_text(row.key[0] for row in rows):>{width}} │ {rows[0].text.replace(chr(10), below)}"
+            for rows in groups.values()
         ]
         num_more = len(lines) - MOST_ROWS
         above = [f"{'…':>{width}} ┆ {num_more:,} more lines: `%mesh logs` has all"] if num_more > 0 else []

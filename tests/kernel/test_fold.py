@@ -260,3 +260,21 @@ def test_ranks_are_ranges() -> None:
 
 def test_equal_bytes_are_grouped_in_the_order_of_the_first_rank() -> None:
     assert group_equal({3: b"a", 1: b"b", 2: b"a"}) == [(b"b", (1,)), (b"a", (2, 3))]
+
+
+def test_what_ranks_log_alike_is_told_once_with_the_time_of_the_first() -> None:
+    feeds: list[Feed] = [
+        (0, "stderr", "[rank0]:W1124 09:17:40.758000 16072 x.py:390] slow\n"),
+        (1, "stderr", "[rank1]:W1124 09:17:40.759000 16073 x.py:390] slow\n"),
+        (1, "stdout", "09:17:41 nan\n"),
+        (0, "stdout", "09:17:41 step\n09:17:42 step\n"),
+        (1, "stdout", "09:17:43 step\n"),
+        (1, "stderr", "[rank1]:W1124 09:17:44.000000 16073 x.py:391] more\n"),
+    ]
+    assert text_of(run(feeds, [0, 1])) == [
+        ("0-1", "W1124 09:17:40.758000 16072 x.py:390] slow"),
+        ("1", "09:17:41 nan"),
+        ("0-1", "09:17:41 step"),
+        ("0", "09:17:42 step"),
+        ("1", "[rank1]:W1124 09:17:44.000000 16073 x.py:391] more"),
+    ]

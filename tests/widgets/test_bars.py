@@ -33,6 +33,16 @@ def test_a_bar_is_one_line_that_is_rewritten_and_stays_in_its_last_state() -> No
     assert page.text == "[0-1 │ 100%]\n  0 │ done\n"
 
 
+def test_bars_that_are_equally_far_are_one_line_however_fast_they_are() -> None:
+    page = Page()
+    live = Live(page, range(3))
+    live.update([(rank, err(f"\r 50%|█ | 1/2 [00:01<00:01,  {rank}.5it/s]")) for rank in range(3)], 0.0)
+    assert page.text == "[0-2 │  50%|█ | 1/2 [00:01<00:01,  0.5it/s]]\n"
+    live.update([(rank, err(f"\r100%|██| 2/2 [00:02<00:00,  {rank}.6it/s]\n")) for rank in (0, 2)], PERIOD)
+    live.finish(2 * PERIOD)
+    assert page.text == "[0,2 │ 100%|██| 2/2 [00:02<00:00,  0.6it/s]\n  1 │  50%|█ | 1/2 [00:01<00:01,  1.5it/s]]\n"
+
+
 def test_many_changes_are_few_messages() -> None:
     page = Page()
     live = Live(page, range(4))
