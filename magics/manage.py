@@ -86,7 +86,8 @@ class Up:
         float, Option("--ready-timeout", "give up if not all are ready after S seconds", "S", seconds)
     ] = 60.0
     imports: Annotated[
-        tuple[str, ...], Option("--import", "import MOD on the ranks; repeat for more", "MOD", module)
+        tuple[str, ...],
+        Option("--import", "have MOD on the ranks, imported once if it is a package; repeat for more", "MOD", module),
     ] = ()
 
     def __post_init__(self) -> None:

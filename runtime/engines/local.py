@@ -18,7 +18,8 @@ from ..wire.reactor import Reactor
 from .agent import Agent
 from .base import Crew, Listener, Party
 from .interpreter import Interpreter, own_interpreter
-from .spec import RankSpec, Seat, seats_here
+from .preload import packaged
+from .spec import OF_A_RANK, RankSpec, Seat, seats_here
 from .starter import Exec, Starter, Zygote, zygote_key
 
 WARM_SECONDS = 120.0
@@ -30,6 +31,9 @@ class LocalEngine:
 
     `preload` names what the zygote imports: `module`, `module?` (if it is installed) or `module:function` (called
     after the import). `python` is what ranks run in; the controller's own by default.
+
+    Ranks that are to have packages imported (`RankSpec.preload`) get a zygote that has imported these too: so they have
+    them after a restart at once, and in memory once.
     """
 
     name = "local"
@@ -38,7 +42,7 @@ class LocalEngine:
         self._reactor = reactor
         self._python = python or own_interpreter()
         self.preload = tuple(preload)
-        self._zygote: Zygote | None = None
+        self._zygotes: dict[tuple[str, ...], Zygote] = {}  # by the packages of ranks that it has imported
         self._retired: list[Zygote] = []
         self._exec = Exec(reactor, self._python)
         self._lock = threading.Lock()  # `%load_ext` warms in the background while a cell may spawn
@@ -49,25 +53,36 @@ class LocalEngine:
             with self._lock:
                 self._fresh_zygote()
 
-    def _fresh_zygote(self) -> Zygote:
-        """The zygote; replaced when packages or settings changed since it was started."""
-        env = dict(os.environ)
-        zygote = self._zygote
-        if zygote is not None and not zygote.is_gone and zygote.key == zygote_key(env, self._python):
+    def _fresh_zygote(self, spec: RankSpec | None = None) -> Zygote:
+        """The zygote for ranks like this; replaced when packages or settings changed since it was started."""
+        modules = self._packages(spec) if spec else ()
+        env = _before_ranks(spec.env) if spec and modules else dict(os.environ)
+        key = zygote_key(env, self._python, modules)
+        zygote = self._zygotes.get(modules)
+        if zygote is not None and not zygote.is_gone and zygote.key == key:
             return zygote
         if zygote is not None:
             self._retired.append(zygote)  # its ranks live on, and it tells how they end
         self._drop_childless()
-        self._zygote = Zygote(self._reactor, self.preload, env, self._python)
+        imports = sorted([*self.preload, *modules], key=_is_call)  # calls look at all that was imported
+        zygote = self._zygotes[modules] = Zygote(self._reactor, imports, env, self._python, key)
         leftovers.tidy()
-        registry.note(self._zygote, {self._zygote.pid: "zygote"})
-        return self._zygote
+        registry.note(zygote, {zygote.pid: "zygote"})
+        return zygote
+
+    def _packages(self, spec: RankSpec) -> tuple[str, ...]:
+        return packaged(spec.preload, self._python.path_for(spec.path), spec.cwd)
 
     def _drop_childless(self) -> None:
         for zygote in [z for z in self._retired if not z.num_children]:
             self._retired.remove(zygote)
-            zygote.close()
-            registry.drop(zygote)
+            self._end(zygote)
+        for modules in [m for m, zygote in self._zygotes.items() if m and not zygote.num_children]:
+            self._end(self._zygotes.pop(modules))
+
+    def _end(self, zygote: Zygote) -> None:
+        zygote.close()
+        registry.drop(zygote)
 
     def seats(self, axes: Mapping[str, int]) -> Sequence[Seat]:
         return seats_here(math.prod(axes.values()))
@@ -85,26 +100,32 @@ class LocalEngine:
         self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto", held: socket.socket | None = None
     ) -> Agent:
         """Start these ranks. Waits for the zygote's imports where it forks. `held` as in `Agent`."""
-        starter = lambda: self._starter(how, specs[0].device)  # noqa: E731 - asked again at each start
+        starter = lambda: self._starter(how, specs[0])  # noqa: E731 - asked again at each start
         return Agent(self._reactor, starter, specs, listener, self.preload, held)
 
-    def _starter(self, how: str, device: str) -> Starter:
+    def _starter(self, how: str, spec: RankSpec) -> Starter:
         if how not in ("auto", "fork", "exec"):
             raise ValueError(f"spawn must be auto, fork or exec, not {how!r}")
         if how == "fork" and sys.platform != "linux":
-            raise SpawnError(f"cannot fork: {why_exec(device)}; use --spawn exec")
-        if how == "exec" or (how == "auto" and why_exec(device)):
+            raise SpawnError(f"cannot fork: {why_exec(spec.device)}; use --spawn exec")
+        if how == "exec" or (how == "auto" and why_exec(spec.device)):
             return self._exec
+        zygote = self._warm_zygote(spec)
+        if zygote.trouble and zygote.key.modules:
+            zygote = self._warm_zygote()  # its ranks import for themselves
+        if zygote.trouble and how == "fork":
+            raise SpawnError(f"cannot fork: {zygote.trouble}; use --spawn exec")
+        return self._exec if zygote.trouble else zygote
+
+    def _warm_zygote(self, spec: RankSpec | None = None) -> Zygote:
         with self._lock:
-            zygote = self._fresh_zygote()
+            zygote = self._fresh_zygote(spec)
         if not self._reactor.wait(zygote.warmed, WARM_SECONDS):
             raise SpawnError(
                 f"the zygote (pid {zygote.pid}) has not done its imports within {WARM_SECONDS:g} s: "
                 f"`py-spy dump --pid {zygote.pid}` tells where it is; without one: --spawn exec"
             )
-        if zygote.trouble and how == "fork":
-            raise SpawnError(f"cannot fork: {zygote.trouble}; use --spawn exec")
-        return self._exec if zygote.trouble else zygote
+        return zygote
 
     def introduce(self, one: Party, other: Party) -> None:
         agents = cast("tuple[Agent, Agent]", (one.crew, other.crew))
@@ -115,11 +136,19 @@ class LocalEngine:
 
     def close(self) -> None:
         """End the zygotes."""
-        for zygote in [*self._retired, *([self._zygote] if self._zygote else [])]:
-            zygote.close()
-            registry.drop(zygote)
-        self._zygote = None
+        for zygote in [*self._retired, *self._zygotes.values()]:
+            self._end(zygote)
+        self._zygotes.clear()
         self._retired.clear()
+
+
+def _is_call(preload: str) -> bool:
+    return ":" in preload
+
+
+def _before_ranks(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a rank without what tells it from the others."""
+    return {name: value for name, value in env.items() if name not in OF_A_RANK}
 
 
 def why_exec(device: str, platform: str = sys.platform) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
+import os
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def import_all(modules: Iterable[str]) -> str:
@@ -24,3 +26,25 @@ def import_all(modules: Iterable[str]) -> str:
             if not (name.endswith("?") and isinstance(error, ImportError)):
                 return f"cannot import {module}: {traceback.format_exc(limit=-1).splitlines()[-1]}"
     return ""
+
+
+def packaged(modules: Iterable[str], path: Sequence[str], cwd: str) -> tuple[str, ...]:
+    """Those of `modules` that come from installed packages for who works in `cwd` and has this `sys.path`.
+
+    What lies elsewhere is being written: a process that outlives an edit of it must not have imported it.
+
+    Example:
+        >>> import os, sys
+        >>> packaged(["json", "msgspec.json", "no_such_module"], sys.path, os.getcwd())
+        ('msgspec.json',)
+    """
+    folders = [os.path.abspath(os.path.join(cwd, each)) for each in path]
+    return tuple(dict.fromkeys(name for name in modules if _is_packaged(name.partition(".")[0], folders)))
+
+
+def _is_packaged(package: str, folders: Sequence[str]) -> bool:
+    found = importlib.machinery.PathFinder.find_spec(package, folders)
+    if found is None or found.origin is None:
+        return False
+    inner = os.path.dirname(found.origin) if found.submodule_search_locations is not None else found.origin
+    return os.path.dirname(inner).endswith("-packages")

@@ -147,17 +147,16 @@ class RankFds(msgspec.Struct, frozen=True, array_like=True):
         return cls(*fds) if spec.data is None else cls(-1, -1, *fds)
 
 
+OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+"""What differs in the environments of the ranks of a mesh, or of two meshes."""
+
+
 def environment(
     env: Mapping[str, str], rank: int, world_size: int, local_rank: int, local_world_size: int
 ) -> dict[str, str]:
     """The environment of a rank: torchrun's variables on top of `env`."""
-    return {
-        **env,
-        "RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_RANK": str(local_rank),
-        "LOCAL_WORLD_SIZE": str(local_world_size),
-    }
+    numbers = rank, world_size, local_rank, local_world_size
+    return {**env, **dict(zip(OF_A_RANK, map(str, numbers), strict=True))}
 
 
 def search_path(path: Sequence[object]) -> list[str]:

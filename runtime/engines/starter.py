@@ -52,13 +52,20 @@ class Zygote:
     It is started at once and imports in the background: `start` may be called while it still does.
     """
 
-    def __init__(self, reactor: Reactor, preload: Sequence[str], env: dict[str, str], python: Interpreter) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        preload: Sequence[str],
+        env: dict[str, str],
+        python: Interpreter,
+        key: ZygoteKey | None = None,
+    ) -> None:
         self._reactor = reactor
         self._python = python
         self._births: dict[int, Births] = {}  # by ticket until the process is there, then by pid in `_children`
         self._children: dict[int, Births] = {}
         self.trouble = ""
-        self.key = zygote_key(env, python)
+        self.key = key or zygote_key(env, python)
         self.warmed = threading.Event()
         """Set when its imports are done, or when it ended; `trouble` then says what is in the way of forking."""
         self.is_gone = False
@@ -249,6 +256,8 @@ class ZygoteKey:
     """Each folder of `sys.path` that packages are installed in, with its modification time."""
     settings: tuple[tuple[str, str], ...]
     """The environment variables that libraries read when they are imported or loaded."""
+    modules: tuple[str, ...] = ()
+    """What it has imported that ranks asked for; who wrote it may have it read any variable."""
 
 
 _IMPORT_TIME_PREFIXES = (
@@ -267,12 +276,17 @@ _OF_TORCH = frozenset({"TORCHINDUCTOR_CACHE_DIR"})
 """What torch sets by itself where the program compiles, or makes fakes of tensors. It is read when it is needed."""
 
 
-def zygote_key(env: dict[str, str], python: Interpreter) -> ZygoteKey:
-    """The key that a zygote started now with `env` would have."""
+def zygote_key(env: dict[str, str], python: Interpreter, modules: tuple[str, ...] = ()) -> ZygoteKey:
+    """The key that a zygote started now with `env`, for ranks that want these modules, would have."""
     own = python.path_for(search_path(sys.path))
     folders = (Path(folder) for folder in own if folder.endswith("-packages"))
     return ZygoteKey(
         python.executable,
         tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders if folder.is_dir()),
-        tuple(sorted((k, v) for k, v in env.items() if k.startswith(_IMPORT_TIME_PREFIXES) and k not in _OF_TORCH)),
+        tuple(sorted(each for each in env.items() if modules or _is_read_at_import(each[0]))),
+        modules,
     )
+
+
+def _is_read_at_import(name: str) -> bool:
+    return name.startswith(_IMPORT_TIME_PREFIXES) and name not in _OF_TORCH

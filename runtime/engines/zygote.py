@@ -75,9 +75,22 @@ def _why_unsafe() -> str:
     if threads != 1:
         return f"the zygote has {threads} threads: a module that was imported for it starts threads"
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
+    if (torch is not None and torch.cuda.is_initialized()) or _has_opened_gpu():
         return "the zygote has a CUDA context: a module that was imported for it initialises CUDA"
     return ""
+
+
+def _has_opened_gpu() -> bool:
+    """Asking the driver how many GPUs there are is enough, and torch does not know."""
+    folder = "/proc/self/fd"
+    return any(_target(f"{folder}/{fd}").startswith("/dev/nvidia") for fd in os.listdir(folder))
+
+
+def _target(link: str) -> str:
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:  # that by which the folder was listed
+        return ""
 
 
 class _Zygote:

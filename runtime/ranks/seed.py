@@ -55,18 +55,19 @@ def _share_torch(share: int) -> None:
 
 
 def share_openblas(num_threads: int) -> bool:
-    """Set the number of threads of the OpenBLAS this process has loaded; False where there is none.
+    """Set the number of threads of each OpenBLAS that this process has loaded; False where there is none.
 
-    numpy bundles it under a name of its own, and a zygote keeps it at one thread (OpenBLAS starts its threads
-    at import, and a process with threads must not fork), so its children have to ask for more.
+    numpy bundles it under a name of its own, scipy under another, and a zygote keeps it at one thread (OpenBLAS starts
+    its threads at import, and a process with threads must not fork), so its children have to ask for more.
     """
+    num_set = 0
     for path in _loaded_libraries("openblas"):
         library = ctypes.CDLL(path)
         setter = next((name for name in _BLAS_SETTERS if hasattr(library, name)), None)
         if setter is not None:
             library[setter](ctypes.c_int(num_threads))
-            return True
-    return False
+            num_set += 1
+    return num_set > 0
 
 
 def warm() -> None:

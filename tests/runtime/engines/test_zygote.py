@@ -18,6 +18,7 @@ from meshbook.runtime.engines.local import LocalEngine
 from meshbook.runtime.engines.starter import Zygote
 from meshbook.runtime.errors import SpawnError, SupervisionError
 from meshbook.runtime.mesh import roster_of
+from meshbook.runtime.session import specs_for
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Bench
@@ -33,8 +34,7 @@ WORKER = "meshbook.runtime.ranks.worker"
 def zygote_of(engine: LocalEngine) -> Zygote:
     """The one that the next spawn would fork from, warm."""
     engine.warm()
-    zygote = engine._zygote
-    assert zygote is not None
+    zygote = engine._zygotes[()]
     assert engine._reactor.wait(zygote.warmed, 30)
     return zygote
 
@@ -71,7 +71,7 @@ def test_one_whose_imports_hang_is_told_of(new_engine: NewEngine, hangs: str, mo
     monkeypatch.setattr("meshbook.runtime.engines.local.WARM_SECONDS", 0.2)
     engine = new_engine(hangs)
     with pytest.raises(SpawnError, match=r"the zygote \(pid \d+\) has not done its imports within 0.2 s: .*exec"):
-        engine._starter("auto", "cpu")
+        engine._starter("auto", specs_for({"rank": 1})[0])
 
 
 def test_one_whose_imports_hang_ends_with_its_controller(hangs: str, modules: Path, until: Until) -> None:
