@@ -1,7 +1,7 @@
-"""Stamps: what a clock and a pid put into a line. Ranks that say the same differ in these alone.
+"""Stamps: what a clock, a pid and an address put into a line. Ranks that say the same differ in these alone.
 
-They are what Python's `logging`, torch, glog and NCCL write in front of a line, and the times and the rate in a bar of
-tqdm. Pure; nothing is cut out of a line that one rank alone has said.
+They are what Python's `logging`, torch, glog and NCCL write in front of a line, the times and the rate in a bar of
+tqdm, and the address by which an object is shown. Pure; nothing is cut out of a line that one rank alone has said.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _STAMPED: Final = re.compile(
 _NUMBER: Final = re.compile(r"[\d.,]+")
 _PACE: Final = re.compile(r"(?<= \[)(?:\d+:)?\d+:\d\d(?:<[\d:?]+)?, +[^\s,\]]+/[^\s,\]]+(?=[,\]])")
 """In a bar of tqdm: `00:01<00:03, 9.83it/s`. What the program has it say stands behind this."""
+_ADDRESS: Final = re.compile(r"(?<= at 0x)[\da-f]+(?=>)")
 
 
 def unstamped(line: str) -> str:
-    """A line as it is compared with what other ranks say: without the numbers that only say when, who and how fast.
+    """A line as it is compared with what others say: without the numbers that only say when, who, where and how fast.
 
     Example:
         >>> a = "[rank0]:W1124 09:17:40.758000 16072 torch/tensor.py:390] slow"
@@ -43,6 +44,8 @@ def unstamped(line: str) -> str:
     """
     if " [" in line:
         line = _PACE.sub("\0", line)
+    if " at 0x" in line:
+        line = _ADDRESS.sub("\0", line)
     found = _STAMPED.match(line)
     if not found or not found.end():
         return line

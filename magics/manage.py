@@ -18,7 +18,7 @@ from .options import (
     count,
     duration,
     host_names,
-    module,
+    modules,
     name,
     names,
     num_bytes,
@@ -87,7 +87,7 @@ class Up:
     ] = 60.0
     imports: Annotated[
         tuple[str, ...],
-        Option("--import", "have MOD on the ranks, imported once if it is a package; repeat for more", "MOD", module),
+        Option("--import", "have MOD on the ranks, imported once for all if it is a package", "MOD[,MOD]", modules),
     ] = ()
 
     def __post_init__(self) -> None:

@@ -312,11 +312,12 @@ def cells(text: str) -> Choice:
     return frozenset(numbers)
 
 
-def module(text: str) -> tuple[str, ...]:
-    """The dotted name of a module."""
-    for part in text.split("."):
+def modules(text: str) -> tuple[str, ...]:
+    """Dotted names of modules with commas between them."""
+    found = tuple(part for part in text.split(",") if part)
+    for part in ".".join(found).split("."):
         name(part)
-    return (text,)
+    return found
 
 
 def variable(text: str) -> tuple[tuple[str, str], ...]:

@@ -199,7 +199,7 @@ def test_a_sub_command_is_read_into_its_dataclass(line: str, name: str, args: ob
         ("up dp=2 --env A=1 --env B=x=y", Up(None, {"dp": 2}, env=(("A", "1"), ("B", "x=y")))),
         ("up dp=2 --env 'A=two words'", Up(None, {"dp": 2}, env=(("A", "two words"),))),
         ("up dp=2 --cwd '/a b' --ready-timeout 5", Up(None, {"dp": 2}, cwd="/a b", ready_timeout=5.0)),
-        ("up dp=2 --import torch --import os.path", Up(None, {"dp": 2}, imports=("torch", "os.path"))),
+        ("up dp=2 --import torch --import os.path,json", Up(None, {"dp": 2}, imports=("torch", "os.path", "json"))),
     ],
 )
 def test_up(line: str, expected: Up):
