@@ -8,10 +8,12 @@ that are in a block of their own: so the order of the page is the order of thing
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from ..kernel.fold import FoldedGap, FoldedLine, ranks_text
+from ..kernel.in_step import in_step
 from ..kernel.lines import Stream
 from ..kernel.stamps import unstamped
 from .stage import Stage
@@ -36,6 +38,7 @@ class _Row:
     turn: int
     """How many lines the rank has above it in the block."""
     text: str
+    has_ended: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -52,18 +55,27 @@ class _Block:
         self.rows.append(_Row(key, turn, text))
 
     def text(self, width: int) -> str:
-        """The rows, equal ones of one turn as one, at the pace of its first rank; those of the first rank first."""
-        groups: dict[tuple[int, str], list[_Row]] = {}
-        for row in sorted(self.rows, key=lambda row: (row.turn, row.key)):
-            groups.setdefault((row.turn, unstamped(row.text)), []).append(row)
+        """The rows, equal ones of one turn as one; while they move, also those in step, as the last of them is."""
         below = f"\n{'':>{width}} │ "  # of bars in bars
         lines = [
             f"{ranks_text(row.key[0] for row in rows):>{width}} │ {rows[0].text.replace(chr(10), below)}"
-            for rows in groups.values()
+            for rows in self._groups()
         ]
         num_more = len(lines) - MOST_ROWS
         above = [f"{'…':>{width}} ┆ {num_more:,} more lines: `%mesh logs` has all"] if num_more > 0 else []
         return "\n".join(above + lines[-MOST_ROWS:])
+
+    def _groups(self) -> Iterator[list[_Row]]:
+        rows = sorted(self.rows, key=lambda row: (row.turn, row.key))
+        for _, each in groupby(rows, key=lambda row: row.turn):
+            of_turn = list(each)
+            ended: dict[str, list[_Row]] = {}
+            for row in of_turn:
+                if row.has_ended:
+                    ended.setdefault(unstamped(row.text), []).append(row)
+            moving = [row for row in of_turn if not row.has_ended]
+            groups = [*ended.values(), *([moving[i] for i in group] for group in in_step([row.text for row in moving]))]
+            yield from sorted(groups, key=lambda group: min(row.key for row in group))
 
 
 class Bars:
@@ -142,7 +154,9 @@ class Bars:
             self._drop(key)
             return not line.text.strip()
         self._change(key, line.text)
-        del self._homes[key]
+        block, row = self._homes.pop(key)
+        row.has_ended = True
+        self._changed[block.display_id] = block  # it may have been told with others
         return True
 
     def _publish(self) -> None:

@@ -43,6 +43,16 @@ def test_bars_that_are_equally_far_are_one_line_however_fast_they_are() -> None:
     assert page.text == "[0,2 │ 100%|██| 2/2 [00:02<00:00,  0.6it/s]\n  1 │  50%|█ | 1/2 [00:01<00:01,  1.5it/s]]\n"
 
 
+def test_bars_in_step_are_one_line_while_they_move_and_told_apart_where_they_stop() -> None:
+    page = Page()
+    live = Live(page, range(3))
+    bars = [f" {done}%|█ | {done}/99 [00:01<00:09, 10.00it/s]" for done in (11, 10, 50)]
+    live.update([(rank, err(f"\r{text}")) for rank, text in enumerate(bars)], 0.0)
+    assert page.text == f"[0-1 │ {bars[1]}\n  2 │ {bars[2]}]\n"
+    live.finish(PERIOD)
+    assert page.text == f"[  0 │ {bars[0]}\n  1 │ {bars[1]}\n  2 │ {bars[2]}]\n"
+
+
 def test_many_changes_are_few_messages() -> None:
     page = Page()
     live = Live(page, range(4))
