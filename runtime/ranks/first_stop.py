@@ -48,5 +48,19 @@ def install(place: Place) -> None:
     def replace() -> None:
         setattr(sys.modules["pdb"], "set_trace", set_trace)  # noqa: B010 - a module has no such attribute to a checker
 
+    class OfTorch:
+        """What `torch.distributed.breakpoint(rank=0)` takes for its debugger; that of torch reads from /dev/stdin."""
+
+        def message(self, msg: str) -> None:
+            """Torch says here how to get to the frame that has called it: the prompt is there at once."""
+
+        def set_trace(self) -> None:
+            stop(sys._getframe(2))  # pyright: ignore[reportPrivateUsage] - as above; 1 is torch's own
+
+    def replace_of_torch() -> None:
+        for name in {"_make_distributed_pdb", "_DistributedPdb"} & vars(sys.modules["torch.distributed"]).keys():
+            setattr(sys.modules["torch.distributed"], name, OfTorch)
+
     sys.breakpointhook = on_breakpoint
     when_imported("pdb", replace)
+    when_imported("torch.distributed", replace_of_torch)

@@ -52,6 +52,18 @@ def test_the_user_writes_a_variable_and_steps_into_a_function(kernel: Any) -> No
     assert "100   rank 2" in done.text
 
 
+def test_a_breakpoint_of_torch_stops_its_rank_in_the_line_that_calls_it_and_the_others_wait(kernel: Any) -> None:
+    """torch's own debugger would read /dev/stdin, which is empty, and end the cell."""
+    source = "import torch.distributed as dist\ndef f(x):\n    dist.breakpoint(rank=2)\n    return x * 2\nf(rank)"
+    cell = kernel.start(f"%%on_mesh\n{source}")
+    assert cell.talk("p x", "x = 50", "c") == ["rank 2 ipdb> "] * 3
+    done = cell.end()
+    assert "----> 4     dist.breakpoint(rank=2)" in done.stdout
+    assert "ATTENTION" not in done.stdout
+    assert "100   rank 2" in done.text
+    assert "6     rank 3" in done.text
+
+
 @pytest.mark.far
 def test_one_rank_has_the_focus_and_the_others_are_held(kernel: Any) -> None:
     cell = kernel.start(STOP_ALL)
