@@ -10,6 +10,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from msgspec.structs import replace
+
 from .. import leftovers
 from ..devices import num_gpus
 from ..errors import SpawnError
@@ -20,7 +22,7 @@ from .base import Crew, Listener, Party
 from .interpreter import Interpreter, own_interpreter
 from .preload import packaged
 from .spec import OF_A_RANK, RankSpec, Seat, seats_here
-from .starter import Exec, Starter, Zygote, zygote_key
+from .starter import Exec, Starter, Zygote, ZygoteKey, zygote_key
 
 WARM_SECONDS = 120.0
 """How long the imports of a zygote may take: on a file system far away, a minute is not unheard of."""
@@ -33,7 +35,8 @@ class LocalEngine:
     after the import). `python` is what ranks run in; the controller's own by default.
 
     Ranks that are to have packages imported (`RankSpec.preload`) get a zygote that has imported these too: so they have
-    them after a restart at once, and in memory once.
+    them after a restart at once, and in memory once. Those with a variable that libraries read at their import get one
+    that was started with it.
     """
 
     name = "local"
@@ -42,8 +45,7 @@ class LocalEngine:
         self._reactor = reactor
         self._python = python or own_interpreter()
         self.preload = tuple(preload)
-        self._zygotes: dict[tuple[str, ...], Zygote] = {}  # by the packages of ranks that it has imported
-        self._retired: list[Zygote] = []
+        self._zygotes: dict[ZygoteKey, Zygote] = {}
         self._exec = Exec(reactor, self._python)
         self._lock = threading.Lock()  # `%load_ext` warms in the background while a cell may spawn
 
@@ -54,18 +56,15 @@ class LocalEngine:
                 self._fresh_zygote()
 
     def _fresh_zygote(self, spec: RankSpec | None = None) -> Zygote:
-        """The zygote for ranks like this; replaced when packages or settings changed since it was started."""
-        modules = self._packages(spec) if spec else ()
-        env = _before_ranks(spec.env) if spec and modules else dict(os.environ)
-        key = zygote_key(env, self._python, modules)
-        zygote = self._zygotes.get(modules)
-        if zygote is not None and not zygote.is_gone and zygote.key == key:
+        """The zygote for ranks like this, made from packages and settings as they are now."""
+        env = _before_ranks(os.environ if spec is None else spec.env)
+        key = zygote_key(env, self._python, self._packages(spec) if spec else ())
+        zygote = self._zygotes.get(key)
+        if zygote is not None and not zygote.is_gone:
             return zygote
-        if zygote is not None:
-            self._retired.append(zygote)  # its ranks live on, and it tells how they end
-        self._drop_childless()
-        imports = sorted([*self.preload, *modules], key=_is_call)  # calls look at all that was imported
-        zygote = self._zygotes[modules] = Zygote(self._reactor, imports, env, self._python, key)
+        self._drop_idle()
+        imports = sorted([*self.preload, *key.modules], key=_is_call)  # calls look at all that was imported
+        zygote = self._zygotes[key] = Zygote(self._reactor, imports, env, self._python, key)
         leftovers.tidy()
         registry.note(zygote, {zygote.pid: "zygote"})
         return zygote
@@ -73,12 +72,12 @@ class LocalEngine:
     def _packages(self, spec: RankSpec) -> tuple[str, ...]:
         return packaged(spec.preload, self._python.path_for(spec.path), spec.cwd)
 
-    def _drop_childless(self) -> None:
-        for zygote in [z for z in self._retired if not z.num_children]:
-            self._retired.remove(zygote)
-            self._end(zygote)
-        for modules in [m for m, zygote in self._zygotes.items() if m and not zygote.num_children]:
-            self._end(self._zygotes.pop(modules))
+    def _drop_idle(self) -> None:
+        """Those without ranks, which would tell how these end, are not needed any more but for the usual one."""
+        usual = zygote_key(_before_ranks(os.environ), self._python)
+        for key, zygote in [*self._zygotes.items()]:
+            if zygote.is_gone or not (zygote.num_children or key == usual):
+                self._end(self._zygotes.pop(key))
 
     def _end(self, zygote: Zygote) -> None:
         zygote.close()
@@ -112,12 +111,12 @@ class LocalEngine:
             return self._exec
         zygote = self._warm_zygote(spec)
         if zygote.trouble and zygote.key.modules:
-            zygote = self._warm_zygote()  # its ranks import for themselves
+            zygote = self._warm_zygote(replace(spec, preload=()))  # its ranks import for themselves
         if zygote.trouble and how == "fork":
             raise SpawnError(f"cannot fork: {zygote.trouble}; use --spawn exec")
         return self._exec if zygote.trouble else zygote
 
-    def _warm_zygote(self, spec: RankSpec | None = None) -> Zygote:
+    def _warm_zygote(self, spec: RankSpec) -> Zygote:
         with self._lock:
             zygote = self._fresh_zygote(spec)
         if not self._reactor.wait(zygote.warmed, WARM_SECONDS):
@@ -136,10 +135,9 @@ class LocalEngine:
 
     def close(self) -> None:
         """End the zygotes."""
-        for zygote in [*self._retired, *self._zygotes.values()]:
+        for zygote in self._zygotes.values():
             self._end(zygote)
         self._zygotes.clear()
-        self._retired.clear()
 
 
 def _is_call(preload: str) -> bool:

@@ -83,7 +83,7 @@ class Zygote:
                     ),
                     pass_fds=[theirs.fileno(), lifeline],
                     stdin=subprocess.DEVNULL,
-                    env=ONE_THREAD | env_for(env) | _ZYGOTE_ENV,
+                    env=UNLESS_SAID | env_for(env) | _ZYGOTE_ENV,
                     start_new_session=True,  # Jupyter's interrupt signals the kernel's whole process group
                 )
             undo.pop_all()
@@ -168,8 +168,11 @@ class Zygote:
             _Orphan(self._reactor, pid, births)
 
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-"""What threads of user code compute with, as under torchrun, unless the user says otherwise.
+UNLESS_SAID = {
+    "OMP_NUM_THREADS": "1",  # what threads of user code compute with, as under torchrun
+    "TORCH_CPP_LOG_LEVEL": "ERROR",  # a peer's death would print 35 lines of C++ stack in each rank
+}
+"""Variables that are read when torch is loaded; who sets them for the ranks has them so.
 
 A rank's main thread and its actors get their share of the cores (`ranks.seed`). Else each would take all cores, and
 ranks wait for each other at every operation: 16 ms for a product of small matrices that takes 2 us.
@@ -178,9 +181,7 @@ ranks wait for each other at every operation: 16 ms for a product of small matri
 _ZYGOTE_ENV = {
     "OPENBLAS_NUM_THREADS": "1",  # it starts its threads when numpy is imported; ranks raise the number again
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # makes the fork of a big image a fifth cheaper
-    "TORCH_CPP_LOG_LEVEL": "ERROR",  # read at import: a peer's death would print 35 lines of C++ stack in each rank
 }
-
 
 _PATIENCE = 0.2
 """Seconds that a zygote gets to end by itself."""
@@ -213,7 +214,7 @@ class Exec:
 
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
         # torch is imported when the rank has taken its environment
-        spec = self._python.spec_for(replace(spec, env=ONE_THREAD | spec.env))
+        spec = self._python.spec_for(replace(spec, env=UNLESS_SAID | spec.env))
         process = subprocess.Popen(
             line_for(self._python.executable, "meshbook.runtime.ranks.worker", *fds.as_list()),
             pass_fds=fds.as_list(),

@@ -33,8 +33,7 @@ WORKER = "meshbook.runtime.ranks.worker"
 
 def zygote_of(engine: LocalEngine) -> Zygote:
     """The one that the next spawn would fork from, warm."""
-    engine.warm()
-    zygote = engine._zygotes[()]
+    zygote = engine._fresh_zygote()
     assert engine._reactor.wait(zygote.warmed, 30)
     return zygote
 
@@ -148,9 +147,24 @@ def test_a_changed_setting_makes_it_stale(local: Bench, new_engine: NewEngine, m
     roster_of(workers).stop()
     monkeypatch.setenv("MESHBOOK_TESTS_OWN", "1")
     assert zygote_of(engine).pid == new.pid
-    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
     zygote_of(engine)
     assert not psutil.pid_exists(old.pid)
+
+
+def test_a_mesh_with_a_setting_of_its_own_has_it_as_in_fresh_processes(
+    local: Bench, new_engine: NewEngine, modules: Path
+):
+    (modules / "moody.py").write_text("import os\nmood = os.environ.get('TORCH_MOOD')\n")
+    local.engine = engine = new_engine("moody", WORKER)
+    usual = zygote_of(engine).pid
+    source = "import moody, os\n(moody.mood, os.getppid())"
+    answers = local.workers({"rank": 1}, env={"TORCH_MOOD": "sad"}).do.call(source).get(10).values()
+    [(mood, parent)] = answers
+    assert mood == "sad"
+    assert parent not in (usual, os.getpid())
+    assert local.workers({"rank": 1}, env={"MOOD": "sad"}).do.call(source).get(10).values() == [(None, usual)]
+    assert local.workers({"rank": 1}, env={"TORCH_MOOD": "sad"}).do.call(source).get(10).values() == answers
 
 
 def test_ranks_outlive_it_and_the_next_mesh_gets_a_new_one(local: Bench, new_engine: NewEngine, until: Until):
