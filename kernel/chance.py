@@ -10,7 +10,6 @@ from .outcome import Value
 
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-fA-F]{6,}(?=[>&\s,;)\]])")
 
-
 _BY_CHANCE = re.compile(r"(?<=\]:)\d+|\b0x[0-9a-f]{6,}")
 """In messages of errors: a peer's port, as gloo writes it, and an address."""
 
@@ -32,7 +31,19 @@ def unaddressed(value: Value) -> Value:
         >>> unaddressed(Value("Net", "<Net at 0x7f8dd36c6e50>")).text
         '<Net at 0x…>'
     """
-    if value.type_name == "str" or not any(" at 0x" in text for text in (value.text, *value.mime.values())):
+    texts = (value.text, value.stayed or "", *value.mime.values())
+    if value.type_name == "str" or not any(" at 0x" in text for text in texts):
         return value
-    mime = {kind: _ADDRESS.sub("0x…", text) for kind, text in value.mime.items()}
-    return replace(value, text=_ADDRESS.sub("0x…", value.text), mime=mime)
+    mime = {kind: without_addresses(text) for kind, text in value.mime.items()}
+    stayed = value.stayed and without_addresses(value.stayed)
+    return replace(value, text=without_addresses(value.text), stayed=stayed, mime=mime)
+
+
+def without_addresses(text: str) -> str:
+    """A text with the addresses of objects left out.
+
+    Example:
+        >>> without_addresses("<Net at 0x7f8dd36c6e50>")
+        '<Net at 0x…>'
+    """
+    return _ADDRESS.sub("0x…", text)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from .chance import without_addresses
+
 _COLOUR = r"(?:\x1b\[[\d;]*m)*"
 _DATE = r"\d{4}-\d\d-\d\d[T ]"
 _GLOG = r"[A-Z](?:\d{4}|\d{8})\ "  # a level and the date: W1124, also with the year
@@ -26,7 +28,6 @@ _STAMPED: Final = re.compile(
 _NUMBER: Final = re.compile(r"[\d.,]+")
 _PACE: Final = re.compile(r"(?<= \[)(?:\d+:)?\d+:\d\d(?:<[\d:?]+)?, +[^\s,\]]+/[^\s,\]]+(?=[,\]])")
 """In a bar of tqdm: `00:01<00:03, 9.83it/s`. What the program has it say stands behind this."""
-_ADDRESS: Final = re.compile(r"(?<= at 0x)[\da-f]+(?=>)")
 
 
 def unstamped(line: str) -> str:
@@ -45,7 +46,7 @@ def unstamped(line: str) -> str:
     if " [" in line:
         line = _PACE.sub("\0", line)
     if " at 0x" in line:
-        line = _ADDRESS.sub("\0", line)
+        line = without_addresses(line)
     found = _STAMPED.match(line)
     if not found or not found.end():
         return line

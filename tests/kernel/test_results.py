@@ -175,6 +175,11 @@ def test_objects_of_one_kind_are_one_line_wherever_they_are_in_memory() -> None:
     assert "<Other object at 0x55aa00>" in made.text()
 
 
+def test_values_that_cannot_travel_are_one_line_wherever_what_is_in_their_way_is_in_memory() -> None:
+    kept = [Outcome(Value("Op", "<Op add>", stayed=f"cannot pickle: <op at {n:#x}>")) for n in (0xABCDE0, 0xABCDF0)]
+    assert len(result(dict(enumerate(kept)), axes={"dp": 2}).rows()) == 1
+
+
 def test_failures_that_differ_by_an_address_are_one_line() -> None:
     failed = [
         Outcome(failure=Failure("TypeError", f"<Net at {n:#x}> is no layer", (), "")) for n in (0xABCDE0, 0xABCDF0)

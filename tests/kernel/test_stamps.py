@@ -48,7 +48,7 @@ DIFFERENT = [
     ("took 00:01:40 in all", "took 00:01:41 in all"),
     ("100%|█| 20/20 [00:59<00:00, 27.36it/s, loss=0.25]", "100%|█| 20/20 [00:59<00:00, 27.36it/s, loss=0.5]"),
     (" 45%|████▌     | 9/20 [00:59<00:00, 27.36it/s]", " 50%|█████     | 10/20 [00:59<00:00, 27.36it/s]"),
-    ("a pointer at 0x7fea90837ff0", "a pointer at 0x7fea8f42c080"),
+    ("a pointer at 0x7fea90837ff0", "a pointer at 0x7fea8f42c080"),  # that is what is said
     ("host:80:90 hello", "host:80:91 hello"),
 ]
 
