@@ -165,7 +165,8 @@ class Agent:
         if peer.pid:
             self.pids[peer.rank] = peer.pid
         env = spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": "0"}
-        peer.data.send(Become(encode_spec(replace(spec, token=peer.token, env=env))))
+        place = self._starter.spec_for(replace(spec, token=peer.token, env=env))
+        peer.data.send(Become(encode_spec(place)))
         self._reactor.schedule(lambda: self._tell_held(peer))
 
     def _tell_held(self, peer: _Peer) -> None:

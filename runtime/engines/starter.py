@@ -41,6 +41,10 @@ class Births(Protocol):
 class Starter(Protocol):
     """Makes rank processes and sees them end."""
 
+    def spec_for(self, spec: RankSpec) -> RankSpec:
+        """A rank as its process is told of it."""
+        ...
+
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None: ...
 
     def close(self) -> None: ...
@@ -91,13 +95,17 @@ class Zygote:
         let_go_in_child(self)
         reactor.add(link.fileno(), self._on_ready)
 
+    def spec_for(self, spec: RankSpec) -> RankSpec:
+        """The same in the Python of the zygote."""
+        return self._python.spec_for(spec)
+
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
         """Ask for a rank; `births` is told when it is there."""
         if self.is_gone:
             raise LinkClosed("the zygote is gone")
         self._births[ticket] = births
         try:
-            self._lane.send(Fork(ticket, encode_spec(self._python.spec_for(spec))), fds=fds.as_list())
+            self._lane.send(Fork(ticket, encode_spec(self.spec_for(spec))), fds=fds.as_list())
         except LinkClosed as gone:
             if self._births.pop(ticket, None) is not None:  # else its end has been seen, and told, meanwhile
                 raise LinkClosed("the zygote is gone") from gone
@@ -212,9 +220,12 @@ class Exec:
         self._reactor = reactor
         self._python = python
 
+    def spec_for(self, spec: RankSpec) -> RankSpec:
+        """The same in its Python, with what torch is to find: a rank imports it when it has taken its environment."""
+        return self._python.spec_for(replace(spec, env=UNLESS_SAID | spec.env))
+
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
-        # torch is imported when the rank has taken its environment
-        spec = self._python.spec_for(replace(spec, env=UNLESS_SAID | spec.env))
+        spec = self.spec_for(spec)
         process = subprocess.Popen(
             line_for(self._python.executable, "meshbook.runtime.ranks.worker", *fds.as_list()),
             pass_fds=fds.as_list(),

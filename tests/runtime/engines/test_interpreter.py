@@ -16,8 +16,10 @@ from meshbook.runtime.engines.interpreter import ask, find
 from meshbook.runtime.engines.spec import Site
 from meshbook.runtime.engines.versions import own_versions
 from meshbook.runtime.errors import SpawnError
+from meshbook.runtime.healing import heal
 from meshbook.runtime.host import mesh_at
 from meshbook.runtime.session import session, spawn_procs
+from meshbook.runtime.spares import keep_spares
 from tests.other_python import make_bare, make_other
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ class Native(Actor):
     @endpoint
     def first_command_folder(self) -> str:
         return os.environ["PATH"].split(os.pathsep)[0]
+
+    @endpoint
+    def environment(self) -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if "RANK" not in name}
 
     @endpoint
     def child(self) -> str:
@@ -72,6 +78,25 @@ def test_what_they_spawn_runs_there_too(procs: ProcMesh, python: str) -> None:
 def test_they_may_be_executed(python: str, process_stage: Stage) -> None:
     procs = process_stage.owned(spawn_procs({"r": 1}, session().use_python(python), "exec"))
     assert process_stage.spawn(Native, on=procs).lives_in.call_one().get(60)[::2] == (python, 42)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("how", ["fork", "exec"])
+def test_a_spare_that_takes_a_place_has_what_a_rank_has(
+    python: str, process_stage: Stage, until: Callable[..., Any], leaks: Any, how: str
+) -> None:
+    procs = process_stage.owned(spawn_procs({"r": 2}, session().use_python(python), how))
+    procs.initialized.get(60)
+    leaks.allow_what_stands()  # a zygote in that Python
+    keep_spares(procs.roster, 1)
+    until(lambda: procs.roster.crew.num_spares == (1, 1), 30)
+    procs.roster.kill([1])
+    until(lambda: procs.roster.dead() == [1])
+    heal(procs)
+    natives = process_stage.spawn(Native, on=procs)
+    assert natives.lives_in.call().get(60).values() == [(python, str(Path(python).parents[1]), 42)] * 2
+    one, other = natives.environment.call().get(10).values()
+    assert one == other
 
 
 @pytest.mark.real
