@@ -282,7 +282,12 @@ _IMPORT_TIME_PREFIXES = (
     "TORCH",
     "PYTORCH_",
     "CUDA_HOME",
+    "MALLOC_",
+    "LANG",
+    "LC_",
+    "TZ",
 )
+"""Also of what a process reads as it begins."""
 
 _OF_TORCH = frozenset({"TORCHINDUCTOR_CACHE_DIR"})
 """What torch sets by itself where the program compiles, or makes fakes of tensors. It is read when it is needed."""
