@@ -284,7 +284,8 @@ def _stops_at_once(running: Any) -> Generator[None]:
 
 def _check_ran_here(ran: Any) -> None:
     """Nothing is sent after a part here that was stopped or has failed."""
-    if isinstance(ran.error_in_exec, KeyboardInterrupt | asyncio.CancelledError):
+    error = ran.error_in_exec or ran.error_before_exec  # also between two statements, where IPython compiles the next
+    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
         raise Interrupted("--local: the cell was stopped here, so it was not sent to the ranks")
     if not ran.success:
         raise UsageError("--local: the cell failed here, so it was not sent to the ranks")

@@ -242,6 +242,25 @@ def test_what_is_stopped_here_is_not_sent(kernel: Kernel, wait: str) -> None:
     assert kernel.value("r.values()") == [False] * 4
 
 
+PRESSED = """import ast
+class Pressed:
+    def __getattr__(self, name):
+        return getattr(former, name)
+    def __call__(self, tree, *args, **options):
+        if "Name(id='late'" in ast.dump(tree):
+            raise KeyboardInterrupt
+        return former(tree, *args, **options)
+former = get_ipython().compile
+get_ipython().compile = Pressed()"""
+
+
+def test_a_stop_between_two_statements_is_one_too(kernel: Kernel) -> None:
+    kernel.ok(PRESSED)
+    stopped = kernel.cell("%%on_mesh --local\nsoon = 1\nlate = 1")
+    kernel.ok("get_ipython().compile = former")
+    assert stopped.error == "KeyboardInterrupt: --local: the cell was stopped here, so it was not sent to the ranks"
+
+
 def test_a_cell_that_awaits_may_run_here_too(kernel: Kernel) -> None:
     outputs = kernel.ok("%%on_mesh --local\nimport asyncio\nawait asyncio.sleep(0)\nprint('both')")
     assert outputs.stdout == "both\n0-3 │ both\n"
