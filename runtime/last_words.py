@@ -34,4 +34,5 @@ def story(rank_name: str, exit: Exit | None, host: str, stderr: str) -> str:
     can_tell = exit is not None and exit.signum != signal.SIGKILL
     told = crash.read(stderr) if can_tell else None
     stack = [f"  at {place}" for place in crash.places_text(told.stack, crash.OURS)] if told is not None else []
-    return "\n".join([f"{rank_name} {exit} on host {host}", *last_words(stderr), *stack])
+    end = str(exit) if f"host {host} " in str(exit) else f"{exit} on host {host}"  # the loss of a host names it
+    return "\n".join([f"{rank_name} {end}", *last_words(stderr), *stack])

@@ -152,7 +152,7 @@ def test_a_lost_host_is_the_death_of_its_ranks(own: Bench, until: Until, signum:
     waiting = workers.slice(hosts=1, gpus=0).do.call_one("import time\ntime.sleep(60)")
     started = time.monotonic()
     os.kill(agent_of(own, "right"), signum)
-    with pytest.raises(SupervisionError, match=rf"ended: host right was lost: .*{why}.* on host right"):
+    with pytest.raises(SupervisionError, match=rf"ended: host right was lost: .*{why}"):
         waiting.get(10)
     assert time.monotonic() - started < 5.5
     assert roster.dead() == [2, 3]
