@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from meshbook.runtime.cores import cores
 from meshbook.runtime.engines.local import LocalEngine
 from meshbook.runtime.engines.preload import packaged
 
@@ -104,3 +105,21 @@ def test_a_zygote_of_which_no_rank_is_left_ends_when_another_comes(site: Path, m
     mine.close()
     mine.workers(preload=["single"])
     assert not psutil.pid_exists(zygote)
+
+
+@forks
+@pytest.mark.real
+@pytest.mark.slow
+def test_every_blas_that_came_with_a_package_computes_with_the_ranks_share(mine: Bench, new_engine: NewEngine) -> None:
+    """numpy and scipy bring an OpenBLAS each; in the zygote both have one thread."""
+    for module in ("scipy", "threadpoolctl"):
+        pytest.importorskip(module)
+    mine.engine = new_engine(WORKER, "meshbook.runtime.ranks.seed:warm")
+    workers = mine.workers({"rank": 1}, preload=["numpy", "scipy.linalg"])
+    source = (
+        "import threadpoolctl\n"
+        "[pool['num_threads'] for pool in threadpoolctl.threadpool_info() if pool['internal_api'] == 'openblas']"
+    )
+    threads = workers.do.call_one(source).get(30)
+    assert len(threads) >= 2
+    assert set(threads) == {cores()}
