@@ -20,6 +20,7 @@ from ..kernel.run import Progress, Said
 from ..kernel.summary import readable
 from ..runtime.wire.tape import Text
 from .bars import Bars
+from .slots import Slots
 from .stage import Stage, StreamName
 
 WINDOW = 0.05
@@ -80,6 +81,7 @@ class Live:
         self._on_comm = on_comm
         self._waiting: dict[bytes, _Waiting] = {}
         self._display_ids: dict[tuple[int, str], str] = {} if display_ids is None else display_ids
+        self._slots = Slots() if len(self._ranks) > 1 and stage.can_update else None
         self._width = max(3, len(ranks_text(ranks)))
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
         self._held: list[Said] = []
@@ -200,7 +202,7 @@ class Live:
     def _take_display(self, rank: int, display: Display, now: float) -> None:
         self._tell(self._due(EVERYTHING))  # what a rank said before stands before
         if display.is_clear:
-            self._clear(display)
+            self._clear(rank, display)
         elif display.is_update:
             self._update(rank, display)
         else:
@@ -229,17 +231,28 @@ class Live:
 
     def _show(self, waiting: _Waiting) -> None:
         display = waiting.display
-        display_id = None
-        if display.display_id:
-            (rank,) = waiting.ranks
-            display_id = self._display_ids.setdefault((rank, display.display_id), uuid.uuid4().hex)
-            if len(self._display_ids) > _MOST_DISPLAYS:
-                del self._display_ids[next(iter(self._display_ids))]
+        place, is_again = self._slots.place(waiting.ranks) if self._slots else (None, False)
+        display_id = self._named(waiting.ranks[0], display.display_id, place) if display.display_id else place
+        if is_again:
+            self._stage.display(unpacked(display.mime), display.metadata, display_id, update=True)
+            return self._empty(waiting.ranks)
+        self._empty(waiting.ranks)
         if len(self._ranks) > 1:
             self._write(f"{ranks_text(sorted(waiting.ranks)):>{self._width}} │\n")
         elif "_bars" in vars(self) and self._bars is not None:
             self._bars.step_aside()
         self._stage.display(unpacked(display.mime), display.metadata, display_id)
+
+    def _named(self, rank: int, name: str, place: str | None) -> str:
+        """The id for what a rank shows by a name of its own."""
+        found = self._display_ids.setdefault((rank, name), place or uuid.uuid4().hex)
+        if len(self._display_ids) > _MOST_DISPLAYS:
+            del self._display_ids[next(iter(self._display_ids))]
+        return found
+
+    def _empty(self, ranks: Sequence[int]) -> None:
+        for place in self._slots.to_empty(ranks) if self._slots else ():
+            self._stage.display({"text/plain": ""}, {}, place, update=True)
 
     def _update(self, rank: int, display: Display) -> None:
         self._tell_displays(EVERYTHING)
@@ -247,10 +260,15 @@ class Live:
         if display_id is not None:
             self._stage.display(unpacked(display.mime), display.metadata, display_id, update=True)
 
-    def _clear(self, display: Display) -> None:
-        # With several ranks in one output area, one of them cannot wipe what the others said.
+    def _clear(self, rank: int, display: Display) -> None:
+        self._tell_displays(EVERYTHING)
+        waits = bool(display.metadata.get("wait"))
         if len(self._ranks) == 1:
-            self._stage.clear(bool(display.metadata.get("wait")))
+            self._stage.clear(waits)
+        elif self._slots is not None:  # one rank cannot wipe what the others said
+            self._slots.clear(rank)
+            if not waits:
+                self._empty([rank])
 
 
 class LastLines:

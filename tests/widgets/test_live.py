@@ -10,7 +10,7 @@ from meshbook.kernel.run import Progress
 from meshbook.runtime.wire.tape import Text
 from meshbook.widgets.live import WINDOW, LastLines, Live
 from meshbook.widgets.stage import StreamName
-from tests.widgets.stages import Paper
+from tests.widgets.stages import Page, Paper
 
 
 @pytest.fixture
@@ -117,6 +117,49 @@ def test_clear_output_counts_where_one_rank_has_the_area_for_itself(paper: Paper
     assert paper.events == [("clear", True)]
     Live(paper, range(2)).update([(0, shown("", is_clear=True))], 0.0)
     assert paper.events == [("clear", True)]
+
+
+def test_what_a_rank_clears_among_others_its_next_display_replaces() -> None:
+    page = Page()
+    live = Live(page, range(2))
+    for step in range(3):
+        live.update([(0, shown("", is_clear=True, metadata={"wait": True})), (0, shown(f"plot {step}"))], step)
+        live.update([], step + WINDOW)
+    live.finish(9.0)
+    assert page.text == "  0 │\n[plot 2]\n"
+
+
+def test_what_all_ranks_have_shown_alike_stands_until_all_clear() -> None:
+    page = Page()
+    live = Live(page, range(2))
+    live.update([(rank, shown("same")) for rank in range(2)], 0.0)
+    live.update([(0, shown("", is_clear=True))], 1.0)
+    assert page.text == "0-1 │\n[same]\n"
+    live.update([(1, shown("", is_clear=True))], 2.0)
+    assert page.text == "0-1 │\n[]\n"
+    live.update([(rank, shown("again")) for rank in range(2)], 3.0)
+    live.finish(9.0)
+    assert page.text == "0-1 │\n[again]\n"
+
+
+def test_of_two_displays_that_a_rank_clears_and_one_that_follows_one_is_left() -> None:
+    page = Page()
+    live = Live(page, range(2))
+    for count in (2, 1):
+        live.update([(1, shown("", is_clear=True, metadata={"wait": True}))], count)
+        live.update([(1, shown(f"{count}: {number}")) for number in range(count)], count)
+        live.update([], count + WINDOW)
+    live.finish(9.0)
+    assert page.text == "  1 │\n[1: 0]\n  1 │\n[]\n"
+
+
+def test_where_nothing_can_be_replaced_a_clear_does_nothing() -> None:
+    page = Page(can_update=False)
+    live = Live(page, range(2))
+    for step in range(2):
+        live.update([(0, shown("", is_clear=True)), (0, shown(f"plot {step}"))], step)
+    live.finish(9.0)
+    assert page.text == "  0 │\n[plot 0]\n  0 │\n[plot 1]\n"
 
 
 def test_a_quiet_one_tells_all_at_the_end(paper: Paper) -> None:
