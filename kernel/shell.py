@@ -95,6 +95,9 @@ class QuietShell(InteractiveShell):
     def init_virtualenv(self) -> None:
         """Whoever started this process has chosen its Python and its path."""
 
+    def init_prompts(self) -> None:
+        """Nobody types at a rank: where `sys.ps1` is there, libraries such as Lightning refuse to train over ranks."""
+
     def init_sys_modules(self) -> None:
         """`__main__` is registered by `live_in`."""
 

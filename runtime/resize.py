@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from .devices import choose_device
-from .engines.spec import RankSpec, Seat, environment
+from .engines.spec import RankSpec, Seat, environment, standings
 from .errors import MeshError, SpawnError
 from .healing import END_SECONDS
 from .numbers import new_mesh
@@ -145,7 +145,8 @@ def _specs(roster: Roster, plan: Reshape, seats: Sequence[Seat]) -> list[RankSpe
     stayed = {number: roster.specs[rank] for rank, number in plan.kept.items()}
     devices = _devices(stayed, seats, roster.specs[0].device.partition(":")[0])
     specs: list[RankSpec] = []
-    for rank, seat in enumerate(seats):
+    for seat, standing in zip(seats, standings(seats), strict=True):
+        rank = standing.rank
         base = stayed.get(rank, roster.specs[0])
         place = {
             "rank": rank,
@@ -154,7 +155,7 @@ def _specs(roster: Roster, plan: Reshape, seats: Sequence[Seat]) -> list[RankSpe
             "local_world_size": seat.local_world_size,
         }
         there = {"host": seat.host, "host_addr": seat.addr, "device": devices[rank]}
-        env = environment(base.env, **place)
+        env = environment(base.env, standing)
         specs.append(replace(base, **place, **there, axes=plan.new, mesh=mesh, env=env))
     return specs
 
@@ -190,8 +191,9 @@ def _on_loop(roster: Roster, act: Callable[[], object]) -> None:
 def _tell(roster: Roster, survivors: Sequence[int], plan: Reshape) -> None:
     """Let the ranks that stayed know where they stand now."""
     told = Told(roster, survivors, "the new size of the mesh")
-    seats = {rank: (spec.local_rank, spec.local_world_size) for rank, spec in roster.specs.items()}
-    payload = codec.encode(((roster.mesh, plan.new, plan.kept, seats), dict[str, Any]()))
+    specs = [roster.specs[rank] for rank in range(plan.num_ranks)]
+    told_to_all = roster.mesh, plan.new, plan.kept, standings([spec.seat for spec in specs])
+    payload = codec.encode((told_to_all, dict[str, Any]()))
     if survivors:
         roster.call(survivors, steward.NUMBER, "move", None, payload, told, True)
     told.wait(REGROUP_SECONDS + REGROUP_SECONDS_A_RANK * len(survivors))

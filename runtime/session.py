@@ -21,7 +21,19 @@ from .binding import Binding
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
-from .engines.spec import HOME, PYTHON, Backend, RankSpec, Seat, Site, environment, search_path, seats_here
+from .engines.spec import (
+    HOME,
+    PYTHON,
+    Backend,
+    RankSpec,
+    Seat,
+    Site,
+    Standing,
+    environment,
+    search_path,
+    seats_here,
+    standings,
+)
 from .errors import SpawnError
 from .hatch import Hatch, look
 from .here import make_root_by, settle, settled, unsettle
@@ -341,18 +353,18 @@ def specs_for(
         engine=engine,
         master_addr=seats[0].addr,
     )
-    return [_seated(of_mesh, rank, seat) for rank, seat in enumerate(seats)]
+    return [_seated(of_mesh, seat, standing) for seat, standing in zip(seats, standings(seats), strict=True)]
 
 
-def _seated(of_mesh: RankSpec, rank: int, seat: Seat) -> RankSpec:
+def _seated(of_mesh: RankSpec, seat: Seat, standing: Standing) -> RankSpec:
     """The spec of one rank of a mesh. On another host it has the environment there."""
     env = {**({} if seat.host else os.environ), **of_mesh.env}
     return replace(
         of_mesh,
-        rank=rank,
+        rank=standing.rank,
         local_rank=seat.local_rank,
         local_world_size=seat.local_world_size,
-        env=environment(env, rank, of_mesh.world_size, seat.local_rank, seat.local_world_size),
+        env=environment(env, standing),
         device=f"cuda:{seat.local_rank}" if of_mesh.device == "cuda" else of_mesh.device,
         host=seat.host,
         host_addr=seat.addr,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .actor import Actor, endpoint
+from .engines.spec import Standing, environment
 from .here import node
 from .mesh import ProcMesh
 from .scope import current_rank
@@ -38,21 +39,18 @@ class SPMDActor(Actor):
     @endpoint
     def setup_env(self, master_addr: str, master_port: int) -> None:
         """Set `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and the others that torchrun sets."""
-        os.environ.update(
-            torch_environment(
-                self.rank, self.world_size, self.local_rank, self.local_world_size, master_addr, master_port
-            )
-        )
+        self._set_env(master_addr, master_port)
 
     @endpoint
     def main(self, master_addr: str, master_port: int, script_args: Sequence[str]) -> bool:
         """Run `script_args` (`["train.py", "--lr", "1"]` or `["-m", "module", ...]`) as `__main__`."""
-        environment = torch_environment(
-            self.rank, self.world_size, self.local_rank, self.local_world_size, master_addr, master_port
-        )
-        os.environ.update(environment)
+        self._set_env(master_addr, master_port)
         run_as_main(list(script_args))
         return True
+
+    def _set_env(self, addr: str, port: int) -> None:
+        numbers = self.rank, self.world_size, self.local_rank, self.local_world_size
+        os.environ.update(torch_environment(*numbers, addr, port))
 
 
 def run_as_main(script_args: list[str]) -> None:
@@ -90,19 +88,9 @@ def torch_environment(
         >>> torch_environment(3, 4, 1, 2, "localhost", 29500)["GROUP_RANK"]
         '1'
     """
-    return {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_RANK": str(local_rank),
-        "LOCAL_WORLD_SIZE": str(local_world_size),
-        "GROUP_RANK": str(rank // local_world_size),
-        "GROUP_WORLD_SIZE": str(max(1, world_size // local_world_size)),
-        "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": str(world_size),
-        "ROLE_NAME": "rank",
-        "MASTER_ADDR": master_addr,
-        "MASTER_PORT": str(master_port),
-    }
+    host, num_hosts = rank // local_world_size, max(1, world_size // local_world_size)
+    of_all = {"ROLE_NAME": "rank", "MASTER_ADDR": master_addr, "MASTER_PORT": str(master_port)}
+    return environment(of_all, Standing(rank, world_size, local_rank, local_world_size, host, num_hosts))
 
 
 async def setup_torch_elastic_env_async(

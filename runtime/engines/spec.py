@@ -147,16 +147,54 @@ class RankFds(msgspec.Struct, frozen=True, array_like=True):
         return cls(*fds) if spec.data is None else cls(-1, -1, *fds)
 
 
-OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+class Standing(NamedTuple):
+    """Where a rank stands among the others, in torchrun's terms: a group is the ranks of one host."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    group_rank: int
+    """The index of its host."""
+    group_world_size: int
+    """The number of hosts."""
+
+
+def standings(seats: Sequence[Seat]) -> list[Standing]:
+    """Of the ranks that live in these seats, in their order.
+
+    Example:
+        >>> standings([Seat(0, 1, "a"), Seat(0, 1, "b")])[1]
+        Standing(rank=1, world_size=2, local_rank=0, local_world_size=1, group_rank=1, group_world_size=2)
+    """
+    hosts = {host: index for index, host in enumerate(dict.fromkeys(seat.host for seat in seats))}
+    return [
+        Standing(rank, len(seats), seat.local_rank, seat.local_world_size, hosts[seat.host], len(hosts))
+        for rank, seat in enumerate(seats)
+    ]
+
+
+OF_A_RANK = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+    *("ROLE_RANK", "ROLE_WORLD_SIZE"),
+)
 """What differs in the environments of the ranks of a mesh, or of two meshes."""
 
 
-def environment(
-    env: Mapping[str, str], rank: int, world_size: int, local_rank: int, local_world_size: int
-) -> dict[str, str]:
-    """The environment of a rank: torchrun's variables on top of `env`."""
-    numbers = rank, world_size, local_rank, local_world_size
-    return {**env, **dict(zip(OF_A_RANK, map(str, numbers), strict=True))}
+UNLESS_SAID = {
+    "OMP_NUM_THREADS": "1",  # what threads of user code compute with, as under torchrun
+    "TORCH_CPP_LOG_LEVEL": "ERROR",  # a peer's death would print 35 lines of C++ stack in each rank
+}
+"""Variables that are read when torch is loaded, also by processes that a rank starts; who sets them has them so.
+
+A rank's main thread and its actors get their share of the cores (`ranks.seed`). Else each would take all cores, and
+ranks wait for each other at every operation: 16 ms for a product of small matrices that takes 2 us.
+"""
+
+
+def environment(env: Mapping[str, str], standing: Standing) -> dict[str, str]:
+    """The environment of a rank: torchrun's variables on top of `env`. All ranks have one role."""
+    return {**env, **dict(zip(OF_A_RANK, map(str, [*standing, *standing[:2]]), strict=True))}
 
 
 def search_path(path: Sequence[object]) -> list[str]:

@@ -23,7 +23,7 @@ from ..wire.reactor import Reactor
 from .exits import end_of
 from .fresh import env_for, line_for
 from .interpreter import Interpreter
-from .spec import RankFds, RankSpec, encode_spec, search_path
+from .spec import UNLESS_SAID, RankFds, RankSpec, encode_spec, search_path
 
 
 class Births(Protocol):
@@ -175,16 +175,6 @@ class Zygote:
         for pid, births in children.items():
             _Orphan(self._reactor, pid, births)
 
-
-UNLESS_SAID = {
-    "OMP_NUM_THREADS": "1",  # what threads of user code compute with, as under torchrun
-    "TORCH_CPP_LOG_LEVEL": "ERROR",  # a peer's death would print 35 lines of C++ stack in each rank
-}
-"""Variables that are read when torch is loaded; who sets them for the ranks has them so.
-
-A rank's main thread and its actors get their share of the cores (`ranks.seed`). Else each would take all cores, and
-ranks wait for each other at every operation: 16 ms for a product of small matrices that takes 2 us.
-"""
 
 _ZYGOTE_ENV = {
     "OPENBLAS_NUM_THREADS": "1",  # it starts its threads when numpy is imported; ranks raise the number again

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from ..engines.spec import Standing
     from ..wire.messages import Metered
     from .groups import Groups
     from .meter import Meter
@@ -69,7 +70,7 @@ class Place:
     def move(self, move: Move) -> None:
         """The mesh was resized: stand where this says from now on, and tell those who want to know."""
         self.rank = move.numbers[self.rank]
-        self.local_rank, _ = move.seats[self.rank]
+        self.local_rank = move.standings[self.rank].local_rank
         self.world_size = math.prod(move.axes.values())
         self.axes = dict(move.axes)
         self.coord = coordinates(self.rank, self.axes)
@@ -91,8 +92,8 @@ class Move:
     axes: Mapping[str, int]
     numbers: Mapping[int, int]
     """By its old number, the new one of each rank that was there before."""
-    seats: Mapping[int, tuple[int, int]]
-    """By its new number, which rank of its host each of them is now, and of how many."""
+    standings: Sequence[Standing]
+    """Of all ranks of the new mesh, in their order."""
 
 
 def coordinates(rank: int, axes: dict[str, int]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..actor import Actor, control_endpoint, endpoint
-from ..engines.spec import environment
+from ..engines.spec import Standing, environment
 from ..wire.unicode import packed
 from . import ledger
 from .place import Move, Place
@@ -73,12 +73,12 @@ class Steward(Actor):
         self._newest = max(self._newest, generation)
 
     @endpoint
-    def move(self, mesh: int, axes: dict[str, int], numbers: dict[int, int], seats: dict[int, tuple[int, int]]) -> None:
+    def move(self, mesh: int, axes: dict[str, int], numbers: dict[int, int], standings: list[Standing]) -> None:
         """The mesh was resized: take the new place in it. New process groups come with `regroup`."""
         place, groups = self._place, self._place.groups
-        place.move(Move(mesh, axes, numbers, seats))
+        place.move(Move(mesh, axes, numbers, standings))
         if groups is not None:  # a rank that is a process: one that is a thread has no environment of its own
-            os.environ.update(environment({}, place.rank, place.world_size, *seats[place.rank]))
+            os.environ.update(environment({}, standings[place.rank]))
             groups.move(place.rank, place.axes)
 
     @endpoint

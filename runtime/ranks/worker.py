@@ -14,7 +14,7 @@ import threading
 from .. import numbers
 from ..aliases import assume
 from ..binding import bind
-from ..engines.spec import RankFds, RankSpec, decode_spec
+from ..engines.spec import UNLESS_SAID, RankFds, RankSpec, decode_spec
 from ..inherited import plain_signals
 from ..wire.awake import has_room
 from ..wire.lane import Lane
@@ -104,10 +104,11 @@ def _detach(lifeline_fd: int) -> None:
 
 
 def _take_environment(spec: RankSpec) -> None:
-    for name in os.environ.keys() - spec.env.keys():
+    env = UNLESS_SAID | spec.env
+    for name in os.environ.keys() - env.keys():
         del os.environ[name]
     # Most is as the zygote has it: each assignment would copy pages of it.
-    os.environ.update({name: value for name, value in spec.env.items() if os.environ.get(name) != value})
+    os.environ.update({name: value for name, value in env.items() if os.environ.get(name) != value})
     os.chdir(spec.cwd)
     sys.path[:] = spec.path
     assume(spec.names)

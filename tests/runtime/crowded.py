@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ class Crowd(Actor):
     @endpoint
     def own(self) -> int:
         return num_threads()
+
+    @endpoint
+    def setting(self) -> str | None:
+        """What libraries (accelerate) and child processes find."""
+        return os.environ.get("OMP_NUM_THREADS")
 
 
 class AsyncCrowd(Actor):

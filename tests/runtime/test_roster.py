@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from meshbook.runtime.engines.base import Exit
-from meshbook.runtime.engines.spec import RankSpec, environment
+from meshbook.runtime.engines.spec import RankSpec, Seat, environment, standings
 from meshbook.runtime.errors import MeshStopped, SpawnError
 from meshbook.runtime.roster import Roster
 from meshbook.runtime.session import specs_for
@@ -316,8 +316,19 @@ def test_in_a_forked_child_the_mesh_is_another_s():
 
 
 def test_the_environment_of_a_rank():
-    env = environment({"HOME": "/h", "RANK": "9"}, 3, 8, 1, 4)
-    assert env == {"HOME": "/h", "RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    seats = [Seat(local_rank, 4, host) for host in "ab" for local_rank in range(4)]
+    env = environment({"HOME": "/h", "RANK": "9"}, standings(seats)[5])
+    assert env == {
+        "HOME": "/h",
+        "RANK": "5",
+        "WORLD_SIZE": "8",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "4",
+        "GROUP_RANK": "1",
+        "GROUP_WORLD_SIZE": "2",
+        "ROLE_RANK": "5",
+        "ROLE_WORLD_SIZE": "8",
+    }
 
 
 class Book(RuleBasedStateMachine):

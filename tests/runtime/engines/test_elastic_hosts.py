@@ -48,9 +48,9 @@ def agent_of(bench: Bench, name: str) -> int:
 
 
 def facts(roster: Roster) -> list[list[Any]]:
-    """What each rank says of its number, its size and its place on its host; all of them answer."""
+    """What each rank says of its number, its size, its place on its host and that of its host; all of them answer."""
     workers = ProcMesh(roster, Shape.row_major(roster.axes), is_owned=False).spawn("facts", Worker)
-    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"]
+    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"]
     found = workers.do.call(f"import os\n[int(os.environ[name]) for name in {names}]").get(20).values()
     workers.stop().get(10)  # type: ignore[attr-defined]
     return found
@@ -64,10 +64,10 @@ def test_a_host_is_given_back_and_started_again_and_a_third_one_comes(make: Call
     agent, pids = agent_of(bench, "right"), [state.pid for state in roster.states.values()]
     assert resize_roster(roster, {"hosts": 1}).given_back == ("right",)
     until(lambda: not psutil.pid_exists(agent))
-    assert facts(roster) == [[0, 2, 0, 2], [1, 2, 1, 2]]
+    assert facts(roster) == [[0, 2, 0, 2, 0, 1], [1, 2, 1, 2, 0, 1]]
     assert resize_roster(roster, {"hosts": 3}).given_back == ()
     assert [roster.host_of(rank) for rank in range(6)] == ["left", "left", "right", "right", "host2", "host2"]
-    assert facts(roster) == [[rank, 6, rank % 2, 2] for rank in range(6)]
+    assert facts(roster) == [[rank, 6, rank % 2, 2, rank // 2, 3] for rank in range(6)]
     assert [roster.states[rank].pid for rank in (0, 1)] == pids[:2]
     assert psutil.Process(roster.states[5].pid).parents()[1].pid == agent_of(bench, "host2")
     assert resize_roster(roster, {"hosts": 1}).given_back == ("right", "host2")
@@ -81,9 +81,9 @@ def test_a_host_that_another_mesh_is_on_stays_and_numbers_change_across_hosts(ho
     agent = agent_of(hosts, "beta")
     resize_roster(roster, {"gpus": 3})
     assert [roster.host_of(rank) for rank in range(6)] == ["alpha"] * 3 + ["beta"] * 3
-    assert facts(roster) == [[rank, 6, rank % 3, 3] for rank in range(6)]
+    assert facts(roster) == [[rank, 6, rank % 3, 3, rank // 3, 2] for rank in range(6)]
     assert resize_roster(roster, {"hosts": 1, "gpus": 1}).given_back == ()
-    assert facts(roster) == [[0, 1, 0, 1]]
+    assert facts(roster) == [[0, 1, 0, 1, 0, 1]]
     assert psutil.pid_exists(agent)
     assert other.rank.call().get(10).values() == [0, 1, 2, 3]
 
@@ -118,7 +118,7 @@ def test_a_dead_rank_is_replaced_by_a_spare_of_its_own_host(make: Callable[..., 
     process = psutil.Process(roster.states[2].pid)
     assert process.create_time() < started
     assert process.parents()[1].pid == agent_of(bench, "right")
-    assert facts(roster)[2] == [2, 3, 0, 1]
+    assert facts(roster)[2] == [2, 3, 0, 1, 1, 2]
     until(lambda: roster.crew.num_spares == (2, 2), 30)  # another one has come
     os.kill(agent_of(bench, "right"), signal.SIGKILL)
     until(lambda: roster.dead() == [2])

@@ -53,6 +53,8 @@ def test_ranks_wake_up_on_their_hosts(hosts: Bench, monkeypatch: pytest.MonkeyPa
     names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "GREETING", "ONLY_HERE"]
     envs = lines(workers, f"[os.environ.get(name) for name in {names}]")
     assert envs == [[str(r), "4", str(r % 2), "2", "127.0.0.1", "hello", None] for r in range(4)]
+    of_hosts = [f"os.environ['{name}']" for name in ("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE")]
+    assert lines(workers, ", ".join(of_hosts)) == [(str(r // 2), "2", str(r), "4") for r in range(4)]
     assert len(set(lines(workers, "os.environ['MASTER_PORT']"))) == 1
     parents = [psutil.Process(pid).parent() for pid in lines(workers, "os.getpid()")]
     agents = [agent_of(hosts, name) for name in ("alpha", "beta")]

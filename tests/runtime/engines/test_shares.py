@@ -30,5 +30,6 @@ def test_threads_do_not_take_the_cores_of_other_ranks(
     share = max(1, cores() // size)
     crowd = mesh.spawn("crowd", Crowd)
     assert crowd.counts.call().get(30).values() == [[share, share, 1]] * size
+    assert crowd.setting.call().get(10).values() == ["1"] * size
     assert mesh.spawn("late", Crowd).own.call().get(30).values() == [share] * size
     assert mesh.spawn("async", AsyncCrowd).own.call().get(30).values() == [share] * size
