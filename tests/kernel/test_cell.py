@@ -66,6 +66,11 @@ def test_the_last_value_is_kept_under_one_name_and_no_older_one(notebook: Notebo
     assert notebook.value("_").text == "'Thing'"
 
 
+def test_a_rank_is_no_prompt(notebook: Notebook) -> None:
+    """Lightning refuses to train over several processes where `sys.ps1` says that somebody types."""
+    assert notebook.value("import sys\nhasattr(sys, 'ps1')").text == "False"
+
+
 def test_a_users_own_underscore_stays(notebook: Notebook) -> None:
     notebook.run("_ = 'gettext'")
     notebook.run("5")
