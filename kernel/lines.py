@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from .screen import UP, Screen
+from .screen import Screen, erased, needs_screen, parted
 
 Stream = Literal["stdout", "stderr"]
 
@@ -22,7 +22,7 @@ _OTHER: Final[dict[Stream, Stream]] = {"stdout": "stderr", "stderr": "stdout"}
 
 def _last_state(line: str) -> str:
     """What a terminal leaves of a line: text after a carriage return replaces what stood there."""
-    return line.rstrip("\r").rpartition("\r")[2] if "\r" in line else line
+    return erased(line.rstrip("\r").rpartition("\r")[2] if "\r" in line else line)
 
 
 def _shorten(line: str, length: int) -> str:
@@ -72,7 +72,7 @@ class OpenLine:
         self._held = LINE_CAP
 
     def text(self) -> str:
-        text = "".join(self._pieces)
+        text = erased("".join(self._pieces))
         return text if self._length <= LINE_CAP else _shorten(text, self._length)
 
     def raw(self) -> str:
@@ -101,18 +101,22 @@ class Cutter:
     with no other behind it leaves the bar `held` until more comes, or somebody loses patience (`overdue`).
     """
 
-    __slots__ = ("held", "last", "open")
+    __slots__ = ("_begun", "held", "last", "open")
 
     def __init__(self) -> None:
         self.open: dict[Stream, OpenLine | Screen] = {"stdout": OpenLine(), "stderr": OpenLine()}
         self.last: Stream = "stdout"
         self.held: _Held | None = None
+        self._begun: dict[Stream, str] = {}  # codes of which the rest is to come; nothing of them would be seen
 
     def cut(self, stream: Stream, text: str, now: float = 0.0) -> list[str]:
         unfinished = self.open[stream]
         self.last = stream
+        text, begun = parted(self._begun.pop(stream, "") + text)
+        if begun:
+            self._begun[stream] = begun
         before = self._ended(_OTHER[stream])
-        if UP in text or isinstance(unfinished, Screen):
+        if isinstance(unfinished, Screen) or needs_screen(text):
             return before + [MARK[stream] + line for line in self._cut_screen(stream, unfinished, text, now)]
         return before + self._cut_lines(stream, unfinished, text, now)
 
@@ -133,7 +137,7 @@ class Cutter:
         lines = rest.split("\n")
         last = lines.pop()
         is_bar = unfinished.is_rewritten if not lines else "\r" in lines[-1].rstrip("\r")
-        if "\r" in rest:
+        if "\r" in rest or "\x1b[" in rest:
             lines = [_last_state(line) for line in lines]
         if len(rest) > LINE_CAP:
             lines = [_shorten(line, len(line)) if len(line) > LINE_CAP else line for line in lines]
@@ -171,7 +175,7 @@ class Cutter:
 
     def raw(self, stream: Stream) -> str:
         """What has come of a stream that is in no line yet."""
-        unfinished, held = self.open[stream].raw(), self.held
+        unfinished, held = self.open[stream].raw() + self._begun.get(stream, ""), self.held
         return f"{held.line}\n{unfinished}" if held is not None and held.stream == stream else unfinished
 
     @property

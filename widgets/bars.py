@@ -25,9 +25,13 @@ MOST_ROWS = 40
 """Lines of one block that are shown: the last ones."""
 
 _LONGEST = 1_000
-"""Characters of a line that may be a bar; a longer one is told when it ends."""
+"""Characters of a line that may be a bar, or one of those drawn together; a longer one is told when it ends."""
 
 Key = tuple[int, Stream]
+
+
+def _may_be_bar(text: str) -> bool:
+    return bool(text.strip()) and all(len(line) <= _LONGEST for line in text.split("\n"))
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +102,7 @@ class Bars:
         for key, text in unfinished.items():
             if key in self._homes:
                 self._change(key, text)
-            elif text.strip() and len(text) <= _LONGEST:
+            elif _may_be_bar(text):
                 self._begin(key, text)
         self._publish()
 
@@ -128,7 +132,7 @@ class Bars:
 
     def _change(self, key: Key, text: str) -> None:
         block, row = self._homes[key]
-        if not text.strip() or len(text) > _LONGEST:
+        if not _may_be_bar(text):
             self._drop(key)  # erased, or no bar after all
         elif row.text != text:
             row.text = text
@@ -150,7 +154,7 @@ class Bars:
         key: Key = (rank, line.stream)
         if key not in self._homes:
             return False
-        if len(line.text) > _LONGEST or not line.text.strip():
+        if not _may_be_bar(line.text):
             self._drop(key)
             return not line.text.strip()
         self._change(key, line.text)
