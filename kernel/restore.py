@@ -11,6 +11,7 @@ from ..runtime.gather import Gather
 from ..runtime.healing import Healed
 from ..runtime.resize import Resized
 from ..runtime.wire.codec import EncodeError
+from .heavy import heavy_imports
 from .journal import Pushed, Replay
 from .run import Run
 
@@ -34,6 +35,8 @@ class HealedMesh:
     """The cells that failed there, or took too long, with the ranks."""
     unpushed: tuple[str, ...]
     """Names of which something that was pushed could not be pushed again."""
+    heavy: tuple[str, ...]
+    """Packages that slow cells imported there, which `%mesh up --import` would have had ready."""
     seconds: float
 
     @property
@@ -81,8 +84,14 @@ def restore(mesh: Mesh, healed: Healed, plan: Sequence[Replay | Pushed], timeout
         tuple(replay.name for replay, run in runs if replay.is_part and not _failed(run)),
         {replay.name: failed for replay, run in runs if (failed := _failed(run))},
         tuple(dict.fromkeys(unpushed)),
+        _heavy(mesh, runs),
         healed.seconds + time.monotonic() - started,
     )
+
+
+def _heavy(mesh: Mesh, runs: Sequence[tuple[Replay, Run]]) -> tuple[str, ...]:
+    took = [(replay.source, max(run.progress.seconds.values(), default=0.0)) for replay, run in runs]
+    return heavy_imports(took, mesh.roster.specs[runs[0][1].ranks[0]]) if runs else ()
 
 
 def _running(mesh: Mesh, replay: Replay, chosen: Sequence[int]) -> Run:

@@ -158,10 +158,12 @@ def restart_text(healed: HealedMesh) -> str:
     Example:
         >>> from meshbook.runtime.healing import Healed
         >>> process = Healed((3,), {}, (1,), 0.03)
-        >>> print(restart_text(HealedMesh(process, ("cell 2", "cell 4"), ("cell 5",), {"cell 6": (3,)}, ("x",), 0.1)))
-        rank 3 is back in 0.1 s: replayed cells 2, 4; of cell 5 only imports and definitions
+        >>> cells = ("cell 2", "cell 4"), ("cell 5",), {"cell 6": (3,)}
+        >>> print(restart_text(HealedMesh(process, *cells, ("x",), ("pandas",), 3.1)))
+        rank 3 is back in 3.1 s: replayed cells 2, 4; of cell 5 only imports and definitions
         cell 6 failed there (rank 3): `%%on_mesh 3` runs it again
         not pushed again: x: `%mesh push x`
+        `%mesh up ... --import pandas` has that loaded before the next restart
         rank 1 is busy and gets the new process groups when it is done
     """
     head = f"{_are(healed.ranks)} back in {healed.seconds:.1f} s: {replayed_text(healed)}"
@@ -187,6 +189,8 @@ def trouble_lines(healed: HealedMesh) -> list[str]:
         lines.append(f"{name}.__init__ is not done yet ({named(ranks)}): calls wait for it")
     if healed.unpushed:
         lines.append(f"not pushed again: {', '.join(healed.unpushed)}: `%mesh push {' '.join(healed.unpushed)}`")
+    if healed.heavy:
+        lines.append(f"`%mesh up ... --import {','.join(healed.heavy)}` has that loaded before the next restart")
     return [*lines, *_late(healed.process.late)]
 
 

@@ -167,6 +167,8 @@ class MeshMagic:
         mesh.options = args
         seconds = time.perf_counter() - started
         Strip(mesh, NotebookStage(self._shell), lambda: banner(mesh, device, args.pg, seconds)).show()
+        if why := mesh.roster.engine.why_not_shared(mesh.roster.specs[0]):
+            print(f"each rank imports {', '.join(args.imports)} for itself: {why}")
         return mesh
 
     def _returned(self, mesh: Mesh) -> Mesh | None:

@@ -49,7 +49,7 @@ def resize_text(done: ResizedMesh) -> str:
         >>> from meshbook.runtime.resize import Dropped
         >>> plan = Reshape.of({"dp": 2, "tp": 2}, {"dp": 1, "tp": 3})
         >>> gone = tuple(Dropped(rank, {"dp": 1, "tp": rank - 2}, 70 + rank, was_dead=False) for rank in (2, 3))
-        >>> healed = HealedMesh(Healed((2,), {}, (), 0.1), ("cell 1",), (), {}, (), 0.1)
+        >>> healed = HealedMesh(Healed((2,), {}, (), 0.1), ("cell 1",), (), {}, (), (), 0.1)
         >>> print(resize_text(ResizedMesh(Resized(plan, (2,), gone, ("counters",), {}, 0.1, ("b",)), healed, 0.15)))
         resized in 0.1 s: dp=2 tp=2 is dp=1 tp=3
         dropped, with what they knew: ranks 2-3 (dp=1,tp=0-1), pids 72 73

@@ -174,6 +174,10 @@ class Engine(Protocol):
         """GPUs that ranks could use on each host: the fewest, where hosts differ."""
         ...
 
+    def why_not_shared(self, spec: RankSpec) -> str:
+        """Why ranks like this import their packages (`preload`) each for itself, as far as that is known."""
+        ...
+
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         """Start ranks; each reports `Ready` to the listener, or ends. `how` is `auto`, `fork` or `exec`."""
         ...

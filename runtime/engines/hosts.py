@@ -259,6 +259,9 @@ class HostsEngine:
                 host.dismiss()
         return is_free
 
+    def why_not_shared(self, spec: RankSpec) -> str:
+        return ""
+
     def num_gpus(self) -> int:
         return min((host.hello.num_gpus for host in self.hosts if host.hello is not None), default=0)
 

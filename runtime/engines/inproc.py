@@ -59,6 +59,9 @@ class InprocEngine:
     def reseat(self, axes: Mapping[str, int], kept: Mapping[int, Seat]) -> Sequence[Seat]:
         return self.seats(axes)
 
+    def why_not_shared(self, spec: RankSpec) -> str:
+        return ""
+
     def num_gpus(self) -> int:
         return 0
 

@@ -46,6 +46,7 @@ class LocalEngine:
         self._python = python or own_interpreter()
         self.preload = tuple(preload)
         self._zygotes: dict[ZygoteKey, Zygote] = {}
+        self._unfit: dict[ZygoteKey, str] = {}  # packages that no zygote can have, with the reason
         self._exec = Exec(reactor, self._python)
         self._lock = threading.Lock()  # `%load_ext` warms in the background while a cell may spawn
 
@@ -58,7 +59,7 @@ class LocalEngine:
     def _fresh_zygote(self, spec: RankSpec | None = None) -> Zygote:
         """The zygote for ranks like this, made from packages and settings as they are now."""
         env = _before_ranks(os.environ if spec is None else spec.env)
-        key = zygote_key(env, self._python, self._packages(spec) if spec else ())
+        key = self._key(spec)
         zygote = self._zygotes.get(key)
         if zygote is not None and not zygote.is_gone:
             return zygote
@@ -69,12 +70,21 @@ class LocalEngine:
         registry.note(zygote, {zygote.pid: "zygote"})
         return zygote
 
-    def _packages(self, spec: RankSpec) -> tuple[str, ...]:
-        return packaged(spec.preload, self._python.path_for(spec.path), spec.cwd)
+    def _key(self, spec: RankSpec | None) -> ZygoteKey:
+        if spec is None:
+            return zygote_key(_before_ranks(os.environ), self._python)
+        packages = packaged(spec.preload, self._python.path_for(spec.path), spec.cwd)
+        return zygote_key(_before_ranks(spec.env), self._python, packages)
+
+    def _note_unfit(self, zygote: Zygote) -> None:
+        with self._lock:
+            self._unfit[zygote.key] = zygote.trouble
+            if self._zygotes.pop(zygote.key, None) is not None:
+                self._end(zygote)
 
     def _drop_idle(self) -> None:
         """Those without ranks, which would tell how these end, are not needed any more but for the usual one."""
-        usual = zygote_key(_before_ranks(os.environ), self._python)
+        usual = self._key(None)
         for key, zygote in [*self._zygotes.items()]:
             if zygote.is_gone or not (zygote.num_children or key == usual):
                 self._end(self._zygotes.pop(key))
@@ -91,6 +101,9 @@ class LocalEngine:
 
     def num_gpus(self) -> int:
         return num_gpus()
+
+    def why_not_shared(self, spec: RankSpec) -> str:
+        return self._unfit.get(self._key(spec), "")
 
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         return self.agent(specs, listener, how)
@@ -109,9 +122,11 @@ class LocalEngine:
             raise SpawnError(f"cannot fork: {why_exec(spec.device)}; use --spawn exec")
         if how == "exec" or (how == "auto" and why_exec(spec.device)):
             return self._exec
-        zygote = self._warm_zygote(spec)
+        plain = replace(spec, preload=())
+        zygote = self._warm_zygote(plain if self.why_not_shared(spec) else spec)
         if zygote.trouble and zygote.key.modules:
-            zygote = self._warm_zygote(replace(spec, preload=()))  # its ranks import for themselves
+            self._note_unfit(zygote)
+            zygote = self._warm_zygote(plain)  # its ranks import for themselves
         if zygote.trouble and how == "fork":
             raise SpawnError(f"cannot fork: {zygote.trouble}; use --spawn exec")
         return self._exec if zygote.trouble else zygote

@@ -7,10 +7,13 @@ import importlib.machinery
 import os
 import traceback
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def import_all(modules: Iterable[str]) -> str:
     """Import each `module`, `module?` (if it is installed) or `module:function` (called then); what went wrong.
+
+    A module may also be something that one has, as in `import_named`.
 
     Example:
         >>> import_all(["json", "no_such_module?", "os:getpid"]), import_all(["no_such_module"])
@@ -19,13 +22,31 @@ def import_all(modules: Iterable[str]) -> str:
     for name in modules:
         module, _, function = name.rstrip("?").partition(":")
         try:
-            loaded = importlib.import_module(module)
+            loaded = import_named(module)
             if function:
                 getattr(loaded, function)()
         except Exception as error:  # noqa: BLE001 - a module may raise anything; ranks that are executed tell it
             if not (name.endswith("?") and isinstance(error, ImportError)):
                 return f"cannot import {module}: {traceback.format_exc(limit=-1).splitlines()[-1]}"
     return ""
+
+
+def import_named(name: str) -> Any:
+    """Import a module, or what a module has: some packages import their parts when these are asked for.
+
+    Raises `ImportError` where there is no such module, and `AttributeError` where a module has no such thing.
+
+    Example:
+        >>> import_named("os.path").__name__, import_named("os.path.join").__name__
+        ('posixpath', 'join')
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        module, _, attribute = name.rpartition(".")
+        if error.name != name or not module:
+            raise
+    return getattr(importlib.import_module(module), attribute)
 
 
 def packaged(modules: Iterable[str], path: Sequence[str], cwd: str) -> tuple[str, ...]:

@@ -179,6 +179,7 @@ class Zygote:
 _ZYGOTE_ENV = {
     "OPENBLAS_NUM_THREADS": "1",  # it starts its threads when numpy is imported; ranks raise the number again
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # makes the fork of a big image a fifth cheaper
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # pyarrow, which pandas imports where it is, starts one else
 }
 
 _PATIENCE = 0.2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib
 import os
 import signal
 import socket
@@ -14,6 +13,7 @@ import threading
 from .. import numbers
 from ..aliases import assume
 from ..binding import bind
+from ..engines.preload import import_named
 from ..engines.spec import UNLESS_SAID, RankFds, RankSpec, decode_spec
 from ..inherited import plain_signals
 from ..wire.awake import has_room
@@ -153,7 +153,7 @@ def _prepare(spec: RankSpec, groups: Groups) -> str:
     ledger.enable()
     try:
         for name in spec.preload:
-            importlib.import_module(name)
+            import_named(name)
         seed.prepare_torch(1 if spec.binding else spec.local_world_size, spec.rank)
         when_imported("torch", lambda: _prepare_torch(spec.device))
         groups.start()

@@ -14,6 +14,7 @@ import pytest
 from meshbook.runtime.cores import cores
 from meshbook.runtime.engines.local import LocalEngine
 from meshbook.runtime.engines.preload import packaged
+from meshbook.runtime.mesh import roster_of
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Bench
@@ -86,6 +87,31 @@ def test_what_is_written_or_starts_threads_each_rank_imports(site: Path, mine: B
     assert len(by) == 2
     assert by.isdisjoint(parents)
     assert importers(mine.workers(), module)[1] == parents  # forked from the zygote of all
+
+
+@forks
+@pytest.mark.real
+def test_a_package_that_starts_threads_is_tried_once_and_the_reason_known(site: Path, mine: Bench) -> None:
+    assert isinstance(mine.engine, LocalEngine)
+    roster = roster_of(mine.workers(preload=["threaded"]))
+    assert "2 threads" in mine.engine.why_not_shared(roster.specs[0])
+    children = psutil.Process().children()
+    again = roster_of(mine.workers(preload=["threaded"]))
+    assert psutil.Process().children() == children, "no other zygote"
+    assert mine.engine.why_not_shared(again.specs[0])
+    assert mine.engine.why_not_shared(roster_of(mine.workers()).specs[0]) == ""
+
+
+@forks
+@pytest.mark.real
+def test_what_a_package_imports_when_it_is_asked_for_can_be_named(site: Path, mine: Bench) -> None:
+    (site / "heavy" / "__init__.py").write_text(
+        "import importlib\ndef __getattr__(name):\n    return importlib.import_module('heavy.part').Thing\n"
+    )
+    (site / "heavy" / "part.py").write_text("import os\nby = os.getpid()\nclass Thing: pass\n")
+    workers = mine.workers(preload=["heavy.Thing"])
+    by, parents = importers(workers, "heavy.part")
+    assert by == parents
 
 
 @forks
