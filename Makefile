@@ -44,9 +44,10 @@ format: .venv/.has-dev ## put the sources into shape
 bench: .venv/.has-test ## measure; the numbers are printed with the machine's load
 	@$(PY) benchmarks/run.py $(ARGS)
 
-docs: .venv/.has-test ## write docs/messages.md again
+docs: .venv/.has-test ## write docs/messages.md and docs/house.md again
 	@mkdir -p docs
 	$(PY) -m meshbook.runtime.wire.describe > .venv/messages.md && cp .venv/messages.md docs/messages.md
+	$(PY) -m tests.house.plan > .venv/house.md && cp .venv/house.md docs/house.md
 
 freeze: .venv/.has-dev .venv/.has-demo ## pin what .venv holds in constraints.txt
 	@{ sed -n '/^#/p' constraints.txt; $(PY) -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > .venv/pins

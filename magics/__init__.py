@@ -1,0 +1,1 @@
+"""What the notebook types: `%mesh`, `%%on_mesh`, their grammar and their completion."""

@@ -1,0 +1,1 @@
+"""What runs in a rank process: its mailbox, its control thread, its streams, its process groups, its actors."""
