@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .channel import Channel, Port, PortReceiver
     from .elsewhere import (
         ChannelTransport,
-        ProcId,
-        Uid,
         attach,
         debug_controller,
         enable_transport,
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from .supervision import MeshFailure
     from .supervision import default_fault_hook as unhandled_fault_hook
     from .tracing import get_meter, span, traced
+    from .uid import ProcId, Uid
     from .values import ValueMesh
     from .workers import (
         attach_to_workers,
@@ -53,8 +52,6 @@ _HOMES = {
     "scope": ("Context", "context", "current_actor_name", "current_rank", "current_size"),
     "elsewhere": (
         "ChannelTransport",
-        "ProcId",
-        "Uid",
         "attach",
         "debug_controller",
         "enable_transport",
@@ -72,6 +69,7 @@ _HOMES = {
     "root_services": ("get_or_spawn_controller",),
     "shape": ("Extent", "NDSlice", "Point", "Region", "Shape", "Slice"),
     "supervision": ("MeshFailure",),
+    "uid": ("ProcId", "Uid"),
     "values": ("ValueMesh",),
     "workers": (
         "attach_to_workers",

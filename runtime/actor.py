@@ -80,6 +80,11 @@ class EndpointProperty(Generic[P, R]):
         )
 
     @property
+    def _method(self) -> Callable[..., Any]:
+        """By Monarch's name of it, by which `super().step._method(self)` calls what an actor has overridden."""
+        return self.method
+
+    @property
     def arguments(self) -> str:
         """What a caller passes, as it is written: `(n, times=1)`."""
         parameters = list(self._signature.parameters.values())
@@ -178,7 +183,9 @@ def concurrent_endpoint(
 
     def wrap(method: Callable[..., Any]) -> EndpointProperty[..., Any]:
         if isinstance(method, EndpointProperty):
-            raise ValueError("@concurrent_endpoint cannot stand on @endpoint: write one decorator")
+            raise ValueError(
+                "concurrent_endpoint does not wrap @endpoint: write @concurrent_endpoint alone, with its options"
+            )
         if not inspect.iscoroutinefunction(method):
             raise ValueError(f"concurrent_endpoint can only wrap async endpoints: write `async def {method.__name__}`")
         return EndpointProperty(

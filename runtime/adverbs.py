@@ -184,8 +184,8 @@ class NotAnEndpoint:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = f"{self._mesh.__name__}.{self._name}"
-        how = f"decorate it with @endpoint, or call as_endpoint(mesh.{self._name}).call(...)"
-        raise marked(RuntimeError(f"{name} is not annotated as an endpoint: {how}"))
+        how = f"add a @endpoint decorator to it, or directly wrap it in one: as_endpoint(mesh.{self._name}).call(...)"
+        raise marked(RuntimeError(f"{name} is not annotated as an endpoint. To call it as one, {how}"))
 
 
 @checks_for_caller
@@ -227,7 +227,7 @@ def send(
     if selection == "choose":
         target = _one_of(target)
     elif selection != "all":
-        raise ValueError(f"selection must be all or choose, not {selection!r}")
+        raise ValueError(f"Invalid selection: {selection!r} is neither all nor choose")
     fleet = endpoint._mesh._fleet
     if port is None:
         endpoint._send(fleet, target, None, args, kwargs)

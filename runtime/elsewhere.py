@@ -7,11 +7,6 @@ from typing import NoReturn
 
 from .future import Future, done
 
-ProcId = str
-"""What names a process: opaque text."""
-Uid = str
-"""What names an actor for good: opaque text."""
-
 
 class ChannelTransport(Enum):
     """How Monarch's processes may talk; here links are chosen by the engine."""

@@ -50,7 +50,7 @@ class Future(Generic[R]):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         raise marked(
-            TypeError("a Future comes from a call, such as mesh.endpoint.call(...): it cannot be made directly")
+            TypeError("Future objects come from calls, such as mesh.step.call(...), and cannot be constructed directly")
         )
 
     def done(self) -> bool:
@@ -114,7 +114,7 @@ class Future(Generic[R]):
         Raises:
             RuntimeError: no loop runs on this thread.
         """
-        loop = asyncio.get_running_loop()
+        loop = _running_loop()
         twin: asyncio.Future[R] = loop.create_future()
         if self._promise.is_there:
             self._promise.hand_to(twin)
@@ -149,6 +149,13 @@ class Future(Generic[R]):
         return f"<Future: failed: {promise.error!r}>" if promise.error is not None else f"<Future: {promise.value!r}>"
 
 
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError("as_asyncio() requires a running asyncio event loop: use .get() here") from None
+
+
 def done(value: V) -> Future[V]:
     """A future whose answer is there."""
     promise: Promise[V] = Promise()
@@ -163,7 +170,7 @@ def check_timeout(timeout: float) -> None:
     except TypeError:
         raise TypeError(f"timeout must be a number of seconds, not {timeout!r}") from None
     if not is_fine:
-        raise ValueError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
+        raise ValueError(f"invalid timeout {timeout!r}: it must be a number of seconds that is not negative")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from .mesh_spec import NAMELESS, MeshSpec
 from .ndslice import NDSlice
 from .node import ROOT
 from .scope import context
-from .shape import Extent, MeshTrait, Region, Shape
+from .shape import MeshTrait, Region, Shape
 
 
 class HostMesh(MeshTrait):
@@ -77,7 +77,7 @@ class HostMesh(MeshTrait):
         if bootstrap is not None and not callable(bootstrap):
             raise TypeError(f"bootstrap must be a function without arguments, not {bootstrap!r}")
         sizes = {**self.sizes, **axes}
-        begin = with_command(bootstrap_command, bootstrap, Extent(sizes, sizes.values()))
+        begin = with_command(bootstrap_command, bootstrap, Shape.row_major(sizes).extent)
         bindings = tuple({key: str(value) for key, value in each.items()} for each in proc_bind or ())
         procs = node().spawn_procs(MeshSpec(sizes, name or NAMELESS, begin, bindings, self._site))
         context().actor_instance.own(procs)
@@ -350,6 +350,6 @@ def _check_binding(proc_bind: Sequence[Binding] | None, axes: Mapping[str, int])
         return
     count = len(Shape.row_major(axes)) if axes else 1
     if len(proc_bind) != count:
-        raise ValueError(f"proc_bind length ({len(proc_bind)}) must equal the number of procs per host ({count})")
+        raise ValueError(f"proc_bind length ({len(proc_bind)}) must equal procs_per_host ({count})")
     for each in proc_bind:
         check(each)

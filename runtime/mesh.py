@@ -180,7 +180,8 @@ class ProcMesh(_View, TensorMesh):
     def host_mesh(self) -> Any:
         """The host of a mesh of one process."""
         if len(self) != 1:
-            raise NotImplementedError(f"host_mesh is for a mesh of one process, and this has {len(self)}")
+            problem = "`ProcMesh.host_mesh` is not yet supported for non-singleton proc meshes"
+            raise NotImplementedError(f"{problem}: this one has {len(self)} processes")
         from .host import mesh_at, this_host
 
         here, found = this_host(), mesh_at(node().site_of((self._fleet.mesh, self._shape.ranks()[0])), {})
@@ -271,7 +272,7 @@ class ActorMesh(_View, Generic[A]):
         return sorted({*super().__dir__(), *endpoints_of(self._class)})
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") and name != "__call__":  # what pickle and others ask for; a mesh has none of it
             raise AttributeError(name)
         endpoints = endpoints_of(self._class)
         if name in endpoints:
@@ -360,7 +361,8 @@ def check_class(cls: Any) -> None:
     if not issubclass(cls, Actor):
         raise ValueError(f"{cls!r} is not an Actor, and must subclass it: write `class Name(Actor)`")
     renew_endpoints(cls)
-    taken = sorted(name for name in endpoints_of(cls) if hasattr(ActorMesh, name) or name in _OF_MESHES)
+    members = _OF_MESHES.union(*map(vars, ActorMesh.__mro__))
+    taken = sorted(members.intersection(endpoints_of(cls)))
     if taken:
         problem = "ActorMesh has an attribute that collides with an endpoint name"
         raise ValueError(f"{problem}: an endpoint of {cls.__name__} cannot be called {taken[0]!r}")

@@ -32,9 +32,9 @@ class NDSlice:
     def __init__(
         self, *, offset: SupportsIndex, sizes: Iterable[SupportsIndex], strides: Iterable[SupportsIndex]
     ) -> None:
-        self._offset = _unsigned(offset)
-        self._sizes = tuple(map(_unsigned, sizes))
-        self._strides = tuple(map(_unsigned, strides))
+        self._offset = unsigned(offset)
+        self._sizes = tuple(map(unsigned, sizes))
+        self._strides = tuple(map(unsigned, strides))
         if len(self._sizes) != len(self._strides):
             raise ValueError(f"invalid dims: expected {len(self._sizes)}, got {len(self._strides)}")
         _check_no_overlap(self._sizes, self._strides)
@@ -47,7 +47,7 @@ class NDSlice:
             >>> NDSlice.new_row_major([2, 3])
             Slice { offset: 0, sizes: [2, 3], strides: [3, 1] }
         """
-        known = tuple(map(_unsigned, sizes))
+        known = tuple(map(unsigned, sizes))
         return NDSlice(offset=0, sizes=known, strides=row_major_strides(known))
 
     @staticmethod
@@ -59,7 +59,7 @@ class NDSlice:
             [[1, 2], [4, 5, 6]]
         """
         runs: list[list[int]] = []
-        for rank in sorted(map(_unsigned, ranks)):
+        for rank in sorted(map(unsigned, ranks)):
             if runs and _continues(runs[-1], rank):
                 runs[-1].append(rank)
             else:
@@ -115,14 +115,14 @@ class NDSlice:
 
     def get(self, position: SupportsIndex) -> int:
         """The number at a row-major `position`; `ValueError` past the end."""
-        known = _unsigned(position)
+        known = unsigned(position)
         if known >= len(self):
             raise ValueError(f"index {known} out of range {len(self)}")
         return self._number(known)
 
     def nditem(self, coordinates: Sequence[SupportsIndex]) -> int:
         """The number at one position per axis; `IndexError` where there is none."""
-        known = tuple(map(_unsigned, coordinates))
+        known = tuple(map(unsigned, coordinates))
         if len(known) != self.ndim:
             raise IndexError(f"invalid dims: expected {self.ndim}, got {len(known)}")
         for position, size in zip(known, self._sizes, strict=True):
@@ -252,7 +252,8 @@ def spans(ranks: Iterable[int]) -> str:
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
 
 
-def _unsigned(number: SupportsIndex) -> int:
+def unsigned(number: SupportsIndex) -> int:
+    """A number that counts or places. Raises `OverflowError` where it is negative, `TypeError` where it is none."""
     known = index(number)
     if known < 0:
         raise OverflowError(f"can't convert negative int to unsigned: {known}")

@@ -16,6 +16,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 V = TypeVar("V")
 
+_TOO_LATE = "returns_future operation did not finish in time"
+
 
 def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Future[R]]:
     """Make an `async def` return a `Future`, so that callers may block on it or await it.
@@ -39,7 +41,11 @@ def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P,
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        signature.bind(*args, **kwargs)
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError:
+            function(*args, **kwargs).close()  # says it in the words of a call
+            raise
         return _Deferred.of(lambda: function(*args, **kwargs))
 
     return wrapped
@@ -106,10 +112,12 @@ def _is_in_loop() -> bool:
 
 
 async def _settle(promise: Promise[R], work: Coroutine[Any, Any, R], timeout: float | None) -> None:
+    limit = asyncio.timeout(timeout)
     try:
-        promise.resolve(await asyncio.wait_for(work, timeout))
+        async with limit:
+            promise.resolve(await work)
     except Exception as error:  # noqa: BLE001 - it is the caller's, who gets it from the future
-        promise.fail(error)
+        promise.fail(TimeoutError(_TOO_LATE) if limit.expired() else error)
     except BaseException as error:
         promise.fail(error)
         raise

@@ -21,7 +21,7 @@ from operator import index
 from typing import Any, Self, SupportsIndex, TypeAlias
 
 from .errors import checks_for_caller, marked
-from .ndslice import NDSlice, Slice, numbers, places, spans
+from .ndslice import NDSlice, Slice, numbers, places, spans, unsigned
 
 __all__ = ["Extent", "MeshTrait", "NDSlice", "Point", "Region", "Selector", "Shape", "Slice"]
 
@@ -54,7 +54,7 @@ class Extent(_ByLabel):
 
     def __init__(self, labels: Iterable[str], sizes: Iterable[int]) -> None:
         self._labels = tuple(labels)
-        self._sizes = tuple(sizes)
+        self._sizes = tuple(map(unsigned, sizes))
         self._nelements = prod(self._sizes)
         if len(self._labels) != len(self._sizes):
             raise marked(ValueError(f"label/sizes dimension mismatch: {len(self._labels)} != {len(self._sizes)}"))
@@ -106,7 +106,8 @@ class Extent(_ByLabel):
 class Point(_ByLabel):
     """One place in an extent: a mapping from axis to index, so that `mesh.slice(**point)` is the rank there.
 
-    `rank` counts row by row inside the extent (the rank in the view). Raises `ValueError` when it is outside.
+    `rank` counts row by row inside the extent (the rank in the view). Raises `ValueError` when it is outside,
+    `OverflowError` below 0.
 
     Example:
         >>> point = Point(5, Extent(["dp", "tp"], [2, 4]))
@@ -117,7 +118,7 @@ class Point(_ByLabel):
     __slots__ = ("_extent", "_rank")
 
     def __init__(self, rank: int, extent: Extent) -> None:
-        if not 0 <= rank < extent.nelements:
+        if unsigned(rank) >= extent.nelements:
             total = extent.nelements
             raise ValueError(f"out of range: total ranks {total}; does not contain rank {rank} of {extent}")
         self._rank = rank
@@ -332,7 +333,8 @@ class Shape(MeshTrait):
             raise ValueError(f"a slice of {label} must run upwards, got step {positions.step}")
         if not positions:
             asked = f"{positions.start}:{positions.stop}:{positions.step}"
-            raise ValueError(f"empty range {asked}: axis {label} has size {size} (0..{size - 1})")
+            problem = f"out of range {asked} for dimension" if positions.start >= size else f"empty range {asked}: axis"
+            raise ValueError(f"{problem} {label} of size {size} (0..{size - 1})")
         return Shape(self._names, self._places.select(axis, positions))
 
     def index(self, **positions: int) -> Shape:

@@ -50,7 +50,7 @@ def imported(kernel: Kernel) -> Kernel:
         ("meshbook.log(loss='high')", "ValueError: could not convert string to float: 'high'"),
         ("config.configure(no_such_key=3)", "ValueError: invalid configuration key: 'no_such_key'"),
         ("Extent(['a'], [1, 2])", "ValueError: label/sizes dimension mismatch: 1 != 2"),
-        ("Future(3)", "TypeError: a Future comes from a call"),
+        ("Future(3)", "TypeError: Future objects come from calls"),
         ("as_endpoint(3)", "ValueError: as_endpoint takes a method of a spawned actor"),
         ("send(3, (), {})", "TypeError: send takes an endpoint of a mesh, such as mesh.step, not 3"),
         ("Accumulator(3, 0, max)", "TypeError: an Accumulator takes an endpoint of a mesh, such as mesh.loss, not 3"),

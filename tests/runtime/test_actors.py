@@ -247,7 +247,7 @@ class TestSpawn:
             @concurrent_endpoint
             def f(self: Any) -> None: ...
 
-        with pytest.raises(ValueError, match="concurrent_endpoint cannot stand on @endpoint"):
+        with pytest.raises(ValueError, match="concurrent_endpoint does not wrap @endpoint"):
             concurrent_endpoint(Counter.add)
         with pytest.raises(ValueError, match="write one decorator"):
             endpoint(Counter.add)

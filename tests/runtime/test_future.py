@@ -81,16 +81,16 @@ def test_a_timeout_that_is_no_number_is_refused() -> None:
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
 def test_a_timeout_that_is_none(timeout: float):
-    with pytest.raises(ValueError, match="timeout must be a number of seconds"):
+    with pytest.raises(ValueError, match=r"invalid timeout .*: it must be a number of seconds"):
         Promise[int]().future.get(timeout)
     settled = Promise[int]()
     settled.resolve(1)
-    with pytest.raises(ValueError, match="timeout must be a number of seconds"):
+    with pytest.raises(ValueError, match=r"invalid timeout .*: it must be a number of seconds"):
         settled.future.get(timeout)
 
 
 def test_it_cannot_be_made_or_sent():
-    with pytest.raises(TypeError, match="comes from a call"):
+    with pytest.raises(TypeError, match="cannot be constructed directly"):
         Future()
     with pytest.raises(TypeError, match="send its value"):
         pickle.dumps(Promise[int]().future)
