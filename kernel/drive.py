@@ -93,6 +93,7 @@ class Drive:
     live: Teller
     patience: Patience
     abandoned: tuple[int, ...] = ()
+    killed: tuple[int, ...] = ()
     waiting: dict[int, str] = field(default_factory=dict[int, str])
     """Where the ranks were that had to be interrupted."""
     mended: str = ""
@@ -200,6 +201,7 @@ class Drive:
                 self.mesh.release(owing, self.run.call, timeout=0.5)
         elif step is Step.KILL:
             self.live.note(owing, "✗", "killed, as you asked: `%mesh restart @dead` brings them back")
+            self.killed = tuple(owing)
             self.mesh.roster.kill(owing)
         elif step is Step.ABANDON:
             self.abandoned = tuple(owing)
@@ -281,13 +283,15 @@ class Drive:
 
 
 class StopButton:
-    """Counts Ctrl-C as long as a cell is driven from the main thread.
+    """Counts Ctrl-C as long as a cell is driven from the main thread, and calls `on_press`.
 
-    Raised wherever it hits, it would leave the ranks running with nobody to watch them.
+    Raised wherever it hits, it would leave the ranks running with nobody to watch them. In an awaited cell ipykernel
+    hears the first press only.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_press: Callable[[], object] = lambda: None) -> None:
         self._num_presses = 0
+        self._on_press = on_press
 
     def __enter__(self) -> StopButton:
         self._is_installed = threading.current_thread() is threading.main_thread()
@@ -301,6 +305,7 @@ class StopButton:
 
     def press(self, *_: object) -> None:
         self._num_presses += 1
+        self._on_press()
 
     def take(self) -> int:
         """How often it was pressed since the last time."""
@@ -318,9 +323,13 @@ def drive(drive: Drive) -> None:
                 _wait(drive, seconds, button)
                 seconds = steps.send(button.take())
         except StopIteration:
-            pass
-        if button.take():  # too late for the ranks, not for the cells that wait behind this one
-            drive.patience.reason = "user"
+            _heed_rest(drive, button)
+
+
+def _heed_rest(drive: Drive, button: StopButton) -> None:
+    """A press that came too late for the ranks does not for the cells that wait behind this one."""
+    if button.take():
+        drive.patience.reason = "user"
 
 
 def _wait(drive: Drive, seconds: float, button: StopButton) -> None:
@@ -346,37 +355,37 @@ def drive_in_background(drive: Drive) -> None:
 async def drive_async(drive: Drive) -> None:
     """The same for an awaited cell: the kernel's loop goes on, so widgets work and interrupts are seen."""
     steps = drive.steps()
-    button = StopButton()
-    _wait(drive, _SPRINT, button)
-    try:
-        seconds = next(steps)
-        if num_presses := button.take():
-            seconds = steps.send(num_presses)
-        news = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        drive.run.on_trouble = lambda: loop.call_soon_threadsafe(news.set)
-        drive.run.on_said = lambda: loop.call_soon_threadsafe(loop.call_later, _BREATH, news.set)
-        if drive.run.has_more:  # it came during the sprint
-            news.set()
-        drive.run.finished.add_done_callback(lambda _: loop.call_soon_threadsafe(news.set))
-        while True:
-            seconds = steps.send(await _pause(news, seconds))
-    except StopIteration:
-        return
-    finally:
-        drive.run.on_trouble = drive.run.on_said = None  # the loop may be closed when a rank that was given up ends
+    news, loop = asyncio.Event(), asyncio.get_running_loop()
+    with StopButton(lambda: loop.call_soon_threadsafe(news.set)) as button:
+        _wait(drive, _SPRINT, button)
+        try:
+            seconds = next(steps)
+            if num_presses := button.take():
+                seconds = steps.send(num_presses)
+            drive.run.on_trouble = lambda: loop.call_soon_threadsafe(news.set)
+            drive.run.on_said = lambda: loop.call_soon_threadsafe(loop.call_later, _BREATH, news.set)
+            if drive.run.has_more:  # it came during the sprint
+                news.set()
+            drive.run.finished.add_done_callback(lambda _: loop.call_soon_threadsafe(news.set))
+            while True:
+                num_cancels = await _pause(news, seconds)
+                seconds = steps.send(num_cancels + button.take())
+        except StopIteration:
+            _heed_rest(drive, button)
+        finally:
+            drive.run.on_trouble = drive.run.on_said = None  # the loop may be closed when a rank that was given up ends
 
 
 async def _pause(news: asyncio.Event, seconds: float) -> int:
-    """Wait for news or until time is up; how often the user interrupted meanwhile."""
+    """Wait for news or until time is up; how often the task was cancelled meanwhile: as good as a press."""
     task = asyncio.current_task()
     try:
-        async with asyncio.timeout(seconds):  # `wait_for` loses an interrupt that comes with news, on Python 3.11
+        async with asyncio.timeout(seconds):  # `wait_for` loses what comes with news, on Python 3.11
             await news.wait()
         news.clear()
     except TimeoutError:
         return 0
-    except (asyncio.CancelledError, KeyboardInterrupt):  # ipykernel turns SIGINT into the one or the other
+    except (asyncio.CancelledError, KeyboardInterrupt):  # from before our handler was there, or in a subshell
         if task is not None:
             task.uncancel()
         return 1

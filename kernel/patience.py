@@ -54,8 +54,8 @@ class Patience:
     _failed_at: float | None = None
     _stepped_at: float = 0.0
     _num_presses: int = 0
+    _chosen: Step = Step.WAIT
     _is_waiting_on: bool = False
-    _has_given_up: bool = False
 
     def step(self, now: float, has_failure: bool, num_presses: int = 0) -> Step:
         """What to do at `now`, after so many more presses of the stop button. Each step but `WAIT` is said once."""
@@ -71,11 +71,8 @@ class Patience:
         return rung
 
     def choose(self, rung: Step) -> None:
-        """The user was asked what is to be done next, rather than to press again."""
-        if rung is Step.ABANDON:
-            self._has_given_up = True
-        else:
-            self._num_presses = max(self._num_presses, rung)
+        """The user was asked what is to be done next, rather than to press again: that, without the rungs below it."""
+        self._chosen = rung
 
     def wait_on(self) -> None:
         """The user was asked, and waits: nothing more is done before the next press."""
@@ -111,8 +108,8 @@ class Patience:
         waited = now - self._stepped_at
         if self.rung is Step.WAIT:
             return Step.INTERRUPT
-        if self._has_given_up:
-            return Step.ABANDON
+        if self._chosen > self.rung:
+            return self._chosen
         if self._wanted > self.rung:
             return Step(self.rung + 1)
         if self._is_waiting_on:

@@ -68,15 +68,21 @@ def interrupted_text(drive: Drive) -> str:
             f"{named(busy)} did not react and {'are' if busy[1:] else 'is'} still busy: "
             "`%mesh unstick` breaks off collectives, `%mesh restart @busy` gives fresh ranks"
         )
-    by_place: dict[str, list[int]] = {}
-    for rank, place in sorted(drive.waiting.items()):
-        by_place.setdefault(place or "an unknown line", []).append(rank)
-    places = ", ".join(f"{named(ranks)} at {place}" for place, ranks in by_place.items())
+    if drive.killed:
+        places = _places({rank: drive.waiting.get(rank, "") for rank in drive.killed})
+        return f"killed: {places}; `%mesh restart @dead` brings {'them' if drive.killed[1:] else 'it'} back"
+    places = _places(drive.waiting)
     kept = f"; {drive.mended}" if drive.mended else ""
-    if drive.patience.rung is Step.KILL:
-        return f"killed: {places}; `%mesh restart @dead` brings them back"
     rest = "it is idle and keeps its state" if len(drive.waiting) == 1 else "they are idle and keep their state"
     return f"interrupted: {places or 'when all ranks were done'}; {rest}{kept}"
+
+
+def _places(waiting: Mapping[int, str]) -> str:
+    """Where ranks were, those at one place together."""
+    by_place: dict[str, list[int]] = {}
+    for rank, place in sorted(waiting.items()):
+        by_place.setdefault(place or "an unknown line", []).append(rank)
+    return ", ".join(f"{named(ranks)} at {place}" for place, ranks in by_place.items())
 
 
 def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:

@@ -127,6 +127,13 @@ def test_the_user_chooses_the_next_step_or_waits_on() -> None:
     assert [rule.step(now, False) for now in (501.1, 503.0, 504.5)] == [Step.KILL, Step.WAIT, Step.ABANDON]
 
 
+def test_what_the_user_chooses_is_done_at_once_without_the_steps_before_it() -> None:
+    rule = Patience(start=0.0)
+    rule.step(1.0, False, 1)
+    rule.choose(Step.KILL)
+    assert rule.step(1.6, False) is Step.KILL
+
+
 def test_the_user_gives_them_up_at_once() -> None:
     rule = Patience(start=0.0)
     rule.step(1.0, False, 1)

@@ -178,6 +178,35 @@ def test_stop_at_the_question_is_the_next_step(kernel: Kernel) -> None:
 
 
 @pytest.mark.usefixtures("mesh")
+def test_each_press_is_a_step_also_where_nobody_can_be_asked(kernel: Kernel) -> None:
+    cell = kernel.start(DEAF, allow_stdin=False)
+    cell.until_all(2, "in")
+    kernel.interrupt()
+    cell.until("stop again breaks off collectives, a third time kills")
+    kernel.interrupt()
+    cell.until("1 ◌ did not react to the interrupt: broke off the collectives they may wait in")
+    kernel.interrupt()
+    stopped = cell.end()
+    assert "1 ✗ killed, as you asked" in stopped.text
+    assert stopped.error.startswith("KeyboardInterrupt: killed: rank 1 at cell ")
+    assert stopped.error.endswith("; `%mesh restart @dead` brings it back")
+
+
+@pytest.mark.usefixtures("mesh")
+def test_who_waits_on_may_press_again(kernel: Kernel) -> None:
+    cell = stopped_at_menu(kernel, DEAF)
+    cell.type("")
+    cell.until("wait on")
+    kernel.interrupt()
+    cell.until("1 ◌ did not react to the interrupt: broke off the collectives they may wait in")
+    assert cell.asked() == "stop> "
+    cell.type("k")
+    stopped = cell.end()
+    assert "1 ✗ killed, as you asked" in stopped.text
+    assert stopped.error.startswith("KeyboardInterrupt: killed: rank 1 at cell ")
+
+
+@pytest.mark.usefixtures("mesh")
 def test_a_rank_that_does_not_react_is_left_alone_and_told(kernel: Kernel) -> None:
     cell = kernel.start(DEAF, allow_stdin=False)
     cell.until_all(2, "in")
