@@ -161,14 +161,15 @@ class Repairs(Questions):
 
         What ranks wait in that are busy is their own affair.
         """
-        self._keep_ledger()
-        assert self.former_ledger is not None
-        states = self.states()
-        return any(states.get(rank) == "idle" for found in self.former_ledger.findings for rank in found.waiting)
+        ledger, states = self._keep_ledger(), self.states()
+        return any(states.get(rank) == "idle" for found in ledger.findings for rank in found.waiting)
 
-    def _keep_ledger(self) -> None:
-        """The process groups may be made anew now, which forgets what was issued in them."""
-        self.former_ledger = self.ledger(timeout=LEDGER_SECONDS, depth=LEDGER_DEPTH)
+    def _keep_ledger(self) -> MeshLedger:
+        """The process groups may be made anew now, which forgets what was issued in them; if nothing was, what before."""
+        ledger = self.ledger(timeout=LEDGER_SECONDS, depth=LEDGER_DEPTH)
+        if ledger.lines():
+            self.former_ledger = ledger
+        return ledger
 
     @checks_for_caller
     def unstick(self, ranks: Sequence[int] | None = None, *, reinit: bool = True, timeout: float = 3.0) -> Unstuck:

@@ -58,7 +58,10 @@ class Instance:
     @property
     def proc_mesh(self) -> ProcMesh:
         """The mesh of processes it was spawned on."""
-        assert self.find_procs is not None
+        if self.find_procs is None:  # the client, before it has asked for hosts or processes
+            from .here import node  # which needs to know where code is
+
+            return node().own_procs()
         return self.find_procs()
 
     @property

@@ -50,6 +50,8 @@ def test_the_story_says_which_rank_issued_nothing(spare: Kernel) -> None:
     before = spare.ok("%mesh ledger").text  # in the new groups nothing was issued yet
     assert "≠ ranks 0,2 left all_reduce #2 (4,) open" in before
     assert before.endswith("(of the process groups before the present ones, in which nothing was issued yet)\n")
+    assert spare.cell("%%on_mesh -t 0.2\nimport time\nif rank == 0: time.sleep(60)").status == "error"
+    assert spare.ok("%mesh ledger").text == before, "another cell that was cut off has issued nothing"
     spare.ok("%%on_mesh\ndist.barrier()")
     assert spare.ok("%mesh ledger").text.startswith("no rank has parted from the others")
 

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from meshbook.runtime import Actor, Channel, Context, Port, SupervisionError, config, context, current_rank, endpoint
+from meshbook.runtime import (
+    Actor,
+    Channel,
+    Context,
+    Port,
+    SupervisionError,
+    config,
+    context,
+    current_rank,
+    endpoint,
+    this_proc,
+)
 from meshbook.runtime.scope import CLIENT, CreatorInstance, Instance, enter
 from tests.runtime.families import Owner
 from tests.runtime.troupe import Diary
@@ -42,6 +53,15 @@ class Suicidal(Actor):
 
     def __cleanup__(self, exc: Exception | None) -> None:
         self.port.send(exc and str(exc))
+
+
+def test_a_client_that_has_asked_for_nothing_is_a_process_of_its_own(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CLIENT.actor_instance, "find_procs", None)
+    instance = context().actor_instance
+    assert (instance.proc.sizes, instance.proc_mesh.sizes) == ({}, {})
+    assert instance.proc == this_proc()
 
 
 @pytest.mark.parametrize(("how", "reason"), [("abort", "no more"), ("kill", "no more")])
