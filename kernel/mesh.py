@@ -105,7 +105,7 @@ class Mesh(Repairs):
         self._heard: deque[Run] = deque()  # the oldest first
         self.cells: dict[int, str] = {}
         """The name of the cell of each call that ran one: what stands in the logs under its number."""
-        self._sources = Sources()
+        self.sources = Sources()
         self._files: dict[str, str] = {}
         self._sending = threading.Lock()  # a source must be on the wire before a run that refers to it
 
@@ -181,7 +181,8 @@ class Mesh(Repairs):
         members = () if len(members) == self.num_ranks else members
         if replay is None and not is_inquiry:
             self._note(run, source, first_line)
-        self._sources.add(run.name, cell, source, first_line)
+            self.points.follow(run.name, source, first_line)
+        self.sources.add(run.name, cell, source, first_line)
         with self._sending:
             key, text = self._sent.note(source, chosen)
             has_store = self._has_store(chosen)
@@ -258,7 +259,7 @@ class Mesh(Repairs):
         if file not in self._files:
             number = next(self._cells)
             self._files[file] = file_of(name, number)
-            self._sources.add(name, number, text, 1)
+            self.sources.add(name, number, text, 1)
         return self._files[file]
 
     def _note(self, run: Run, source: str, first_line: int) -> None:

@@ -50,7 +50,7 @@ class Questions:
     last_failed: tuple[int, ...]
     desk: Desk
     _actor: int
-    _sources: Sources
+    sources: Sources
 
     @property
     def is_down(self) -> bool:
@@ -122,7 +122,7 @@ class Questions:
         py-spy, about 4) however the ranks do; print what it gives.
         """
         ranks = None if ranks is None else self._chosen(ranks)
-        report = look(self.roster, ranks, native=native, states=self.states(), source_of=self._sources.line)
+        report = look(self.roster, ranks, native=native, states=self.states(), source_of=self.sources.line)
         if locals_of:
             busy = [stack.rank for stack in report.stacks if stack.frames and not stack.how]
             told = self.tell_debugger(busy, "locals_at", locals_of)

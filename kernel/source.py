@@ -137,6 +137,16 @@ class Sources:
         if len(self._texts) > _MOST_SENT:
             del self._texts[next(iter(self._texts))]
 
+    def last_of(self, name: str) -> tuple[str, int] | None:
+        """What a cell of this name was when it last ran: its text, and the line in which that begins.
+
+        >>> sources = Sources()
+        >>> sources.add("cell 5", 12, "x = 1", first_line=2)
+        >>> sources.last_of("cell 5"), sources.last_of("cell 6")
+        (('x = 1', 2), None)
+        """
+        return next((self._texts[file] for file in reversed(self._texts) if name_of(file) == name), None)
+
     def line(self, file: str, line: int) -> str:
         """A line of a cell or of a file of this machine; empty where it is not known.
 

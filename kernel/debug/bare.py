@@ -84,7 +84,7 @@ class BareMesh(Questions):
         self.name = roster.name
         self.desk = Desk()
         self.desk.serve(self)
-        self._sources = Sources()
+        self.sources = Sources()
         shape = Shape.row_major(roster.axes) if roster.axes else Shape.unity()
         self._actor = secrets.randbits(62)
         self._making = Gather(roster, shape.ranks(), f"{self.name}.{_NAME}")

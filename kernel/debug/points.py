@@ -56,6 +56,19 @@ class Points:
             del self._points[number]
         self.send()
 
+    def follow(self, name: str, source: str, first_line: int) -> None:
+        """This cell is about to run: breakpoints of the one that was the same, and had another number, are its own."""
+        run = source, first_line
+        moved = [
+            point
+            for point in self._points.values()
+            if point.what.cell not in ("", name) and self._mesh.sources.last_of(point.what.cell) == run
+        ]
+        for point in moved:
+            point.what = msgspec.structs.replace(point.what, cell=name)
+        if moved:
+            self.send()
+
     def send(self, ranks: Collection[int] | None = None) -> None:
         """Tell ranks (default: all that live) which are theirs."""
         alive = self._mesh.roster.alive()

@@ -42,6 +42,19 @@ def test_armed_in_a_rank_that_runs(clean: Any) -> None:
     assert ": step if i > 5" in done.stdout and "\nTrue\n" in done.stdout
 
 
+def test_it_goes_with_a_cell_that_is_run_again(clean: Any) -> None:
+    body = "%%on_mesh 0\ny = 1\ny = y + rank\ny"
+    first = clean.cell(body)
+    clean.ok(f"%mesh break {first.reply['execution_count']}:3")
+    for _ in range(2):
+        cell = clean.start(body)
+        assert cell.talk("p y + 41", "c") == ["rank 0 ipdb> "] * 2
+        done = cell.end()
+        assert "42" in done.stdout
+        assert f"cell {done.reply['execution_count']} line 3" in clean.ok("%mesh break").text
+    assert clean.cell(body.replace("y = 1", "y = 2")).status == "ok", "another cell is not that one"
+
+
 def test_a_line_of_a_cell_before_it_runs_on_all_ranks_until_it_is_cleared(clean: Any) -> None:
     clean.ok("%mesh break sum-up:3")
     body = "%%on_mesh --label sum-up\nx = 1\nx = x + rank\nx"
