@@ -20,6 +20,7 @@ from .cut_off import lost_peer
 from .errors import ActorError, MeshStopped, SupervisionError, checks_for_caller, mark, marked, tell_of_all
 from .fleet import Fleet
 from .future import Future, Promise
+from .last_words import end_of_actors
 from .limits import check_size
 from .ranks.failure import RemoteFailure, rebuild
 from .scope import context, serial_task
@@ -467,6 +468,9 @@ def _cut_off(failure: RemoteFailure, fleet: Fleet) -> str:
 
 def lost(title: str, why: str) -> SupervisionError:
     """The error of a call whose rank is gone."""
-    error = SupervisionError(f"Endpoint call {title}() failed, {why}")
+    how, below, rest = why.partition("\n")
+    if end := end_of_actors(why):
+        how = f"{how}\n  The actor {title.rpartition('.')[0]} and all its descendants have failed: {end}"
+    error = SupervisionError(f"Endpoint call {title}() failed, {how}{below}{rest}")
     error.endpoint = title
     return error

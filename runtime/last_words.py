@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 from . import crash
@@ -12,6 +13,8 @@ TAIL = 400
 
 MOST_LINES = 10
 
+_END = re.compile(r"exited with code (?P<code>\d+)|killed by .*\(signal (?P<signum>\d+)\)")
+
 
 def last_words(stderr: str) -> list[str]:
     """The last lines of a rank's stderr, indented; without the stacks of its crash.
@@ -21,6 +24,22 @@ def last_words(stderr: str) -> list[str]:
         ['  reading data', '  no such file']
     """
     return [f"  {line}" for line in crash.without(stderr).splitlines()[-MOST_LINES:]]
+
+
+def end_of_actors(why: str) -> str:
+    """What that end was to the actors which lived there, in the words that Monarch has for it; empty of no such end.
+
+    Example:
+        >>> end_of_actors("rank 3 exited with code 1 on host node7")
+        'the process this actor was running on exited with non-zero code 1'
+        >>> end_of_actors("rank 3 killed by SIGKILL (signal 9)"), end_of_actors("the mesh was stopped")
+        ('the process this actor was running on failed: Killed(sig=9)', '')
+    """
+    end = _END.search(why.partition("\n")[0])
+    if end is None:
+        return ""
+    how = f"failed: Killed(sig={end['signum']})" if end["signum"] else f"exited with non-zero code {end['code']}"
+    return f"the process this actor was running on {how.replace('non-zero code 0', 'code 0')}"
 
 
 def story(rank_name: str, exit: Exit | None, host: str, stderr: str) -> str:

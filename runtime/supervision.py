@@ -20,12 +20,13 @@ from typing import Any
 
 from . import own_streams
 from .cells import readable
+from .last_words import end_of_actors
 from .ndslice import spans
 
 _PLACE = re.compile(r" +cell \d+, line \d+")
 """A frame of a notebook's cell in a traceback, as `readable` has it."""
 
-_GONE = "the process this actor was running on is gone: "
+_GONE = " and is gone: "
 
 
 class MeshFailure:
@@ -47,7 +48,8 @@ class MeshFailure:
         lines = readable(self._report).splitlines()
         place = [line.strip() for line in lines if _PLACE.match(line)][-1:]
         what = lines[1] if lines[0].endswith(":") and lines[1:] else lines[0]
-        return " · ".join([what.strip(), *place])
+        _, gone, why = what.partition(_GONE)
+        return " · ".join([f"its process is gone: {why}" if gone else what.strip(), *place])
 
     def is_in(self, text: str) -> bool:
         """Whether a text tells of it: of the end of the same process, or the same error of this mesh.
@@ -59,7 +61,7 @@ class MeshFailure:
             >>> MeshFailure("w", [0], "The actor w has failed:\\nValueError: no").is_in("v.f(): ValueError: no")
             False
         """
-        _, gone, what = self.cause.partition(" · ")[0].rpartition(_GONE)
+        _, gone, what = self.cause.partition(" · ")[0].rpartition("its process is gone: ")
         return what in text and bool(gone or self.mesh_name in text)
 
     def __str__(self) -> str:
@@ -82,9 +84,10 @@ def report_of_death(mesh_name: str, why: str) -> str:
     Example:
         >>> print(report_of_death("workers", "rank 1 exited with code 3"))
         The actor workers and all its descendants have failed:
-          the process this actor was running on is gone: rank 1 exited with code 3
+          the process this actor was running on exited with non-zero code 3 and is gone: rank 1 exited with code 3
     """
-    return f"The actor {mesh_name} and all its descendants have failed:\n  {_GONE}{why}"
+    end = end_of_actors(why) or "the process this actor was running on ended"
+    return f"The actor {mesh_name} and all its descendants have failed:\n  {end}{_GONE}{why}"
 
 
 def default_fault_hook(failure: MeshFailure) -> None:

@@ -170,7 +170,7 @@ def test_the_error_of_a_call_tells_of_a_death_once_and_what_helps(spare: Kernel,
     told = spare.start("print('here', flush=True)\nwhile True: time.sleep(0.01)")
     told.until("here")
     psutil.Process(pids[0]).kill()
-    told.until("unhandled fault: mortals on rank 0: the process this actor was running on is gone: rank 0 (dp=0")
+    told.until("unhandled fault: mortals on rank 0: its process is gone: rank 0 (dp=0")
     spare.interrupt()
     told.end()
     assert spare.cell(call.format(0)).traceback.endswith("\nbring back: %mesh restart @dead")

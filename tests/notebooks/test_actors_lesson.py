@@ -126,5 +126,5 @@ def test_the_boss_hears_of_it_and_the_other_worker_works(executed: Executed) -> 
 
 def test_it_leaves_nothing_behind(executed: Executed) -> None:
     assert "ranks 0-2 exited with code 0; rank 3 exited with code 7" in executed.text("%mesh down")
-    [pid] = re.findall(r"pid (\d+)", executed.text("leave.call_one()").splitlines()[-1])
+    [pid] = re.findall(r"pid (\d+)", executed.text("leave.call_one()").splitlines()[-2])
     assert not psutil.pid_exists(int(pid))
