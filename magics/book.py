@@ -61,10 +61,10 @@ class Book:
         return mesh
 
     def remove(self, name: str) -> Mesh:
-        """Take a mesh out of the book; the one added last before it becomes current."""
+        """Take a mesh out of the book; the one added last before it becomes current, of those that are up if some are."""
         mesh = self.meshes.pop(name)
         if self.current == name:
-            self.current, self.slice = next(reversed(self.meshes), None), ""
+            self.current, self.slice = next(iter([*self._up(), *reversed(self.meshes)]), None), ""
             self.is_auto = False  # another mesh is not what was meant
         return mesh
 
@@ -107,8 +107,17 @@ class Book:
 
     def select(self, selector: str, mesh: Mesh, *, also_dead: bool = False) -> Selection:
         """The ranks of a mesh that a selector means; dead ones if it names them, or with `also_dead`."""
+        if mesh.is_down and not also_dead:
+            axes = " ".join(f"{axis}={size}" for axis, size in mesh.axes.items())
+            others = "".join(f", `%mesh use {name}` goes on with {name}" for name in self._up()[:1])
+            back = f"`%mesh up {mesh.name} {axes}` brings it up again"
+            raise UsageError(f"mesh {mesh.name!r} was taken down: {back}{others}")
         text = selector or (self.slice if mesh.name == self.current else "")
         return selection(text, mesh, also_dead=also_dead)
+
+    def _up(self) -> list[str]:
+        """The meshes that are up, the one added last first."""
+        return [name for name in reversed(self.meshes) if not self.meshes[name].is_down]
 
     def free_name(self) -> str:
         """A name for a mesh that was given none: `m0`, `m1`, ..."""

@@ -137,3 +137,15 @@ def test_there_is_no_mesh(new_kernel: Callable[..., Kernel]) -> None:
     kernel.ok("%mesh down")
     assert refusal(kernel, "%%on_mesh\n1") == hint
     assert "was taken down: bring it up again with %mesh up" in kernel.cell("m.run('1')").error
+
+
+def test_a_mesh_taken_down_by_its_own_method_is_named_with_what_goes_on(kernel: Kernel) -> None:
+    kernel.ok("%mesh up one dp=2 --pg none\ntwo = %mesh up two dp=2 --pg none\n%mesh up three dp=2 --pg none\ntwo.down()")
+    kernel.ok("%mesh use two")
+    failed = kernel.cell("%%on_mesh\n1")
+    told = "mesh 'two' was taken down: `%mesh up two dp=2` brings it up again, `%mesh use three` goes on with three"
+    assert failed.error == f"UsageError: {told}"
+    kernel.ok("%mesh use three\n%mesh down three")
+    assert "2   ranks 0-1" in kernel.ok("%on_mesh -- world_size").text, "not the one that is down"
+    assert "* one" in kernel.ok("%mesh ls").text
+    kernel.ok("%mesh down one\n%mesh down two")

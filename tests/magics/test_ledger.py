@@ -90,7 +90,7 @@ def test_of_a_mesh_that_is_down_there_is_nothing_to_list(kernel: Kernel) -> None
     kernel.ok("gone = %mesh up gone -n 1 --pg none")
     assert "no collective was issued yet" in kernel.ok("%mesh ledger").text
     kernel.ok("gone.down()")
-    assert kernel.cell("%mesh ledger").error.startswith("UsageError: every rank is dead")
+    assert kernel.cell("%mesh ledger").error.startswith("UsageError: mesh 'gone' was taken down")
     kernel.ok("%mesh down gone")
 
 
