@@ -47,14 +47,19 @@ class _Waiting:
     ranks: list[int]
     display: Display
     since: float
+    depth: int = 0
+    """More than that of all that one of its ranks has shown before it."""
+    has_later: bool = False
+    """Whether one of its ranks has shown something since."""
 
-
-def _in_order(displays: list[_Waiting]) -> list[_Waiting]:
-    """By rank, where each has shown one thing; a rank that has shown two keeps its order."""
-    ranks = [rank for display in displays for rank in display.ranks]
-    if len(set(ranks)) < len(ranks):
-        return displays
-    return sorted(displays, key=lambda display: min(display.ranks))
+    def comes_after(self, before: _Waiting) -> bool:
+        """Let it stand behind another one; False where it cannot, as others stand behind it."""
+        if self.depth <= before.depth:
+            if self.has_later:
+                return False
+            self.depth = before.depth + 1
+        before.has_later = True
+        return True
 
 
 _MOST_DISPLAYS = 10_000
@@ -80,6 +85,7 @@ class Live:
         self._budget = budget
         self._on_comm = on_comm
         self._waiting: dict[bytes, _Waiting] = {}
+        self._last_of: dict[int, _Waiting] = {}  # by rank, those of them that it has shown last
         self._display_ids: dict[tuple[int, str], str] = {} if display_ids is None else display_ids
         self._slots = Slots() if len(self._ranks) > 1 and stage.can_update else None
         self._width = max(3, len(ranks_text(ranks)))
@@ -213,20 +219,26 @@ class Live:
         unique = (rank, display.number) if display.display_id else None
         key = msgspec.msgpack.encode((display.mime, unique))
         waiting = self._waiting.setdefault(key, _Waiting([], display, now))
-        if rank in waiting.ranks:
+        before = self._last_of.get(rank)
+        if rank in waiting.ranks or (before is not None and not waiting.comes_after(before)):
             self._tell_displays(EVERYTHING)
             self._waiting[key] = waiting = _Waiting([], display, now)
         waiting.ranks.append(rank)
+        self._last_of[rank] = waiting
 
     def _tell_displays(self, now: float) -> None:
-        due = {
-            key: waiting
-            for key, waiting in self._waiting.items()
-            if len(waiting.ranks) == len(self._ranks) or now - waiting.since >= WINDOW
-        }
-        for key in due:
+        """Those whose time has come, with what their ranks have shown before them; each rank's in its order."""
+        due: dict[bytes, _Waiting] = {}
+        ranks = set[int]()
+        for key, waiting in sorted(self._waiting.items(), key=lambda item: -item[1].depth):
+            is_due = len(waiting.ranks) == len(self._ranks) or now - waiting.since >= WINDOW
+            if is_due or not ranks.isdisjoint(waiting.ranks):
+                due[key] = waiting
+                ranks.update(waiting.ranks)
+        for key, waiting in due.items():
             del self._waiting[key]
-        for waiting in _in_order(list(due.values())):
+            self._last_of = {rank: last for rank, last in self._last_of.items() if last is not waiting}
+        for waiting in sorted(due.values(), key=lambda waiting: (waiting.depth, min(waiting.ranks))):
             self._show(waiting)
 
     def _show(self, waiting: _Waiting) -> None:

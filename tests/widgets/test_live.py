@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meshbook.kernel.outcome import Display, Failure, Outcome
 from meshbook.kernel.run import Progress
@@ -90,6 +94,39 @@ def test_a_rank_that_shows_two_things_keeps_its_order(paper: Paper) -> None:
     live.update([(1, shown("first")), (1, shown("both", 2)), (0, shown("both"))], 0.0)
     live.update([], 2 * WINDOW)
     assert [text for kind, text in paper.events if kind == "display"] == ["first", "both"]
+
+
+def test_what_all_show_stands_behind_what_each_has_shown_before(paper: Paper) -> None:
+    live = Live(paper, range(2))
+    live.update([(0, shown("first 0")), (0, shown("both")), (1, shown("first 1")), (1, shown("both"))], 0.0)
+    assert [text for kind, text in paper.events if kind == "display"] == ["first 0", "first 1", "both"]
+
+
+@given(st.data())
+def test_the_displays_of_each_rank_stand_in_its_order(data: st.DataObject) -> None:
+    paper, ranks = Paper(), range(3)
+    said = data.draw(st.lists(st.tuples(st.sampled_from(ranks), st.sampled_from("abc")), max_size=12))
+    cuts = data.draw(st.lists(st.integers(0, len(said)), max_size=3).map(sorted))
+    live = Live(paper, ranks)
+    for start, end in zip([0, *cuts], [*cuts, len(said)], strict=True):
+        live.update([(rank, shown(text)) for rank, text in said[start:end]], data.draw(st.sampled_from([0.0, WINDOW])))
+    live.finish(1.0)
+    seen: dict[int, list[str]] = {rank: [] for rank in ranks}
+    for (_, gutter), (_, text) in pairs(paper.events):
+        for rank in ranks_in(gutter):
+            seen[rank].append(text)
+    assert seen == {rank: [text for each, text in said if each == rank] for rank in ranks}
+
+
+def pairs(events: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """A gutter and what stands behind it."""
+    return list(zip(events[::2], events[1::2], strict=True))
+
+
+def ranks_in(gutter: str) -> list[int]:
+    """Of three: `0,2`, `0-2`, `1`, ..."""
+    named = gutter.strip(" │\n")
+    return [0, 1, 2] if named == "0-2" else [int(rank) for rank in re.findall(r"\d", named)]
 
 
 def test_one_rank_alone_needs_no_gutter_at_its_displays(paper: Paper) -> None:
