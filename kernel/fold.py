@@ -10,12 +10,14 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from .lines import MARK, STREAM, Cutter, Stream, Tail
+from .lines import CUT, MARK, STREAM, Cutter, Stream, Tail
 from .stamps import said_by_many, unstamped
 
 _LEAST_TAIL: Final = 200
 """Fewer characters than these of a rank's last lines tell nothing: then fewer ranks are shown."""
 _CHAIN: Final = 8
+_LEAST_STEPS: Final = 5
+"""So many ranks that lie evenly apart are told by their step."""
 
 
 # A NamedTuple as it is made once a line: a frozen dataclass takes three times as long to make.
@@ -29,20 +31,22 @@ class FoldedLine(NamedTuple):
 
 
 class FoldedGap(NamedTuple):
-    """Lines that are left out of the notebook; the ranks' logs have them all."""
+    """What is left out of the notebook; the ranks' logs have it all."""
 
     lines: int
-    """Counted a rank: a line that eight ranks said is eight lines."""
+    """Counted a rank: a line that eight ranks said is eight lines. 0: the rest of a line of which the end is told."""
     bytes: int
+    num_ranks: int
+    """Whose lines these are."""
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """Ranks as ranges, the last number included.
+    """Ranks as ranges, the last number included; of many that lie evenly apart the step.
 
-    >>> ranks_text([0, 1, 2, 3, 7])
-    '0-3,7'
+    >>> ranks_text([0, 1, 2, 3, 7]), ranks_text(range(1, 64, 2))
+    ('0-3,7', '1-63:2')
     """
-    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in _runs(sorted(set(ranks))))
+    return ",".join(map(_run_text, _runs(sorted(set(ranks)))))
 
 
 def named(ranks: Sequence[int]) -> str:
@@ -107,14 +111,40 @@ def group_equal(items: Mapping[int, bytes]) -> list[tuple[bytes, tuple[int, ...]
     return [(item, tuple(ranks)) for item, ranks in groups.items()]
 
 
-def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
+def _runs(numbers: Sequence[int]) -> list[range]:
+    """Neighbours together, and what is left in steps of one size, if it is worth that."""
+    runs: list[range] = []
     for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], number)
+        if runs and number == runs[-1].stop:
+            runs[-1] = range(runs[-1].start, number + 1)
         else:
-            runs.append((number, number))
-    return runs
+            runs.append(range(number, number + 1))
+    return runs if len(runs) < _LEAST_STEPS else _stepped(runs)
+
+
+def _stepped(runs: Sequence[range]) -> list[range]:
+    found: list[range] = []
+    at = 0
+    while at < len(runs):
+        end, step = at + 1, runs[at + 1].start - runs[at].start if at + 1 < len(runs) else 1
+        while (
+            end < len(runs)
+            and len(runs[end - 1]) == len(runs[end]) == 1
+            and runs[end].start - runs[end - 1].start == step
+        ):
+            end += 1
+        if end - at < _LEAST_STEPS:
+            end = at + 1
+            found.append(runs[at])
+        else:
+            found.append(range(runs[at].start, runs[end - 1].stop, step))
+        at = end
+    return found
+
+
+def _run_text(run: range) -> str:
+    step = f":{run.step}" if run.step > 1 else ""
+    return f"{run[0]}-{run[-1]}{step}" if len(run) > 1 else str(run[0])
 
 
 def _index_text(values: Sequence[int]) -> str:
@@ -291,7 +321,8 @@ class LineFolder:
             voice.say(last, now)
         num_lines = sum(tail.num_lines for tail in tails.values()) - sum(len(voice.lines) for voice in shown)
         num_bytes = sum(tail.num_bytes for tail in tails.values()) - sum(voice.size for voice in shown)
-        gap = [FoldedGap(num_lines, max(num_bytes, 0))] if num_lines else []
+        is_cut = any(line[1:].startswith(CUT) for voice in shown for line in voice.lines)
+        gap = [FoldedGap(num_lines, max(num_bytes, 0), len(tails))] if num_lines or (is_cut and num_bytes > 0) else []
         return [*gap, *_merge(shown, now)]
 
 
@@ -322,8 +353,8 @@ def _last(lines: list[str], share: int, margin: int) -> list[str]:
     count = _fitting(lines[::-1], share, margin)
     if count or share < 4:
         return lines[len(lines) - count :]
-    mark, text = lines[-1][0], lines[-1][1:].removeprefix("… ")  # of one that was cut before
-    return [f"{mark}… {text[-(share - 3) :]}"]
+    mark, text = lines[-1][0], lines[-1][1:].removeprefix(CUT)  # of one that was cut before
+    return [f"{mark}{CUT}{text[-(share - 3) :]}"]
 
 
 def _merge(voices: Sequence[_Voice], due: float) -> list[FoldedLine]:

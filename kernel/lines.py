@@ -15,6 +15,8 @@ Stream = Literal["stdout", "stderr"]
 
 LINE_CAP: Final = 65_536
 """The most characters that are held of one line; of a longer one its two ends stay."""
+CUT: Final = "… "
+"""Begins a line whose beginning is left out."""
 MARK: Final[dict[Stream, str]] = {"stdout": "o", "stderr": "e"}
 STREAM: Final[dict[str, Stream]] = {"o": "stdout", "e": "stderr"}
 _OTHER: Final[dict[Stream, Stream]] = {"stdout": "stderr", "stderr": "stdout"}
@@ -26,7 +28,7 @@ def _last_state(line: str) -> str:
 
 
 def _shorten(line: str, length: int) -> str:
-    half = LINE_CAP // 2
+    half = LINE_CAP // 2 - 50  # with what stands between them no more than the cap, so that it is shortened once
     return f"{line[:half]} … [a line of {length:,} characters] … {line[-half:]}"
 
 
@@ -244,4 +246,4 @@ class Tail:
     def _with_ellipsis(self, line: str) -> str:
         if not self._cut.pop(STREAM[line[0]], False):
             return line
-        return f"{line[0]}… {line[1:]}"
+        return f"{line[0]}{CUT}{line[1:]}"

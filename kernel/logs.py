@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..runtime.crash import is_our_frame
 from ..runtime.wire.log import Mark, Piece, RankLog
 from ..runtime.wire.tape import Stream
 from .lines import STREAM, Cutter
@@ -40,7 +41,8 @@ class Choice:
 class LogReader:
     r"""The chosen lines of one rank's log, in the order in which they ended: those there are, then those that come.
 
-    Of lines that were rewritten in place, bars in bars among them, it tells what a terminal would leave.
+    Of lines that were rewritten in place, bars in bars among them, it tells what a terminal would leave; of the stack
+    that a process writes as it ends, no frames of ours.
 
     Holds one block of the log and the lines it gives.
 
@@ -104,7 +106,22 @@ class LogReader:
 
 
 def _lines(run: int, marked: Iterable[str]) -> Iterable[LogLine]:
-    return [LogLine(run, STREAM[line[0]], f"{line[1:]}\n") for line in marked]
+    return [LogLine(run, STREAM[line[0]], f"{line[1:]}\n") for line in marked if not is_our_frame(line[1:])]
+
+
+def with_rest(lines: Sequence[LogLine], rest: Iterable[LogLine]) -> list[LogLine]:
+    """Finished lines, and those that have not ended where their run was: later ones have begun behind them.
+
+    Example:
+        >>> bar, line = LogLine(1, "stderr", "100%"), LogLine(2, "stdout", "done\\n")
+        >>> with_rest([line], [bar]) == [bar, line]
+        True
+    """
+    found = list(lines)
+    for line in rest:
+        place = next((at for at in range(len(found), 0, -1) if found[at - 1].run <= line.run), 0)
+        found.insert(place, line)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

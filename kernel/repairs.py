@@ -165,9 +165,9 @@ class Repairs(Questions):
         return any(states.get(rank) == "idle" for found in ledger.findings for rank in found.waiting)
 
     def _keep_ledger(self) -> MeshLedger:
-        """The process groups may be made anew now, which forgets what was issued in them; if nothing was, what before."""
+        """The process groups may be made anew now, which forgets what was issued in them."""
         ledger = self.ledger(timeout=LEDGER_SECONDS, depth=LEDGER_DEPTH)
-        if ledger.lines():
+        if ledger.lines():  # else what was before is still worth a look
             self.former_ledger = ledger
         return ledger
 

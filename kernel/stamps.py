@@ -15,13 +15,15 @@ _COLOUR = r"(?:\x1b\[[\d;]*m)*"
 _DATE = r"\d{4}-\d\d-\d\d[T ]"
 _GLOG = r"[A-Z](?:\d{4}|\d{8})\ "  # a level and the date: W1124, also with the year
 _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-_PROCESS = r"\ \d+(?::\d+)?(?=\ )"  # its pid, and perhaps its thread
+_PROCESS = r"\ (?:\d+(?::\d+)?|\[\d+\])(?=\ )"  # its pid, and perhaps its thread
+_RANK = r"\[[Rr]ank[ :=]?\d+\]"
 _NCCL = r"[\w.-]+:\d+:\d+\ \[\d+\](?=\ )"  # host:pid:thread [device]
 _WORDS = r"(?=.*[^\W\d_])"  # behind it: a rank that prints the time alone has said the time
 
 _STAMPED: Final = re.compile(
-    rf"""(?P<rank>\[rank\d+\]:\ ?)?
+    rf"""(?P<rank>\[rank\d+\]:\ ?|{_RANK}:?\ ?(?=[\[(]?(?:{_DATE})?{_TIME}))?
     (?P<stamp> (?> {_COLOUR} (?:[\[(]|USDT:)? (?:{_GLOG}|{_DATE})? {_TIME} (?:{_PROCESS})? (?:[\])]?\ {_NCCL})?
+                   (?:[\])]?\ ?(?P<late>{_RANK}))?
                  | {_NCCL} )?+) {_WORDS}""",
     re.VERBOSE,
 )
@@ -59,6 +61,11 @@ def said_by_many(line: str) -> str:
     Example:
         >>> said_by_many("[rank0]:W1124 09:17:40.758000 16072 torch/tensor.py:390] slow")
         'W1124 09:17:40.758000 16072 torch/tensor.py:390] slow'
+        >>> said_by_many("[2026-11-24 09:17:40,758][rank 0][INFO] slow")
+        '[2026-11-24 09:17:40,758][INFO] slow'
     """
     found = _STAMPED.match(line)
-    return line[found.end("rank") :] if found and found["rank"] else line
+    if found is None:
+        return line
+    start, end = found.span("late") if found["late"] else (found.end(), found.end())
+    return line[max(found.end("rank"), 0) : start] + line[end:]

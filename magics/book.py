@@ -61,7 +61,7 @@ class Book:
         return mesh
 
     def remove(self, name: str) -> Mesh:
-        """Take a mesh out of the book; the one added last before it becomes current, of those that are up if some are."""
+        """Take a mesh out of the book; the last one that is up becomes current, or else the last."""
         mesh = self.meshes.pop(name)
         if self.current == name:
             self.current, self.slice = next(iter([*self._up(), *reversed(self.meshes)]), None), ""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from IPython.core.error import UsageError
 
 from ..kernel.drive import TICK, StopButton
-from ..kernel.logs import Choice, LogReader, runs_of, sections
+from ..kernel.logs import Choice, LogReader, runs_of, sections, with_rest
 from ..kernel.mesh import Mesh
 from ..runtime.wire.reactor import Reactor
 from ..widgets.logs import LogPrinter, print_sections
@@ -30,7 +30,7 @@ def show_logs(book: Book, args: grammar.Logs, stage: Stage) -> None:
         _follow(mesh, readers, args, stage)
         return
     count = args.last or 0  # [-0:] is all
-    found = {rank: [*reader.last(args.last), *reader.rest()][-count:] for rank, reader in readers.items()}
+    found = {rank: with_rest(reader.last(args.last), reader.rest())[-count:] for rank, reader in readers.items()}
     print_sections(stage, sections(found, mesh.cells), time.monotonic())
 
 

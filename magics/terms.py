@@ -22,7 +22,7 @@ _LONGEST_RANGE = 1 << 20
 _NAME = re.compile(r"[^\W\d]\w*")
 _INT = re.compile(r"-?\d+")
 _SPAN = re.compile(r"(?P<start>-?\d+)?:(?P<stop>-?\d+)?(?::(?P<step>-?\d+)?)?")
-_RANGE = re.compile(r"(\d+)-(\d+)")
+_RANGE = re.compile(r"(\d+)-(\d+)(?::(\d+))?")
 _HOST = re.compile(r"(?!\d+(?![\w.-]))\w[\w.-]*")
 
 
@@ -39,7 +39,7 @@ class Picks:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A Python slice: `1:`, `::2`; or a range, `0-3`, of which each end must be there."""
+    """A Python slice: `1:`, `::2`; or a range, `0-3` or `0-6:2`, of which each end must be there."""
 
     start: int | None
     stop: int | None
@@ -157,8 +157,8 @@ class _Reader:
             return self.tuple(axis)
         if self.text.startswith("[", self.at):
             self.fail("square brackets", self.at, ": write (0,2) for [0,2], and 0:3 for 0 to 2")
-        if axis != "host" and (first_last := self.inclusive()):
-            return Span(first_last[0], first_last[1] + 1, None, is_range=True)
+        if axis != "host" and (found := self.inclusive()):
+            return Span(found.start, found.stop, found.step, is_range=True)
         if span := self.match(_SPAN):
             start, stop, step = (int(part) if part else None for part in span.groups())
             if step == 0:
@@ -170,8 +170,8 @@ class _Reader:
         values: list[int | str] = []
         while not values or not self.take(")"):
             self.skip_space()
-            if axis != "host" and (first_last := self.inclusive()):
-                values += range(first_last[0], first_last[1] + 1)
+            if axis != "host" and (found := self.inclusive()):
+                values += found
             else:
                 values.append(self.value(axis))
             self.skip_space()
@@ -180,16 +180,16 @@ class _Reader:
             self.skip_space()
         return Picks(tuple(values))
 
-    def inclusive(self) -> tuple[int, int] | None:
-        """`0-3`, if it stands here."""
+    def inclusive(self) -> range | None:
+        """`0-3`, or of these every second one `0-62:2`, if it stands here."""
         start = self.at
         found = self.match(_RANGE)
         if found is None:
             return None
-        first, last = int(found[1]), int(found[2])
-        if not first < last <= first + _LONGEST_RANGE:
-            self.fail(f"'{found[0]}' is no range", start, ": write the smaller number first, such as 0-3")
-        return first, last
+        first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
+        if not (first < last <= first + _LONGEST_RANGE and step):
+            self.fail(f"'{found[0]}' is no range", start, ": write the smaller number first, such as 0-3 or 0-62:2")
+        return range(first, last + 1, step)
 
     def value(self, axis: str) -> int | str:
         if axis == "host" and (word := self.match(_HOST)):

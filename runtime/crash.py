@@ -124,6 +124,17 @@ class Sieve:
         return "\n".join([*self._held, self._open])
 
 
+def is_our_frame(line: str) -> bool:
+    """Whether a line is a frame of our own files, or of what loads modules.
+
+    Example:
+        >>> is_our_frame(f'  File "{OURS[0]}/x.py", line 3 in f'), is_our_frame('  File "a.py", line 3 in f')
+        (True, False)
+    """
+    found = _FRAME.fullmatch(line) if line.startswith('  File "') else None
+    return found is not None and found["file"].startswith(("<frozen ", *OURS))
+
+
 def _belongs(line: str) -> bool:
     kinds = (_THREAD.match(line), _FRAME.fullmatch(line), _OTHER.match(line))
     return _head_in(line) is not None or any(kinds) or line.startswith(_C_STACK)

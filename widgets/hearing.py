@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
-from ..kernel.summary import readable
 from ..runtime.roster import Roster
 from ..runtime.wire.tape import Event, Text
-from .live import BUDGET, WINDOW
+from .live import BUDGET, WINDOW, gap_text
 from .stage import Stage, StreamName
 
 _STRIDE = 1 << 32
@@ -117,8 +116,7 @@ class Hearing:
 
     def _text(self, line: FoldedLine | FoldedGap) -> str:
         if isinstance(line, FoldedGap):
-            left_out = f"{line.lines:,} more lines ({readable(line.bytes)})"
-            return f"{'…':>{self._width}} ┆ {left_out}: `%mesh logs` has all\n"
+            return f"{'…':>{self._width}} ┆ {gap_text(line)}: `%mesh logs` has all\n"
         return f"{self._who(line.ranks):>{self._width}} │ {line.text}\n"
 
     def _who(self, numbers: Sequence[int]) -> str:

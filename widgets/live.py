@@ -358,7 +358,20 @@ def blocks(
     return [(stream, "".join(texts)) for stream, texts in joined]
 
 
+def gap_text(gap: FoldedGap) -> str:
+    """What is left out.
+
+    Example:
+        >>> gap_text(FoldedGap(4594, 233_000, 2)), gap_text(FoldedGap(0, 984_000, 1))
+        ('4,594 more lines of 2 ranks (228 KB)', 'the beginning of this line')
+    """
+    if not gap.lines:
+        return "the beginning of this line"  # how long it was is not known of one that is too long to be held
+    of = f" of {gap.num_ranks:,} ranks" if gap.num_ranks > 1 else ""
+    return f"{gap.lines:,} more lines{of} ({readable(gap.bytes)})"
+
+
 def _line(line: FoldedLine | FoldedGap, width: int, advice: str) -> str:
     if isinstance(line, FoldedGap):
-        return f"{'…':>{width}} ┆ {line.lines:,} more lines ({readable(line.bytes)}): {advice}\n"
+        return f"{'…':>{width}} ┆ {gap_text(line)}: {advice}\n"
     return f"{ranks_text(line.ranks):>{width}} │ {line.text}\n"

@@ -27,6 +27,10 @@ ALIKE = [
     ("\x1b[32m09:17:40\x1b[0m step", "\x1b[32m09:17:41\x1b[0m step"),
     ("I20261124 09:17:40.12 123 x.cc:1] step", "I20261124 09:17:40.13 124 x.cc:1] step"),
     ("node-1:16072:16073 [0] NCCL INFO Bootstrap", "node-1:16090:16095 [1] NCCL INFO Bootstrap"),
+    ("2026-11-24 09:17:40,758 [16072] INFO x: step 3", "2026-11-24 09:17:40,761 [16073] INFO x: step 3"),
+    ("[rank0] 2026-11-24 09:17:40,758 INFO: step 3", "[rank1] 2026-11-24 09:17:40,761 INFO: step 3"),
+    ("[2026-11-24 09:17:40,758][rank 0][INFO] step 3", "[2026-11-24 09:17:40,761][rank 1][INFO] step 3"),
+    ("09:17:40 [Rank=0] step 3", "09:17:41 [Rank=1] step 3"),
     ("[rank0]: ValueError: bad", "[rank7]: ValueError: bad"),
     ("epoch 1:   0%|          | 0/20 [00:00<?, ?it/s]", "epoch 1:   0%|          | 0/20 [00:01<?, ?it/s]"),
     (

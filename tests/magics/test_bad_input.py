@@ -140,8 +140,8 @@ def test_there_is_no_mesh(new_kernel: Callable[..., Kernel]) -> None:
 
 
 def test_a_mesh_taken_down_by_its_own_method_is_named_with_what_goes_on(kernel: Kernel) -> None:
-    kernel.ok("%mesh up one dp=2 --pg none\ntwo = %mesh up two dp=2 --pg none\n%mesh up three dp=2 --pg none\ntwo.down()")
-    kernel.ok("%mesh use two")
+    kernel.ok("%mesh up one dp=2 --pg none\ntwo = %mesh up two dp=2 --pg none\n%mesh up three dp=2 --pg none")
+    kernel.ok("two.down()\n%mesh use two")
     failed = kernel.cell("%%on_mesh\n1")
     told = "mesh 'two' was taken down: `%mesh up two dp=2` brings it up again, `%mesh use three` goes on with three"
     assert failed.error == f"UsageError: {told}"

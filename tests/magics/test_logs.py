@@ -114,3 +114,19 @@ def test_the_log_of_a_dead_rank_stays(kernel: Kernel) -> None:
     assert kernel.ok("%mesh logs @dead").text == "  1 │ last words\n"
     assert kernel.ok("%mesh logs @dead -f").text == "  1 │ last words\n"
     kernel.ok("%mesh down mortal")
+
+
+def test_the_last_lines_are_those_of_the_last_cell_also_after_a_bar(kernel: Kernel) -> None:
+    bar = "for i in range(3): print(f'\\r{i} of 3', end='', file=sys.stderr)\nprint(file=sys.stderr)"
+    kernel.ok(f"%%on_mesh 0\nimport sys\n{bar}")
+    kernel.ok("%%on_mesh 0\nfor i in range(9): print('line', i)")
+    assert kernel.ok("%mesh logs 0 -n 2").text == "  0 │ line 7\n  0 │ line 8\n"
+
+
+def test_of_the_stack_of_a_rank_that_left_no_frame_of_ours_is_shown(kernel: Kernel) -> None:
+    kernel.ok("%mesh up leaver -n 1 --pg none")
+    kernel.cell("%%on_mesh\nimport os, sys\nprint('goodbye', file=sys.stderr)\nos._exit(3)")
+    told = kernel.ok("%mesh logs 0").text
+    assert "goodbye" in told and "Left by os._exit(3)" in told and "line 4 in <module>" in told
+    assert "kernel/cell.py" not in told and "ranks/leaving.py" not in told
+    kernel.ok("%mesh down leaver")

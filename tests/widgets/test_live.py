@@ -237,6 +237,15 @@ def test_what_goes_over_the_budget_is_counted(paper: Paper) -> None:
     assert told.endswith("line 999\n")
 
 
+def test_of_a_line_over_the_budget_the_end_is_told_and_how_much_is_missing(paper: Paper) -> None:
+    live = Live(paper, [0], budget=300)
+    live.update([(0, out(f"{'x' * 100_000} the end\n"))], 0.0)
+    live.finish(0.0)
+    gap, line = "".join(text for _, text in paper.events).splitlines()
+    assert gap == "  … ┆ the beginning of this line: `%mesh logs` has all"
+    assert line.startswith("  0 │ … xxx") and line.endswith("x the end")
+
+
 def test_what_comes_late_is_told_in_whole_lines(paper: Paper) -> None:
     live = Live(paper, range(2))
     live.finish(0.0)
