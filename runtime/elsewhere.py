@@ -24,13 +24,34 @@ class ChannelTransport(Enum):
 
 
 def enable_transport(transport: ChannelTransport | str) -> None:
-    """Accepted: the engine chooses its links itself.
+    """Accepted: the engine chooses its links itself. The same one may be enabled again.
 
-    Raises `ValueError` for a transport there is none of, `RuntimeError` where hosts or meshes are in use already.
+    Raises `ValueError` for a transport there is none of, `RuntimeError` where another one was enabled before, or hosts
+    or meshes are in use already.
     """
     check_transport(transport)
-    if _is_in_use():
-        raise RuntimeError("enable_transport() must be called before hosts and meshes are used: call it first")
+    wanted = _named(transport)
+    if _enabled and _enabled != [wanted]:
+        known = f"Currently enabled transport type is `{_enabled[0]}`. Attempted to enable transport type `{wanted}`."
+        raise RuntimeError(f"Only one transport type may be enabled at one time. {known}")
+    if not _enabled and _is_in_use() and wanted != ChannelTransport.Unix.value:
+        raise RuntimeError(
+            "`enable_transport()` must be called before any other calls in the monarch API, as the first enables "
+            "`ChannelTransport.Unix`: call it first, before hosts and meshes are used"
+        )
+    _enabled[:] = [wanted]
+
+
+_enabled: list[str] = []
+"""The transport that this program has enabled, if any."""
+
+
+def _named(transport: ChannelTransport | str) -> str:
+    """One name for each: `ipc` for `unix`, `ChannelTransport.Unix` and `Unix`; addresses stay what they are."""
+    if isinstance(transport, ChannelTransport):
+        return transport.value
+    by_name = {**{each.name: each.value for each in ChannelTransport}, "unix": ChannelTransport.Unix.value}
+    return by_name.get(transport, transport)
 
 
 def check_transport(transport: ChannelTransport | str) -> None:

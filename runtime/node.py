@@ -453,12 +453,15 @@ async def _await_verdict(owner: Resident, verdict: Any, failure: MeshFailure) ->
 
 def _judge(owner: Resident, verdict: object, failure: MeshFailure) -> None:
     if not verdict:
-        owner.die(fatal(RemoteFailure("MeshFailure", failure.report(), ""), owner))
+        why = "This actor failed because it did not handle a supervision event from its child."
+        owner.die(fatal(RemoteFailure("MeshFailure", f"{failure.report().rstrip()}\n{why}", ""), owner))
 
 
 def _fail_for(owner: Resident, failure: MeshFailure, error: BaseException) -> None:
     story = describe(error)
-    message = f"{story.message}\nThis error occurred while handling another failure:\n{failure.report()}"
+    message = (
+        f"{story.message}\nThis error occurred while handling a supervision event from its child:\n{failure.report()}"
+    )
     owner.die(fatal(RemoteFailure(story.type_name, message, story.traceback), owner))
 
 

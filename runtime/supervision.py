@@ -65,14 +65,15 @@ class MeshFailure:
         return what in text and bool(gone or self.mesh_name in text)
 
     def __str__(self) -> str:
+        return self._told(self._report)
+
+    def __repr__(self) -> str:
         lines = self._report.splitlines()
         # What has failed ends with a colon, and the line after it says of what.
-        headline = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
-        return (
-            f"MeshFailure(mesh_name={self.mesh_name}, crashed_ranks={self.ranks}, event=Supervision event: {headline})"
-        )
+        return self._told(" ".join(lines[: 2 if lines[0].endswith(":") else 1]))
 
-    __repr__ = __str__
+    def _told(self, event: str) -> str:
+        return f"MeshFailure(mesh_name={self.mesh_name}, crashed_ranks={self.ranks}, event=Supervision event: {event})"
 
     def __reduce__(self) -> Any:
         raise TypeError("a MeshFailure cannot be pickled: send its report()")
@@ -165,7 +166,7 @@ def raise_unhandled(hook: Any, failure: MeshFailure) -> None:
     except SystemExit as leaving:
         _leave(leaving.code if isinstance(leaving.code, int) else 1)
     except Exception as error:  # noqa: BLE001 - the rim: a hook that raises is told, and is not called again for it
-        print(f"meshbook: the unhandled_fault_hook raised {error!r} for {failure}", file=sys.stderr, flush=True)
+        print(f"meshbook: the unhandled_fault_hook raised {error!r} for {failure!r}", file=sys.stderr, flush=True)
 
 
 def _is_interactive() -> bool:

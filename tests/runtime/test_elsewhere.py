@@ -28,6 +28,7 @@ def unused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a program that has just begun."""
     monkeypatch.setattr("meshbook.runtime.host._this_host", [])
     monkeypatch.setattr("meshbook.runtime.session.settled", lambda: None)
+    monkeypatch.setattr("meshbook.runtime.elsewhere._enabled", [])
 
 
 @pytest.mark.parametrize(
@@ -39,10 +40,20 @@ def test_transports_are_accepted(transport: Any, unused: None) -> None:
 
 def test_no_transport_is_chosen_after_the_first_use(unused: None) -> None:
     this_host()
-    with pytest.raises(RuntimeError, match=r"enable_transport\(\) must be called before"):
+    with pytest.raises(RuntimeError, match=r"enable_transport\(\)` must be called before any other calls"):
         enable_transport("tcp")
+    enable_transport("unix")  # it is that one
+    enable_transport(ChannelTransport.Unix)
     with config.configured(default_transport="tcp") as keys:
         assert keys["default_transport"] == "tcp", "configuration may be changed at any time"
+
+
+def test_one_transport_may_be_enabled_as_often_as_one_likes(unused: None) -> None:
+    enable_transport("tcp")
+    this_host()
+    enable_transport(ChannelTransport.TcpWithHostname)
+    with pytest.raises(RuntimeError, match=r"Only one transport type .* is `tcp`. Attempted .* `ipc`"):
+        enable_transport("ipc")
 
 
 def test_an_unknown_transport_is_refused() -> None:
