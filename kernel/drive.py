@@ -133,8 +133,8 @@ class Drive:
             self.live.update(self.run.take(), time.monotonic())
             if self.run.finished.done():
                 break
-            if self.mesh.desk.is_wanted:
-                num_presses += self._talk()
+            if self.mesh.desk.is_wanted and not num_presses:  # who presses stop wants no prompt
+                num_presses = self._talk()
             self._debug_failed()
             looked, now = now, time.monotonic()
             if self.mesh.desk.held:

@@ -15,6 +15,7 @@ from ..runtime import session as sessions
 from ..runtime.actor import Actor
 from ..runtime.engines.base import Exit
 from ..runtime.errors import MeshbookError, checks_for_caller
+from ..runtime.wire.codec import EncodeError, encode
 from ..runtime.gather import Gather
 from ..runtime.mesh import ProcMesh, actor_number
 from ..runtime.shape import Selector
@@ -329,7 +330,11 @@ class Mesh(Repairs):
         if not isinstance(cast("object", names), Mapping):
             raise TypeError(f"push takes names with their values, such as {{'lr': 0.1}}, not {names!r}")
         chosen = tuple(self._chosen(ranks))
-        self._call(chosen, "push", dict(names))
+        try:
+            self._call(chosen, "push", dict(names))
+        except EncodeError:
+            _blame(names)
+            raise
         self.journal.note_push(names, chosen)
 
     def give(self, names: Mapping[str, object], ranks: Sequence[int]) -> Gather:
@@ -445,6 +450,15 @@ class Mesh(Repairs):
         gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
         self.roster.call(ranks, self._actor, endpoint, None, arguments(*args), gather, True)
         return gather
+
+
+def _blame(names: Mapping[str, object]) -> None:
+    """Raise `EncodeError` for the first of these values that cannot be pickled, by its name."""
+    for name, value in names.items():
+        try:
+            encode(value)
+        except EncodeError as error:
+            raise EncodeError(f"{name}: {error}") from None
 
 
 def _why_killed(was_in_cell: bool, grace: float) -> str:

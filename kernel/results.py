@@ -51,8 +51,9 @@ class StayedValue:
 
     def __repr__(self) -> str:
         what = " ".join(filter(None, [self.type_name, facts_text(self.dtype, self.shape, self.device)]))
-        most = f" --max-bytes {self.nbytes}" if self.nbytes else " --max-bytes N"
-        return f"<{what}, stayed on rank {self.rank}: {self.reason}; get it by %mesh pull NAME{most}>"
+        can_travel = not self.reason.startswith("cannot pickle")
+        advice = f"; get it by %mesh pull NAME --max-bytes {self.nbytes or 'N'}" if can_travel else ""
+        return f"<{what}, stayed on rank {self.rank}: {self.reason}{advice}>"
 
 
 class MeshResult:

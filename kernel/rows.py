@@ -276,7 +276,7 @@ def _distance(numbers: Sequence[float], middle: float) -> str:
     most = max((number - middle for number in numbers), key=abs)
     if len(set(numbers)) > 1:
         return f"≤ {abs(most):.1g}"
-    return f"{most:+.2g}" if most else "0"
+    return f"{most:+.3g}" if most else "0"
 
 
 def gist_text(gist: Gist, value: Value) -> str:

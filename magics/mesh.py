@@ -43,7 +43,7 @@ from .selector import Selection
 from .terms import SelectorError
 from .watch import Watches
 
-_ALONE = re.compile(r"^%?mesh\b(?!\s*[=,:])[^\n]*\s*\Z", re.MULTILINE)
+_ALONE = re.compile(r"^%?mesh\b(?!\s*[=,:])([^\n]*)\s*\Z", re.MULTILINE)
 """A cell that ends in a line of `%mesh` whose value nobody takes."""
 
 
@@ -57,7 +57,7 @@ class MeshMagic:
         self.watches = Watches(shell, book)
         self.dashboards = Dashboards(shell, book)
         self.consoles = Consoles(shell)
-        self._typed = ""
+        self._line = self._typed = ""
         self._commands: dict[type, Callable[[Any], object]] = {
             grammar.Up: self._up,
             grammar.Ls: self._ls,
@@ -91,7 +91,7 @@ class MeshMagic:
 
     def line(self, line: str) -> object:
         try:
-            self._typed = line.rstrip().removesuffix(";")  # which keeps IPython from showing the value
+            self._line = self._typed = line.strip().removesuffix(";")  # which keeps IPython from showing the value
             command = grammar.parse_mesh(self._typed)
             if command.hint:
                 print(command.hint)
@@ -174,7 +174,8 @@ class MeshMagic:
     def _returned(self, mesh: Mesh) -> Mesh | None:
         """The mesh, but for a line that ends the cell: there the banner has said everything."""
         cells = self._shell.history_manager.input_hist_raw
-        return None if _ALONE.search(cells[-1]) else mesh
+        alone = _ALONE.search(cells[-1])
+        return None if alone is not None and alone[1].strip().removesuffix(";") == self._line else mesh
 
     def _ls(self, args: grammar.Ls) -> object:
         meshes = MeshList(list(self._book.meshes.values()), self._book.current)

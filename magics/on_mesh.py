@@ -343,7 +343,7 @@ def _watch(cell: Cell) -> None:
         if _is_shown(cell, result):
             cell.stage.display(_bundle_of(_shaped(cell, result)))
     except MeshError as error:
-        cell.stage.write(f"✗ {error}: `result()` of its future tells the story\n", "stderr")
+        cell.stage.write(f"{error.story}\n{error}: `result()` of its future raises this\n", "stderr")
 
 
 def checked(cell: Cell, result: MeshResult | None = None) -> MeshResult:

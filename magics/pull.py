@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from ..kernel.mesh import PULL_LIMIT, Mesh
 from ..kernel.stacking import stacked
 from ..runtime.errors import ActorError, MeshbookError
-from ..runtime.wire.codec import DecodeError
+from ..runtime.wire.codec import DecodeError, EncodeError
 
 
 def pull(mesh: Mesh, name: str, ranks: Sequence[int], max_bytes: int = PULL_LIMIT) -> dict[int, Any]:
@@ -22,7 +22,12 @@ def pull(mesh: Mesh, name: str, ranks: Sequence[int], max_bytes: int = PULL_LIMI
         return mesh.pull(name, ranks, max_bytes)
     except MeshbookError as error:
         why = error.exception if isinstance(error, ActorError) else None
-        told = f"{why}: `%mesh who` lists what ranks hold" if isinstance(why, NameError) else str(error)
+        told = str(error)
+        if isinstance(why, NameError):
+            told = f"{why}: `%mesh who` lists what ranks hold"
+        elif isinstance(why, EncodeError):
+            where = str(error).partition(" on ")[2].partition(" failed")[0]
+            told = f"{name} stays on {where}: {why}"
         raise UsageError(told.partition("\n")[0]) from None
     except DecodeError as error:
         raise UsageError(f"{name} cannot come to the notebook: it {error}") from None

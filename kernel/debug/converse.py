@@ -109,7 +109,11 @@ class Conversation:
             case Line(text):
                 self._send(stop, text)
             case Quit():
-                self._desk.dismiss(stop) if stop.kind == "inspector" else self._desk.leave()
+                looks = [each for each in self._desk.stops.waiting.values() if each.kind == "inspector"]
+                for look in looks:
+                    self._desk.dismiss(look)
+                if stop.kind != "inspector":
+                    self._desk.leave()
                 self._desk.wait(lambda: not self._desk.stops.waiting or self._is_over())
             case Abort():
                 self._abort()
@@ -173,8 +177,9 @@ class Conversation:
         return f"{name} is stopped at {stop.place}{_thread(stop)}\n"
 
     def _prompt(self, stop: Stop) -> str:
-        others = [rank for rank, talk in self._desk.stops.waiting if (rank, talk) != key_of(stop)]
-        more = f" [{len(others)} more stopped: {ranks_text(sorted(set(others)))}]" if others else ""
+        others = [other for key, other in self._desk.stops.waiting.items() if key != key_of(stop)]
+        are = "" if all(other.kind == "inspector" for other in others) else " stopped"
+        more = f" [{len(others)} more{are}: {ranks_text(sorted({other.rank for other in others}))}]" if others else ""
         return f"rank {stop.rank}{more} {stop.prompt}"
 
     def _list(self) -> str:

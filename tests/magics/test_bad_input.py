@@ -65,7 +65,10 @@ def refusal(kernel: Kernel, source: str) -> str:
         ("%mesh push nothing_here", "there is no 'nothing_here' in the notebook to push: assign it first"),
         ("%mesh pull nothing_here", "name 'nothing_here' is not defined on rank 0"),
         ("%%on_mesh --show none --get nothing_here\n1", "name 'nothing_here' is not defined on rank 0"),
-        ("import threading\nlock = [threading.Lock()]\n%mesh push lock", "nothing was pushed: cannot pickle: "),
+        (
+            "import threading\nlock = [threading.Lock()]\n%mesh push lock",
+            "nothing was pushed: lock: cannot pickle: list[0] is a _thread.lock",
+        ),
     ],
     ids=lambda text: text.partition("\n")[0][:40],
 )
@@ -141,6 +144,7 @@ def test_there_is_no_mesh(new_kernel: Callable[..., Kernel]) -> None:
 
 def test_a_mesh_taken_down_by_its_own_method_is_named_with_what_goes_on(kernel: Kernel) -> None:
     kernel.ok("%mesh up one dp=2 --pg none\ntwo = %mesh up two dp=2 --pg none\n%mesh up three dp=2 --pg none")
+    assert kernel.ok("print(two)").stdout == "<Mesh two dp=2>\n", "another line ends the cell"
     kernel.ok("two.down()\n%mesh use two")
     failed = kernel.cell("%%on_mesh\n1")
     told = "mesh 'two' was taken down: `%mesh up two dp=2` brings it up again, `%mesh use three` goes on with three"

@@ -248,12 +248,14 @@ def test_a_rank_held_by_c_code_is_looked_at_while_it_runs(kernel: Any) -> None:
     wait += "def f():\n    inner = 5\n    signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 65))\n"
     wait += "    print('go', flush=True)\n    libc.sleep(3)\n"
     wait += "    signal.pthread_sigmask(signal.SIG_UNBLOCK, range(34, 65))\nf()"
-    cell = kernel.start(f"%%on_mesh 2\n{wait}")
-    cell.until("go")
-    said = kernel.start_aside("%mesh debug 2").end().text
+    cell = kernel.start(f"%%on_mesh 2-3\n{wait}")
+    cell.until_all(2, "go")
+    said = kernel.start_aside("%mesh debug 2-3").end().text
     assert "looked at while it runs on" in said
-    cell.talk("p inner", "n", "inner = 6", "refresh", "u", "p mark", "q")
-    done = cell.end()
+    kernel.until_stopped(2, 3)
+    prompts = cell.talk("p inner", "n", "inner = 6", "refresh", "u", "p mark", "q")
+    assert prompts[-1] == "rank 2 [1 more: 3] ipdb> "
+    done = cell.end()  # `q` leaves both
     assert "looking at rank 2" in done.stdout and "\n5\n" in done.stdout and "\n17\n" in done.stdout
     assert "the rank runs on and is only looked at" in done.stdout
     assert done.status == "ok"

@@ -193,6 +193,20 @@ def test_each_press_is_a_step_also_where_nobody_can_be_asked(kernel: Kernel) -> 
 
 
 @pytest.mark.usefixtures("mesh")
+def test_stop_at_the_debugger_behind_the_question_is_the_next_step(kernel: Kernel) -> None:
+    cell = stopped_at_menu(kernel, DEAF)
+    cell.type("a 1")
+    assert cell.asked() == "rank 1 ipdb> "
+    kernel.interrupt()
+    cell.until("1 ◌ did not react to the interrupt: broke off the collectives they may wait in")
+    assert cell.asked() == "rank 1 ipdb> "
+    cell.type("q")
+    assert cell.asked() == "stop> "
+    cell.type("k")
+    assert "1 ✗ killed, as you asked" in cell.end().text
+
+
+@pytest.mark.usefixtures("mesh")
 def test_who_waits_on_may_press_again(kernel: Kernel) -> None:
     cell = stopped_at_menu(kernel, DEAF)
     cell.type("")
