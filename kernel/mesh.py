@@ -15,12 +15,12 @@ from ..runtime import session as sessions
 from ..runtime.actor import Actor
 from ..runtime.engines.base import Exit
 from ..runtime.errors import MeshbookError, checks_for_caller
-from ..runtime.wire.codec import EncodeError, encode
 from ..runtime.gather import Gather
 from ..runtime.mesh import ProcMesh, actor_number
 from ..runtime.shape import Selector
 from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
+from ..runtime.wire.codec import EncodeError, encode
 from .agent import KernelActor
 from .busy import wait_for
 from .comms import CommMessage
