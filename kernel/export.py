@@ -118,7 +118,7 @@ def _header(setting: Setting, name: str, futures: Sequence[str]) -> str:
         'local_rank = int(os.environ["LOCAL_RANK"])',
         f"if world_size != {size}:",
         f'    raise SystemExit("this script is for {size} ranks: torchrun --nproc-per-node {size}")',
-        "coord, _rest = {}, rank",
+        "coord, _rest = dict.fromkeys(_sizes, 0), rank",  # in the order of the axes
         "for _axis in reversed(_sizes):",
         "    _rest, coord[_axis] = divmod(_rest, _sizes[_axis])",
         'device = f"cuda:{local_rank}"' if setting.device == "cuda" else 'device = "cpu"',

@@ -231,3 +231,12 @@ def test_without_groups_it_runs_as_it_is(tmp_path: Path) -> None:
     env = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("7\n({'dp': 0}, {'dp': 1}, 'cpu')\n", "")
+
+
+@pytest.mark.slow
+def test_coordinates_are_in_the_order_of_the_axes(tmp_path: Path) -> None:
+    text = written(("print(list(coord.items()))", (0, 1, 2, 3)), setting=Setting({"dp": 2, "tp": 2}, "cpu", "none"))
+    (tmp_path / "script.py").write_text(text)
+    env = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[('dp', 0), ('tp', 1)]\n", "")
