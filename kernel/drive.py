@@ -22,6 +22,7 @@ from .debug.sitting import announce, serve
 from .menu import What, offer
 from .outcome import Outcome
 from .patience import Patience, Step
+from .queued import queued
 from .repairs import mended_text
 from .run import Progress, Run, Said
 from .stopped import stopped
@@ -94,6 +95,8 @@ class Drive:
     patience: Patience
     abandoned: tuple[int, ...] = ()
     killed: tuple[int, ...] = ()
+    taken_back: dict[int, str] = field(default_factory=dict[int, str])
+    """The ranks that had not begun, each with the cell that it still works on."""
     waiting: dict[int, str] = field(default_factory=dict[int, str])
     """Where the ranks were that had to be interrupted."""
     mended: str = ""
@@ -186,13 +189,17 @@ class Drive:
     def _act(self, step: Step) -> None:
         owing = self.run.owing
         if step is Step.INTERRUPT:
+            self.taken_back = queued(self.run, self.mesh.cells)
+            owing = [rank for rank in owing if rank not in self.taken_back]
             with suppress(KeyboardInterrupt):  # pressed again, as people do
                 self.waiting = self.mesh.where(owing, timeout=0.2)
                 if self.patience.reason != "user":  # who pressed the button wants it at once
                     findings = self.mesh.ledger(owing, timeout=0.4, depth=64).findings
                     self.parted = reasons(findings, owing, time.monotonic() - self.patience.start)
             with suppress(KeyboardInterrupt):
-                self.mesh.interrupt(owing, self.run.call, timeout=0.2)
+                self.mesh.interrupt([*owing, *self.taken_back], self.run.call, timeout=0.2)
+            self._told_dead.update(self.taken_back)
+            self.run.take_back(self.taken_back)
             if self.mesh.desk.stops.waiting:
                 self.mesh.desk.leave(owing)  # who sits at a prompt in an event loop is cancelled when that goes on
         elif step is Step.RELEASE:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from .halts import HaltWatch
 from .ledger import Finding
+from .queued import QueueWatch
 from .run import Run
 from .stopped import stop_watch
 from .waited import Tell, Waited
@@ -42,7 +43,8 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell) -> tuple[Callable[[float], obje
         return mesh.ledger(ranks, timeout=0.2).findings
 
     hangs = HangWatch(run, look, mesh.roster.dead, tell)
-    return partial(mesh.sight, run), HaltWatch(mesh.roster, run, tell), hangs, stop_watch(mesh, run, look, tell)
+    waits = QueueWatch(run, mesh.cells, tell), HaltWatch(mesh.roster, run, tell), hangs
+    return partial(mesh.sight, run), *waits, stop_watch(mesh, run, look, tell)
 
 
 class HangWatch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
@@ -113,6 +113,14 @@ class Run:
             self.progress.lost[rank] = f"{self.roster.name_of(rank)} did not react and is {halt or 'still busy'}"
         self._owing.clear()
         self._promise.resolve(self)
+
+    def take_back(self, ranks: Mapping[int, str]) -> None:
+        """Wait no longer for these, which have not begun and will not: the cell that each of them works on is told."""
+        for rank, name in ranks.items():
+            self.progress.lost[rank] = f"{self.roster.name_of(rank)} had not begun it, and still works on {name}"
+            self._owing.discard(rank)
+        if not self._owing:
+            self._promise.resolve(self)
 
     # From here on: the thread that runs the loop.
 

@@ -14,6 +14,7 @@ from .drive import Drive
 from .fold import named
 from .outcome import Failure, Frame
 from .patience import Step
+from .queued import taken_back_text
 from .results import MeshResult
 from .slips import with_lines
 from .stopped import stopped
@@ -36,7 +37,11 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     roster = drive.mesh.roster
     whys = {rank: roster.why_dead(rank) for rank in progress.missed} | result.lost
     lost = {rank: why.partition("\n")[0] for rank, why in whys.items()}
-    words = {rank: roster.last_words(rank, drive.run.call) for rank in lost if rank not in drive.abandoned}
+    words = {
+        rank: roster.last_words(rank, drive.run.call)
+        for rank in lost
+        if rank not in {*drive.abandoned, *drive.taken_back}
+    }
     ranks = sorted({*result.ranks, *lost})
     story = tell(drive.mesh.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended, roster.dead())
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
@@ -62,6 +67,13 @@ def note_failed(drive: Drive, result: MeshResult) -> None:
 
 def interrupted_text(drive: Drive) -> str:
     """One line for the user who pressed stop: where the ranks were, and what they are now."""
+    told = [taken_back_text(drive.taken_back)] if drive.taken_back else []
+    if drive.waiting or drive.killed or drive.abandoned or not told:
+        told.append(_interrupted_text(drive))
+    return "; ".join(told)
+
+
+def _interrupted_text(drive: Drive) -> str:
     busy = drive.abandoned
     if busy:
         return (

@@ -10,9 +10,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from ..kernel.fold import ranks_text
+from ..kernel.queued import queued
 from ..kernel.rows import clipped, seconds_text
 from ..kernel.run import Run
 from ..kernel.story import without_escapes
@@ -47,11 +49,18 @@ class Standing:
 class Arrivals:
     """Shows how far a run is, on the stage of its cell. Called at each look at the run, with the time."""
 
-    def __init__(self, stage: CountedStage, run: Run, held: Callable[[], Collection[int]] = frozenset) -> None:
-        """`held` gives the ranks that are stopped in a debugger."""
+    def __init__(
+        self,
+        stage: CountedStage,
+        run: Run,
+        held: Callable[[], Collection[int]] = frozenset,
+        names: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        """`held` gives the ranks that are stopped in a debugger; `names` are those of the cells, by call."""
         self._stage = stage
         self._run = run
         self._held = held
+        self._names = names
         self._display_id = uuid.uuid4().hex
         self._shown = float("-inf")
         self._mark = -1
@@ -86,7 +95,9 @@ class Arrivals:
         owing = run.owing
         lost, failed = run.progress.lost.copy(), set(run.progress.failed)
         lines = {rank: self._last_line(rank) for rank in owing} if len(owing) <= MOST_LINES else {}
-        rows = standings(run.ranks, owing, failed, lost, run.progress.seconds.copy(), lines, elapsed, self._held())
+        behind = queued(run, self._names)
+        seconds = run.progress.seconds.copy()
+        rows = standings(run.ranks, owing, failed, lost, seconds, lines, elapsed, self._held(), behind)
         title = f"{len(run.ranks) - len(owing):,} of {len(run.ranks):,} ranks done · {elapsed:.1f} s"
         return {"text/plain": title, "text/html": _html(title, rows)}
 
@@ -107,8 +118,11 @@ def standings(
     lines: Mapping[int, str],
     elapsed: float,
     held: Collection[int] = (),
+    behind: Mapping[int, str] = MappingProxyType({}),
 ) -> list[Standing]:
     """The ranks of a run, folded: those that failed or are gone, those that work or are `held`, those that are done.
+
+    Those that are `behind` a cell have not begun.
 
     Example:
         >>> for standing in standings(range(4), [2, 3], {0}, {}, {0: 0.1, 1: 1.2}, {3: "step 7"}, 2.5):
@@ -121,7 +135,7 @@ def standings(
     working = set(owing)
     groups: dict[tuple[int, str, str], list[int]] = {}
     for rank in ranks:
-        groups.setdefault(_key(rank, working, failed, lost, lines, held), []).append(rank)
+        groups.setdefault(_key(rank, working, failed, lost, lines, held, behind), []).append(rank)
     standing: list[Standing] = []
     for (order, state, line), members in sorted(groups.items(), key=lambda item: (item[0][0], item[1][0])):
         times = [seconds[rank] for rank in members if rank in seconds]
@@ -137,11 +151,14 @@ def _key(
     lost: Mapping[int, str],
     lines: Mapping[int, str],
     held: Collection[int],
+    behind: Mapping[int, str],
 ) -> tuple[int, str, str]:
     if rank in lost:
         return 0, "lost", lost[rank].partition("\n")[0]
     if rank in failed:
         return 0, "failed", ""
+    if rank in working and rank in behind:
+        return 1, "waits", f"behind {behind[rank]}"
     state = "stopped" if rank in held else "works"
     return (1, state, lines.get(rank, "")) if rank in working else (2, "done", "")
 

@@ -61,6 +61,23 @@ def test_it_can_be_interrupted_by_another_cell(kernel: Kernel) -> None:
     cell.until("2 of 2 ranks interrupted (dp=0,tp=0-1): `result()` of its future raises this\n")
 
 
+def test_a_cell_behind_one_says_so_and_is_taken_back_by_stop(kernel: Kernel) -> None:
+    cell = kernel.start(f"%%on_mesh 3 -b -o f\nprint('in')\n{UNTIL_GO.format('go-3')}\n'done'")
+    cell.until("in")
+    first = f"cell {cell.end().reply['execution_count']}"
+    behind = kernel.start("%%on_mesh\nbegun = True\nrank")
+    behind.until(f"3 ◌ has not begun this cell, and still works on {first}: stop takes this one back")
+    kernel.interrupt()
+    stopped = behind.end()
+    assert stopped.error == (
+        f"KeyboardInterrupt: taken back from rank 3, which still works on {first}: `%mesh interrupt 3` ends that"
+    )
+    assert kernel.value("sorted(_mesh.seconds)") == [0, 1, 2], "the others had answered"
+    (kernel.folder / "go-3").touch()
+    assert "'done'" in kernel.ok("f.result()").text, "it was not interrupted"
+    assert "False" in kernel.ok("%on_mesh 3 -- 'begun' in globals()").text
+
+
 def test_other_ranks_work_meanwhile(kernel: Kernel) -> None:
     cell = kernel.start(f"%%on_mesh dp=0 -b -o f\nprint('in')\n{UNTIL_GO.format('go-2')}")
     cell.until("in")
