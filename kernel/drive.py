@@ -22,7 +22,6 @@ from .debug.sitting import announce, serve
 from .menu import What, offer
 from .outcome import Outcome
 from .patience import Patience, Step
-from .queued import queued
 from .repairs import mended_text
 from .run import Progress, Run, Said
 from .stopped import stopped
@@ -189,7 +188,7 @@ class Drive:
     def _act(self, step: Step) -> None:
         owing = self.run.owing
         if step is Step.INTERRUPT:
-            self.taken_back = queued(self.run, self.mesh.cells)
+            self.taken_back = self.mesh.queued(self.run)
             owing = [rank for rank in owing if rank not in self.taken_back]
             with suppress(KeyboardInterrupt):  # pressed again, as people do
                 self.waiting = self.mesh.where(owing, timeout=0.2)

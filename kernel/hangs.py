@@ -43,7 +43,7 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell) -> tuple[Callable[[float], obje
         return mesh.ledger(ranks, timeout=0.2).findings
 
     hangs = HangWatch(run, look, mesh.roster.dead, tell)
-    waits = QueueWatch(run, mesh.cells, tell), HaltWatch(mesh.roster, run, tell), hangs
+    waits = QueueWatch(run, lambda: mesh.queued(run), tell), HaltWatch(mesh.roster, run, tell), hangs
     return partial(mesh.sight, run), *waits, stop_watch(mesh, run, look, tell)
 
 

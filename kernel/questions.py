@@ -20,6 +20,7 @@ from .inventory import Inventory
 from .look import look
 from .metrics import Metrics
 from .names import Held
+from .queued import queued
 from .report import StackReport
 from .run import Run
 from .source import Sources
@@ -51,6 +52,8 @@ class Questions:
     desk: Desk
     _actor: int
     sources: Sources
+    cells: dict[int, str]
+    """The names of its cells, by call."""
 
     @property
     def is_down(self) -> bool:
@@ -212,6 +215,10 @@ class Questions:
     def send_ahead(self, ranks: Collection[int], endpoint: str, *args: Any) -> None:
         """Call an endpoint of the kernel actors that is done before all that is sent from now on; wait for nothing."""
         self.roster.call(list(ranks), self._actor, endpoint, None, arguments(*args), None, True)
+
+    def queued(self, run: Run) -> dict[int, str]:
+        """The ranks that have not begun this run, each with the name of the cell that they still work on."""
+        return queued(run, self.cells)
 
     def _check_up(self) -> None:
         if self.is_down:

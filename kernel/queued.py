@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from .fold import named
 from .run import Run
@@ -54,16 +54,16 @@ def taken_back_text(queued: Mapping[int, str]) -> str:
 class QueueWatch:
     """Tells once of each rank that has not begun. Called at each look at the run, with the time."""
 
-    def __init__(self, run: Run, names: Mapping[int, str], tell: Tell) -> None:
+    def __init__(self, run: Run, queued: Callable[[], Mapping[int, str]], tell: Tell) -> None:
         self._run = run
-        self._names = names
+        self._queued = queued
         self._tell = tell
         self._told: set[int] = set()
 
     def __call__(self, now: float) -> None:
         if now - self._run.started < TOLD_AFTER:
             return
-        new = {rank: name for rank, name in queued(self._run, self._names).items() if rank not in self._told}
+        new = {rank: name for rank, name in self._queued().items() if rank not in self._told}
         self._told.update(new)
         for name, ranks in by_cell(new).items():
             has, works = ("have", "work") if ranks[1:] else ("has", "works")

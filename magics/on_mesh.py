@@ -205,7 +205,7 @@ class OnMesh:
 
         live = Live(stage, selection.ranks, budget, args.no_stream, args.tail, on_comm, mesh.display_ids)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
-        arrivals = Arrivals(stage, run, lambda: mesh.desk.held, mesh.cells)
+        arrivals = Arrivals(stage, run, lambda: mesh.desk.held, lambda: mesh.queued(run))
         watches = watches_of(mesh, run, live.note)
         if stage.is_in_cell and not (args.bg or args.no_stream):
             watches = (*watches, arrivals)

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Final
 
 from ..kernel.fold import ranks_text
-from ..kernel.queued import queued
 from ..kernel.rows import clipped, seconds_text
 from ..kernel.run import Run
 from ..kernel.story import without_escapes
@@ -54,13 +53,13 @@ class Arrivals:
         stage: CountedStage,
         run: Run,
         held: Callable[[], Collection[int]] = frozenset,
-        names: Mapping[int, str] = MappingProxyType({}),
+        queued: Callable[[], Mapping[int, str]] = dict[int, str],
     ) -> None:
-        """`held` gives the ranks that are stopped in a debugger; `names` are those of the cells, by call."""
+        """`held` gives the ranks that are stopped in a debugger, `queued` those that wait behind another cell."""
         self._stage = stage
         self._run = run
         self._held = held
-        self._names = names
+        self._queued = queued
         self._display_id = uuid.uuid4().hex
         self._shown = float("-inf")
         self._mark = -1
@@ -95,9 +94,8 @@ class Arrivals:
         owing = run.owing
         lost, failed = run.progress.lost.copy(), set(run.progress.failed)
         lines = {rank: self._last_line(rank) for rank in owing} if len(owing) <= MOST_LINES else {}
-        behind = queued(run, self._names)
         seconds = run.progress.seconds.copy()
-        rows = standings(run.ranks, owing, failed, lost, seconds, lines, elapsed, self._held(), behind)
+        rows = standings(run.ranks, owing, failed, lost, seconds, lines, elapsed, self._held(), self._queued())
         title = f"{len(run.ranks) - len(owing):,} of {len(run.ranks):,} ranks done · {elapsed:.1f} s"
         return {"text/plain": title, "text/html": _html(title, rows)}
 

@@ -21,6 +21,7 @@ from meshbook.kernel.drive import TICK, Drive, Interrupted, drive, drive_async, 
 from meshbook.kernel.ledger import Finding
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Progress
+from meshbook.kernel.verdict import interrupted_text
 from meshbook.runtime.errors import MeshbookError
 from meshbook.runtime.future import Promise
 
@@ -67,6 +68,11 @@ class PretendedRun:
     def rouse(self) -> None:
         self.news.set()
 
+    def take_back(self, ranks: dict[int, str]) -> None:
+        for rank in ranks:
+            self.progress.lost[rank] = "taken back"
+            self.end(rank)
+
     def abandon(self) -> None:
         self.owing.clear()
         self.promise.resolve(self)
@@ -111,6 +117,7 @@ class PretendedMesh:
         self.num_mended = 0
         self.why_mended: str | MeshbookError = ""
         self.scheduled: list[Callable[[], object]] = []
+        self.behind: dict[int, str] = {}
         self._run, self._is_deaf = run, is_deaf
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
@@ -118,6 +125,9 @@ class PretendedMesh:
 
     def schedule(self, call: Callable[[], object]) -> None:
         self.scheduled.append(call)
+
+    def queued(self, run: Any) -> dict[int, str]:
+        return {rank: name for rank, name in self.behind.items() if rank in run.owing}
 
     def where(self, ranks: Sequence[int], timeout: float) -> dict[int, str]:
         return {rank: f"cell 1 line {rank}" for rank in ranks}
@@ -368,6 +378,19 @@ def test_who_presses_stop_does_not_wait_for_ledgers(run: PretendedRun) -> None:
     run.on_take = lambda: signal.raise_signal(signal.SIGINT)
     drive(driven)
     assert (driven.parted, driven.mesh.interrupted) == ([], [(RANKS, 7)])
+
+
+def test_ranks_that_have_not_begun_are_let_go_by_the_first_press(run: PretendedRun) -> None:
+    driven = drive_of(run, is_deaf=True)
+    driven.mesh.behind = dict.fromkeys(RANKS[1:], "cell 2")
+    run.end(RANKS[0])
+    run.on_take = lambda: signal.raise_signal(signal.SIGINT)
+    drive(driven)
+    assert driven.mesh.interrupted == [(RANKS[1:], 7)], "they pass the cell over when its turn comes"
+    assert (driven.mesh.released, driven.mesh.killed, driven.taken_back) == ([], [], dict.fromkeys(RANKS[1:], "cell 2"))
+    assert interrupted_text(driven) == (
+        "taken back from ranks 1-2, which still work on cell 2: `%mesh interrupt 1-2` ends that"
+    )
 
 
 def test_ctrl_c_when_all_are_done_still_stops_the_notebook(run: PretendedRun) -> None:
