@@ -64,7 +64,7 @@ class Book:
         """Take a mesh out of the book; the last one that is up becomes current, or else the last."""
         mesh = self.meshes.pop(name)
         if self.current == name:
-            self.current, self.slice = next(iter([*self._up(), *reversed(self.meshes)]), None), ""
+            self.current, self.slice = next(iter([*self.up(), *reversed(self.meshes)]), None), ""
             self.is_auto = False  # another mesh is not what was meant
         return mesh
 
@@ -109,13 +109,13 @@ class Book:
         """The ranks of a mesh that a selector means; dead ones if it names them, or with `also_dead`."""
         if mesh.is_down and not also_dead:
             axes = " ".join(f"{axis}={size}" for axis, size in mesh.axes.items())
-            others = "".join(f", `%mesh use {name}` goes on with {name}" for name in self._up()[:1])
+            others = "".join(f", `%mesh use {name}` goes on with {name}" for name in self.up()[:1])
             back = f"`%mesh up {mesh.name} {axes}` brings it up again"
             raise UsageError(f"mesh {mesh.name!r} was taken down: {back}{others}")
         text = selector or (self.slice if mesh.name == self.current else "")
         return selection(text, mesh, also_dead=also_dead)
 
-    def _up(self) -> list[str]:
+    def up(self) -> list[str]:
         """The meshes that are up, the one added last first."""
         return [name for name in reversed(self.meshes) if not self.meshes[name].is_down]
 

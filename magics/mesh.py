@@ -58,6 +58,7 @@ class MeshMagic:
         self.dashboards = Dashboards(shell, book)
         self.consoles = Consoles(shell)
         self._line = self._typed = ""
+        self._lines: dict[str, str] = {}  # by which meshes were brought up, by their names
         self._commands: dict[type, Callable[[Any], object]] = {
             grammar.Up: self._up,
             grammar.Ls: self._ls,
@@ -123,10 +124,17 @@ class MeshMagic:
             session().release(session().engine(engine), detach=True)  # what was kept before is not at fault
             raise
         session().note_mesh(engine, name, self._typed)
+        if left := self._left_by(self._line):
+            print(f"{left} is still up, from this line when it ran before: `%mesh down {left}` ends it")
+        self._lines[name] = self._line
         if found := kept_text(engine):
             print(found)
         self._book.add(mesh)
         return self._returned(mesh)
+
+    def _left_by(self, line: str) -> str | None:
+        """A mesh that the same line has brought up, and that nobody has taken down."""
+        return next((name for name in self._book.up() if self._lines.get(name) == line), None)
 
     def _attach(self, args: grammar.Attach) -> Mesh | None:
         self._typed, up = line_to_attach(args.name)

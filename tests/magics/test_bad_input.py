@@ -142,6 +142,14 @@ def test_there_is_no_mesh(new_kernel: Callable[..., Kernel]) -> None:
     assert "was taken down: bring it up again with %mesh up" in kernel.cell("m.run('1')").error
 
 
+def test_a_line_that_is_run_again_says_what_it_has_left_up(kernel: Kernel) -> None:
+    first = kernel.ok("again = %mesh up dp=2 --pg none\nprint(again.name)").stdout.strip()
+    second = kernel.ok("again = %mesh up dp=2 --pg none\nprint(again.name)").stdout.splitlines()
+    assert second[0] == f"{first} is still up, from this line when it ran before: `%mesh down {first}` ends it"
+    assert "still up" not in kernel.ok(f"%mesh down {first}\n%mesh up other dp=2 --pg none").stdout
+    kernel.ok(f"%mesh down {second[1]}\n%mesh down other")
+
+
 def test_a_mesh_taken_down_by_its_own_method_is_named_with_what_goes_on(kernel: Kernel) -> None:
     kernel.ok("%mesh up one dp=2 --pg none\ntwo = %mesh up two dp=2 --pg none\n%mesh up three dp=2 --pg none")
     assert kernel.ok("print(two)").stdout == "<Mesh two dp=2>\n", "another line ends the cell"
