@@ -277,9 +277,9 @@ def _reduce_tensor(tensor: Any, sent: _Sent) -> Any:
     dtype, shape, nbytes = str(tensor.dtype)[6:], tuple(tensor.shape), tensor.nbytes
     if not nbytes:
         return _empty, (dtype, shape, tensor.requires_grad)
-    address = tensor.data_ptr()
-    if not address:  # its storage was emptied, as FSDP does
+    if not has_memory(tensor):
         return NotImplemented
+    address = tensor.data_ptr()
     in_order, stride = tensor, None
     if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
         in_order, stride = _in_memory_order(tensor)
@@ -305,6 +305,12 @@ def _in_memory_order(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
         if turned.is_contiguous():
             return turned, stride
     return plain.resolve_conj().resolve_neg().contiguous(), None
+
+
+def has_memory(tensor: Any) -> bool:
+    """Whether its storage was not emptied, as FSDP does. Of a view, `data_ptr()` is not null then, and leads nowhere."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr() != 0 and storage.nbytes() > 0
 
 
 def bytes_of(tensor: Any, nbytes: int) -> Any:

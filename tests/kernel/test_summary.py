@@ -353,6 +353,10 @@ def test_odd_tensors() -> None:
     emptied = torch.nn.Parameter(torch.ones(4))
     emptied.untyped_storage().resize_(0)
     assert describe(emptied).text == "<Parameter whose memory was given back>", "torch's own repr ends the process"
+    shell = torch.nn.Linear(2, 2)  # its weight, as FSDP leaves it: a view into what is gone
+    shell.weight.data = torch.ones(8)[4:].view(2, 2)
+    shell.weight.untyped_storage().resize_(0)
+    assert describe(shell).text.startswith("Linear(in_features=2")
     assert describe(torch.empty(0, 3)).text == "tensor([], size=(0, 3))"
     quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
     assert describe(quantized).text.startswith("tensor([1., 1.], size=(2,), dtype=torch.qint8")

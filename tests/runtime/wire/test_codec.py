@@ -209,6 +209,13 @@ def test_an_emptied_storage_does_not_crash() -> None:
         travel(tensor)
 
 
+def test_a_view_into_an_emptied_storage_is_not_read() -> None:
+    view = torch.zeros(1000)[4:]
+    view.untyped_storage().resize_(0)
+    assert view.data_ptr(), "an address that leads nowhere"
+    assert encode(view).buffers == []
+
+
 def test_the_default_device_of_the_receiver_does_not_matter() -> None:
     tensors = [torch.zeros(3000), torch.empty(0), torch.zeros(3, 3).T]
     data = [encode(t) for t in tensors]
