@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from abc import ABC
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
 
@@ -227,7 +228,7 @@ if TYPE_CHECKING:
         def __len__(self) -> int: ...
 
 else:
-    _Seen = object
+    _Seen = ABC
 
 
 class Actor(_Seen):

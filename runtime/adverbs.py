@@ -468,9 +468,8 @@ def _cut_off(failure: RemoteFailure, fleet: Fleet) -> str:
 
 def lost(title: str, why: str) -> SupervisionError:
     """The error of a call whose rank is gone."""
-    how, below, rest = why.partition("\n")
     if end := end_of_actors(why):
-        how = f"{how}\n  The actor {title.rpartition('.')[0]} and all its descendants have failed: {end}"
-    error = SupervisionError(f"Endpoint call {title}() failed, {how}{below}{rest}")
+        why = f"{why}\n  The actor {title.rpartition('.')[0]} and all its descendants have failed: {end}"
+    error = SupervisionError(f"Endpoint call {title}() failed, {why}")
     error.endpoint = title
     return error

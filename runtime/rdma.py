@@ -295,7 +295,7 @@ class _Memory:
                 "a tensor that is conjugated or negated when it is read has other numbers in its memory: "
                 "lend tensor.resolve_conj().resolve_neg()"
             )
-        if tensor.nbytes and not codec.has_memory(tensor):
+        if tensor.nbytes and not (tensor.data_ptr() and codec.has_memory(tensor)):
             raise ValueError(
                 f"there is no memory here behind {tensor!r}: give an actor its shards, and lend these there"
             )
