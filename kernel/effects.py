@@ -25,7 +25,13 @@ _WRITES = {
     *("to_csv", "to_parquet", "to_pickle", "to_json", "tofile", "write", "writelines", "write_text", "write_bytes"),
     *("unlink", "rmtree", "rmdir", "copyfile", "copytree", "symlink_to", "truncate", "system", "Popen"),
 }
-_WORKS = _TRAINS | _COMMUNICATES | _WRITES
+_ASKS_AND_ACTS = {
+    *("input", "getpass", "subprocess.run", "subprocess.call", "check_call", "check_output", "getoutput"),
+    *("commit", "executescript", "sendall", "sendmail", "urlopen"),
+    *("requests.post", "requests.put", "requests.patch", "requests.delete"),
+}
+"""What reaches people, programs, data bases and other machines, where it would be done twice."""
+_WORKS = _TRAINS | _COMMUNICATES | _WRITES | _ASKS_AND_ACTS
 _BUILDS_TOGETHER = {
     *("init_process_group", "new_group", "init_device_mesh"),
     *("DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "fully_shard", "replicate"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ..runtime.gather import Gather
 from ..runtime.healing import Healed
@@ -13,10 +15,13 @@ from ..runtime.resize import Resized
 from ..runtime.wire.codec import EncodeError
 from .heavy import heavy_imports
 from .journal import Pushed, Replay
+from .outcome import Outcome
 from .run import Run
 
 if TYPE_CHECKING:
     from .mesh import Mesh
+
+_outcome_of = msgspec.msgpack.Decoder(Outcome).decode
 
 _PUSH_SECONDS = 1.0
 """How long values may take where the cells before them took all the time there was, and were interrupted."""
@@ -38,6 +43,8 @@ class HealedMesh:
     heavy: tuple[str, ...]
     """Packages that slow cells imported there, which `%mesh up --import` would have had ready."""
     seconds: float
+    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of what cells failed there, in a line each."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -86,6 +93,7 @@ def restore(mesh: Mesh, healed: Healed, plan: Sequence[Replay | Pushed], timeout
         tuple(dict.fromkeys(unpushed)),
         _heavy(mesh, runs),
         healed.seconds + time.monotonic() - started,
+        {replay.name: _reason(run) for replay, run in runs if _failed(run)},
     )
 
 
@@ -122,6 +130,14 @@ def _wait(mesh: Mesh, runs: Sequence[Run], deadline: float) -> None:
                 run.finished.get(1.0)
             except TimeoutError:
                 run.abandon()
+
+
+def _reason(run: Run) -> str:
+    """Of what the first rank failed, in a line."""
+    progress = run.progress
+    failures = [_outcome_of(progress.outcomes[rank]).failure for rank in progress.failed]
+    told = [f"{each.type_name}: {each.message}" for each in failures if each is not None] + [*progress.lost.values()]
+    return told[0].partition("\n")[0] if told else ""
 
 
 def _failed(run: Run) -> tuple[int, ...]:

@@ -211,6 +211,12 @@ class MeshResult:
             return whole.reshape(*self.axes.values(), *whole.shape[1:])
         return whole
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """What numpy and matplotlib take it for: `stack()`, as an array. Raises `ValueError` as that does."""
+        import numpy
+
+        return numpy.array(self.stack(), dtype=dtype)
+
     def to_pandas(self) -> Any:
         """A data frame, a row a rank: where it is, its value (the text of what is no number), its seconds.
 

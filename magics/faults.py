@@ -182,7 +182,8 @@ def trouble_lines(healed: HealedMesh) -> list[str]:
     """What did not come back, or comes later."""
     lines: list[str] = []
     for cell, ranks in healed.failed.items():
-        lines.append(f"{cell} failed there ({named(ranks)}): `%%on_mesh {ranks_text(ranks)}` runs it again")
+        why = f" with {healed.reasons[cell]}" if healed.reasons.get(cell) else ""
+        lines.append(f"{cell} failed there ({named(ranks)}){why}: `%%on_mesh {ranks_text(ranks)}` runs it again")
     for name, errors in healed.process.failed.items():
         lines.append(f"{name} could not be made again: {_first_line(next(iter(errors.values())))}")
     for name, ranks in healed.process.making.items():

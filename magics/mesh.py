@@ -186,7 +186,7 @@ class MeshMagic:
         return None if alone is not None and alone[1].strip().removesuffix(";") == self._line else mesh
 
     def _ls(self, args: grammar.Ls) -> object:
-        meshes = MeshList(list(self._book.meshes.values()), self._book.current)
+        meshes = MeshList(list(self._book.meshes.values()), self._book.current, self._book.slice)
         listing = KeptHosts(meshes) if args.all else meshes
         return json.dumps(listing.data()) if args.json else listing
 
@@ -196,7 +196,12 @@ class MeshMagic:
         return json.dumps(actors.data()) if args.json else actors
 
     def _use(self, args: grammar.Use) -> Mesh:
-        return self._book.use(args.name, args.selector)
+        mesh = self._book.use(args.name, args.selector)
+        if args.selector:
+            ranks = self._book.select("", mesh).ranks
+            back = f"`%mesh use {mesh.name}` to all"
+            print(f"{mesh.name}[{args.selector}]: cells, push and pull go to {named(ranks)}; {back}")
+        return mesh
 
     def _status(self, args: grammar.Status) -> object:
         if not self._book.meshes and not args.selector:

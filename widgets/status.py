@@ -187,11 +187,12 @@ def _html_row(row: dict[str, Any]) -> str:
 class MeshList:
     """The meshes of a notebook."""
 
-    def __init__(self, meshes: Sequence[Mesh], current: str | None) -> None:
-        self._rows = [_mesh_facts(mesh, mesh.name == current) for mesh in meshes]
+    def __init__(self, meshes: Sequence[Mesh], current: str | None, slice: str = "") -> None:
+        """`slice` is the selector of the current one, if a slice of it is current."""
+        self._rows = [_mesh_facts(mesh, mesh.name == current, slice) for mesh in meshes]
 
     def data(self) -> list[dict[str, Any]]:
-        """One dict a mesh: name, axes, num_ranks, states, is_current, is_down."""
+        """One dict a mesh: name, axes, num_ranks, states, is_current, slice, is_down."""
         return self._rows
 
     def __repr__(self) -> str:
@@ -200,7 +201,7 @@ class MeshList:
         return "\n".join(_mesh_text(row) for row in self._rows)
 
 
-def _mesh_facts(mesh: Mesh, is_current: bool) -> dict[str, Any]:
+def _mesh_facts(mesh: Mesh, is_current: bool, slice: str) -> dict[str, Any]:
     states = mesh.states()
     return {
         "name": mesh.name,
@@ -210,6 +211,7 @@ def _mesh_facts(mesh: Mesh, is_current: bool) -> dict[str, Any]:
             state: ranks_text(r for r, s in states.items() if s == state) for state in dict.fromkeys(states.values())
         },
         "is_current": is_current,
+        "slice": slice if is_current else "",
         "is_down": mesh.is_down,
     }
 
@@ -217,4 +219,5 @@ def _mesh_facts(mesh: Mesh, is_current: bool) -> dict[str, Any]:
 def _mesh_text(row: dict[str, Any]) -> str:
     axes = " × ".join(f"{axis}={size}" for axis, size in row["axes"].items())
     states = "down" if row["is_down"] else ", ".join(f"{state} {ranks}" for state, ranks in row["states"].items())
-    return f"{'*' if row['is_current'] else ' '} {row['name']}   {axes} · {row['num_ranks']} ranks · {states}"
+    name = f"{row['name']}[{row['slice']}]" if row["slice"] else row["name"]
+    return f"{'*' if row['is_current'] else ' '} {name}   {axes} · {row['num_ranks']} ranks · {states}"

@@ -308,7 +308,7 @@ def _in_memory_order(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
 
 
 def has_memory(tensor: Any) -> bool:
-    """Whether its storage was not emptied, as FSDP does. Of a view, `data_ptr()` is not null then, and leads nowhere."""
+    """Whether its storage was not emptied, as FSDP does: `data_ptr()` of a view is not null then, and leads nowhere."""
     storage = tensor.untyped_storage()
     return storage.data_ptr() != 0 and storage.nbytes() > 0
 

@@ -54,6 +54,9 @@ WORK = [
     "SFTTrainer(model).train()",
     "parts = accelerator.gather_for_metrics(loss)",
     "model = fabric.setup(model)",
+    "name = input('which run? ')",
+    "subprocess.run(['make', 'data'])",
+    "db.execute('insert into runs values (1)')\ndb.commit()",
 ]
 
 

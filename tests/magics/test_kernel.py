@@ -48,7 +48,9 @@ def test_status_shows_every_rank(kernel: Kernel) -> None:
 def test_use_makes_a_mesh_or_a_slice_current(kernel: Kernel) -> None:
     kernel.ok("%mesh up side dp=1 --pg none")
     assert kernel.ok("%mesh ls").results == ["  m   dp=2 × tp=2 · 4 ranks · idle 0-3\n* side   dp=1 · 1 ranks · idle 0"]
-    kernel.ok("%mesh use m[dp=1]")
+    told = kernel.ok("%mesh use m[dp=1]").stdout
+    assert told == "m[dp=1]: cells, push and pull go to ranks 2-3; `%mesh use m` to all\n"
+    assert "* m[dp=1]   dp=2 × tp=2" in kernel.ok("%mesh ls").text
     kernel.ok("r = %on_mesh -- rank")
     assert kernel.value("r.values()") == [2, 3]
     kernel.ok("r = %on_mesh -m side -- world_size")

@@ -80,3 +80,14 @@ def test_a_rank_that_dies_again_is_not_called_back(kernel: Kernel, gate: Path) -
     gate.unlink()
     assert "set up again" not in kernel.ok("%mesh restart @dead").stdout
     assert "0,1: 1" in kernel.ok("slow.ping.call().get()").text
+
+
+def test_a_cell_that_fails_on_a_new_rank_is_told_with_its_error(kernel: Kernel) -> None:
+    kernel.ok("%mesh up moody dp=2 --pg none")
+    ran = kernel.ok("%%on_mesh\nimport os\nif os.path.exists('no-data'): raise ValueError('there is no data')")
+    (kernel.folder / "no-data").touch()
+    told = kernel.ok("%mesh restart 1").stdout
+    (kernel.folder / "no-data").unlink()
+    cell = f"cell {ran.reply['execution_count']}"
+    assert f"{cell} failed there (rank 1) with ValueError: there is no data: `%%on_mesh 1` runs it again\n" in told
+    kernel.ok("%mesh down moody")
