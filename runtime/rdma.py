@@ -29,7 +29,7 @@ from .here import node
 from .mesh import ActorMesh
 from .node import frames_of, to_nobody
 from .scope import context
-from .wire import codec
+from .wire import codec, torch_forms
 from .wire.messages import Spawn
 
 if TYPE_CHECKING:
@@ -295,19 +295,19 @@ class _Memory:
                 "a tensor that is conjugated or negated when it is read has other numbers in its memory: "
                 "lend tensor.resolve_conj().resolve_neg()"
             )
-        if tensor.nbytes and not (tensor.data_ptr() and codec.has_memory(tensor)):
+        if tensor.nbytes and not (tensor.data_ptr() and torch_forms.has_memory(tensor)):
             raise ValueError(
                 f"there is no memory here behind {tensor!r}: give an actor its shards, and lend these there"
             )
         if tensor.is_cpu:
-            return cls(memoryview(codec.bytes_of(tensor, tensor.nbytes)).cast("B"), None, tensor.data_ptr())
+            return cls(memoryview(torch_forms.bytes_of(tensor, tensor.nbytes)).cast("B"), None, tensor.data_ptr())
         return cls(None, tensor.detach().view(torch.uint8), tensor.data_ptr())
 
     def read(self, start: int, size: int) -> memoryview:
         if self._view is not None:
             return self._view[start : start + size]
         piece = self._tensor[start : start + size].cpu()
-        return memoryview(codec.bytes_of(piece, size)).cast("B")
+        return memoryview(torch_forms.bytes_of(piece, size)).cast("B")
 
     def write(self, start: int, piece: Any) -> None:
         if self._view is not None:

@@ -24,8 +24,8 @@ from torch.utils._python_dispatch import (
 
 from ..errors import checks_for_caller, marked
 from ..mesh import ProcMesh
-from ..wire import codec
 from ..wire.deferred import untorn
+from ..wire.torch_forms import torch_reducers
 from .dispatch import Dispatcher, dispatcher_of, place
 from .forms import Form, NotHere, Other, Traits, fake_mode, result_of, traits_of
 from .program import Ref
@@ -208,7 +208,7 @@ def _as_shard(tensor: Tensor, sent: object) -> Any:
     return shard, (copied, tensor._procs.sizes)
 
 
-codec.torch_reducers[Tensor] = _as_shard
+torch_reducers[Tensor] = _as_shard
 
 
 class _Mode(TorchDispatchMode):

@@ -13,8 +13,6 @@ would cost more than it is worth.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import io
 import pickle
 import reprlib
@@ -23,12 +21,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from types import FunctionType, MethodType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
 
+from . import torch_forms
 from .classes import with_marks
+from .torch_forms import learn, torch_reducers
 
 if TYPE_CHECKING:
     from pickle import Pickler as CloudPickler
@@ -40,12 +40,12 @@ else:
 INLINE = 4096
 """Buffers of fewer bytes stay in the stream: a frame of their own would cost more than the copy."""
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 Reducer = Callable[[Any], Any]
 """What `object.__reduce__` is, from outside: the object to a name, or to `(rebuild, arguments, ...)`."""
 
 _PROTOCOL = 5
+_OURS = (__name__, torch_forms.__name__)
+"""The modules whose functions stand in streams by their names."""
 _ONE_PART = struct.Struct("<QQ")
 _ALIGN = 64  # a cache line, and what the widest vector loads want
 
@@ -212,14 +212,14 @@ class _Pickler(CloudPickler):
                 return reduced
         if kind is FunctionType or issubclass(kind, type):
             return self._reduce_named(obj)
-        if (by_torch := torch_reducers.get(kind)) or (by_torch := _learn(kind)):
+        if (by_torch := torch_reducers.get(kind)) or (by_torch := learn(kind)):
             return by_torch(obj, self.sent)
         return NotImplemented
 
     def _reduce_named(self, obj: Any) -> Any:
         """By name where the other end can import it, else by value."""
         name = obj.__module__
-        if name == __name__:
+        if name in _OURS:
             return NotImplemented
         # A submodule made by an extension has no spec either, but appears where its package is imported.
         package = sys.modules.get(name.partition(".")[0]) if isinstance(name, str) else None
@@ -235,141 +235,6 @@ def _pickled(value: object, reducers: Mapping[type, Reducer]) -> Encoded:
     beside = _Beside()
     _Pickler(stream, beside, reducers).dump(value)
     return Encoded(stream.getvalue(), beside)
-
-
-_Sent = dict[tuple[object, int, int], Any]  # device, address and size of a tensor's bytes to the tensor
-
-torch_reducers: dict[type, Callable[[Any, _Sent], Any]] = {}
-"""By type, how tensors travel that have been met, and such as are known to other modules."""
-
-
-def _learn(kind: type) -> Callable[[Any, _Sent], Any] | None:
-    """The reducer for a type of torch that is met for the first time; torch is not imported to look."""
-    reducer = _TORCH.get((kind.__module__, kind.__name__))
-    if reducer is not None:
-        torch_reducers[kind] = reducer
-    return reducer
-
-
-def _plainly(function: Function) -> Function:
-    """Torch's modes, such as that of distributed tensors, are for the user's code, and messages come within it too."""
-
-    @functools.wraps(function)
-    def run(*args: Any) -> Any:
-        import torch._C as engine
-
-        if not cast("Any", engine)._len_torch_dispatch_stack():
-            return function(*args)
-        with cast("Any", engine)._DisableTorchDispatch():
-            return function(*args)
-
-    return cast("Function", run)
-
-
-@_plainly
-def _reduce_tensor(tensor: Any, sent: _Sent) -> Any:
-    """Dense tensors; torch's own code reduces the others, subclasses too, down to tensors and storages."""
-    import torch
-
-    is_dense = tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
-    if not is_dense or tensor.__dict__:
-        return NotImplemented
-    dtype, shape, nbytes = str(tensor.dtype)[6:], tuple(tensor.shape), tensor.nbytes
-    if not nbytes:
-        return _empty, (dtype, shape, tensor.requires_grad)
-    if not has_memory(tensor):
-        return NotImplemented
-    address = tensor.data_ptr()
-    in_order, stride = tensor, None
-    if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
-        in_order, stride = _in_memory_order(tensor)
-    form = (dtype, shape, stride, tensor.requires_grad)
-    if in_order is tensor or stride is not None:  # not a copy: others may be made of the same bytes
-        first = sent.setdefault((tensor.device, address, nbytes), tensor)
-        if first is not tensor:
-            return _alias, (first, *form)
-    if not tensor.is_cpu:
-        in_order = in_order.detach().cpu()
-    return _tensor, (pickle.PickleBuffer(bytes_of(in_order, nbytes)), *form)
-
-
-def _in_memory_order(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """The tensor with its dimensions in the order of its memory and its strides; or a contiguous copy, None.
-
-    The first where there are no gaps and no overlaps (`x.T`, channels-last): that layout is worth keeping.
-    """
-    plain = tensor.detach()
-    if not (tensor.is_conj() or tensor.is_neg()):
-        stride = plain.stride()
-        turned = plain.permute(sorted(range(plain.dim()), key=stride.__getitem__, reverse=True))
-        if turned.is_contiguous():
-            return turned, stride
-    return plain.resolve_conj().resolve_neg().contiguous(), None
-
-
-def has_memory(tensor: Any) -> bool:
-    """Whether its storage was not emptied, as FSDP does: `data_ptr()` of a view is not null then, and leads nowhere."""
-    storage = tensor.untyped_storage()
-    return storage.data_ptr() != 0 and storage.nbytes() > 0
-
-
-def bytes_of(tensor: Any, nbytes: int) -> Any:
-    """The memory of a contiguous tensor as a buffer. NumPy has no bfloat16, and need not be there."""
-    memory: Any = (ctypes.c_char * nbytes).from_address(tensor.data_ptr())
-    memory.owner = tensor  # keeps the address valid as long as the buffer is used
-    return memory
-
-
-def _reduce_untyped_storage(storage: Any, sent: _Sent) -> Any:
-    import torch
-
-    return _untyped_storage, (torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage),)
-
-
-def _reduce_typed_storage(storage: Any, sent: _Sent) -> Any:
-    return _typed_storage, (storage._untyped_storage, str(storage.dtype)[6:])
-
-
-_TORCH = {
-    ("torch", "Tensor"): _reduce_tensor,
-    ("torch.storage", "UntypedStorage"): _reduce_untyped_storage,
-    ("torch.storage", "TypedStorage"): _reduce_typed_storage,
-}
-
-
-@_plainly
-def _tensor(buffer: Any, dtype: str, shape: Any, stride: Any, requires_grad: bool) -> Any:
-    import torch
-
-    flat = torch.frombuffer(buffer, dtype=getattr(torch, dtype))
-    return _alias(flat, dtype, shape, stride, requires_grad)
-
-
-@_plainly
-def _alias(tensor: Any, dtype: str, shape: Any, stride: Any, requires_grad: bool) -> Any:
-    """Another tensor over the same bytes; not a view, which autograd would tie to the first."""
-    import torch
-
-    other = torch.empty(0, dtype=getattr(torch, dtype), device="cpu")
-    other.set_(tensor.untyped_storage(), 0, shape, stride or ())
-    return other.requires_grad_() if requires_grad else other
-
-
-@_plainly
-def _empty(dtype: str, shape: Any, requires_grad: bool) -> Any:
-    import torch
-
-    return torch.empty(shape, dtype=getattr(torch, dtype), device="cpu", requires_grad=requires_grad)
-
-
-def _untyped_storage(tensor: Any) -> Any:
-    return tensor.untyped_storage()
-
-
-def _typed_storage(storage: Any, dtype: str) -> Any:
-    import torch
-
-    return torch.storage.TypedStorage(wrap_storage=storage, dtype=getattr(torch, dtype), _internal=True)
 
 
 def _blame(value: object, error: BaseException, reducers: Mapping[type, Reducer]) -> str:
@@ -482,7 +347,7 @@ def _culprit(head: Buffer, buffers: Sequence[Buffer], error: BaseException) -> s
 def _user_frame(trace: TracebackType | None) -> str | None:
     while trace is not None:
         module = trace.tb_frame.f_globals.get("__name__", "")
-        if module != __name__ and not module.startswith("importlib"):
+        if module not in _OURS and not module.startswith("importlib"):
             return f"{module}.{trace.tb_frame.f_code.co_qualname}"
         trace = trace.tb_next
     return None

@@ -163,8 +163,7 @@ class TestTheClient:
     def test_a_failure_is_read_not_sent(self) -> None:
         failure = MeshFailure("m", [1], "rank 1 is gone\nwith a story")
         assert repr(failure) == "MeshFailure(mesh_name=m, crashed_ranks=[1], event=Supervision event: rank 1 is gone)"
-        assert "rank 1 is gone\nwith a story)" in str(failure)
-        assert (failure.mesh, failure.report()) == (None, "rank 1 is gone\nwith a story")
+        assert (failure.mesh, str(failure).partition("event: ")[2]) == (None, f"{failure.report()})")
         with pytest.raises(TypeError, match="send its report"):
             pickle.dumps(failure)
 
