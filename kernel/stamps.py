@@ -15,7 +15,7 @@ _COLOUR = r"(?:\x1b\[[\d;]*m)*"
 _DATE = r"\d{4}-\d\d-\d\d[T ]"
 _GLOG = r"[A-Z](?:\d{4}|\d{8})\ "  # a level and the date: W1124, also with the year
 _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-_PROCESS = r"\ (?:\d+(?::\d+)?|\[\d+\])(?=\ )"  # its pid, and perhaps its thread
+_PROCESS = r"\ (?:\d+(?::\d+)?|\[\d+\])(?=[\ \])])"  # its pid, and perhaps its thread
 _RANK = r"\[[Rr]ank[ :=]?\d+\]"
 _NCCL = r"[\w.-]+:\d+:\d+\ \[\d+\](?=\ )"  # host:pid:thread [device]
 _WORDS = r"(?=.*[^\W\d_])"  # behind it: a rank that prints the time alone has said the time
@@ -23,7 +23,7 @@ _WORDS = r"(?=.*[^\W\d_])"  # behind it: a rank that prints the time alone has s
 _STAMPED: Final = re.compile(
     rf"""(?P<rank>\[rank\d+\]:\ ?|{_RANK}:?\ ?(?=[\[(]?(?:{_DATE})?{_TIME}))?
     (?P<stamp> (?> {_COLOUR} (?:[\[(]|USDT:)? (?:{_GLOG}|{_DATE})? {_TIME} (?:{_PROCESS})? (?:[\])]?\ {_NCCL})?
-                   (?:[\])]?\ ?(?P<late>{_RANK}))?
+                   (?:[\])]?(?P<late>\ ?{_RANK}))?
                  | {_NCCL} )?+) {_WORDS}""",
     re.VERBOSE,
 )

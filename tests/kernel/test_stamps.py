@@ -30,6 +30,7 @@ ALIKE = [
     ("2026-11-24 09:17:40,758 [16072] INFO x: step 3", "2026-11-24 09:17:40,761 [16073] INFO x: step 3"),
     ("[rank0] 2026-11-24 09:17:40,758 INFO: step 3", "[rank1] 2026-11-24 09:17:40,761 INFO: step 3"),
     ("[2026-11-24 09:17:40,758][rank 0][INFO] step 3", "[2026-11-24 09:17:40,761][rank 1][INFO] step 3"),
+    ("[2026-11-24 09:17:40,758 16072] step 3", "[2026-11-24 09:17:40,761 16073] step 3"),
     ("09:17:40 [Rank=0] step 3", "09:17:41 [Rank=1] step 3"),
     ("[rank0]: ValueError: bad", "[rank7]: ValueError: bad"),
     ("epoch 1:   0%|          | 0/20 [00:00<?, ?it/s]", "epoch 1:   0%|          | 0/20 [00:01<?, ?it/s]"),
@@ -76,3 +77,4 @@ def test_of_many_no_rank_is_named() -> None:
     assert said_by_many(ALIKE[0][0]) == "W1124 09:17:40.758000 16072 torch/distributed/x.py:390] While redistributing"
     assert said_by_many(ALIKE[1][0]) == ALIKE[1][0]
     assert said_by_many("[rank7]: ValueError: bad") == "ValueError: bad"
+    assert said_by_many("09:17:40 [rank0]: step 3") == "09:17:40: step 3"
