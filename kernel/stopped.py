@@ -91,7 +91,7 @@ class StopWatch:
 
     def _tell_of(self, ranks: Sequence[int], owing: Sequence[int]) -> None:
         self._told.update(ranks)
-        owing = [rank for rank in owing if rank not in ranks]
+        owing = [rank for rank in owing if rank not in self._run.progress.stopped]  # these are about to end, too
         if ranks and owing:
             others = f"; {named(owing)} {'goes' if len(owing) == 1 else 'go'} on"
             self._tell(ranks, "◌", f"{self._run.progress.stopped[ranks[0]]}{others}")

@@ -89,3 +89,11 @@ def test_only_ranks_that_still_work_are_stopped() -> None:
     world.owing.remove(2)
     world.stop(1, 2)
     assert list(world.progress.stopped) == [1]
+
+
+def test_who_is_stopped_too_does_not_go_on() -> None:
+    world = World()
+    world.stop(0, 1, 2, 3)
+    world.end(0)
+    world.watch(1.0)
+    assert world.told == [], "the others have not answered yet"
