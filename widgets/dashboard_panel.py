@@ -14,6 +14,9 @@ from .dashboard_twin import cpu_text, gpu_text, progress_text, state_text
 
 _LONGEST_LINE = 200
 
+_NOWHERE = "–"
+"""Keeps its row: where rows go, the buttons below them move away under the pointer, and another one is clicked."""
+
 
 def panel(facts: Sequence[RankFacts], axes: Mapping[str, int], now: float, last_line: str = "") -> dict[str, Any]:
     """A title, a line below it, and rows of a term and its description.
@@ -29,7 +32,8 @@ def panel(facts: Sequence[RankFacts], axes: Mapping[str, int], now: float, last_
     sizes = [each.memory for each in facts if each.memory is not None]
     rows = [("state", ", ".join(f"{count} {state}" for state, count in counts(facts).items()))]
     places = list(dict.fromkeys(each.place for each in facts if each.place))
-    rows += [("at", "; ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else ""))]
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    rows += [("at", "; ".join(places[:3]) + more or _NOWHERE)]
     rows += [("cpu", f"{min(cpus):.0%} to {max(cpus):.0%}, median {statistics.median(cpus):.0%}")] if cpus else []
     rows += [("memory", f"{readable(min(sizes))} to {readable(max(sizes))}")] if sizes else []
     title = f"{len(facts)} ranks"
@@ -40,7 +44,7 @@ def _of_one(facts: RankFacts, axes: Mapping[str, int], now: float, last_line: st
     where = ", ".join(f"{axis}={i}" for axis, i in coordinates(facts.rank, dict(axes)).items())
     rows = [
         ("state", state_text(facts, now)),
-        ("at", facts.place if facts.state in ("busy", "waiting", "debug") else ""),
+        ("at", (facts.place if facts.state in ("busy", "waiting", "debug") else "") or _NOWHERE),
         ("cpu / mem", " · ".join(filter(None, [cpu_text(facts), readable(facts.memory) if facts.memory else ""]))),
         ("gpu", gpu_text(facts)),
         ("progress", progress_text(facts)),
