@@ -1,4 +1,4 @@
-"""Slips that a line mends: a name that only the notebook has, process groups that are gone."""
+"""Slips that a line mends: a name or a magic that only the notebook has, process groups that are gone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from .outcome import Failure
 from .story import Hint, Story
 
 _MISSED = re.compile(r"name '(\w+)' is not defined")
+_OUR_MAGIC = re.compile(r"(?:Line|Cell) magic(?: function)? `(%mesh|%%?on_mesh)` not found")
 NO_GROUP = "Default process group has not been initialized"
 """What torch says where there are none."""
 
@@ -34,7 +35,7 @@ def with_lines(
         (Hint(purpose='lr is in the notebook', command='%mesh push lr'),)
     """
     told = list(failures)
-    hints = [*_of_names(told, notebook), *_of_groups(told, has_groups)]
+    hints = [*_of_names(told, notebook), *_of_magics(told), *_of_groups(told, has_groups)]
     has_lost_peer = any(fate.is_lost for fate in story.fates)
     if num_renewals and not has_lost_peer and not story.mended and any(map(is_cut_off, told)):
         story = replace(story, mended=OF_OLD_GROUPS)
@@ -53,6 +54,11 @@ def _of_names(failures: Iterable[Failure], notebook: Container[str]) -> list[Hin
         return []
     purpose = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} in the notebook"
     return [Hint(purpose, f"%mesh push {' '.join(names)}")]
+
+
+def _of_magics(failures: Iterable[Failure]) -> list[Hint]:
+    found = next((each for failure in failures if (each := _OUR_MAGIC.match(failure.message))), None)
+    return [Hint("it is the notebook's, not the ranks'", f"{found[1]} in a cell of its own")] if found else []
 
 
 def _of_groups(failures: Iterable[Failure], has_groups: bool) -> list[Hint]:

@@ -36,6 +36,20 @@ def test_what_the_notebook_lacks_too_is_not_told() -> None:
 
 
 @pytest.mark.parametrize(
+    ("message", "magic"),
+    [
+        ("Line magic function `%mesh` not found.", "%mesh"),
+        ("Line magic function `%on_mesh` not found (But cell magic `%%on_mesh` exists).", "%on_mesh"),
+        ("Cell magic `%%on_mesh` not found.", "%%on_mesh"),
+    ],
+)
+def test_our_magics_are_the_notebooks(message: str, magic: str) -> None:
+    told = hints(Failure("UsageError", message, (), ""))
+    assert told == [f"it is the notebook's, not the ranks': {magic} in a cell of its own"]
+    assert hints(Failure("UsageError", message.replace("mesh", "nosuch"), (), "")) == []
+
+
+@pytest.mark.parametrize(
     ("has_groups", "line"), [(True, "%mesh unstick"), (False, "dist.init_process_group() in a cell")]
 )
 def test_a_group_that_is_not_there(has_groups: bool, line: str) -> None:
