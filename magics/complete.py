@@ -22,6 +22,7 @@ _CELL = re.compile(r"(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\S\n]*%%on_mesh(?=\s)")
 _LINE = re.compile(r"\s*(?:[^\W\d][\w, ]*=\s*)?%(?P<magic>mesh|on_mesh)\s")
 _EXPR = re.compile(r"(?:^|\s)--\s")
 _NAME = re.compile(r"(?<![\w.%)\]\"'])[^\W\d]\w*(?:\.\w*)*$")
+_KEY = re.compile(r"(?<![\w.%)\]\"'])(?P<owner>[^\W\d]\w*(?:\.\w+)*\[)(?P<key>'[^']*|\"[^\"]*|)$")
 _VALUE = re.compile(r"(?P<axis>[^\W\d]\w*)\s*=\s*!?(?P<inside>\((?:[^()]*,\s*)?)?(?P<typed>[^\s,()!]*)$")
 
 
@@ -165,6 +166,9 @@ def _terms(rest: str, typed: str, world: World) -> list[str]:
 
 
 def _remote(line: str, cursor: int, world: World) -> Completions | None:
+    if keyed := _KEY.search(line):
+        words = [word.removeprefix(keyed["owner"]) for word in world.remote_names(keyed[0])]
+        return _fitting(keyed["key"], words, cursor)
     found = _NAME.search(line)
     if found is None:
         return None

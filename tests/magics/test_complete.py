@@ -154,3 +154,25 @@ def test_names_on_the_ranks_are_asked_for_only_where_they_fit():
     for text in ("%%on_mesh d", "%mesh u", "model", "%%on_mesh\nmodel.la"):
         complete(text, len(text), world)
     assert asked == ["model.la"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("state['", ["state['epoch'", "state['loss"]),
+        ("print(run.state[", ["print(run.state['epoch'", "print(run.state[3"]),
+        ('state["lo', ['state["loss']),
+        ("x = 'state['", []),
+    ],
+)
+def test_keys_are_those_of_the_ranks(typed: str, expected: list[str]) -> None:
+    keys = {
+        "state['": ["state['epoch'", "state['loss"],
+        "run.state[": ["run.state['epoch'", "run.state[3"],
+        'state["lo': ['state["loss'],
+    }
+    world = World(axes={"dp": 2}, remote_names=lambda prefix: keys.get(prefix, []))
+    text = f"%%on_mesh\n{typed}"
+    found = complete(text, len(text), world)
+    offered = [] if found is None else [typed[: len(typed) - (len(text) - found.start)] + each for each in found.items]
+    assert offered == expected
