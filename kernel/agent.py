@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -98,6 +99,10 @@ def _place_in_module(stack: list[tuple[str, int]]) -> str:
     return places[-1] if places else ""
 
 
+_SIXTEEN_COLOURS = "xterm-color"
+"""What ipykernel says of the terminal. Front-ends draw 256; of 16, rich takes a black for a bar that is done."""
+
+
 class KernelActor(Actor):
     """Runs cells in a namespace of its own, which lives as long as the rank."""
 
@@ -114,6 +119,8 @@ class KernelActor(Actor):
         names = {"mesh": RankMesh(place), "device": place.device, **names_of(place)}
         self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT, opened=place.opened)
         if self._cells.owns_process:
+            if os.environ.get("TERM") == _SIXTEEN_COLOURS:
+                os.environ["TERM"] = "xterm-256color"
             comms.install(lambda message: place.note("comm", message))
         self._given = Given(self._cells.namespace, names, self._cells.hidden)
         place.awaited = lambda: self._cells.awaited

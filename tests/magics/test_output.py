@@ -136,3 +136,8 @@ def test_what_comes_late_lands_in_the_cell_that_started_it(kernel: Kernel) -> No
     other = kernel.start("%%on_mesh 1\ngo.set()\nthread.join()\nprint('now')")
     assert other.end().stdout == "  1 │ now\n"
     cell.until("  1 │ late\n")
+
+
+def test_ranks_of_a_notebook_may_draw_in_256_colours(kernel: Kernel) -> None:
+    assert kernel.value("__import__('os').environ['TERM']") == "xterm-color", "what ipykernel says"
+    assert "'xterm-256color'   ranks 0-3" in kernel.ok("%on_mesh -- os.environ['TERM']").text
