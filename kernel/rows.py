@@ -73,7 +73,10 @@ class Row:
     def facts(self) -> str:
         """Type and size of an array: `float32 [2, 3] cuda:0`."""
         value = self.value
-        return facts_text(value.dtype, value.shape, value.device) if value is not None else ""
+        if value is None:
+            return ""
+        facts = facts_text(value.dtype, value.shape, value.device)
+        return facts if value.dtype or not facts else f"{value.type_name} {facts}"  # a data frame, say
 
     @property
     def state(self) -> str:

@@ -290,3 +290,9 @@ def test_failures_stand_beside_records() -> None:
 def test_equal_records_are_one_line_as_any_values_are() -> None:
     r = records({"loss": 0.5, "step": 1}, {"loss": 0.5, "step": 1})
     assert repr(r).startswith("{'loss': 0.5, 'step': 1}   ranks 0-1")
+
+
+def test_what_has_a_size_and_no_type_of_numbers_is_told_by_its_own_type() -> None:
+    frame = Outcome(Value("DataFrame", "   a  b\n0  1  2", shape=(1, 2)))
+    (row,) = result(dict.fromkeys(range(4), frame)).rows()
+    assert row.facts == "DataFrame [1, 2]"
