@@ -16,6 +16,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -191,10 +192,28 @@ def split_flag(token: str) -> tuple[str, str | None]:
     return token[:2], token[2:].removeprefix("=") or None
 
 
+_WIDTH = 104
+"""Characters of a line of text in a notebook on a small screen: a longer one is broken in the middle of a word."""
+
+_LEFT = 30
+"""Of the first column at most; what is longer has a line of its own."""
+
+
 def columns(rows: Sequence[tuple[str, str]]) -> str:
-    """Two columns of text, indented."""
-    width = max(len(left) for left, _ in rows)
-    return "\n".join(f"  {left:<{width}}  {right}" for left, right in rows)
+    """Two columns of text, indented, the second one wrapped.
+
+    Example:
+        >>> print(columns([("--show HOW", "how the result is shown"), ("-b", "do not wait")]))
+          --show HOW  how the result is shown
+          -b          do not wait
+    """
+    width = min(max(len(left) for left, _ in rows), _LEFT)
+    lines: list[str] = []
+    for left, right in rows:
+        first, *rest = textwrap.wrap(right, _WIDTH - width - 4, break_on_hyphens=False) or [""]
+        lines += [f"  {left:<{width}}  {first}"] if len(left) <= width else [f"  {left}", f"  {'':<{width}}  {first}"]
+        lines += [f"  {'':<{width}}  {each}" for each in rest]
+    return "\n".join(lines)
 
 
 def seconds(text: str) -> float:

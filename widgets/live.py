@@ -339,10 +339,14 @@ def _death_lines(lost: Mapping[int, str], others: str, width: int) -> Iterator[s
 
 
 def _first_words(progress: Progress) -> str:
-    """What the first rank that failed failed with, in one line."""
-    failure = msgspec.msgpack.decode(progress.outcomes[progress.failed[0]], type=Outcome).failure
-    assert failure is not None
-    return f"{failure.type_name}: {failure.message}".partition("\n")[0]
+    """What the lowest of the ranks that failed failed with, in one line, and that others failed with something else."""
+    told: dict[str, None] = {}
+    for rank in sorted(progress.failed):
+        failure = msgspec.msgpack.decode(progress.outcomes[rank], type=Outcome).failure
+        assert failure is not None
+        told[f"{failure.type_name}: {failure.message}".partition("\n")[0]] = None
+    first, *others = told
+    return f"{first}, and {len(others)} other{'s' * (len(others) > 1)}" if others else first
 
 
 def blocks(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from meshbook.magics.options import Command, GrammarError, HelpRequested, Option, options_of, seconds
+from meshbook.magics.options import Command, GrammarError, HelpRequested, Option, columns, options_of, seconds
 
 
 @dataclass(frozen=True)
@@ -67,3 +67,11 @@ def test_a_mistake_names_the_command(tokens: list[str], expected: str):
     with pytest.raises(GrammarError) as caught:
         BREW.read(tokens)
     assert str(caught.value) == expected
+
+
+def test_help_fits_a_notebook() -> None:
+    long = "word " * 60
+    told = columns([("-x", long.strip()), ("--an-option-with-a-very-long-name VALUE", "what it does")]).splitlines()
+    assert max(map(len, told)) <= 104
+    assert told[1].startswith(" " * 34 + "word"), "wrapped below where the text begins"
+    assert told[-2:] == ["  --an-option-with-a-very-long-name VALUE", " " * 34 + "what it does"]

@@ -269,6 +269,13 @@ def test_a_failure_is_told_while_others_work(paper: Paper) -> None:
     assert paper.events == [("stderr", "  3 ✗ ValueError: boom; 0-1 still work\n")]
 
 
+def test_failures_that_differ_are_told_by_the_lowest_rank(paper: Paper) -> None:
+    failures = {rank: Outcome(failure=Failure("ValueError", f"bad {rank}", (), "")) for rank in (7, 2, 5)}
+    outcomes = {rank: msgspec.msgpack.encode(outcome) for rank, outcome in failures.items()}
+    Live(paper, range(8)).tell_failures(Progress(outcomes=outcomes, failed=[7, 2, 5]), [0])
+    assert paper.events == [("stderr", "2,5,7 ✗ ValueError: bad 2, and 2 others; 0 still works\n")]
+
+
 def test_a_death_is_told_with_its_last_words_while_others_work(paper: Paper) -> None:
     live = Live(paper, range(4))
     live.tell_deaths({2: "rank 2 exited with code 3\n  last\n  words"}, [0])
