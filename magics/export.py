@@ -26,7 +26,12 @@ def export(book: Book, args: Export) -> Path:
     text = script(_setting(mesh), mesh.journal.notes, numbers, name=path.name)
     _write(path, text, is_forced=args.force)
     size = mesh.num_ranks
-    print(f"{len(entries)} cells written to {path}: run them with `torchrun --nproc-per-node {size} {path}`")
+    failed = [entry.name for entry in entries if entry.failed]
+    count = len(entries) - len(failed)
+    cells, them = ("1 cell", "it") if count == 1 else (f"{count} cells", "them")
+    print(f"{cells} written to {path}: run {them} with `torchrun --nproc-per-node {size} {path}`")
+    if failed:
+        print(f"left out, as {'it' if len(failed) == 1 else 'they'} failed here: {', '.join(failed)}")
     if left := [word for word in ("TODO", "WARNING") if f"\n# {word}" in text]:
         print(f"not all of it could be taken over: look for {' and '.join(left)} in the script")
     return path

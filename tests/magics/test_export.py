@@ -74,3 +74,13 @@ def test_where_nothing_can_be_written_is_said_in_a_line(kernel: Kernel) -> None:
     long = "x" * 300
     assert kernel.cell(f"%mesh export {long}.py").error == f"UsageError: {long}.py was not written: File name too long"
     assert kernel.cell("%mesh export none/x.py").error.endswith("x.py was not written: No such file or directory")
+
+
+def test_what_failed_is_left_out_and_named(kernel: Kernel) -> None:
+    kernel.ok("%mesh up short -n 1 --pg none")
+    kernel.ok("%%on_mesh\nx = 1")
+    failed = kernel.cell("%%on_mesh\n1 / 0")
+    told = kernel.ok("path = %mesh export short.py").stdout
+    assert told.startswith("1 cell written to short.py: run it with `torchrun --nproc-per-node 1 short.py`\n")
+    assert told.endswith(f"left out, as it failed here: cell {failed.reply['execution_count']}\n")
+    kernel.ok("%mesh down short")
