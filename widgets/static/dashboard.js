@@ -138,9 +138,12 @@ function paintGrid(view) {
     if (chosen.has(rank)) frame(context, style.color, x, y, size, 2);
     if (rank === store.focus && document.activeElement === canvas) frame(context, theme("focus"), x - 1, y - 1, size + 2, 1.5);
   });
-  const unit = key === "metric" ? numberText : scale && NUMBERS[key][1];
-  if (scale) setText(find(".mbd-axes"), `${find(".mbd-axes").textContent}   dark ${unit(scale[0])} … bright ${unit(scale[1])}`);
+  // A metric comes in half its bits: two digits of it are true.
+  const unit = key === "metric" ? (value) => numberText(Number(value.toPrecision(2))) : scale && NUMBERS[key][1];
+  if (scale) setText(find(".mbd-axes"), `${find(".mbd-axes").textContent}   ${scaleText(unit(scale[0]), unit(scale[1]))}`);
 }
+
+const scaleText = (low, high) => (low === high ? `all ${low}` : `dark ${low} … bright ${high}`);
 
 function colour(value, scale, none, bad) {
   if (value === null) return none;
@@ -212,7 +215,9 @@ function paintCurve({ store, find, root }) {
   const last = rows[rows.length - 1] || [0, 0, 0, 0];
   if (last.every(Number.isFinite)) { context.beginPath(); context.arc(x(last[0]), y(last[2]), 2, 0, 7); context.fill(); }
   const whose = curves.lines.length ? `, and rank${curves.lines.length > 1 ? "s" : ""} ${curves.ranks.join(", ")}` : "";
-  setText(find("figcaption"), `${curves.name}: median and range${whose} · step ${numberText(last[0])}: ${numberText(last[2])}`);
+  const num_others = store.head.names.length - 1;
+  const others = num_others > 0 ? ` · ${num_others} more under “colour by”` : "";
+  setText(find("figcaption"), `${curves.name}: median and range${whose} · step ${numberText(last[0])}: ${numberText(last[2])}${others}`);
 }
 
 const pairs = (line) => Array.from({ length: line.length / 2 }, (_, i) => [line[i * 2], line[i * 2 + 1]]);
