@@ -212,9 +212,14 @@ class MeshResult:
         return whole
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """What numpy and matplotlib take it for: `stack()`, as an array. Raises `ValueError` as that does."""
+        """What numpy and matplotlib take it for: `stack()`, as an array.
+
+        Raises `ValueError` as that does, and where no copy is allowed: the values of the ranks lie apart.
+        """
         import numpy
 
+        if copy is False:
+            raise ValueError("an array of a result is always a copy: leave copy=False out")
         return numpy.array(self.stack(), dtype=dtype)
 
     def to_pandas(self) -> Any:

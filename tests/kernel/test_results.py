@@ -136,6 +136,8 @@ def test_stack_has_the_shape_of_the_mesh_when_all_of_it_took_part() -> None:
     assert r.sel(dp=1).stack().shape == (2, 3)
     assert each(1.0, 2.0, 3.0, 4.0).stack().tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert np.array(each(1.0, 2.0, 3.0, 4.0), dtype=int).tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(ValueError, match="leave copy=False out"):
+        each(1.0, 2.0, 3.0, 4.0).__array__(copy=False)
     with pytest.raises(ValueError, match=r"\[3\] on ranks 0-1,3, \[4\] on rank 2"):
         each(*[np.zeros(4 if rank == 2 else 3) for rank in range(4)]).stack()
 
