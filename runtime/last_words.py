@@ -38,8 +38,10 @@ def end_of_actors(why: str) -> str:
     end = _END.search(why.partition("\n")[0])
     if end is None:
         return ""
-    how = f"failed: Killed(sig={end['signum']})" if end["signum"] else f"exited with non-zero code {end['code']}"
-    return f"the process this actor was running on {how.replace('non-zero code 0', 'code 0')}"
+    if end["signum"]:
+        return f"the process this actor was running on failed: Killed(sig={end['signum']})"
+    kind = "" if end["code"] == "0" else "non-zero "
+    return f"the process this actor was running on exited with {kind}code {end['code']}"
 
 
 def story(rank_name: str, exit: Exit | None, host: str, stderr: str) -> str:
