@@ -206,7 +206,8 @@ class Drive:
             with suppress(KeyboardInterrupt):
                 self.mesh.release(owing, self.run.call, timeout=0.5)
         elif step is Step.KILL:
-            self.live.note(owing, "✗", "killed, as you asked: `%mesh restart @dead` brings them back")
+            back = f"brings {'them' if owing[1:] else 'it'} back"
+            self.live.note(owing, "✗", f"killed, as you asked: `%mesh restart @dead` {back}")
             self.killed = tuple(owing)
             self.mesh.roster.kill(owing)
         elif step is Step.ABANDON:
