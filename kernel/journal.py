@@ -148,6 +148,12 @@ class Journal:
 
         return needed([found for note in self.notes if (found := step(note)) is not None])
 
+    def left_out(self, plan: Iterable[Replay | Pushed], new: Collection[int]) -> tuple[str, ...]:
+        """The cells that ran to their end on ranks that come new, and of which the plan has nothing."""
+        planned = {step.name for step in plan if isinstance(step, Replay)}
+        ended = [entry for entry in self.entries if not (entry.failed or entry.is_running)]
+        return tuple(entry.name for entry in ended if entry.name not in planned and set(new).intersection(entry.ranks))
+
 
 def needed(notes: Sequence[T]) -> list[T]:
     """Cells, and pushes without those that another one replaces before a cell comes that could read them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from ..runtime.errors import MeshbookError, checks_for_caller
@@ -128,8 +129,12 @@ class Repairs(Questions):
         done = self._restored(healed, replay, timeout)
         return ResizedMesh(resized, done, time.monotonic() - started)
 
-    def _restored(self, healed: Healed, replay: Choice, timeout: float) -> HealedMesh:
-        return restore(cast("Mesh", self), healed, self.journal.plan(replay, healed.ranks), timeout)
+    def _restored(self, healed: Healed, choice: Choice, timeout: float) -> HealedMesh:
+        plan = self.journal.plan(choice, healed.ranks)
+        done = restore(cast("Mesh", self), healed, plan, timeout)
+        if choice != "auto":  # who chose the cells knows which others there are
+            return done
+        return replace(done, left_out=self.journal.left_out(plan, healed.ranks))
 
     def _take_shape(self, sizes: Mapping[str, int]) -> None:
         """Note that the ranks are others, if they are: a resize that fails late has happened all the same."""

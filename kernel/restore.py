@@ -45,6 +45,8 @@ class HealedMesh:
     seconds: float
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
     """Of what cells failed there, in a line each."""
+    left_out: tuple[str, ...] = ()
+    """The cells that ran to their end there before, and of which nothing was chosen to run again."""
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -171,10 +171,11 @@ def restart_text(healed: HealedMesh) -> str:
 
 
 def replayed_text(healed: HealedMesh) -> str:
-    """Example: `replayed cells 2, 4; of cell 5 only imports and definitions`."""
-    whole, parts = _cells(healed.replayed), _cells(healed.parts)
+    """Example: `replayed cells 2, 4; of cell 5 only imports and definitions; of cell 6 nothing`."""
+    whole, parts, left_out = _cells(healed.replayed), _cells(healed.parts), _cells(healed.left_out)
     replayed = [f"replayed {whole}"] if whole else []
     replayed += [f"of {parts} only imports and definitions"] if parts else []
+    replayed += [f"of {left_out} nothing"] if replayed and left_out else []
     return "; ".join(replayed) or "nothing was replayed"
 
 

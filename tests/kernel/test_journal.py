@@ -34,6 +34,17 @@ def told(steps: Sequence[Entry | Replay | Pushed]) -> list[str]:
     return [f"{step.name}={step.value}" if isinstance(step, Pushed) else step.source for step in steps]
 
 
+def test_of_what_ran_to_its_end_and_is_not_planned_the_name_is_told() -> None:
+    journal = noted("import a", "dist.barrier()")
+    journal.note("cell 3", "dist.barrier(group)", 1, [3])
+    journal.note("cell 4", "dist.all_reduce(y)", 1, [0, 1]).failed.add(1)
+    journal.note("cell 5", "dist.all_reduce(z)", 1, [0, 1]).is_running = True
+    plan = journal.plan("auto", [1])
+    assert planned(journal) == [("cell 1", False)]
+    assert journal.left_out(plan, [1]) == ("cell 2",)
+    assert journal.left_out(plan, [1, 3]) == ("cell 2", "cell 3")
+
+
 def test_functions_of_the_notebook_that_train_are_known_by_name_also_through_others() -> None:
     journal = noted(
         "def step(x):\n    loss(x).backward()",

@@ -91,3 +91,12 @@ def test_a_cell_that_fails_on_a_new_rank_is_told_with_its_error(kernel: Kernel) 
     cell = f"cell {ran.reply['execution_count']}"
     assert f"{cell} failed there (rank 1) with ValueError: there is no data: `%%on_mesh 1` runs it again\n" in told
     kernel.ok("%mesh down moody")
+
+
+def test_a_cell_of_which_nothing_ran_again_is_named(kernel: Kernel) -> None:
+    kernel.ok("%mesh up silent dp=2 --device cpu")
+    ran = [kernel.ok(f"%%on_mesh\n{source}") for source in ("import torch.distributed as dist", "dist.barrier()")]
+    first, second = (f"cell {each.reply['execution_count']}" for each in ran)
+    assert kernel.ok("%mesh restart 1").stdout.endswith(f": replayed {first}; of {second} nothing\n")
+    assert kernel.ok(f"%mesh restart 1 --replay {first[5:]}").stdout.endswith(f": replayed {first}\n"), "as was chosen"
+    kernel.ok("%mesh down silent")
