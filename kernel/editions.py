@@ -6,6 +6,9 @@ import os
 import sys
 import sysconfig
 import tokenize
+from functools import partial
+from itertools import takewhile
+from operator import ne
 from typing import NamedTuple
 
 INSTALLED = tuple({f"{sysconfig.get_path(kind)}{os.sep}" for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -25,17 +28,15 @@ class Editions:
     """Remembers the files of modules that come from now on, for who begins to look for changes later."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Edition | None] = dict.fromkeys(sys.modules)
-        self._num_modules = len(sys.modules)
+        self._known: dict[str, Edition | None] = {}
+        self._last = _last_module()
 
     def look(self) -> None:
         """After a cell, which may have imported some. Costs next to nothing where it has not."""
-        if len(sys.modules) == self._num_modules:
-            return
-        self._num_modules = len(sys.modules)
-        for name, module in list(sys.modules.items()):
-            if name not in self._known and not name.startswith(_PACKAGE):
-                self._known[name] = _edition_of(getattr(module, "__file__", None))
+        for name in _modules_after(self._last):
+            if not name.startswith(_PACKAGE):
+                self._known[name] = _edition_of(getattr(sys.modules.get(name), "__file__", None))
+        self._last = _last_module()
 
     def stale(self) -> dict[str, Edition]:
         """The modules whose files have changed since, as they were."""
@@ -44,6 +45,15 @@ class Editions:
             for name, known in self._known.items()
             if known is not None and name in sys.modules and known.time < _changed(str(sys.modules[name].__file__))
         }
+
+
+def _last_module() -> str:
+    return next(reversed(sys.modules))
+
+
+def _modules_after(last: str) -> list[str]:
+    """The modules that came after it. Of the others nothing is touched: a rank would copy a page for nearly each."""
+    return list(takewhile(partial(ne, last), reversed(sys.modules)))
 
 
 def _edition_of(file: object) -> Edition | None:
