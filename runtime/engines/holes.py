@@ -21,6 +21,8 @@ SIDE_BY_SIDE = 16 * 1024
 _MOST_BYTES = 16 << 20
 """For one size; an allocator that has not come to an end by then puts nothing side by side."""
 
+_ROOM = 1 << 20
+
 _POOL_HEADER = 48
 _SMALL = range(16, 513, 16)  # what Python's own allocator serves
 _LARGE = (65536, 32768, 16384, 8192, 4096, 2048, 1536, 1024, 768, 640)
@@ -40,6 +42,17 @@ def fill() -> None:
     malloc.restype, malloc.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
     for chunk in (*_LARGE, *reversed(_SMALL[1:])):
         if not filled(lambda count, size=chunk - 8: map(malloc, repeat(size, count)), chunk, 4 * SIDE_BY_SIDE):
+            return
+    _make_room(malloc)
+
+
+def _make_room(malloc: Callable[[int], int]) -> None:
+    """Let the heap end in room that was touched: a rank that has to enlarge its heap is given a huge page, 2 MB."""
+    sbrk = libc().sbrk
+    sbrk.restype, sbrk.argtypes = ctypes.c_size_t, [ctypes.c_ssize_t]
+    for _ in range(4 * _ROOM // _LARGE[0]):
+        room = sbrk(0) - malloc(_LARGE[0])
+        if _ROOM <= room < 4 * _ROOM:  # else it lies elsewhere, in a gap or outside of the heap
             return
 
 

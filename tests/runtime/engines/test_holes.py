@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -37,6 +38,33 @@ def pages(*args: str) -> int:
 def test_what_is_made_afterwards_lies_side_by_side():
     assert pages() > 300
     assert pages("fill") < 80, "40 pages would hold them"
+
+
+ROOM = """
+import ctypes, sys
+from meshbook.runtime.engines import holes
+
+KIB = 1024
+malloc, sbrk = ctypes.CDLL(None).malloc, ctypes.CDLL(None).sbrk
+malloc.restype = sbrk.restype = ctypes.c_size_t
+for _ in range(int(sys.argv[1])):
+    malloc(100 * KIB)
+holes.fill()
+end = sbrk(0)
+for _ in range(8):
+    malloc(100 * KIB)
+print(sbrk(0) - end)
+"""
+
+
+@pytest.mark.skipif("glibc" not in platform.libc_ver(), reason="other heaps")
+@pytest.mark.parametrize("blocks", range(0, 21, 4))
+@pytest.mark.real
+def test_the_heap_ends_in_room_so_that_ranks_need_no_huge_page(blocks: int):
+    command = [sys.executable, "-c", ROOM, str(blocks)]
+    env = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as zygotes have it
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    assert int(done.stdout) == 0, "800 KiB more did not fit in the heap as it was"
 
 
 @pytest.mark.parametrize("step", [0, -64, 128])
