@@ -128,7 +128,13 @@ class Run:
         assert isinstance(reply, Reply)
         if rank in self._sieves and (held := self._sieves.pop(rank).rest()):
             self._say(rank, self._sequences[rank].on_event(Text(self.call, "stderr", held)))
-        answer = codec.decode(frames[0], frames[1:])
+        try:
+            answer = codec.decode(frames[0], frames[1:])
+        except codec.DecodeError as error:  # this process is out of descriptors or memory
+            self.progress.lost[rank] = f"{self.roster.name_of(rank)} has run the cell, but what it came to {error}"
+            self.rouse()
+            self._settle(rank)
+            return
         if isinstance(answer, RemoteFailure):
             # The kernel actor itself failed: no outcome of the cell, but a reason why there is none.
             self.progress.lost[rank] = str(rebuild(answer, self.roster.name_of(rank)))
@@ -160,7 +166,11 @@ class Run:
             self.on_trouble()
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None:
-        said = codec.decode(frames[0], frames[1:])
+        try:
+            said = codec.decode(frames[0], frames[1:])
+        except codec.DecodeError as error:
+            self._say(rank, self._sequences[rank].on_event(Text(self.call, "stderr", f"a display {error}\n")))
+            return
         if note.topic == "comm":
             self._say(rank, [said])  # not held for a place in the text: a widget is to be known before it is shown
         else:

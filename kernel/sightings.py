@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from ..runtime.wire import codec
 from ..runtime.wire.lane import Frames
@@ -55,10 +56,10 @@ class Sightings:
         return f"last seen at {place} ({self._clock() - when:.1f} s before)"
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
-        place = codec.decode(frames[0], frames[1:])
         self._asked.discard(rank)
-        if reply.ok and place:
-            self._seen[rank] = place, self._clock()
+        with suppress(codec.DecodeError):
+            if (place := codec.decode(frames[0], frames[1:])) and reply.ok:
+                self._seen[rank] = place, self._clock()
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
 

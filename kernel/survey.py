@@ -201,11 +201,11 @@ class _Places:
         return LOST if rank in self._owing else ASKED_AGAIN
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
-        answer = codec.decode(frames[0], frames[1:])
         self._owing.discard(rank)
         if reply.ok:
-            place, waiting, seconds = answer
-            self._told[rank] = self._asked[rank][1], place, waiting, time.monotonic() - seconds
+            with contextlib.suppress(codec.DecodeError):
+                place, waiting, seconds = codec.decode(frames[0], frames[1:])
+                self._told[rank] = self._asked[rank][1], place, waiting, time.monotonic() - seconds
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
 
