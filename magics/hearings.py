@@ -6,8 +6,9 @@ from typing import Any
 
 from ..kernel.execute import tell_by
 from ..runtime.audiences import listen_by
+from ..runtime.here import settled
+from ..runtime.root import Root
 from ..runtime.roster import Roster
-from ..runtime.session import session
 from ..widgets.hearing import Hearing
 from ..widgets.live import Live
 from ..widgets.stage import NotebookStage, request_of
@@ -66,5 +67,6 @@ class CallLive(Live):
 
 
 def _name_of(roster: Roster) -> str:
-    """The name of a mesh, where there is more than one to tell apart."""
-    return roster.name if len(session().root.rosters) > 1 else ""
+    """The name of a mesh, where there is more than one to tell apart. Asked on the loop, also as the session ends."""
+    root = settled()
+    return roster.name if isinstance(root, Root) and len(root.rosters) > 1 else ""

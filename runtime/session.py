@@ -218,7 +218,7 @@ class Session:
         With `detach`, agents that are kept wait for who asks for them next.
         """
         name = next((name for name, each in self._hosted.items() if each is engine), "")
-        if name and all(roster.engine is not engine for roster in self.root.rosters.values()):
+        if name and all(roster.engine is not engine for roster in list(self.root.rosters.values())):
             del self._engines[name]
             hosts = self._hosted.pop(name)
             (hosts.close if detach else hosts.give_back)()
@@ -262,6 +262,7 @@ class Session:
 
 
 _lock = threading.Lock()  # the background thread of `%load_ext` and the first cell may both be first
+_closing = threading.Lock()
 _sessions: list[Session] = []
 
 
@@ -283,18 +284,22 @@ def has_meshes() -> bool:
 
 def close() -> None:
     """End everything of meshbook in this process; a later use begins anew."""
-    with _lock:
-        while _sessions:
-            _sessions.pop().close()
-        unsettle()
-        begin_anew()
-        atexit.unregister(close)
+    with _closing:
+        try:
+            for ending in _sessions:
+                ending.close()  # without `_lock`: ranks say something as they end, and who hears it may ask for names
+        finally:
+            with _lock:
+                _sessions.clear()
+                unsettle()
+                begin_anew()
+                atexit.unregister(close)
 
 
 def _begin_anew() -> None:
     """In a forked child of the notebook: it may have meshes of its own, and must not touch its parent's."""
-    global _lock
-    _lock = threading.Lock()  # a thread that is not here may have held the old one
+    global _lock, _closing
+    _lock, _closing = threading.Lock(), threading.Lock()  # a thread that is not here may have held the old ones
     _sessions.clear()
     unsettle()
     begin_anew()

@@ -48,6 +48,31 @@ def test_unload_takes_everything_down(own: Kernel, gone: Callable[..., None]) ->
     assert own.ok("%on_mesh -- rank").text.startswith("0   rank 0")
 
 
+LAST_WORDS = """
+import meshbook
+class Talker(meshbook.Actor):
+    @meshbook.endpoint
+    def step(self):
+        return 1
+    def __cleanup__(self, exc):
+        print("last words")
+procs = meshbook.this_host().spawn_procs({"gpus": 2})
+talkers = procs.spawn("talkers", Talker)
+talkers.step.call().get()
+"""
+
+
+def test_actors_that_say_something_as_the_session_ends(new_kernel: Callable[..., Kernel]) -> None:
+    kernel = new_kernel(prepare=leave_torch_out)
+    kernel.ok("%load_ext meshbook")
+    calling = kernel.start(LAST_WORDS)
+    assert calling.end().status == "ok"
+    ranks = psutil.Process(kernel.pid).children(recursive=True)
+    kernel.ok("%unload_ext meshbook")
+    calling.until("last words")
+    assert len(ranks) >= 3 and psutil.wait_procs(ranks, 10)[1] == []  # with their zygote
+
+
 def test_restart_of_the_kernel(own: Kernel, gone: Callable[..., None]) -> None:
     pids = children_of(own)
     own.restart()
