@@ -192,7 +192,7 @@ class MeshMagic:
 
     def _actors(self, args: grammar.Actors) -> object:
         # Also on meshes that were spawned without %mesh, by the notebook or by its ranks.
-        actors = ActorList(session().root.rosters.values())
+        actors = ActorList(list(session().root.rosters.values()))
         return json.dumps(actors.data()) if args.json else actors
 
     def _use(self, args: grammar.Use) -> Mesh:

@@ -59,7 +59,7 @@ class Births:
 
     def homes(self) -> set[int]:
         """The ranks that have some of them."""
-        return {rank for made in self.made.values() for rank in made.ranks}
+        return {rank for made in list(self.made.values()) for rank in made.ranks}
 
     def note(self, birth: Birth, class_name: str) -> None:
         """An actor is made."""
@@ -88,7 +88,7 @@ class Births:
 
     def owners(self) -> dict[tuple[int, int, int], str]:
         """Who owns actors here, with the name of the first mesh of each."""
-        return owners_of({actor: (made.name, made.owner) for actor, made in self.made.items()})
+        return owners_of({actor: (made.name, made.owner) for actor, made in list(self.made.items())})
 
     def reshape(self, plan: Reshape) -> None:
         """The mesh was resized. What users made lives on where ranks keep their numbers, by which it is addressed."""
@@ -98,10 +98,10 @@ class Births:
             actor: replace(birth, view=view, ranks=whole)
             if birth.is_everywhere
             else replace(birth, ranks=plan.renumbered(birth.ranks))
-            for actor, birth in self._births.items()
+            for actor, birth in list(self._births.items())
             if birth.is_everywhere or (plan.keeps_numbers and plan.renumbered(birth.ranks))
         }
-        self.made = {actor: made for actor, made in self.made.items() if actor in self._births}
-        for made in self.made.values():
+        self.made = {actor: made for actor, made in list(self.made.items()) if actor in self._births}
+        for made in list(self.made.values()):
             former, made.ranks = made.ranks, plan.renumbered(made.ranks)
             made.failed |= {*former} - {*made.ranks}

@@ -46,12 +46,12 @@ class LongCalls:
             self._reactor.later(PACE, self._tick)
 
     def _tick(self) -> None:
-        now = {(roster.mesh, call) for roster in self._rosters.values() for call in _open_calls(roster)}
+        self._is_ticking = False
+        now = {(roster.mesh, call) for roster in list(self._rosters.values()) for call in _open_calls(roster)}
         if now & self._former and (self._looking is None or not self._looking.is_alive()):
             self._looking = threading.Thread(target=_look, name="meshbook-calls", daemon=True)
             self._looking.start()
         self._former = now
-        self._is_ticking = False
         self._begin()
 
 

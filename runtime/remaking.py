@@ -77,7 +77,7 @@ def remake(roster: Roster, ranks: Sequence[int]) -> Remade:
             _free(roster, vain)
         raise
     finally:
-        for each in roster.made.values():
+        for each in list(roster.made.values()):
             each.remaking.clear()
     failed = {each.name: each.failed for each in made if each.errors}
     return Remade(failed, {each.name: tuple(sorted(each.left)) for each in made if each.left})
@@ -85,7 +85,7 @@ def remake(roster: Roster, ranks: Sequence[int]) -> Remade:
 
 def _refuse_dropped(roster: Roster, ranks: Sequence[int]) -> None:
     """Where a resize has brought back the number of a rank it had dropped, calls of its actors do not wait for them."""
-    for actor, made in roster.made.items():
+    for actor, made in list(roster.made.items()):
         for rank in made.failed.difference(made.ranks).intersection(ranks):
             roster.post_control(rank, StopActor(0, actor, "its rank was dropped by a resize: spawn it again"))
 

@@ -85,7 +85,7 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     dropped = tuple(_dropped(roster, plan))
     _dismiss(roster, plan, grace)
     specs = _specs(roster, plan, seats)
-    stopped = () if plan.keeps_numbers else tuple(made.name for made in roster.made.values())
+    stopped = () if plan.keeps_numbers else tuple(made.name for made in list(roster.made.values()))
     _on_loop(roster, lambda: roster.reshape(plan, specs))
     survivors = roster.alive()
     new = tuple(roster.dead())

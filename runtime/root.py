@@ -205,7 +205,7 @@ class Root(Node):
                 self.send(owner[:2], fault)
 
     def _tell_all(self, message: AnyMessage) -> None:
-        for roster in self.rosters.values():
+        for roster in list(self.rosters.values()):
             for rank in roster.alive():
                 roster.post_control(rank, message)
 
@@ -224,7 +224,7 @@ class Root(Node):
 
     def on_rank_back(self, roster: Roster, rank: int) -> None:
         """A new process is in the place of one that was gone: tell everybody who may have been told of that."""
-        for other in self.rosters.values():
+        for other in list(self.rosters.values()):
             for state in other.states.values():
                 if state.exit is None and (other is not roster or state.rank != rank):
                     other.post_control(state.rank, Revived(roster.mesh, rank))
@@ -242,7 +242,7 @@ class Root(Node):
 
     def supervise(self, fault: Fault) -> None:
         is_told = False
-        for roster in self.rosters.values():
+        for roster in list(self.rosters.values()):
             made = roster.made.get(fault.actor)
             if made is not None:
                 made.failed.add(fault.rank)

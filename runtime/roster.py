@@ -311,7 +311,7 @@ class Roster:
         for rank in ranks:
             self.states[rank] = RankState(rank)
             self.meters.forget_loops(rank)
-        for made in self.made.values():
+        for made in list(self.made.values()):
             made.failed -= {*ranks} & {*made.ranks}
         self._settled.clear()
         self._all_gone.clear()

@@ -22,7 +22,7 @@ class ActorList:
             _facts(roster, made)
             for roster in rosters
             if not roster.is_stopped
-            for made in roster.made.values()
+            for made in list(roster.made.values())
             if made.class_name != "KernelActor"
         ]
 

@@ -9,7 +9,7 @@ import pytest
 
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.numbers import new_mesh
-from meshbook.runtime.wire.messages import Connect
+from meshbook.runtime.wire.messages import Connect, Died
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,3 +48,25 @@ def test_a_mesh_that_comes_while_it_is_asked_for_is_linked(
     inproc.root.on_other(asking, 0, Connect(number, 0), [])
     late.coming.join()
     until(lambda: linked == [number])
+
+
+def test_a_mesh_that_comes_while_a_death_is_told_keeps_it_from_nobody(
+    inproc: Bench, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, come = list[int](), list[Any]()
+    dying, *others = (roster_of(inproc.up({"rank": 2})) for _ in range(3))
+
+    def tell(mesh: int, message: object) -> None:
+        if isinstance(message, Died):
+            if not come:
+                come.append(None)
+                coming = threading.Thread(target=lambda: come.append(inproc.begin({"rank": 1})))
+                coming.start()
+                coming.join()
+            told.append(mesh)
+
+    for roster in others:
+        monkeypatch.setattr(roster, "post_control", lambda rank, message, *rest, at=roster.mesh: tell(at, message))
+    dying.kill([0])
+    until(lambda: len(told) == 4)
+    assert sorted(told) == sorted([others[0].mesh, others[1].mesh] * 2)
