@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -140,7 +141,15 @@ def tell(
         chapters=tuple(chapters[:_MAX_CHAPTERS]),
         fates=tuple(shown_fates),
         # New process groups begin a new ledger: there is nothing to see in it.
-        hints=tuple(_hints(sorted(ran if is_fault else waiting), sorted(lost), bool(notes) and not mended, dead)),
+        hints=tuple(
+            _hints(
+                sorted(ran if is_fault else waiting),
+                sorted(lost),
+                again=_again(axes, ranks) if is_fault and waiting else None,
+                has_notes=bool(notes) and not mended,
+                dead=dead,
+            )
+        ),
         num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
         notes=tuple(notes[:_MAX_NOTES]),
         mended=mended,
@@ -264,11 +273,19 @@ def _grouped(keys: Mapping[int, T]) -> list[tuple[T, list[int]]]:
     return list(groups.items())
 
 
-def _hints(failed: Sequence[int], lost: Sequence[int], has_notes: bool, dead: Container[int] | None) -> list[Hint]:
+def _again(axes: Mapping[str, int], ranks: Sequence[int]) -> Hint:
+    """What runs a cell again where others did not come to its end either, as they waited for those that failed."""
+    is_whole = len(ranks) == math.prod(axes.values())
+    return Hint("run it again on all", "%%on_mesh" if is_whole else f"%%on_mesh {ranks_text(ranks)}")
+
+
+def _hints(
+    failed: Sequence[int], lost: Sequence[int], again: Hint | None, has_notes: bool, dead: Container[int] | None
+) -> list[Hint]:
     hints: list[Hint] = []
     if failed:
         alone = "run again on it alone" if len(failed) == 1 else "run again on them alone"
-        hints = [Hint("look inside", _POST_MORTEM), Hint(alone, "%%on_mesh @failed")]
+        hints = [Hint("look inside", _POST_MORTEM), again or Hint(alone, "%%on_mesh @failed")]
     if lost:
         if dead is None or any(rank in dead for rank in lost):
             hints.append(Hint("bring back", "%mesh restart @dead"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from meshbook.kernel.outcome import Failure, Frame
@@ -99,3 +101,10 @@ def test_nothing_is_to_be_looked_into_where_nothing_ran() -> None:
     assert tell({"tp": 2}, range(2), dict.fromkeys(range(2), wrong)).hints == ()
     mixed = {0: wrong, 1: Failure("ValueError", "no", (), "")}
     assert [hint.purpose for hint in tell({"tp": 2}, range(2), mixed).hints] == ["look inside", "run again on it alone"]
+
+
+@pytest.mark.parametrize(("ranks", "again"), [(range(4), "%%on_mesh"), ((2, 3), "%%on_mesh 2-3")])
+def test_where_others_waited_for_the_one_that_failed_all_are_to_run_it_again(ranks: Sequence[int], again: str) -> None:
+    failure = Failure("ValueError", "boom", (), "")
+    story = tell({"dp": 2, "tp": 2}, ranks, {3: failure}, waiting={2: "was at cell 5 line 4; interrupted after 2 s"})
+    assert story.text().splitlines()[-1] == f"look inside: %mesh debug --pm   run it again on all: {again}"

@@ -209,7 +209,7 @@ def test_the_story_reads_as_plain_text_too() -> None:
         "cell 5, line 1",
         "→ 1 check(l)",
     ]
-    words += ["✗ tp=0", "died", "last words", "◌ tp=1", "waited", "run again on it alone: %%on_mesh @failed"]
+    words += ["✗ tp=0", "died", "last words", "◌ tp=1", "waited", "run it again on all: %%on_mesh"]
     positions = [page.text.find(word) for word in words]
     assert -1 not in positions and positions == sorted(positions)
 
