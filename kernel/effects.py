@@ -17,6 +17,8 @@ _COMMUNICATES = {
     *("barrier", "monitored_barrier", "broadcast", "broadcast_object_list", "gather", "gather_object", "reduce"),
     *("reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send", "recv", "isend", "irecv"),
     *("batch_isend_irecv", "destroy_process_group", "full_tensor", "redistribute"),
+    *("dcp.load", "dist_cp.load", "checkpoint.load", "get_state_dict", "set_state_dict", "consolidate_state_dict"),
+    *("get_model_state_dict", "set_model_state_dict", "get_optimizer_state_dict", "set_optimizer_state_dict"),
     *("accelerator.gather_for_metrics", "accelerator.wait_for_everyone", "accelerator.pad_across_processes"),
 }
 _WRITES = {

@@ -22,6 +22,7 @@ from .debug.points import Points
 from .journal import Choice, Journal
 from .lent import Lent
 from .questions import Questions
+from .replaying import Tell
 from .restore import HealedMesh, ResizedMesh, restore
 from .sent import Sent
 
@@ -80,11 +81,19 @@ class Repairs(Questions):
         return gather.answers
 
     @checks_for_caller
-    def heal(self, ranks: Sequence[int] | None = None, *, replay: Choice = "auto", timeout: float = 60.0) -> HealedMesh:
+    def heal(
+        self,
+        ranks: Sequence[int] | None = None,
+        *,
+        replay: Choice = "auto",
+        timeout: float = 60.0,
+        tell: Tell = lambda line: None,
+    ) -> HealedMesh:
         """Give these ranks (default: the dead ones) new processes in their places, and replay the cells that set up.
 
         Living ranks among them are ended first. The others keep their state; all get new process groups. Cells that
-        build a model together (`fully_shard`) are replayed where all ranks that ran them come new.
+        build a model together (`fully_shard`) are replayed where all ranks that ran them come new. `tell` hears, in a
+        line each, what takes long.
 
         Raises:
             SpawnError: a rank did not come up in `timeout` seconds.
@@ -99,7 +108,7 @@ class Repairs(Questions):
             self.points.renew(chosen)
             self._lent.renew(chosen)
             self.last_failed = tuple(rank for rank in self.last_failed if rank not in chosen)
-        return self._restored(healed, replay, timeout)
+        return self._restored(healed, replay, timeout, tell)
 
     @checks_for_caller
     def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
@@ -126,12 +135,14 @@ class Repairs(Questions):
         self.points.renew(resized.ranks)
         self._lent.renew(resized.ranks)
         healed = Healed(resized.ranks, resized.failed, (), resized.seconds, resized.making)
-        done = self._restored(healed, replay, timeout)
+        done = self._restored(healed, replay, timeout, lambda line: None)
         return ResizedMesh(resized, done, time.monotonic() - started)
 
-    def _restored(self, healed: Healed, choice: Choice, timeout: float) -> HealedMesh:
+    def _restored(self, healed: Healed, choice: Choice, timeout: float, tell: Tell) -> HealedMesh:
         plan = self.journal.plan(choice, healed.ranks)
-        done = restore(cast("Mesh", self), healed, plan, timeout)
+        done = restore(cast("Mesh", self), healed, plan, timeout, tell)
+        if done.replayed or done.failed:
+            done = replace(done, mended=mended_text(self))
         if choice != "auto":  # who chose the cells knows which others there are
             return done
         return replace(done, left_out=self.journal.left_out(plan, healed.ranks))

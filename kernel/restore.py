@@ -16,6 +16,7 @@ from ..runtime.wire.codec import EncodeError
 from .heavy import heavy_imports
 from .journal import Pushed, Replay
 from .outcome import Outcome
+from .replaying import Replaying, Tell
 from .run import Run
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class HealedMesh:
     """Of what cells failed there, in a line each."""
     left_out: tuple[str, ...] = ()
     """The cells that ran to their end there before, and of which nothing was chosen to run again."""
+    together: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """Of what cells failed there, those that waited for ranks which live on, with all ranks that ran them before."""
+    mended: str = ""
+    """What was said of process groups that cells which communicate there left out of step; empty where all was well."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -64,10 +69,12 @@ class ResizedMesh:
     seconds: float
 
 
-def restore(mesh: Mesh, healed: Healed, plan: Sequence[Replay | Pushed], timeout: float) -> HealedMesh:
+def restore(
+    mesh: Mesh, healed: Healed, plan: Sequence[Replay | Pushed], timeout: float, tell: Tell = lambda line: None
+) -> HealedMesh:
     """Push and replay on the ranks that are new; cells that are not done after `timeout` seconds are interrupted.
 
-    All is sent at once: a rank does what it is sent in order.
+    All is sent at once: a rank does what it is sent in order. `tell` hears what takes long.
     """
     started = time.monotonic()
     runs: list[tuple[Replay, Run]] = []
@@ -84,7 +91,8 @@ def restore(mesh: Mesh, healed: Healed, plan: Sequence[Replay | Pushed], timeout
         if runs:
             mesh.desk.leave(healed.ranks)
     deadline = time.monotonic() + timeout
-    _wait(mesh, [run for _, run in runs], deadline)
+    replaying = Replaying(mesh, runs, healed.ranks, tell)
+    replaying.wait(deadline)
     until = max(deadline, time.monotonic() + _PUSH_SECONDS)
     unpushed = [name for name, push in pushes if push is None or not _arrived(push, until)]
     return HealedMesh(
@@ -95,7 +103,8 @@ def restore(mesh: Mesh, healed: Healed, plan: Sequence[Replay | Pushed], timeout
         tuple(dict.fromkeys(unpushed)),
         _heavy(mesh, runs),
         healed.seconds + time.monotonic() - started,
-        {replay.name: _reason(run) for replay, run in runs if _failed(run)},
+        {replay.name: _reason(replay, run, replaying) for replay, run in runs if _failed(run)},
+        together={replay.name: tuple(sorted(replay.ranks)) for replay, _ in runs if replay.name in replaying.vain},
     )
 
 
@@ -122,24 +131,16 @@ def _arrived(push: Gather, until: float) -> bool:
     return push.wait(max(0.0, until - time.monotonic())) and not push.errors
 
 
-def _wait(mesh: Mesh, runs: Sequence[Run], deadline: float) -> None:
-    for run in runs:
-        try:
-            run.finished.get(max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            mesh.interrupt(run.owing, run.call)
-            try:
-                run.finished.get(1.0)
-            except TimeoutError:
-                run.abandon()
-
-
-def _reason(run: Run) -> str:
+def _reason(replay: Replay, run: Run, replaying: Replaying) -> str:
     """Of what the first rank failed, in a line."""
+    if replay.name in replaying.vain:
+        return f"it waits in {replaying.vain[replay.name]} for ranks that live on"
+    if replay.name in replaying.late:
+        return "it took too long, and was interrupted"
     progress = run.progress
     failures = [_outcome_of(progress.outcomes[rank]).failure for rank in progress.failed]
-    told = [f"{each.type_name}: {each.message}" for each in failures if each is not None] + [*progress.lost.values()]
-    return told[0].partition("\n")[0] if told else ""
+    told = [f"{each.type_name}: {each.message}".removesuffix(": ") for each in failures if each is not None]
+    return [*told, *progress.lost.values(), ""][0].partition("\n")[0]
 
 
 def _failed(run: Run) -> tuple[int, ...]:

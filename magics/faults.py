@@ -38,7 +38,7 @@ def restart(book: Book, args: grammar.Restart) -> Mesh:
     selector = "" if is_name else args.selector
     ranks = book.select(selector, mesh).ranks if selector else tuple(range(mesh.num_ranks))
     try:
-        healed = mesh.heal(ranks, replay=args.replay)
+        healed = mesh.heal(ranks, replay=args.replay, tell=print)
     except MeshbookError as error:
         raise UsageError(f"{named(ranks)} did not come back: {error}") from None
     except KeyboardInterrupt:
@@ -161,7 +161,7 @@ def restart_text(healed: HealedMesh) -> str:
         >>> cells = ("cell 2", "cell 4"), ("cell 5",), {"cell 6": (3,)}
         >>> print(restart_text(HealedMesh(process, *cells, ("x",), ("pandas",), 3.1)))
         rank 3 is back in 3.1 s: replayed cells 2, 4; of cell 5 only imports and definitions
-        cell 6 failed there (rank 3): `%%on_mesh 3` runs it again
+        cell 6 failed there (rank 3); `%%on_mesh 3` runs it again
         not pushed again: x: `%mesh push x`
         `%mesh up ... --import pandas` has that loaded before the next restart
         rank 1 is busy and gets the new process groups when it is done
@@ -183,8 +183,9 @@ def trouble_lines(healed: HealedMesh) -> list[str]:
     """What did not come back, or comes later."""
     lines: list[str] = []
     for cell, ranks in healed.failed.items():
-        why = f" with {healed.reasons[cell]}" if healed.reasons.get(cell) else ""
-        lines.append(f"{cell} failed there ({named(ranks)}){why}: `%%on_mesh {ranks_text(ranks)}` runs it again")
+        why = f": {healed.reasons[cell]}" if healed.reasons.get(cell) else ""
+        again = ranks_text(healed.together.get(cell, ranks))
+        lines.append(f"{cell} failed there ({named(ranks)}){why}; `%%on_mesh {again}` runs it again")
     for name, errors in healed.process.failed.items():
         lines.append(f"{name} could not be made again: {_first_line(next(iter(errors.values())))}")
     for name, ranks in healed.process.making.items():
@@ -193,6 +194,8 @@ def trouble_lines(healed: HealedMesh) -> list[str]:
         lines.append(f"not pushed again: {', '.join(healed.unpushed)}: `%mesh push {' '.join(healed.unpushed)}`")
     if healed.heavy:
         lines.append(f"`%mesh up ... --import {','.join(healed.heavy)}` has that loaded before the next restart")
+    if healed.mended:
+        lines.append(healed.mended)
     return [*lines, *_late(healed.process.late)]
 
 

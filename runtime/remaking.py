@@ -133,7 +133,11 @@ class Vigil:
 
 
 def _waits(roster: Roster, left: Sequence[Remaking]) -> dict[int, Seen]:
-    ranks = sorted({rank for each in left for rank in each.left})
+    return waits_of(roster, sorted({rank for each in left for rank in each.left}))
+
+
+def waits_of(roster: Roster, ranks: Sequence[int]) -> dict[int, Seen]:
+    """What these ranks wait in for others; those that wait for nobody, or do not say so in time, are left out."""
     asked = ask(roster, ranks, "waits_in")
     asked.wait(SEQUENCE_SECONDS)
     return {rank: (seen[0], seen[1]) for rank, seen in dict(asked.answers).items() if seen is not None}

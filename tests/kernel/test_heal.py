@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,37 @@ def test_a_replay_that_takes_too_long_is_interrupted(mesh: Mesh, tmp_path: Any) 
     assert (dict(healed.failed), healed.unpushed) == ({"cell 2": (0,)}, ())
     assert values(mesh, "after", [0]) == ["1"]
     assert values(mesh, SUM) == ["10.0"] * 4
+
+
+def test_a_replay_that_waits_for_ranks_which_live_on_is_freed(mesh: Mesh, tmp_path: Path) -> None:
+    helper = "import torch.distributed as dist\ndef mean(x):\n    dist.all_reduce(x)\n    return x\n"
+    (tmp_path / "its_name_does_not_say_so.py").write_text(helper)
+    ran(
+        mesh,
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport its_name_does_not_say_so as own",
+        name="cell 2",
+    )
+    ran(mesh, "loss = own.mean(torch.ones(1))", name="cell 3")
+    ran(mesh, "after = rank", name="cell 4")
+    lose(mesh, [1])
+    started = time.monotonic()
+    healed = mesh.heal()
+    assert time.monotonic() - started < 30, "half of how long cells may take"
+    assert dict(healed.failed) == {"cell 3": (1,)}
+    assert dict(healed.reasons) == {"cell 3": "it waits in all_reduce for ranks that live on"}
+    assert dict(healed.together) == {"cell 3": (0, 1, 2, 3)}
+    assert healed.mended.startswith("new process groups")
+    assert values(mesh, "after") == ["0", "1", "2", "3"]
+    assert values(mesh, SUM) == ["10.0"] * 4
+
+
+def test_what_takes_long_in_a_restart_is_told(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshbook.kernel.replaying.TELL_SECONDS", 0.1)
+    ran(mesh, "import time; time.sleep(1)", name="cell 2")
+    lose(mesh, [1])
+    told: list[str] = []
+    assert mesh.heal(tell=told.append).replayed == ("cell 1", "cell 2")
+    assert told[0] == "rank 1 still: cell 2 runs again there"
 
 
 def test_what_cannot_be_pushed_again_is_named(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:

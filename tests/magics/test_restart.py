@@ -89,7 +89,7 @@ def test_a_cell_that_fails_on_a_new_rank_is_told_with_its_error(kernel: Kernel) 
     told = kernel.ok("%mesh restart 1").stdout
     (kernel.folder / "no-data").unlink()
     cell = f"cell {ran.reply['execution_count']}"
-    assert f"{cell} failed there (rank 1) with ValueError: there is no data: `%%on_mesh 1` runs it again\n" in told
+    assert f"{cell} failed there (rank 1): ValueError: there is no data; `%%on_mesh 1` runs it again\n" in told
     kernel.ok("%mesh down moody")
 
 
