@@ -145,7 +145,7 @@ def tell(
             _hints(
                 sorted(ran if is_fault else waiting),
                 sorted(lost),
-                again=_again(axes, ranks) if is_fault and waiting else None,
+                again=_again(axes, ranks) if waiting or len(ran) == len(ranks) > 1 else None,
                 has_notes=bool(notes) and not mended,
                 dead=dead,
             )
@@ -274,7 +274,7 @@ def _grouped(keys: Mapping[int, T]) -> list[tuple[T, list[int]]]:
 
 
 def _again(axes: Mapping[str, int], ranks: Sequence[int]) -> Hint:
-    """What runs a cell again where others did not come to its end either, as they waited for those that failed."""
+    """What runs a cell again that came to its end nowhere: all failed, or waited for those that did."""
     is_whole = len(ranks) == math.prod(axes.values())
     return Hint("run it again on all", "%%on_mesh" if is_whole else f"%%on_mesh {ranks_text(ranks)}")
 

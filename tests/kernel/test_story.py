@@ -31,7 +31,7 @@ dp=1,tp=3  ValueError: loss is nan
      cell 2, line 9, in check
    → 9  raise ValueError("loss is nan")
 ◌ dp=1,tp=0-2 ×3  waited in all_reduce (line 2) for dp=1,tp=3
-look inside: %mesh debug --pm   run again on it alone: %%on_mesh @failed"""
+look inside: %mesh debug --pm   run it again on all: %%on_mesh 4-7"""
     )
 
 
