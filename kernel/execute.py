@@ -56,7 +56,7 @@ def execute(mesh: Mesh, function: Callable[..., Any], args: tuple[Any, ...], kwa
     driven = Drive(mesh, run, teller, Patience(time.monotonic()), watches=watches_of(mesh, run, teller.note))
     drive(driven)
     progress = run.progress
-    result = MeshResult(mesh.axes, run.ranks, progress.outcomes, progress.seconds, progress.lost, codec.loads)
+    result = MeshResult(run.axes, run.ranks, progress.outcomes, progress.seconds, progress.lost, codec.loads)
     note_failed(driven, result)
     if driven.patience.reason == "user":
         raise Interrupted(interrupted_text(driven))

@@ -177,7 +177,7 @@ class Mesh(Repairs):
         if not isinstance(cast("object", source), str):
             raise TypeError(f"a cell is a text, and {source!r} is none: `execute` takes functions")
         self.last_cell = cell = next(self._cells)
-        run = Run(self.roster, chosen, cell, name or f"cell {cell}")
+        run = Run(self.roster, self.axes, chosen, cell, name or f"cell {cell}")
         members = chosen if replay is None else replay.ranks
         members = () if len(members) == self.num_ranks else members
         if replay is None and not is_inquiry:
@@ -249,7 +249,8 @@ class Mesh(Repairs):
         packed = pack(function, args, kwargs)
         lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_in(packed.head)]
         self.last_cell = next(self._cells)
-        run = Run(self.roster, range(self.num_ranks), self.last_cell, getattr(function, "__name__", "a function"))
+        name = getattr(function, "__name__", "a function")
+        run = Run(self.roster, self.axes, range(self.num_ranks), self.last_cell, name)
         payload = arguments(run.cell, packed.head, [pickle.PickleBuffer(each) for each in packed.buffers], lines)
         run.call = self.roster.call(run.ranks, self._actor, "execute", None, payload, run, True, audience=run)
         self._hear(run)

@@ -54,8 +54,10 @@ class Run:
     comes late.
     """
 
-    def __init__(self, roster: Roster, ranks: Seq[int], cell: int, name: str) -> None:
+    def __init__(self, roster: Roster, axes: Mapping[str, int], ranks: Seq[int], cell: int, name: str) -> None:
         self.roster = roster
+        self.axes = axes
+        """Those of the mesh as it was then: a resize gives it others."""
         self.ranks = tuple(ranks)
         self.cell = cell
         self.name = name

@@ -43,7 +43,7 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
         if rank not in {*drive.abandoned, *drive.taken_back}
     }
     ranks = sorted({*result.ranks, *lost})
-    story = tell(drive.mesh.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended, roster.dead())
+    story = tell(drive.run.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended, roster.dead())
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
     has_groups = roster.backend != "none"
     story = with_lines(with_memory(story, held), failures.values(), notebook, has_groups, roster.generation)

@@ -66,6 +66,8 @@ class Cell:
     arrivals: Arrivals
     notebook: Mapping[str, object]
     """Its variables."""
+    told: MeshError | None = None
+    """What a cell in the background was found to have failed with, at its end: the mesh may be another one since."""
 
 
 class MeshFuture:
@@ -343,11 +345,14 @@ def _watch(cell: Cell) -> None:
         if _is_shown(cell, result):
             cell.stage.display(_bundle_of(_shaped(cell, result)))
     except MeshError as error:
+        cell.told = error
         cell.stage.write(f"{error.story}\n{error}: `result()` of its future raises this\n", "stderr")
 
 
 def checked(cell: Cell, result: MeshResult | None = None) -> MeshResult:
     """The result, if all ranks did well. Raises `MeshError`, with the story of those that did not."""
+    if cell.told is not None:
+        raise cell.told.with_traceback(None)
     return check(cell.drive, result or result_of(cell), cell.notebook)
 
 
@@ -355,7 +360,7 @@ def result_of(cell: Cell) -> MeshResult:
     """What came back so far."""
     progress = cell.run.progress
     return MeshResult(
-        cell.mesh.axes,
+        cell.run.axes,
         cell.run.ranks,
         progress.outcomes,
         progress.seconds,

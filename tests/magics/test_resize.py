@@ -62,6 +62,21 @@ def test_ranks_that_get_other_numbers_are_told(elastic: Kernel) -> None:
     assert kept == ([(0, 0, {"dp": 0, "tp": 0}), (2, 1, {"dp": 1, "tp": 0})], True)
 
 
+def test_results_of_background_cells_stand_where_the_mesh_was_then(elastic: Kernel) -> None:
+    elastic.ok("i = %mesh up i dp=2 tp=2 --device cpu --pg none")
+    elastic.ok("%%on_mesh -b -o well\ncoord['dp'], coord['tp']")
+    elastic.ok("%%on_mesh -b -o ill\nassert rank != 3, 'no'")
+    elastic.ok("import contextlib, meshbook\nwith contextlib.suppress(meshbook.MeshError): ill.result(10)")
+    elastic.ok("%mesh resize tp=1")
+    assert elastic.value("dict(well.result().axes), well.result().values()") == (
+        {"dp": 2, "tp": 2},
+        [(0, 0), (0, 1), (1, 0), (1, 1)],
+    )
+    said = elastic.cell("ill.result()")
+    elastic.ok("%mesh down i")
+    assert said.error == "MeshError: 1 of 4 ranks failed (dp=1,tp=1)"
+
+
 def test_busy_ranks_are_named_in_one_line(elastic: Kernel) -> None:
     elastic.ok("f = get_ipython().run_cell_magic('on_mesh', 'dp=1 --bg', 'import time; time.sleep(60)')")
     refused = elastic.cell("%mesh resize dp=3").error
