@@ -237,7 +237,9 @@ class _Next(Future[T]):
             return self._place.promise
 
     def done(self) -> bool:
-        return (self._place is not None or self._inbox.has_more()) and super().done()
+        if self._place is None:  # who only asks may drop this and ask for another: a value taken here would be lost
+            return self._inbox.has_more()
+        return super().done()
 
     def get(self, timeout: float | None = None) -> T:
         __tracebackhide__ = True

@@ -59,6 +59,15 @@ def test_who_has_looked_in_vain_takes_nothing(stage: Stage) -> None:
     assert (receiver.recv().get(10), late.get(10), late.get(0), receiver.recv().get(10)) == (0, 1, 1, 2)
 
 
+def test_who_asks_whether_there_is_one_takes_nothing(stage: Stage) -> None:
+    port, receiver = Channel[int].open()
+    port.send(1)
+    port.send(2)
+    asked = receiver.recv()
+    assert receiver.recv().done() and asked.done()
+    assert (receiver.recv().get(10), asked.get(10), asked.done(), receiver.recv().done()) == (1, 2, True, False)
+
+
 def test_one_who_waits_keeps_the_place_of_another(stage: Stage) -> None:
     port, receiver = Channel[int].open()
     shared, came = receiver.recv(), threading.Event()
