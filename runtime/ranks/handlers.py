@@ -60,5 +60,10 @@ class _Gate:
         try:
             self.handler(signum, frame)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it must not end what runs here
-            error.add_note(f"raised by a handler of {signal.Signals(signum).name}")
+            error.add_note(f"raised by a handler of {_name(signum)}")
             self._interrupts.hold(error)
+
+
+def _name(signum: int) -> str:
+    """What a signal is called: of those for real time only the first and the last have names."""
+    return next((known.name for known in signal.Signals if known == signum), f"signal {signum}")

@@ -49,6 +49,17 @@ def test_between_calls_what_it_raises_is_told(interrupts: Interrupts, capfd: pyt
         """Nothing is left for the next call."""
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="signals for real time")
+def test_a_signal_without_a_name_is_told_too(interrupts: Interrupts, capfd: pytest.CaptureFixture[str]) -> None:
+    nameless = signal.SIGRTMIN + 1
+    former = signal.signal(nameless, loud)
+    try:
+        os.kill(os.getpid(), nameless)
+    finally:
+        signal.signal(nameless, former)
+    assert f"TimeoutError: wake up\nraised by a handler of signal {nameless}\n" in capfd.readouterr().err
+
+
 def test_the_runtime_finishes_first(interrupts: Interrupts, capfd: pytest.CaptureFixture[str]) -> None:
     story: list[str] = []
     with pytest.raises(TimeoutError), interrupts.open_for(7):
