@@ -309,7 +309,7 @@ class KernelActor(Actor):
     @control_endpoint
     def where(self) -> str:
         """Which line of which cell runs now, and the collective it waits in, in one line."""
-        waiting = waits.current  # of an actor, it may be, while the main thread rests
+        waiting = waits.current(self._main)  # of an actor, it may be, while the main thread rests
         return ", ".join(filter(None, [self._lines_now(), "" if waiting is None else f"waiting in {waiting[0]}"]))
 
     def _lines_now(self) -> str:
@@ -322,7 +322,7 @@ class KernelActor(Actor):
     @control_endpoint
     def glance(self) -> tuple[str, str, float]:
         """Which line of which cell runs now, the collective it waits in, and for how many seconds."""
-        waiting, since = waits.current or ("", 0.0)
+        waiting, since = waits.current(self._main) or ("", 0.0)
         return self._lines_now(), waiting, time.monotonic() - since if waiting else 0.0
 
     @control_endpoint

@@ -80,7 +80,7 @@ def sample(main: int, awaited: object = None) -> StackSample:
         '<module>'
     """
     frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented all the same
-    waiting = waits.current
+    waiting = waits.current(main)
     others = [] if main != threading.main_thread().ident else _others(frames, main)
     return StackSample(
         main=bounded(visible(_spots_of(frames.get(main)))),

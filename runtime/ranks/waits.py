@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,12 +25,8 @@ SLICE = timedelta(milliseconds=50)
 FOREVER = timedelta(0)
 """What torch takes for "no timeout"."""
 
-current: tuple[str, float] | None = None
-"""The operation this process is waiting in and since when (`time.monotonic()`); None while it waits in none.
-
-Other threads read it as `waits.current`. A sliced wait shows up after its first slice, so a quick one costs
-nothing.
-"""
+# Actors have threads of their own: each takes away what it has set, so that it hides nobody who still waits.
+_by_thread: dict[int, tuple[str, float]] = {}
 
 # torch/csrc/distributed/c10d/Types.hpp, `enum class OpType`, which has no Python face.
 _COLLECTIVES = {
@@ -53,6 +50,14 @@ _TIMED_OUT = "Operation timed out!"
 _NEEDED = ("wait", "_get_op_type", "_get_duration")
 
 Wait = Callable[[Any, timedelta], bool]
+
+
+def current(thread: int) -> tuple[str, float] | None:
+    """The operation that this thread waits in and since when (`time.monotonic()`), or whoever else waits longest.
+
+    None while nobody waits. A sliced wait shows up after its first slice, so a quick one costs nothing.
+    """
+    return _by_thread.get(thread) or min(list(_by_thread.values()), key=lambda wait: wait[1], default=None)
 
 
 def install() -> bool:
@@ -86,9 +91,8 @@ def _sliced(original: Wait, has_cuda: Callable[[], bool]) -> Wait:
 
 def _wait_on(original: Wait, work: Any, timeout: timedelta, kind: int) -> bool:
     """The rest of a wait whose first slice has run out."""
-    global current
-    start = time.monotonic() - SLICE.total_seconds()
-    current = (_COLLECTIVES[kind], start)
+    thread, start = threading.get_ident(), time.monotonic() - SLICE.total_seconds()
+    _by_thread[thread] = (_COLLECTIVES[kind], start)
     try:
         while True:
             left = start + timeout.total_seconds() - time.monotonic() if timeout else SLICE.total_seconds()
@@ -99,7 +103,7 @@ def _wait_on(original: Wait, work: Any, timeout: timedelta, kind: int) -> bool:
             if last:
                 raise error
     finally:
-        current = None
+        _by_thread.pop(thread, None)  # None: a signal handler that waited in here has taken it away
 
 
 def _try(original: Wait, work: Any, timeout: timedelta) -> tuple[bool, RuntimeError | None]:
@@ -116,12 +120,12 @@ def _try(original: Wait, work: Any, timeout: timedelta) -> tuple[bool, RuntimeEr
 
 
 def _wait_whole(original: Wait, work: Any, timeout: timedelta, kind: int) -> bool:
-    global current
-    current = (_COLLECTIVES.get(kind) or _OTHERS.get(kind, "collective"), time.monotonic())
+    thread = threading.get_ident()
+    _by_thread[thread] = (_COLLECTIVES.get(kind) or _OTHERS.get(kind, "collective"), time.monotonic())
     try:
         return original(work, timeout)
     finally:
-        current = None
+        _by_thread.pop(thread, None)
 
 
 def _is_gloo(work: Any) -> bool:

@@ -18,7 +18,7 @@ WAITING = """
 import threading
 from meshbook.runtime.ranks import waits
 def tell_when_waiting():
-    while waits.current is None:
+    while waits.current(0) is None:
         time.sleep(0.01)
     print('in')
 if rank == 0:

@@ -217,7 +217,7 @@ def in_rank_interrupt(seat: Seat) -> object:
         with pytest.raises(KeyboardInterrupt) as caught:
             dist.all_reduce(queued)
         end = time.monotonic()
-        about_interrupt = [seat.hear(), end - float(seat.hear()), caught.value.__context__, waits.current]
+        about_interrupt = [seat.hear(), end - float(seat.hear()), caught.value.__context__, waits.current(0)]
         seat.tell(1, "interrupted")
     else:
         pid, name = int(seat.hear()), seat.hear()
@@ -233,9 +233,9 @@ def in_rank_interrupt(seat: Seat) -> object:
 
 def _tell_when_stuck(seat: Seat, rank: int) -> None:
     turn = threading.Event()
-    while waits.current is None:
+    while (found := waits.current(0)) is None:
         turn.wait(0.002)
-    name, start = waits.current
+    name, start = found
     assert start < time.monotonic()
     seat.tell(rank, name)
 
