@@ -5,9 +5,8 @@ Who stays keeps its coordinates. All hear of the new sizes, then they get new pr
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,7 +85,7 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     _dismiss(roster, plan, grace)
     specs = _specs(roster, plan, seats)
     stopped = () if plan.keeps_numbers else tuple(made.name for made in list(roster.made.values()))
-    _on_loop(roster, lambda: roster.reshape(plan, specs))
+    roster.reactor.perform(lambda: roster.reshape(plan, specs))  # between two messages of the ranks
     survivors = roster.alive()
     new = tuple(roster.dead())
     if new:
@@ -172,20 +171,6 @@ def _devices(stayed: Mapping[int, RankSpec], seats: Sequence[Seat], kind: str) -
         found.append(next(device for device in candidates if (seat.host, device) not in used))
         used.add((seat.host, found[-1]))
     return found
-
-
-def _on_loop(roster: Roster, act: Callable[[], object]) -> None:
-    """Do this on the thread that hears the ranks, between two of their messages."""
-    done = threading.Event()
-
-    def do() -> None:
-        try:
-            act()
-        finally:
-            roster.reactor.announce(done)
-
-    roster.reactor.schedule(do)
-    roster.reactor.wait(done)
 
 
 def _tell(roster: Roster, survivors: Sequence[int], plan: Reshape) -> None:

@@ -188,18 +188,14 @@ class RemoteAgent:
             self._say(Done(order.seq))
 
     def _renumber(self, order: Renumber, _: Frames) -> None:
-        done = threading.Event()
-
         def do() -> None:  # on the loop, which tells what ranks say: between two of their messages
             if (crew := self._crews.get(order.crew)) is not None:
                 self._ears[order.crew].renumber(order.numbers)
                 crew.renumber(order.numbers)
             self._say(Renumbered(order.crew))
-            self._reactor.announce(done)
 
         with self._numbering:
-            self._reactor.schedule(do)
-            self._reactor.wait(done)
+            self._reactor.perform(do)
 
     def _relay(self, relay: Relay, frames: Frames) -> None:
         crew = self._crews.get(relay.crew)

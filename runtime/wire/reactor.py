@@ -168,11 +168,26 @@ class Reactor:
         finally:
             signal.set_wakeup_fd(former)
 
+    def perform(self, call: Callable[[], object]) -> None:
+        """Run `call` on the loop, between two callbacks, and wait for it; what it raises is raised here."""
+        done = threading.Event()
+        raised: list[BaseException] = []
+
+        def do() -> None:
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is for who waits
+                raised.append(error)
+            self.announce(done)
+
+        self.schedule(do)
+        self.wait(done)
+        if raised:
+            raise raised.pop()  # no frame of ours keeps it
+
     def let_finish(self) -> None:
         """Wait until the loop is done with what it does now."""
-        done = threading.Event()
-        self.schedule(lambda: self.announce(done))
-        self.wait(done)
+        self.perform(lambda: None)
 
     def close(self) -> None:
         """End the loop and its thread; descriptors that are still watched stay open."""

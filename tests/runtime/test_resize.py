@@ -55,6 +55,19 @@ def test_growing_the_outermost_axis_leaves_all_that_was_there(bench: Bench):
     assert places(procs) == [(rank, 4, {"dp": rank}) for rank in range(4)]
 
 
+def test_a_resize_that_fails_on_the_loop_ends_there(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    procs = bench.up({"dp": 2})
+
+    def fail(kept: Any) -> None:
+        raise OSError("the host is gone")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="the host is gone"):
+        patch.setattr(procs.roster.crew, "renumber", fail)
+        resize_roster(procs.roster, {"dp": 3})
+    assert (procs.roster.axes, len(procs.roster.specs)) == ({"dp": 2}, 2)
+    assert resize_roster(procs.roster, {"dp": 3}).ranks == (2,)
+
+
 def test_shrinking_says_what_it_dropped_and_old_views_of_it_fail(bench: Bench, until: Until):
     procs = bench.up({"dp": 3})
     counters = procs.spawn("counters", Counter)

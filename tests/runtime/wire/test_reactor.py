@@ -212,6 +212,19 @@ def test_a_callback_that_raises_is_reported_and_the_loop_goes_on(reactor: Reacto
     assert again.wait(10)
 
 
+@pytest.mark.parametrize("error", [KeyError("half done"), SystemExit(3)])
+def test_what_is_performed_raises_where_it_is_waited_for(reactor: Reactor, error: BaseException):
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        reactor.perform(fail)
+    assert caught.value is error
+    ran: list[str] = []
+    reactor.perform(lambda: ran.append("the next"))
+    assert ran == ["the next"]
+
+
 @pytest.mark.parametrize("way_out", [SystemExit, asyncio.CancelledError, GeneratorExit])
 def test_a_callback_that_would_end_a_thread_does_not_end_the_loop(
     reactor: Reactor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], way_out: type[BaseException]
