@@ -310,7 +310,7 @@ class KernelActor(Actor):
     def where(self) -> str:
         """Which line of which cell runs now, and the collective it waits in, in one line."""
         waiting = waits.current(self._main)  # of an actor, it may be, while the main thread rests
-        return ", ".join(filter(None, [self._lines_now(), "" if waiting is None else f"waiting in {waiting[0]}"]))
+        return ", ".join(filter(None, [self._lines_now(), "" if waiting is None else f"waiting in {waiting.call}"]))
 
     def _lines_now(self) -> str:
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
@@ -322,8 +322,10 @@ class KernelActor(Actor):
     @control_endpoint
     def glance(self) -> tuple[str, str, float]:
         """Which line of which cell runs now, the collective it waits in, and for how many seconds."""
-        waiting, since = waits.current(self._main) or ("", 0.0)
-        return self._lines_now(), waiting, time.monotonic() - since if waiting else 0.0
+        waiting = waits.current(self._main)
+        if waiting is None:
+            return self._lines_now(), "", 0.0
+        return self._lines_now(), waiting.call, time.monotonic() - waiting.since
 
     @control_endpoint
     def report(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..runtime.cells import cell_of
-from ..runtime.ranks.ledger import Entry, Group, RankLedger
+from ..runtime.ranks.ledger import Entry, Exchange, Group, RankLedger
 from .fold import ranks_text
 from .source import name_of
 
@@ -122,7 +122,34 @@ def compare(
         ...     print(found.text)
         rank 1 called barrier at a.py, line 3; ranks 0,2 called reduce at a.py, line 7 (#2 of the default group)
     """
-    return [finding for history in histories(ledgers) for finding in _findings(history, patience, idle, dead)]
+    found = [finding for history in histories(ledgers) for finding in _findings(history, patience, idle, dead)]
+    return [*found, *_exchanges(ledgers, patience, idle, dead)]
+
+
+def _exchanges(
+    ledgers: Mapping[int, RankLedger], patience: float, idle: Collection[int], dead: Collection[int]
+) -> Iterable[Finding]:
+    """Ranks that wait for one other each; those at the same line are told together."""
+    alike: dict[tuple[str, str], dict[int, Exchange]] = {}
+    for rank, ledger in sorted(ledgers.items()):
+        for each in ledger.exchanges:
+            if each.seconds >= patience:
+                alike.setdefault((each.call, line_text(each.file, each.line)), {})[rank] = each
+    return [_one_sided(call, place, waiting, idle, dead) for (call, place), waiting in alike.items()]
+
+
+def _one_sided(
+    call: str, place: str, waiting: Mapping[int, Exchange], idle: Collection[int], dead: Collection[int]
+) -> Finding:
+    """Example: `ranks 1-3 wait in recv from ranks 0-2 at cell 5, line 2; rank 0 is idle`."""
+    peers = sorted({each.peer for each in waiting.values() if each.peer is not None})
+    of = f" {'to' if call == 'send' else 'from'} {_who(peers)}" if peers else ""
+    parts = [f"{_who(waiting)} {_s('wait', waiting)} in {call}{of} at {place}"]
+    for state, ranks in (("idle", idle), ("dead", dead)):
+        if those := [rank for rank in peers if rank in ranks]:
+            parts.append(f"{_who(those)} {'is' if len(those) == 1 else 'are'} {state}")
+    odd = tuple(rank for rank in peers if rank not in waiting)
+    return Finding("; ".join(parts), odd, tuple(waiting), min(each.seconds for each in waiting.values()))
 
 
 def _findings(history: History, patience: float, idle: Collection[int], dead: Collection[int]) -> list[Finding]:
@@ -247,11 +274,19 @@ def _places(entries: Mapping[int, Entry]) -> str:
 
 def place_text(entry: Entry) -> str:
     """The user's line that issued it: `cell 5, line 2`."""
-    if not entry.file:
+    return line_text(entry.file, entry.line)
+
+
+def line_text(file: str, line: int) -> str:
+    """Example: `cell 5, line 2`; a long path by its end.
+
+    >>> line_text("train.py", 7), line_text("", 0)
+    ('train.py, line 7', 'an unknown line')
+    """
+    if not file:
         return "an unknown line"
-    cell = name_of(entry.file) or cell_of(entry.file)
-    file = cell or (entry.file if len(entry.file) <= 48 else "…/" + "/".join(entry.file.split("/")[-2:]))
-    return f"{file}, line {entry.line}"
+    cell = name_of(file) or cell_of(file)
+    return f"{cell or (file if len(file) <= 48 else '…/' + '/'.join(file.split('/')[-2:]))}, line {line}"
 
 
 def sizes_text(entry: Entry) -> str:

@@ -4,7 +4,8 @@ The recorder is part of torch: with `TORCH_FR_BUFFER_SIZE` it keeps the last col
 and any thread may dump it, also while the main thread is stuck in one of them. What dumps it and what knows the
 groups are private names of torch; they stand here and nowhere else. Where they are missing, a plain count is left.
 
-Not recorded by torch 2.13: gloo's `send`, `recv` and `monitored_barrier`. What NCCL's recorder dumps is taken to
+Not recorded by torch 2.13: gloo's `monitored_barrier`, and its `send` and `recv`, of which `waits` knows those that
+somebody waits in. What NCCL's recorder dumps is taken to
 have the form that torch's own analysis of such dumps reads; no GPU was there to try it on.
 """
 
@@ -21,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from . import waits
 from .users import is_users
 
 BUFFER_SIZE = 256
@@ -69,6 +71,19 @@ class Entry(msgspec.Struct, frozen=True):
     line: int
 
 
+class Exchange(msgspec.Struct, frozen=True):
+    """A rank waits for one other, which is to send something or to take it."""
+
+    call: str
+    """The function of torch: `send`, `recv`."""
+    peer: int | None
+    """The other, as a rank of the mesh; None where that is not known."""
+    seconds: float
+    file: str
+    """The user's innermost frame, a cell or a file; empty if there is none."""
+    line: int
+
+
 class RankLedger(msgspec.Struct, frozen=True):
     """What one rank has issued, the oldest first."""
 
@@ -78,6 +93,8 @@ class RankLedger(msgspec.Struct, frozen=True):
     """False where this torch keeps no record that can be read: only `Group.num_issued` counts then."""
     is_whole: bool = True
     """False if older entries were dropped."""
+    exchanges: tuple[Exchange, ...] = ()
+    """What its threads wait in for one other rank now."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -107,6 +124,19 @@ def forget() -> None:
 
 def read(limit: int = BUFFER_SIZE) -> RankLedger:
     """The last `limit` collectives of this process, from any thread. About 3 ms for 256 entries."""
+    return msgspec.structs.replace(_recorded(limit), exchanges=tuple(_exchanges()))
+
+
+def _exchanges() -> Iterator[Exchange]:
+    now, frames = time.monotonic(), sys._current_frames()  # pyright: ignore[reportPrivateUsage] - it is documented
+    for thread, wait in waits.exchanges().items():
+        stack = walk_stack(frames[thread]) if thread in frames else ()
+        places = ((frame.f_code.co_filename, line) for frame, line in stack)
+        file, line = next((place for place in places if is_users(place[0])), ("", 0))
+        yield Exchange(wait.call, wait.peer, now - wait.since, file, line)
+
+
+def _recorded(limit: int) -> RankLedger:
     groups = _living_groups()
     if not groups:
         return RankLedger()

@@ -85,7 +85,7 @@ def sample(main: int, awaited: object = None) -> StackSample:
     return StackSample(
         main=bounded(visible(_spots_of(frames.get(main)))),
         awaiting=bounded(without_ours(_suspended(awaited))),
-        waiting=None if waiting is None else (waiting[0], time.monotonic() - waiting[1]),
+        waiting=None if waiting is None else (waiting.call, time.monotonic() - waiting.since),
         others=tuple(others),
     )
 

@@ -19,14 +19,36 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, ref
 
 SLICE = timedelta(milliseconds=50)
 FOREVER = timedelta(0)
 """What torch takes for "no timeout"."""
 
+
+class Wait(NamedTuple):
+    """A thread waits in an operation since a moment, by `time.monotonic()`."""
+
+    call: str
+    since: float
+    other: tuple[ref[Any], int] | None = None
+    """Of `send` and `recv`, the group, and who in it is at the other end; None where that is not known."""
+
+    @property
+    def peer(self) -> int | None:
+        """Who that is, as a rank of the whole."""
+        group, place = (self.other[0](), self.other[1]) if self.other is not None else (None, 0)
+        ranks = sys.modules["torch.distributed"].get_process_group_ranks(group) if group is not None else ()
+        return ranks[place] if place < len(ranks) else None
+
+
 # Actors have threads of their own: each takes away what it has set, so that it hides nobody who still waits.
-_by_thread: dict[int, tuple[str, float]] = {}
+_by_thread: dict[int, Wait] = {}
+
+_EXCHANGES = ("send", "recv")
+_others: WeakKeyDictionary[Any, tuple[ref[Any], int]] = WeakKeyDictionary()
+"""Of what is sent or received, its group and who in it is at the other end: no `Work` tells."""
 
 # torch/csrc/distributed/c10d/Types.hpp, `enum class OpType`, which has no Python face.
 _COLLECTIVES = {
@@ -49,15 +71,20 @@ _OTHERS = {12: "send", 13: "recv", 14: "recv", 17: "coalesced", 100: "reduce_sca
 _TIMED_OUT = "Operation timed out!"
 _NEEDED = ("wait", "_get_op_type", "_get_duration")
 
-Wait = Callable[[Any, timedelta], bool]
+Waiting = Callable[[Any, timedelta], bool]
 
 
-def current(thread: int) -> tuple[str, float] | None:
-    """The operation that this thread waits in and since when (`time.monotonic()`), or whoever else waits longest.
+def current(thread: int) -> Wait | None:
+    """What this thread waits in, or whoever else waits longest.
 
     None while nobody waits. A sliced wait shows up after its first slice, so a quick one costs nothing.
     """
-    return _by_thread.get(thread) or min(list(_by_thread.values()), key=lambda wait: wait[1], default=None)
+    return _by_thread.get(thread) or min(list(_by_thread.values()), key=lambda wait: wait.since, default=None)
+
+
+def exchanges() -> dict[int, Wait]:
+    """By thread, who waits for one other rank: what torch keeps no record of."""
+    return {thread: wait for thread, wait in list(_by_thread.items()) if wait.call in _EXCHANGES}
 
 
 def install() -> bool:
@@ -66,15 +93,37 @@ def install() -> bool:
     Harmless to call twice. A rank interrupted in a collective is one operation ahead of its peers' results:
     the operation stays queued, and the peers still have to call theirs.
     """
-    work: Any = getattr(sys.modules.get("torch._C._distributed_c10d"), "Work", None)
+    c10d: Any = sys.modules.get("torch._C._distributed_c10d")
+    work: Any = getattr(c10d, "Work", None)
     if not all(hasattr(work, name) for name in _NEEDED):
         return False
     if not hasattr(work.wait, "__wrapped__"):
         work.wait = _sliced(work.wait, sys.modules["torch"].cuda.is_initialized)
+        group: Any = c10d.ProcessGroup
+        group.send, group.recv = _noted("send", group.send), _noted("recv", group.recv)
     return True
 
 
-def _sliced(original: Wait, has_cuda: Callable[[], bool]) -> Wait:
+def _noted(call: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The first exchange of two ranks waits in here already, until the other one connects."""
+
+    @functools.wraps(original)
+    def exchange(self: Any, *args: Any, **kwargs: Any) -> Any:
+        other = (ref(self), args[1]) if len(args) > 1 else None  # tensors, peer, tag: so torch itself calls it
+        thread = threading.get_ident()
+        _by_thread[thread] = Wait(call, time.monotonic(), other)
+        try:
+            work = original(self, *args, **kwargs)
+        finally:
+            _by_thread.pop(thread, None)
+        if other is not None:
+            _others[work] = other
+        return work
+
+    return exchange
+
+
+def _sliced(original: Waiting, has_cuda: Callable[[], bool]) -> Waiting:
     @functools.wraps(original)
     def wait(self: Any, timeout: timedelta = FOREVER) -> bool:
         kind: int = self._get_op_type()
@@ -89,10 +138,10 @@ def _sliced(original: Wait, has_cuda: Callable[[], bool]) -> Wait:
     return wait
 
 
-def _wait_on(original: Wait, work: Any, timeout: timedelta, kind: int) -> bool:
+def _wait_on(original: Waiting, work: Any, timeout: timedelta, kind: int) -> bool:
     """The rest of a wait whose first slice has run out."""
     thread, start = threading.get_ident(), time.monotonic() - SLICE.total_seconds()
-    _by_thread[thread] = (_COLLECTIVES[kind], start)
+    _by_thread[thread] = Wait(_COLLECTIVES[kind], start)
     try:
         while True:
             left = start + timeout.total_seconds() - time.monotonic() if timeout else SLICE.total_seconds()
@@ -106,7 +155,7 @@ def _wait_on(original: Wait, work: Any, timeout: timedelta, kind: int) -> bool:
         _by_thread.pop(thread, None)  # None: a signal handler that waited in here has taken it away
 
 
-def _try(original: Wait, work: Any, timeout: timedelta) -> tuple[bool, RuntimeError | None]:
+def _try(original: Waiting, work: Any, timeout: timedelta) -> tuple[bool, RuntimeError | None]:
     """Wait for one slice: (what `wait` gave, None), or (False, the error) if just the slice ran out."""
     try:
         return original(work, timeout), None
@@ -119,9 +168,10 @@ def _try(original: Wait, work: Any, timeout: timedelta) -> tuple[bool, RuntimeEr
     return False, error
 
 
-def _wait_whole(original: Wait, work: Any, timeout: timedelta, kind: int) -> bool:
+def _wait_whole(original: Waiting, work: Any, timeout: timedelta, kind: int) -> bool:
     thread = threading.get_ident()
-    _by_thread[thread] = (_COLLECTIVES.get(kind) or _OTHERS.get(kind, "collective"), time.monotonic())
+    call = _COLLECTIVES.get(kind) or _OTHERS.get(kind, "collective")
+    _by_thread[thread] = Wait(call, time.monotonic(), _others.get(work) if call in _EXCHANGES else None)
     try:
         return original(work, timeout)
     finally:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from meshbook.kernel.collectives import MeshLedger, reasons
 from meshbook.kernel.ledger import compare
-from meshbook.runtime.ranks.ledger import Entry, Group, RankLedger
+from meshbook.runtime.ranks.ledger import Entry, Exchange, Group, RankLedger
 
 OPS: tuple[str, ...] = ("all_reduce", "barrier", "broadcast", "all_gather")
 
@@ -235,3 +235,19 @@ def test_only_the_ranks_that_were_asked_for_are_listed() -> None:
     group = default(3)
     told = {rank: RankLedger((group,), (entry(1, line=rank),)) for rank in range(3)}
     assert [line.ranks for line in MeshLedger(told, (1,)).lines()] == [(1,)]
+
+
+def test_a_pipeline_that_waits_is_one_sentence_that_ends_with_who_does_not() -> None:
+    def waits(peer: int | None, call: str = "recv", seconds: float = 5.0) -> RankLedger:
+        return RankLedger(exchanges=(Exchange(call, peer, seconds, "train.py", 7),))
+
+    ledgers = {0: RankLedger(), 1: waits(0), 2: waits(1), 3: waits(2)}
+    said = [found.text for found in compare(ledgers, idle=[0])]
+    assert said == ["ranks 1-3 wait in recv from ranks 0-2 at train.py, line 7; rank 0 is idle"]
+    assert compare(ledgers)[0].odd == (0,)
+    said = [found.text for found in compare({1: waits(0, "send"), 2: waits(None)}, dead=[0])]
+    assert said == [
+        "rank 1 waits in send to rank 0 at train.py, line 7; rank 0 is dead",
+        "rank 2 waits in recv at train.py, line 7",
+    ]
+    assert not compare({1: waits(0, seconds=0.01)})

@@ -127,3 +127,24 @@ def test_a_torch_that_keeps_no_record_leaves_a_count(mesh: Mesh) -> None:
     told = repr(mesh.ledger([0], timeout=WAIT))
     run(mesh, "ledger._DUMPS = kept")
     assert "rank 0: its torch keeps no record; operations issued, sends included: 1 in the default group" in told
+
+
+RECEIVING = {
+    "recv": "dist.recv(torch.ones(1), 2)",
+    "irecv": "dist.irecv(torch.ones(1), 2).wait()",
+    "batch": "for work in dist.batch_isend_irecv([dist.P2POp(dist.irecv, torch.ones(1), 2)]): work.wait()",
+    "group": "dist.recv(torch.ones(1), group=pair, group_src=1)",
+}
+
+
+@pytest.mark.parametrize("source", RECEIVING.values(), ids=RECEIVING)
+def test_who_waits_for_a_rank_that_sends_nothing_is_told(mesh: Mesh, source: str) -> None:
+    run(mesh, "pair = dist.new_group([1, 2])")
+    cell = mesh.run(f"if rank == 1:\n    {source}", name="cell 5")
+    deadline = time.monotonic() + WAIT
+    while not (ledger := mesh.ledger(timeout=WAIT)).findings:
+        assert time.monotonic() < deadline, ledger
+    mesh.release([1])
+    cell.finished.get(WAIT)
+    assert ledger.findings[0].text == "rank 1 waits in recv from rank 2 at cell 5, line 2; rank 2 is idle"
+    assert (ledger.findings[0].waiting, ledger.findings[0].odd) == ((1,), (2,))

@@ -235,9 +235,8 @@ def _tell_when_stuck(seat: Seat, rank: int) -> None:
     turn = threading.Event()
     while (found := waits.current(0)) is None:
         turn.wait(0.002)
-    name, start = found
-    assert start < time.monotonic()
-    seat.tell(rank, name)
+    assert found.since < time.monotonic()
+    seat.tell(rank, found.call)
 
 
 def _interrupted(seat: Seat, collective: Any) -> str:

@@ -41,8 +41,8 @@ def make_work() -> type[Any]:
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
-    work = make_work()
-    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", SimpleNamespace(Work=work))
+    work, group = make_work(), SimpleNamespace(send=None, recv=None)
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", SimpleNamespace(Work=work, ProcessGroup=group))
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=bool)))
     assert waits.install()
     return work
@@ -64,7 +64,7 @@ def waiting(work: Any, until: Callable[..., Any]) -> Generator[int]:
 
 def operation(thread: int | None) -> str | None:
     found = waits.current(thread or 0)
-    return found and found[0]
+    return found and found.call
 
 
 @pytest.mark.parametrize("kind", [BARRIER, RECV])
