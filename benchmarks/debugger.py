@@ -13,7 +13,7 @@ from measure import Row, check, seconds_text
 from meshbook.kernel.debug.asking import ask_by
 from meshbook.kernel.debug.ladder import Rung, enter
 from meshbook.kernel.drive import Drive, drive
-from meshbook.kernel.execute import Silence
+from meshbook.kernel.execute import Terse
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Run
@@ -82,7 +82,7 @@ def talked(mesh: Mesh, source: str, lines: Sequence[str]) -> tuple[Typist, Run]:
     ask_by(lambda: typist)
     try:
         run = mesh.run(source)
-        drive(Drive(mesh, run, Silence(), Patience(time.monotonic())))
+        drive(Drive(mesh, run, Terse(), Patience(time.monotonic())))
     finally:
         ask_by(None)
     check(not run.progress.failed and not run.progress.lost, f"the cell failed: {run.progress}")

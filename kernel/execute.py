@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from ..runtime.shape import Shape
 from ..runtime.values import ValueMesh
 from ..runtime.wire import codec
 from .drive import Drive, Interrupted, Teller, drive
+from .fold import ranks_text
 from .hangs import watches_of
 from .patience import Patience
 from .results import MeshResult
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from .mesh import Mesh
 
 
-class Silence:
-    """Tells nobody: without a notebook, what ranks say is in their logs, and the error tells of the rest."""
+class Terse:
+    """Tells on stderr what ranks hang in. In a script, what they say is in their logs, and errors tell of the rest."""
 
     def update(self, said: Iterable[Said], now: float) -> None: ...
 
@@ -37,14 +39,15 @@ class Silence:
 
     def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None: ...
 
-    def note(self, ranks: Sequence[int], mark: str, line: str) -> None: ...
+    def note(self, ranks: Sequence[int], mark: str, line: str) -> None:
+        print(f"{ranks_text(ranks)} {mark} {line}", file=sys.stderr)
 
 
 _make_teller: list[Callable[[Sequence[int]], Teller]] = []
 
 
 def tell_by(make: Callable[[Sequence[int]], Teller] | None) -> None:
-    """How to make who tells the reader of a call on these ranks; None: nobody does."""
+    """How to make who tells the reader of a call on these ranks; None: there is no notebook."""
     _make_teller[:] = [] if make is None else [make]
 
 
@@ -52,8 +55,9 @@ def execute(mesh: Mesh, function: Callable[..., Any], args: tuple[Any, ...], kwa
     """See `Mesh.execute`."""
     _check_whole(mesh)
     run = mesh.submit(function, args, kwargs)
-    teller: Teller = _make_teller[0](run.ranks) if _make_teller else Silence()
-    driven = Drive(mesh, run, teller, Patience(time.monotonic()), watches=watches_of(mesh, run, teller.note))
+    teller: Teller = _make_teller[0](run.ranks) if _make_teller else Terse()
+    watches = watches_of(mesh, run, teller.note, is_bare=not _make_teller)
+    driven = Drive(mesh, run, teller, Patience(time.monotonic()), watches=watches)
     drive(driven)
     progress = run.progress
     result = MeshResult(run.axes, run.ranks, progress.outcomes, progress.seconds, progress.lost, codec.loads)

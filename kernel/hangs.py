@@ -36,14 +36,15 @@ ADVICE_ON_CALLS = "`%mesh interrupt`, after the stop button, frees them, `%mesh 
 ADVICE_ON_BARE = "`python -m meshbook.debug stacks` shows where the others are, `stop()` of their mesh ends them"
 
 
-def watches_of(mesh: Mesh, run: Run, tell: Tell) -> tuple[Callable[[float], object], ...]:
-    """All that looks after the ranks of a run while it is driven."""
+def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tuple[Callable[[float], object], ...]:
+    """All that looks after the ranks of a run while it is driven; a bare mesh is that of a script, without magics."""
 
     def look(ranks: Sequence[int]) -> Sequence[Finding]:
         return mesh.ledger(ranks, timeout=0.2).findings
 
-    hangs = HangWatch(run, look, mesh.roster.dead, tell)
-    waits = QueueWatch(run, lambda: mesh.queued(run), tell), HaltWatch(mesh.roster, run, tell), hangs
+    hangs = HangWatch(run, look, mesh.roster.dead, tell, ADVICE_ON_BARE if is_bare else ADVICE)
+    halts = HaltWatch(mesh.roster, run, tell, is_bare=is_bare)
+    waits = QueueWatch(run, lambda: mesh.queued(run), tell), halts, hangs
     return partial(mesh.sight, run), *waits, stop_watch(mesh, run, look, tell)
 
 

@@ -215,3 +215,29 @@ def test_who_was_given_up_is_not_lost(mesh: Mesh) -> None:
     assert str(caught.value) == "1 of 4 ranks failed, 1 lost (dp=0,tp=0-1)"
     mesh.roster.kill([1])
     lose(mesh, [1])
+
+
+def test_a_script_is_told_on_stderr_what_its_ranks_hang_in(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("meshbook.kernel.hangs.FIRST", 0.1)
+    monkeypatch.setattr("meshbook.kernel.hangs.PATIENCE", 0.1)
+    f = notebook("def f():\n    if rank == 0:\n        dist.barrier()\n    elif rank == 1:\n        time.sleep(600)")[
+        "f"
+    ]
+    said: list[str] = []
+
+    def interrupt_when_told() -> None:
+        while "waits in barrier" not in (so_far := "".join(said)) and "Error" not in so_far:
+            said.append(capfd.readouterr().err)
+            time.sleep(0.01)
+        mesh.release([0, 1])
+
+    telling = threading.Thread(target=interrupt_when_told)
+    telling.start()
+    with pytest.raises(MeshError):
+        mesh.execute(f)
+    telling.join()
+    assert "0 ≠ rank 0 waits in barrier #" in "".join(said) and "python -m meshbook.debug stacks" in "".join(said)
+    assert "%" not in "".join(said)
+    mesh.mend()
