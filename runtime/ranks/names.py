@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import os
 import socket
+import threading
 
 from ..libc import libc
 
@@ -22,6 +23,8 @@ _INTS = ctypes.POINTER(ctypes.c_int)
 _NUM_SERVERS = 4
 """Which `int` of glibc's `struct __res_state` says how many name servers there are (resolv.h)."""
 
+_environment = threading.Lock()  # of two threads that connect at once the second would take our options for the user's
+
 
 def ask_no_names(address: str) -> None:
     """From here on this thread, which will connect to `address`, asks no name server (glibc only).
@@ -30,8 +33,18 @@ def ask_no_names(address: str) -> None:
     """
     if not (hasattr(libc(), "__res_init") and hasattr(libc(), "__res_state")):
         return
+    with _environment:
+        _read_options("timeout:1 attempts:1")
+    if _is_number(address):
+        state = libc().__res_state
+        state.restype = _INTS
+        state()[_NUM_SERVERS] = 0
+
+
+def _read_options(options: str) -> None:
+    """Have glibc read these for this thread: it looks for them in the environment of the process."""
     before = os.environ.get("RES_OPTIONS")
-    os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
+    os.environ["RES_OPTIONS"] = options
     try:
         libc().__res_init()
     finally:
@@ -39,10 +52,6 @@ def ask_no_names(address: str) -> None:
             del os.environ["RES_OPTIONS"]
         else:
             os.environ["RES_OPTIONS"] = before
-    if _is_number(address):
-        state = libc().__res_state
-        state.restype = _INTS
-        state()[_NUM_SERVERS] = 0
 
 
 def _is_number(address: str) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -84,3 +87,15 @@ def server() -> Iterator[NameServer]:
 @pytest.mark.parametrize(("address", "asks"), [("a.host.of.the.cluster", True), ("127.0.0.1", False), ("::1", False)])
 def test_who_connects_to_an_address_asks_nobody(server: NameServer, address: str, asks: bool):
     assert is_asked(server, lambda: ask_no_names(address)) == asks
+
+
+def test_threads_that_connect_at_once_leave_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("RES_OPTIONS", raising=False)
+    former = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(ask_no_names, ["127.0.0.1"] * 1000))  # raises what one of them has raised
+    finally:
+        sys.setswitchinterval(former)
+    assert "RES_OPTIONS" not in os.environ
