@@ -13,6 +13,7 @@ from typing import Any
 from .errors import MeshbookError
 from .gather import Gather
 from .ranks import steward
+from .ranks.sockets import Port
 from .roster import Roster
 from .wire import codec
 
@@ -125,7 +126,7 @@ def release(roster: Roster, ranks: Sequence[int], timeout: float = 1.0) -> dict[
     return dict(released.answers)
 
 
-def _ports(roster: Roster, timeout: float) -> list[int]:
+def _ports(roster: Roster, timeout: float) -> list[Port]:
     """The ports at which process groups of living ranks listen; of one that is silent (stopped, say) those of before.
 
     A rank that waits for another over a connection of its own making must know the other's port to end that.

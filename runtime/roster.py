@@ -70,7 +70,7 @@ class Roster:
         """Counts how often the process groups were made anew."""
         self.store_rank = 0
         """The rank that serves the store at which process groups meet."""
-        self.ports: dict[int, list[int]] = {}
+        self.ports: dict[int, list[tuple[str, int]]] = {}
         """By rank, where its process groups listened when that was last asked."""
         self.regrouping = threading.Lock()  # a cell in the background may mend groups while another heals the mesh
         self.is_cut = False

@@ -21,7 +21,7 @@ from typing import Any
 from . import ledger
 from .loops import hurry, rest, threads
 from .names import ask_no_names
-from .sockets import knock, listening_ports
+from .sockets import Port, knock, listening_ports
 
 LONG = timedelta(days=7)
 """The timeout of all groups made without one: a cell may stand in a debugger over a weekend.
@@ -54,7 +54,7 @@ class Bent:
         self.destroy: Callable[..., None] = self.c10d.destroy_process_group
         self.holds_wake = False
         """Whether groups that are destroyed now were broken off, and stay for a moment."""
-        self.ports: set[int] = set()
+        self.ports: set[Port] = set()
         """Where the gloo groups of this process listen: their connections have one of these ports at one end."""
         self._before: list[tuple[Any, str, object]] = []
         self._bend_timeouts()

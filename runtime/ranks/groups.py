@@ -31,7 +31,7 @@ from urllib.parse import urlparse
 from .c10d import BURIAL_SECONDS, LONG, Bent, finishes
 from .imports import when_imported
 from .names import ask_no_names
-from .sockets import knock, shut_connections
+from .sockets import Port, knock, port_at, shut_connections
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -224,16 +224,16 @@ class Groups:
         self._doors[port] = plan, _open_store(dist, plan) if dist is not None else None
         return port
 
-    def ports(self) -> set[int]:
+    def ports(self) -> set[Port]:
         """The ports that connections of this rank's groups lead to: those of its own gloo groups, and the store's."""
-        own = self._bent.ports if self._bent is not None else set[int]()
-        return own | {self.plan.master_port}
+        own = self._bent.ports if self._bent is not None else set[Port]()
+        return own | {port_at(self.plan.master_addr, self.plan.master_port)}
 
     def sequences(self) -> dict[str, int]:
         """How many collectives were issued in each group from here, by its name, which its ranks agree on."""
         return self._bent.sequences() if self._bent is not None and self.is_up else {}
 
-    def break_off(self, ports: Collection[int]) -> int:
+    def break_off(self, ports: Collection[Port]) -> int:
         """End what waits here in a collective of any group; how many connections to these ports were shut for it.
 
         Any thread may ask. The groups are of no use until `rebuild`. What went on waiting would keep its group for
@@ -253,7 +253,7 @@ class Groups:
         size = math.prod(axes.values())
         self.plan = replace(self.plan, rank=rank, world_size=size, local_rank=rank, axes=axes, listen_fd=None)
 
-    def rebuild(self, plan: GroupPlan, ports: Collection[int] = ()) -> None:
+    def rebuild(self, plan: GroupPlan, ports: Collection[Port] = ()) -> None:
         """Drop all groups, also the user's, and start again among the ranks of `plan`.
 
         What waits on a connection to `ports`, or to one of this rank's own, is broken off.

@@ -1,4 +1,4 @@
-"""The TCP sockets of this process: which ports it listens at, and how a wait on a connection is broken off.
+"""The TCP sockets of this process: at which ports it listens, and how a wait on a connection is broken off.
 
 A gloo collective whose peer never comes waits in C++, where neither signals nor `ProcessGroup.abort` reach it. It ends
 at once, with an ordinary error, when the connection it waits on is shut down under it.
@@ -7,19 +7,38 @@ at once, with an ordinary error, when the connection it waits on is shut down un
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import socket
 import stat
 import struct
 from collections.abc import Collection, Iterator
 
+Port = tuple[str, int]
+"""The address of a machine (empty: any) and a number, which on another machine may be anybody's."""
 
-def listening_ports() -> set[int]:
+
+def port_at(host: str, number: int) -> Port:
+    """A port as all processes call it, whichever way they are connected to it.
+
+    Example:
+        >>> port_at("::ffff:10.0.0.1", 80), port_at("0.0.0.0", 80), port_at("a.name", 80)
+        (('10.0.0.1', 80), ('', 80), ('', 80))
+    """
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])  # behind it is the name of an interface, here
+    except ValueError:
+        return "", number  # a name, which may stand for several
+    address = getattr(address, "ipv4_mapped", None) or address
+    return "" if address.is_unspecified else str(address), number
+
+
+def listening_ports() -> set[Port]:
     """The TCP ports at which this process accepts connections."""
-    return {sock.getsockname()[1] for sock in _tcp_sockets() if _listens(sock)}
+    return {port_at(*sock.getsockname()[:2]) for sock in _tcp_sockets() if _listens(sock)}
 
 
-def shut_connections(ports: Collection[int]) -> int:
+def shut_connections(ports: Collection[Port]) -> int:
     """Shut down the connections of this process that have one of these ports at either end; how many there were.
 
     Sockets that listen are left alone: torch ends the process when one of its own is shut down.
@@ -27,7 +46,7 @@ def shut_connections(ports: Collection[int]) -> int:
     Example:
         >>> server = socket.create_server(("127.0.0.1", 0))
         >>> client = socket.create_connection(server.getsockname())
-        >>> shut_connections([server.getsockname()[1]])
+        >>> shut_connections([server.getsockname()])
         1
         >>> client.recv(1)
         b''
@@ -43,7 +62,7 @@ def shut_connections(ports: Collection[int]) -> int:
     return num_shut
 
 
-def knock(ports: Collection[int], count: int) -> None:
+def knock(ports: Collection[Port], count: int) -> None:
     """Come to each gloo group that listens here at one of these ports in place of its first `count` peers, and leave.
 
     A pair of a lazy group that waits for its peer to connect has no connection that could be shut. Gloo tells who
@@ -74,8 +93,9 @@ def _listens(sock: socket.socket) -> bool:
     return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
-def _ports(sock: socket.socket) -> set[int]:
-    try:
-        return {sock.getsockname()[1], sock.getpeername()[1]}
-    except OSError:  # not connected
-        return {sock.getsockname()[1]}
+def _ports(sock: socket.socket) -> set[Port]:
+    """Those at its ends, also as ports of any machine."""
+    ends = [sock.getsockname()]
+    with contextlib.suppress(OSError):  # not connected
+        ends.append(sock.getpeername())
+    return {port for host, number, *_ in ends for port in (port_at(host, number), ("", number))}

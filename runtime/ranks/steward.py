@@ -14,6 +14,7 @@ from ..engines.spec import Standing, environment
 from ..wire.unicode import packed
 from . import ledger
 from .place import Move, Place
+from .sockets import Port
 
 NUMBER = 2
 """The number of this actor on every rank."""
@@ -36,7 +37,7 @@ class Steward(Actor):
         return groups.open_door() if groups is not None and groups.plan.backend != "none" else 0
 
     @control_endpoint
-    def ports(self) -> list[int]:
+    def ports(self) -> list[Port]:
         """The ports that connections of this rank's process groups lead to."""
         groups = self._place.groups
         return sorted(groups.ports()) if groups is not None else []
@@ -59,7 +60,7 @@ class Steward(Actor):
         return None if waiting is None else (waiting.call, waiting.ranks)
 
     @control_endpoint
-    def release(self, ports: Sequence[int], generation: int) -> int:
+    def release(self, ports: Sequence[Port], generation: int) -> int:
         """Break off what waits on connections to these ports, and in nccl; how many connections there were.
 
         Of groups newer than `generation` nothing: who hears of it late, on a busy machine, has made them since.
@@ -82,7 +83,7 @@ class Steward(Actor):
             groups.move(place.rank, place.axes)
 
     @endpoint
-    def regroup(self, addr: str, port: int, store_rank: int, generation: int, ports: Sequence[int]) -> None:
+    def regroup(self, addr: str, port: int, store_rank: int, generation: int, ports: Sequence[Port]) -> None:
         """Drop all process groups and make new ones, which meet at the store that `store_rank` serves there.
 
         Groups of any rank listen at `ports`: what waits for one of them is broken off.

@@ -21,13 +21,13 @@ def connected() -> Iterator[tuple[socket.socket, socket.socket, socket.socket]]:
 def test_a_server_is_found_by_its_port():
     before = listening_ports()
     with connected() as (server, _, _):
-        assert listening_ports() - before == {server.getsockname()[1]}
+        assert listening_ports() - before == {server.getsockname()}
     assert listening_ports() == before
 
 
 def test_both_ends_here_are_shut_and_the_server_goes_on():
     with connected() as (server, client, accepted):
-        assert shut_connections({server.getsockname()[1]}) == 2
+        assert shut_connections({server.getsockname()}) == 2
         assert client.recv(1) == accepted.recv(1) == b""
         with socket.create_connection(server.getsockname()) as another:
             server.accept()[0].close()
@@ -36,17 +36,36 @@ def test_both_ends_here_are_shut_and_the_server_goes_on():
 
 def test_other_connections_are_left_alone():
     with connected() as (server, client, accepted), connected() as (other, _, _):
-        assert shut_connections([other.getsockname()[1]]) == 2
+        assert shut_connections([other.getsockname()]) == 2
         assert shut_connections([]) == 0
         client.sendall(b"x")
         assert accepted.recv(1) == b"x"
         assert server.fileno() >= 0
 
 
+def test_the_same_port_of_another_machine_is_another():
+    with connected() as (_, client, accepted):
+        # A client's own port is given to it by its machine, as a group's port was by another one.
+        assert shut_connections([("192.0.2.7", client.getsockname()[1])]) == 0
+        client.sendall(b"x")
+        assert accepted.recv(1) == b"x"
+        assert shut_connections([("", client.getsockname()[1])]) == 2
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no sockets for both kinds of addresses")
+def test_a_machine_is_the_same_by_both_kinds_of_addresses():
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        number = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", number)) as client, server.accept()[0] as accepted:
+            assert accepted.getsockname()[0] == "::ffff:127.0.0.1"
+            assert shut_connections([("127.0.0.1", number)]) == 2
+            assert client.recv(1) == b""
+
+
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET])
 def test_pairs_without_ports_are_no_tcp(kind: int):
     one, two = socket.socketpair(socket.AF_UNIX, kind)
     with one, two:
-        shut_connections(range(65536))
+        shut_connections([("", number) for number in range(65536)])
         one.send(b"x")
         assert two.recv(1) == b"x"
