@@ -117,6 +117,7 @@ class Meter:
 
     def let_go(self) -> None:
         """In a forked child of the rank (a worker of a data loader): the way to the controller is its parent's."""
+        self._end = threading.Event()  # to set that of before takes its lock, which the meter's thread may have held
         self._end.set()
         self._lock, self._flushing = threading.RLock(), threading.Lock()
 

@@ -72,6 +72,16 @@ def test_a_flood_is_thinned_and_its_last_point_arrives(meter: Meter, ear: Ear) -
     assert steps[-1] == 9_999 and steps == sorted(steps) and len(steps) < 3 * MOST
 
 
+def test_a_forked_child_needs_no_lock_of_the_thread_that_is_gone(meter: Meter, ear: Ear) -> None:
+    with meter._end._cond:  # pyright: ignore[reportAttributeAccessIssue] - its thread does for a moment at each pause
+        child = threading.Thread(target=meter.let_go)
+        child.start()
+        child.join(5)
+        assert not child.is_alive()
+    meter.log(1, {"loss": 0.5})
+    assert meter._thread is None and not ear.heard
+
+
 def test_a_loop_is_told_as_long_as_it_goes_on(meter: Meter, ear: Ear) -> None:
     place = Place(0, 1, 0, {"rank": 1}, "cpu", report=ear, meter=meter)
     told: list[object] = []
