@@ -185,13 +185,17 @@ def _file(frame: FrameType) -> str:
     return frame.f_code.co_filename
 
 
+_one = threading.Lock()  # of two ranks that are threads the second would put the long interval back for good
+
+
 @contextmanager
 def _alone() -> Generator[None]:
     """Nothing else in this process runs Python inside: what is seen of a thread still holds when it is acted on."""
-    former = sys.getswitchinterval()
-    time.sleep(0)  # who waits for the interpreter has it now, and is not heard again before the interval is over
-    sys.setswitchinterval(1.0)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(former)
+    with _one:
+        former = sys.getswitchinterval()
+        time.sleep(0)  # who waits for the interpreter has it now, and is not heard again before the interval is over
+        sys.setswitchinterval(1.0)
+        try:
+            yield
+        finally:
+            sys.setswitchinterval(former)

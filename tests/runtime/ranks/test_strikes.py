@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from meshbook.runtime.errors import ActorError, SupervisionError
 from meshbook.runtime.future import Promise
 from meshbook.runtime.gather import Gather
 from meshbook.runtime.mesh import roster_of
+from meshbook.runtime.ranks import strikes
 from meshbook.runtime.wire.messages import Strike
 from tests.runtime.busy import AsyncBusy, AsyncEnds, Busy, Ends
 
@@ -200,6 +202,36 @@ def test_a_cleanup_is_interrupted_which_holds_the_stop(scene: Scene, stage: Stag
     assert scene.interrupt() == [f"{kind.__name__.lower()}.__cleanup__"]
     stopped.get(10)
     assert scene.is_well()
+
+
+def test_two_at_once_leave_the_interpreter_as_it_was() -> None:
+    first_is_in, second_is_in, first_is_done = threading.Event(), threading.Event(), threading.Event()
+    former = sys.getswitchinterval()
+
+    def first() -> bool:
+        first_is_in.set()
+        second_is_in.wait(0.05)  # it is kept out
+        return False
+
+    def second() -> bool:
+        second_is_in.set()
+        first_is_done.wait(5)
+        return False
+
+    def attempt(is_at_work: Callable[[], bool]) -> None:
+        strikes.Strike("trainer.step", strikes.Target(0, is_at_work, lambda frame: False)).attempt()
+        first_is_done.set()
+
+    threads = [threading.Thread(target=attempt, args=(turn,)) for turn in (first, second)]
+    try:
+        for thread in threads:
+            thread.start()
+            assert first_is_in.wait(5)
+        for thread in threads:
+            thread.join()
+        assert sys.getswitchinterval() == former
+    finally:
+        sys.setswitchinterval(former)
 
 
 def test_idle_actors_are_left_alone(scene: Scene) -> None:
