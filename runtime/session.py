@@ -67,6 +67,8 @@ class Session:
         self._engines: dict[str, Engine] = {}
         self._hosted: dict[str, HostsEngine] = {}  # those of several hosts
         self._making = threading.Lock()  # of the two above: programs attach to hosts on threads
+        # Of those of this machine alone, which are not to wait for hosts: who warms one and the first cell may meet.
+        self._opening = threading.Lock()
         self.root = Root(self.reactor, self.engine, _specs_of)
         self.hatch = Hatch(self.reactor)
         self.hatch.open()
@@ -81,15 +83,21 @@ class Session:
         if name not in self._engines:
             if name.startswith(PYTHON):  # a rank has named it, that could not ask it
                 self.use_python(name.removeprefix(PYTHON))
-                return self._engines[name]
-            if name == "local":
-                self._engines[name] = LocalEngine(self.reactor, ZYGOTE_MODULES)
-            elif name == "inproc":
-                self._engines[name] = InprocEngine(self.reactor)
             else:
-                known = "local (processes here), inproc (threads, for tests), or what `use_hosts` gave"
-                raise ValueError(f"there is no engine {name!r}: {known}")
+                with self._opening:
+                    self._open(name)
         return self._engines[name]
+
+    def _open(self, name: str) -> None:
+        if name in self._engines:  # another thread was first
+            return
+        if name == "local":
+            self._engines[name] = LocalEngine(self.reactor, ZYGOTE_MODULES)
+        elif name == "inproc":
+            self._engines[name] = InprocEngine(self.reactor)
+        else:
+            known = "local (processes here), inproc (threads, for tests), or what `use_hosts` gave"
+            raise ValueError(f"there is no engine {name!r}: {known}")
 
     def use_python(self, python: str) -> str:
         """The name of the engine whose ranks run in this Python on this machine; it is named as on a command line.

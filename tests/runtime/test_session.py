@@ -16,10 +16,12 @@ import pytest
 
 from meshbook.runtime import session
 from meshbook.runtime.engines import workers
+from meshbook.runtime.engines.inproc import InprocEngine
 from meshbook.runtime.engines.workers import WorkersLauncher
 from meshbook.runtime.errors import SpawnError, SupervisionError
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.session import Session, spawn_procs, specs_for
+from meshbook.runtime.wire.reactor import Reactor
 from tests.runtime.actors import Worker
 
 ROOT = str(Path(__file__).parents[2])
@@ -78,6 +80,22 @@ def test_threads_that_attach_to_the_same_hosts_get_one_engine(monkeypatch: pytes
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(attach, range(2))
     assert one is other is here.engine(here.use_workers(["inproc://nobody"]))
+
+
+def test_threads_that_are_first_on_this_machine_get_one_engine(monkeypatch: pytest.MonkeyPatch):
+    both_make = threading.Barrier(2)
+
+    class Slow(InprocEngine):
+        def __init__(self, reactor: Reactor) -> None:
+            super().__init__(reactor)
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both_make.wait(0.05)  # where a second thread makes one, this is when
+
+    monkeypatch.setattr(session, "InprocEngine", Slow)
+    begun = session.session()
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(begun.engine, ["inproc"] * 2)
+    assert one is other
 
 
 def test_engines_by_name():
