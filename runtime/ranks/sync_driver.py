@@ -32,6 +32,10 @@ class SyncDriver(Driver):
         super().__init__(resident)
         self._queue = jobs
         self.put = jobs.put
+        self._kept: list[Any] = []  # what an interrupt has let pass: older than all that is in the queue
+        self._sifting = threading.Lock()  # of the one above: other threads refuse what waits
+        self._is_sifted = False
+        """Whether it holds something, or is about to."""
         self._urgent: deque[Callable[[], Any]] = deque()
         self._work: Work | None = None  # what of the user's runs
         self._is_ending = False
@@ -69,16 +73,27 @@ class SyncDriver(Driver):
             self._tell_end()
 
     def _refuse_queued(self, why: RemoteFailure | None = None) -> None:
-        others: list[Any] = []
-        with contextlib.suppress(Empty):
-            while True:
-                job = self._queue.get_nowait()
-                if isinstance(job, Job) and (why is None or is_interruptible(job)):
-                    self._resident.refuse(job, why)
-                else:
-                    others.append(job)
-        for other in others:
-            self.put(other)
+        refused: list[Job] = []
+        with self._sifting:
+            self._is_sifted = True
+            found, self._kept = self._kept, []
+            with contextlib.suppress(Empty):
+                while True:
+                    found.append(self._queue.get_nowait())
+            for job in found:
+                is_refused = isinstance(job, Job) and (why is None or is_interruptible(job))
+                (refused if is_refused else self._kept).append(job)
+            self._is_sifted = bool(self._kept)
+        if self._is_sifted:
+            self.put(_nothing)  # for who waits for a message
+        for job in refused:
+            self._resident.refuse(job, why)
+
+    def _next_kept(self) -> Any:
+        with self._sifting:
+            job = self._kept.pop(0) if self._kept else _nothing
+            self._is_sifted = bool(self._kept)
+        return job
 
     def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         resident = self._resident
@@ -87,7 +102,7 @@ class SyncDriver(Driver):
         said = resident.begin_creation(point, run)
         resident.conclude_creation(*self._run_users(CONSTRUCTOR, resident.maker()), said)
         on_made(resident.failure)
-        while (job := self._queue.get()) is not None:
+        while (job := self._next_kept() if self._is_sifted else self._queue.get()) is not None:
             while self._urgent:
                 enter(Context(resident.instance, resident.instance.rank))
                 self._urgent.popleft()()

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from meshbook.runtime import Channel
 from meshbook.runtime.errors import ActorError, SupervisionError
+from meshbook.runtime.ranks.intake import PlainJobs
+from meshbook.runtime.ranks.resident import Resident
+from meshbook.runtime.scope import Instance
 from tests.runtime.families import AsyncHeld, AsyncQuitter, Held, Leaver, Quitter
+from tests.runtime.troupe import Counter
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -43,6 +51,46 @@ def test_one_whose_cleanup_exits_has_ended(stage: Stage) -> None:
     actor = stage.one(Leaver)
     assert actor.ok.call_one().get(10) == "ok"
     actor.stop().get(10)
+
+
+class Arriving(PlainJobs):
+    """Messages of which another one comes as soon as somebody has gone through all that were there."""
+
+    def __init__(self, late: Callable[[], object]) -> None:
+        super().__init__()
+        self._late: list[Callable[[], object] | None] = [late, None]
+
+    def get_nowait(self) -> Any:
+        try:
+            return super().get_nowait()
+        except Empty:
+            while self._late:
+                self.put(self._late.pop(0))
+            raise
+
+
+def test_an_interrupt_leaves_what_it_lets_pass_in_order() -> None:
+    story, is_working, may_go_on, has_ended = [], threading.Event(), threading.Event(), threading.Event()
+    instance = Instance("counter", "Counter")
+    jobs = Arriving(lambda: story.append("last"))
+    nothing: Callable[..., Any] = lambda *_: None  # noqa: E731
+    resident = Resident(instance, Counter, Counter, nothing, nothing, jobs, nothing, nothing, nothing)
+
+    def work() -> None:
+        is_working.set()
+        assert may_go_on.wait(10)
+
+    resident.put(work)
+    resident.begin(nothing, instance.rank, 0)
+    assert is_working.wait(10)
+    for name in ("first", "second"):
+        resident.put(functools.partial(story.append, name))
+    resident.end(has_ended.set)
+    for _ in range(2):
+        assert resident.strikes() == []
+    may_go_on.set()
+    assert has_ended.wait(10)
+    assert story == ["first", "second"], "what came after the end is not done any more"
 
 
 @pytest.mark.parametrize("kind", [Quitter, AsyncQuitter])
