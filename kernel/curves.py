@@ -7,6 +7,7 @@ long it runs. Only bins that got something new are looked at again.
 from __future__ import annotations
 
 import math
+import random
 import struct
 from array import array
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,9 @@ from collections.abc import Iterable, Sequence
 from ..runtime.wire.messages import Point
 
 MOST_BINS = 160
+
+MOST_VALUES = 512
+"""Values of a bin that are kept for its median; of more, a sample, by which the median is some 2 % of them off."""
 
 _LATEST = 8
 """Bins at the end that wait until most ranks have come to them: the few that are first would bend the curve."""
@@ -23,6 +27,44 @@ Row = tuple[float, float, float, float]
 
 _ROW = struct.Struct("<ffff")
 _PAIR = struct.Struct("<ff")
+
+
+class _Bin:
+    """The values of all ranks within some steps: least and greatest, and enough of them for the median."""
+
+    __slots__ = ("count", "greatest", "least", "sample")
+
+    def __init__(self) -> None:
+        self.count, self.least, self.greatest = 0, math.inf, -math.inf
+        self.sample: array[float] = array("d")
+
+    def add(self, value: float, chance: random.Random) -> None:
+        """A NaN counts for nothing. Each value is in the sample by the same chance, however many come."""
+        if math.isnan(value):
+            return
+        self.count += 1
+        self.least, self.greatest = min(self.least, value), max(self.greatest, value)
+        if len(self.sample) < MOST_VALUES:
+            self.sample.append(value)
+        elif (place := int(chance.random() * self.count)) < MOST_VALUES:
+            self.sample[place] = value
+
+    def join(self, other: _Bin, chance: random.Random) -> None:
+        """Take the other's values too: each is in the sample by its share of all."""
+        self.count += other.count
+        self.least, self.greatest = min(self.least, other.least), max(self.greatest, other.greatest)
+        if len(self.sample) + len(other.sample) <= MOST_VALUES:
+            self.sample.extend(other.sample)
+        else:
+            theirs = round(MOST_VALUES * other.count / self.count)
+            mine = chance.sample(self.sample, MOST_VALUES - theirs)
+            self.sample = array("d", mine + chance.sample(other.sample, theirs))
+
+    def spread(self) -> tuple[float, float, float]:
+        """Least, median and greatest."""
+        if not self.count:
+            return math.nan, math.nan, math.nan
+        return self.least, _median(sorted(self.sample)), self.greatest
 
 
 class Band:
@@ -39,7 +81,8 @@ class Band:
     def __init__(self, most: int = MOST_BINS) -> None:
         self._most = most
         self._width = 1.0
-        self._bins: dict[int, array[float]] = {}
+        self._bins: dict[int, _Bin] = {}
+        self._chance = random.Random(0)  # its own: the user's is left alone, and equal values make equal curves
         self._rows: dict[int, Row] = {}
         self._reached: dict[int, float] = {}  # by rank: its last step
 
@@ -49,16 +92,18 @@ class Band:
             if math.isfinite(step):
                 self._reached[rank] = max(step, self._reached.get(rank, step))
                 place = math.floor(step / self._width)
-                self._bins.setdefault(place, array("d")).append(value)
+                if place not in self._bins:
+                    self._bins[place] = _Bin()
+                self._bins[place].add(value, self._chance)
                 self._rows.pop(place, None)
-        while len(self._bins) > self._most:
-            self._widen()
+                while len(self._bins) > self._most:
+                    self._widen()
 
     def rows(self) -> list[Row]:
         """The merged curve, by step. A NaN counts for nothing, where other ranks have a number."""
         for place, values in self._bins.items():
             if place not in self._rows:
-                self._rows[place] = (place * self._width, *_spread(values))
+                self._rows[place] = (place * self._width, *values.spread())
         places = sorted(self._rows)
         reached = sorted(self._reached.values())[len(self._reached) // 5] if self._reached else math.inf
         late = sum(place * self._width > reached for place in places[-_LATEST:])
@@ -66,22 +111,15 @@ class Band:
 
     def _widen(self) -> None:
         self._width *= 2
-        bins: dict[int, array[float]] = {}
+        bins: dict[int, _Bin] = {}
         for place, values in self._bins.items():
-            bins.setdefault(place // 2, array("d")).extend(values)
+            bins.setdefault(place // 2, _Bin()).join(values, self._chance)
         self._bins, self._rows = bins, {}
 
 
-def _spread(values: Sequence[float]) -> tuple[float, float, float]:
-    good = sorted(value for value in values if not math.isnan(value))
-    if not good:
-        return math.nan, math.nan, math.nan
-    return good[0], good[len(good) // 2] if len(good) % 2 else _middle(good), good[-1]
-
-
-def _middle(values: Sequence[float]) -> float:
-    upper = len(values) // 2
-    return (values[upper - 1] + values[upper]) / 2
+def _median(ordered: Sequence[float]) -> float:
+    upper = len(ordered) // 2
+    return ordered[upper] if len(ordered) % 2 else (ordered[upper - 1] + ordered[upper]) / 2
 
 
 def pack_rows(rows: Sequence[Row]) -> bytes:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..runtime.engines.base import Exit
@@ -57,6 +57,7 @@ class MeshWatch:
         """What the ledgers of collectives tell of ranks that have parted."""
         self.metric = ""
         """The metric whose last values the facts carry."""
+        self._told: list[Callable[[int], None]] = []
         self._places = _Places(mesh)
         self._gpus = Gpus()
         self._checked = 0.0
@@ -75,6 +76,11 @@ class MeshWatch:
         """Has the mesh been taken down, or what was started with it?"""
         return self.mesh.is_down
 
+    def tell(self, call: Callable[[int], None]) -> None:
+        """Call this when a rank has changed, on the thread that runs the loop; until `close`."""
+        self._told.append(call)
+        self.mesh.roster.on_change.append(call)
+
     def refresh(self, now: float) -> None:
         """Look at everything that is due at `now`."""
         roster = self.mesh.roster
@@ -90,6 +96,8 @@ class MeshWatch:
             self._compare(now)
 
     def close(self) -> None:
+        while self._told:
+            self.mesh.roster.on_change.remove(self._told.pop())
         self._gpus.close()
 
     def _check_up(self, now: float) -> None:

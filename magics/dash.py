@@ -91,7 +91,7 @@ def dashboard_of(mesh: Mesh, shell: Any = None) -> Dashboard:
         partial(_last_line, mesh),
         note=deafness(shell),
     )
-    mesh.roster.on_change.append(dashboard.pulse.wake)
+    watch.tell(dashboard.pulse.wake)
     dashboard.pulse.start()
     return dashboard
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .wire.messages import BarState, Metered, Point
@@ -15,8 +15,14 @@ MOST_POINTS = 200_000
 FEWEST = 128
 """Points of one metric that each rank may keep, however many there are."""
 
+_START = (0, 0)
+
 _RATE_OVER = 1.0
 """Seconds over which the speed of a loop is measured."""
+
+
+Mark = tuple[int, int]
+"""A place in a series: how often it had been thinned, and how many points it had."""
 
 
 class Series:
@@ -29,16 +35,18 @@ class Series:
         ([0.0, 2.0, 4.0, 5.0], (5.0, 0.5, 0.0))
     """
 
-    __slots__ = ("_most", "steps", "times", "values")
+    __slots__ = ("_most", "_num_thinned", "steps", "times", "values")
 
     def __init__(self, most: int) -> None:
         self.steps, self.values, self.times = array("d"), array("d"), array("d")
         self._most = most
+        self._num_thinned = 0
 
     def extend(self, points: Iterable[Point]) -> None:
         for step, value, time in points:
             if len(self.steps) >= self._most:
                 self.steps, self.values, self.times = self.steps[::2], self.values[::2], self.times[::2]
+                self._num_thinned += 1
             self.steps.append(step)
             self.values.append(value)
             self.times.append(time)
@@ -49,6 +57,18 @@ class Series:
 
     def points(self) -> list[Point]:
         return list(zip(self.steps, self.values, self.times, strict=True))
+
+    @property
+    def mark(self) -> Mark:
+        """The place behind the last point; it holds however often points are left out after it was taken."""
+        return self._num_thinned, len(self.steps)
+
+    def since(self, mark: Mark) -> list[Point]:
+        """The points behind a mark, but for those that were left out since."""
+        num_thinned, place = mark
+        for _ in range(self._num_thinned - num_thinned):
+            place = (place + 1) // 2
+        return list(zip(self.steps[place:], self.values[place:], self.times[place:], strict=True))
 
 
 @dataclass(slots=True)
@@ -86,7 +106,6 @@ class Meters:
     """Grows with every report."""
     _series: dict[str, dict[int, Series]] = field(default_factory=dict[str, dict[int, Series]])
     _loops: dict[int, dict[int, Loop]] = field(default_factory=dict[int, dict[int, Loop]])
-    _fresh: list[tuple[int, Mapping[str, Sequence[Point]]]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, rank: int, message: Metered) -> None:
@@ -98,8 +117,6 @@ class Meters:
                 if rank not in series:
                     series[rank] = Series(max(MOST_POINTS // max(self.num_ranks, 1), FEWEST))
                 series[rank].extend(points)
-            if self._fresh is not None and message.points:
-                self._fresh.append((rank, message.points))
             for state in message.bars:
                 loops = self._loops.setdefault(rank, {})
                 if state.number not in loops:
@@ -138,13 +155,22 @@ class Meters:
                 for name, series in self._series.items()
             }
 
-    def fresh(self) -> Sequence[tuple[int, Mapping[str, Sequence[Point]]]]:
-        """What was reported since the last call; at the first, all that is kept. For one reader."""
+    def fresh(self, marks: dict[Series, Mark]) -> list[tuple[str, int, list[Point]]]:
+        """What was reported behind a reader's marks, which go forward; where there are none yet, all that is kept.
+
+        Nothing is put aside for a reader, so there may be any number, and one that never comes back costs nothing.
+        """
         with self._lock:
-            fresh, self._fresh = self._fresh, []
-            if fresh is None:
-                return [(rank, {name: each.points()}) for name, s in self._series.items() for rank, each in s.items()]
-            return fresh
+            found = [
+                (name, rank, each.since(marks.get(each, _START)))
+                for name, series in self._series.items()
+                for rank, each in series.items()
+                if marks.get(each) != each.mark
+            ]
+            now = {each: each.mark for series in self._series.values() for each in series.values()}
+        marks.clear()
+        marks.update(now)
+        return found
 
     def forget_loops(self, rank: int) -> None:
         """The rank has a new process."""
@@ -160,4 +186,3 @@ class Meters:
                 for name, series in self._series.items()
             }
             self._loops = {kept[rank]: loops for rank, loops in self._loops.items() if rank in kept}
-            self._fresh = None

@@ -16,7 +16,7 @@ from ..kernel.facts import STATES, RankFacts, counts
 from ..kernel.pulse import HZ, Pulse, Source
 from ..kernel.sentence import Sentence, sentence
 from ..runtime.errors import MeshbookError
-from ..runtime.meters import Meters
+from ..runtime.meters import Mark, Meters, Series
 from .base import STATIC, LiveWidget, is_expired, script
 from .dashboard_panel import panel
 from .dashboard_twin import Twin
@@ -73,6 +73,7 @@ class Dashboard(LiveWidget):
         self._last_line = last_line
         self._count = 0
         self._bands: dict[str, curves.Band] = {}
+        self._read: dict[Series, Mark] = {}
         self._drawn = (0.0, -1, "", ())
         self._said: tuple[object, ...] = ()
         self._panel: object = None
@@ -196,7 +197,7 @@ class Dashboard(LiveWidget):
         axes = self._source.axes
         if (list(axes), list(axes.values())) != (self.axes, self.sizes) and math.prod(axes.values()) == len(facts):
             self.axes, self.sizes = list(axes), list(axes.values())
-            self.selected, self.frame, self._bands = [], b"", {}
+            self.selected, self.frame, self._bands, self._read = [], b"", {}, {}
             self._wants_key.set()
 
     def _send_frame(
@@ -216,11 +217,11 @@ class Dashboard(LiveWidget):
         if not name or not (is_new or (self._meters.count != count and now - when >= CURVES_EVERY)):
             return False
         self._drawn = now, self._meters.count, name, chosen
-        for rank, reports in self._meters.fresh():
-            for each, points in reports.items():
-                self._bands.setdefault(each, curves.Band()).extend(points, rank)
+        for each, rank, points in self._meters.fresh(self._read):
+            self._bands.setdefault(each, curves.Band()).extend(points, rank)
+        band = self._bands.get(name, curves.Band())  # none is there where all that reported it went in a resize
         lines = [curves.pack_line(self._meters.points(name, rank)) for rank in chosen]
-        self.tell("curves", [curves.pack_rows(self._bands[name].rows()), *lines], name=name, ranks=list(chosen))
+        self.tell("curves", [curves.pack_rows(band.rows()), *lines], name=name, ranks=list(chosen))
         return True
 
     def _fill_panel(self, facts: Sequence[RankFacts], now: float, is_key: bool) -> bool:

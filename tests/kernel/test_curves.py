@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 import struct
+import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshbook.kernel.curves import Band, pack_line, pack_rows
+from meshbook.kernel.curves import MOST_VALUES, Band, pack_line, pack_rows
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=5, max_size=5), min_size=1, max_size=9))
@@ -28,6 +29,26 @@ def test_a_long_run_stays_a_short_curve_and_loses_no_value() -> None:
     rows = band.rows()
     assert len(rows) <= 16
     assert rows[0][1] == 0.0 and rows[-1][3] == 999.0
+
+
+def test_a_run_of_days_keeps_no_more_than_a_short_one_and_still_has_its_median() -> None:
+    band = Band(most=4)
+    tracemalloc.start()
+    try:
+        band.extend((float(step), float(step % 1000), 0.0) for step in range(8_000))
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < 4 * MOST_VALUES * 8 * 2  # all of the values were 64 KB
+    for _, low, middle, high in band.rows():
+        assert (low, high) == (0.0, 999.0) and 400 < middle < 600
+
+
+def test_of_two_bins_each_has_its_share_in_the_median() -> None:
+    band = Band(most=1)
+    band.extend((0.0, 1.0, 0.0) for _ in range(8 * MOST_VALUES))
+    band.extend((1.0, 2.0, 0.0) for _ in range(3 * MOST_VALUES))
+    assert band.rows() == [(0.0, 1.0, 1.0, 2.0)]
 
 
 def test_later_points_change_only_their_place() -> None:

@@ -121,6 +121,16 @@ def test_a_resized_mesh_has_as_many_facts(mesh: Mesh, watch: MeshWatch) -> None:
     assert states(watch) == ["idle", "idle"] and watch.axes == {"dp": 2}
 
 
+def test_who_is_told_of_changes_is_so_until_it_is_closed(mesh: Mesh) -> None:
+    heard: list[int] = []
+    watch, before = MeshWatch(mesh), list(mesh.roster.on_change)
+    watch.tell(heard.append)
+    ran(mesh, "None")
+    assert set(heard) == {0, 1, 2}
+    watch.close()
+    assert mesh.roster.on_change == before
+
+
 def test_it_is_over_when_the_mesh_is_down(mesh: Mesh, watch: MeshWatch) -> None:
     mesh.down()
     assert watch.is_over

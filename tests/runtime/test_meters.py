@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import meshbook
-from meshbook.runtime.meters import FEWEST, Loop, Meters, Series
+from meshbook.runtime.meters import FEWEST, Loop, Mark, Meters, Series
 from meshbook.runtime.ranks.meter import MOST, Meter
 from meshbook.runtime.ranks.place import Place, enter
 from meshbook.runtime.wire.messages import BarState, Metered, Packet, decoder
@@ -153,13 +155,41 @@ def test_the_more_ranks_the_shorter_each_history() -> None:
     assert len(meters.history()["loss"][0]) <= FEWEST
 
 
-def test_fresh_gives_all_at_first_and_then_only_what_is_new() -> None:
-    meters = Meters(num_ranks=2)
+def test_each_reader_gets_all_at_first_and_then_only_what_is_new() -> None:
+    meters, early, late = Meters(num_ranks=2), dict[Series, Mark](), dict[Series, Mark]()
     meters.take(0, Metered({"loss": ((0.0, 1.0, 9.0),)}))
-    assert [(rank, dict(points)) for rank, points in meters.fresh()] == [(0, {"loss": [(0.0, 1.0, 9.0)]})]
-    assert list(meters.fresh()) == []
+    assert meters.fresh(early) == [("loss", 0, [(0.0, 1.0, 9.0)])]
+    assert meters.fresh(early) == []
     meters.take(1, Metered({"loss": ((1.0, 2.0, 9.0),)}))
-    assert [(rank, dict(points)) for rank, points in meters.fresh()] == [(1, {"loss": ((1.0, 2.0, 9.0),)})]
+    assert meters.fresh(early) == [("loss", 1, [(1.0, 2.0, 9.0)])]
+    assert meters.fresh(late) == [("loss", 0, [(0.0, 1.0, 9.0)]), ("loss", 1, [(1.0, 2.0, 9.0)])]
+
+
+def test_nothing_is_kept_for_a_reader_that_reads_no_more() -> None:
+    meters, marks = Meters(num_ranks=1), dict[Series, Mark]()
+    report = [Metered({"loss": ((float(step), 0.5, 9.0),)}) for step in range(1000)]
+
+    def grown(times: int) -> int:
+        tracemalloc.start()
+        try:
+            for message in report * times:
+                meters.take(0, message)
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    meters.fresh(marks)
+    assert grown(20) < 20_000 * 3 * 8 * 1.3  # three numbers a point, and the spare room of arrays
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(0, 11))
+def test_what_is_left_out_of_a_series_moves_no_mark(lengths: list[int], read_after: int) -> None:
+    series, numbers, mark, seen = Series(most=16), itertools.count(), (0, 0), -1
+    for turn, length in enumerate(lengths):
+        series.extend([(float(next(numbers)), 0.0, 0.0) for _ in range(length)])
+        if turn == read_after:
+            mark, seen = series.mark, int(series.last[0])
+    assert series.since(mark) == [point for point in series.points() if point[0] > seen]
 
 
 def test_the_speed_of_a_loop_is_that_of_late() -> None:

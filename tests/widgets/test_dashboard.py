@@ -166,6 +166,33 @@ def test_curves_are_sent_at_a_calm_pace_and_at_once_for_another_metric(
     assert dashboard._source.metric == "acc"
 
 
+def test_two_dashboards_of_a_mesh_draw_the_same_curves(
+    dashboard: Dashboard, source: Source, hands: Hands, ears: Ears
+) -> None:
+    other, meters = Dashboard("m", AXES, source, dashboard._meters, hands), dashboard._meters
+    other.send = ears.send
+    try:
+        for time_, value in ((1.0, 3.0), (3.0, 5.0)):
+            meters.take(0, Metered({"loss": ((time_, value, 0.0),)}))
+            dashboard.on_look(source.facts, time_)
+            other.on_look(source.facts, time_)
+    finally:
+        other.retire()
+    rows = [memoryview(data[0]).cast("f").tolist() for _, data in ears.of("curves")]
+    assert rows == [[1.0, 3.0, 3.0, 3.0]] * 2 + [[1.0, 3.0, 3.0, 3.0, 3.0, 5.0, 5.0, 5.0]] * 2
+
+
+def test_a_metric_whose_ranks_all_went_in_a_resize_is_drawn_empty(
+    dashboard: Dashboard, source: Source, ears: Ears
+) -> None:
+    dashboard._meters.take(3, Metered({"loss": ((1.0, 1.0, 0.0),)}))
+    dashboard.on_look(source.facts, 1.0)
+    dashboard._meters.renumber({0: 0, 1: 1}, 2)
+    source.axes, source.facts = {"dp": 1, "tp": 2}, source.facts[:2]
+    dashboard.on_look(source.facts, 3.0)
+    assert ears.of("curves")[-1][1] == [b""]
+
+
 def test_a_click_is_answered_at_once_and_again_when_it_is_done(dashboard: Dashboard, hands: Hands, ears: Ears) -> None:
     hands.gate.clear()
     click(dashboard, "restart", [1], runs=[9])
