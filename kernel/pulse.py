@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +59,8 @@ class Viewer(Protocol):
 class Pulse:
     """Looks at a source `hz` times a second while views are there (`seen`), more rarely while nothing changes.
 
-    `wake` makes it look at once, as a rank's death does. Ends by itself with its source.
+    `wake` makes it look at once, as a rank's death does. Ends by itself with its source. A look that fails is told
+    once, and is a frame that stands still: the next may do better.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Pulse:
         self._clock = clock
         self._views: dict[str, float] = {}
         self._wake = threading.Event()
-        self._is_closed = False
+        self._is_closed = self._has_failed = False
         self._lock = threading.Lock()  # of the views, which come and go on the kernel's threads
         self._thread = threading.Thread(target=self._run, name="meshbook-pulse", daemon=True)
 
@@ -118,13 +120,24 @@ class Pulse:
             while not (self._is_closed or source.is_over):
                 if self.is_watched:
                     self._wake.clear()
-                    still = 0 if self._look() else still + 1
+                    still = 0 if self._has_news() else still + 1
                 self._pause(still)
             if not self.count:
                 source.refresh(self._clock())
             self._viewer.on_end(source.facts, self._clock())
         finally:
             source.close()
+
+    def _has_news(self) -> bool:
+        try:
+            news = self._look()
+        except Exception:  # noqa: BLE001 - the rim of this thread: without it nothing would move on the page any more
+            if not self._has_failed:
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))
+            self._has_failed = True
+            return False
+        self._has_failed = False
+        return news
 
     def _look(self) -> bool:
         now = self._clock()

@@ -44,6 +44,8 @@ LOST = 5.0
 FIRST_FINDING, LONGEST_PAUSE = 3.0, 60.0
 """Seconds that ranks are busy before their ledgers are compared, and between two such looks at most."""
 
+_HERE = os.uname().nodename
+
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -83,9 +85,9 @@ class MeshWatch:
 
     def refresh(self, now: float) -> None:
         """Look at everything that is due at `now`."""
-        roster = self.mesh.roster
-        if len(self.facts) != len(roster.states):
-            self.facts = [RankFacts(rank, since=now, host=roster.host_of(rank)) for rank in range(len(roster.states))]
+        specs = self.mesh.roster.specs  # as they are at one moment: a resize puts others in their place
+        if len(self.facts) != len(specs):
+            self.facts = [RankFacts(rank, since=now, host=specs[rank].host or _HERE) for rank in range(len(specs))]
             self._reports = -1
         if not self.is_over:
             self._check_up(now)
@@ -116,9 +118,11 @@ class MeshWatch:
         if pid == facts.pid and now > when:
             facts.cpu = (stat.ticks - ticks) / _TICK / (now - when)
         self._ticks[facts.rank] = facts.pid, stat.ticks, now
-        spec = self.mesh.roster.specs[facts.rank]
-        has_gpu = spec.device.startswith("cuda") and not spec.host  # those of other hosts cannot be seen from here
-        facts.gpu = self._gpus.look(spec.device, spec.env) if has_gpu else None
+        spec = self.mesh.roster.specs.get(facts.rank)  # gone, if the mesh has shrunk since the look began
+        if spec is None or spec.host or not spec.device.startswith("cuda"):  # those of other hosts cannot be seen here
+            facts.gpu = None
+        else:
+            facts.gpu = self._gpus.look(spec.device, spec.env)
 
     def _take_states(self) -> None:
         roster, failed = self.mesh.roster, dict.fromkeys(self.mesh.last_failed, 0)
@@ -189,12 +193,13 @@ class _Places:
 
     def ask(self, ranks: Sequence[int], now: float) -> None:
         """Ask some of these ranks, those first that were not asked for longest."""
-        due = [rank for rank in ranks if now - self._asked.get(rank, (0.0, 0))[0] >= self._rest(rank)]
+        states = self._mesh.roster.states  # without those that went in a resize since the look began
+        due = [r for r in ranks if r in states and now - self._asked.get(r, (0.0, 0))[0] >= self._rest(r)]
         due = sorted(due, key=lambda rank: self._asked.get(rank, (0.0, 0)))[:ASKED_AT_ONCE]
         if not due:
             return
         for rank in due:
-            calls = self._mesh.roster.states[rank].open_calls
+            calls = states[rank].open_calls
             self._asked[rank] = now, calls[0] if calls else 0
         self._owing.update(due)
         with contextlib.suppress(MeshbookError):

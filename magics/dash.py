@@ -111,8 +111,8 @@ def _now(mesh: Mesh) -> Twin:
 
 
 def _last_line(mesh: Mesh, rank: int) -> str:
-    log = mesh.roster.logs[rank]
-    return log.tail("stdout", 1) or log.tail("stderr", 1)
+    log = mesh.roster.logs.get(rank)  # none, if the mesh has shrunk since it was looked at
+    return (log.tail("stdout", 1) or log.tail("stderr", 1)) if log is not None else ""
 
 
 class MeshHands:

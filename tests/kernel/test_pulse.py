@@ -21,9 +21,14 @@ class Source:
         self.is_over = False
         self.is_closed = False
         self.refreshed = 0
+        self.failures = threading.Semaphore(0)
+        self.error: Exception | None = None
 
     def refresh(self, now: float) -> None:
         self.refreshed += 1
+        if self.error is not None:
+            self.failures.release()
+            raise self.error
 
     def close(self) -> None:
         self.is_closed = True
@@ -91,6 +96,21 @@ def test_what_happens_is_seen_at_once(make: Callable[..., Made]) -> None:
     pulse.wake()
     assert viewer.looks.acquire(timeout=5)
     assert viewer.states[-1] == "dead"
+
+
+def test_a_look_that_fails_is_told_once_and_the_next_ones_are_seen(
+    make: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: told.append(args.exc_value))
+    pulse, source, viewer = make(hz=1000)
+    source.error = KeyError(3)
+    pulse.seen("a view")
+    for _ in range(3):
+        assert source.failures.acquire(timeout=5)
+    source.error = None
+    assert viewer.looks.acquire(timeout=5)
+    assert len(told) == 1 and isinstance(told[0], KeyError)
 
 
 def test_a_view_that_gives_no_sign_of_life_is_gone(make: Callable[..., Made]) -> None:

@@ -121,6 +121,24 @@ def test_a_resized_mesh_has_as_many_facts(mesh: Mesh, watch: MeshWatch) -> None:
     assert states(watch) == ["idle", "idle"] and watch.axes == {"dp": 2}
 
 
+def test_a_mesh_that_shrinks_in_the_middle_of_a_look_is_seen(
+    mesh: Mesh, watch: MeshWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = mesh.run("while True: pass", [2])
+    until(watch, lambda: states(watch)[2] == "busy")
+    mesh.interrupt([2], run.call)
+    run.finished.get(10)
+
+    def shrink(now: float) -> None:
+        monkeypatch.undo()
+        mesh.resize({"dp": 2})
+
+    monkeypatch.setattr(mesh.roster, "look_at_vitals", shrink)
+    watch.refresh(time.monotonic() + 60)
+    watch.refresh(time.monotonic())
+    assert states(watch) == ["idle", "idle"]
+
+
 def test_who_is_told_of_changes_is_so_until_it_is_closed(mesh: Mesh) -> None:
     heard: list[int] = []
     watch, before = MeshWatch(mesh), list(mesh.roster.on_change)
