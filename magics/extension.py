@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect as inspection
 import re
 import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from IPython.core.completer import (
@@ -55,48 +57,53 @@ class Extension:
         self.attention = Attention(shell, self.book)
         self.panel = Panel(shell, self.book)
         self._matcher = self._make_matcher()
+        self._undoing = ExitStack()
 
     def load(self) -> None:
-        shell = self._shell
-        shell.register_magic_function(self.mesh.line, "line", "mesh")
-        shell.register_magic_function(self._on_mesh_line, "line", "on_mesh")
-        shell.register_magic_function(self._on_mesh_cell, "cell", "on_mesh")
+        """Give the shell everything, each with how it is taken back."""
+        shell, later = self._shell, self._undoing.callback
+        later(self.mesh.consoles.close)
+        later(self.mesh.dashboards.close)
+        later(self._take_down)
         shell.builtin_trap.auto_builtins[RUNNER] = self.on_mesh.run_async
-        shell.input_transformers_cleanup.append(self.transform)
-        shell.Completer.custom_matchers.append(self._matcher)
-        self.hearings.load()
-        self.attention.load()
-        self.panel.load()
-        self.on_mesh.on_send = self.panel.expect
-        mark.append(tracebacks.mark)
-        tracebacks.hint_of.append(self.book.hint_of)
+        later(shell.builtin_trap.auto_builtins.pop, RUNNER, None)
+        self._add_magic("line", "mesh", self.mesh.line)
+        self._add_magic("line", "on_mesh", self._on_mesh_line)
+        self._add_magic("cell", "on_mesh", self._on_mesh_cell)
         ask_by(lambda: NotebookAsker(shell))
+        later(ask_by, None)
         select_with(lambda mesh, text: selection(text, mesh).ranks)
+        later(select_with, None)
+        self._add(mark, tracebacks.mark)
+        self._add(tracebacks.hint_of, self.book.hint_of)
+        later(self.mesh.watches.stop)
+        for part in (self.hearings, self.attention, self.panel):
+            part.load()
+            later(part.unload)
+        self.on_mesh.on_send = self.panel.expect
+        self._add(shell.Completer.custom_matchers, self._matcher)
+        self._add(shell.input_transformers_cleanup, self.transform)
         # The zygote's second of imports passes while the user types.
         threading.Thread(target=_warm, name="meshbook-warm", daemon=True).start()
 
+    def _add_magic(self, kind: str, name: str, function: Callable[..., object]) -> None:
+        self._shell.register_magic_function(function, kind, name)
+        self._undoing.callback(self._shell.magics_manager.magics[kind].pop, name, None)
+
+    def _add(self, those: list[Any], one: Any) -> None:
+        those.append(one)
+        self._undoing.callback(those.remove, one)
+
     def unload(self) -> None:
-        """Take every mesh down and remove the magics."""
-        shell = self._shell
-        shell.input_transformers_cleanup.remove(self.transform)
-        shell.Completer.custom_matchers.remove(self._matcher)
-        self.hearings.unload()
-        self.attention.unload()
-        self.panel.unload()
-        self.mesh.watches.stop()
-        mark.remove(tracebacks.mark)
-        tracebacks.hint_of.remove(self.book.hint_of)
-        ask_by(None)
-        select_with(None)
-        for kind, name in (("line", "mesh"), ("line", "on_mesh"), ("cell", "on_mesh")):
-            shell.magics_manager.magics[kind].pop(name, None)
-        shell.builtin_trap.auto_builtins.pop(RUNNER, None)
+        """Take every mesh down and remove the magics; what fails is raised when all the rest is done."""
+        self._undoing.close()
+
+    def _take_down(self) -> None:
         if self.book.meshes:
             print(f"taken down: {', '.join(self.book.meshes)}")
-        for name in list(self.book.meshes):
-            self.book.remove(name).down()
-        self.mesh.dashboards.close()
-        self.mesh.consoles.close()
+        with ExitStack() as end:
+            for name in reversed(list(self.book.meshes)):
+                end.callback(self.book.remove(name).down)
 
     def transform(self, lines: list[str]) -> list[str]:
         """Turn a `%%on_mesh` cell into a top-level `await`; comments above it do not hinder.
@@ -263,5 +270,7 @@ def unload(shell: Any) -> None:
     """Take the meshes down and the magics out."""
     extension = _loaded.pop(id(shell), None)
     if extension is not None:
-        extension.unload()
-        sessions.close()
+        try:
+            extension.unload()
+        finally:
+            sessions.close()

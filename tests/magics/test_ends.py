@@ -73,6 +73,17 @@ def test_actors_that_say_something_as_the_session_ends(new_kernel: Callable[...,
     assert len(ranks) >= 3 and psutil.wait_procs(ranks, 10)[1] == []  # with their zygote
 
 
+def test_unload_takes_down_what_it_can_where_a_part_of_it_fails(own: Kernel, gone: Callable[..., None]) -> None:
+    pids = children_of(own)
+    own.ok("get_ipython().input_transformers_cleanup.clear()")  # ours with them: it cannot be removed any more
+    assert own.cell("%unload_ext meshbook").error.startswith("ValueError: list.remove")
+    gone(pids)
+    assert own.cell("%mesh").error == "UsageError: Line magic function `%mesh` not found."
+    own.ok("%unload_ext meshbook\n%load_ext meshbook")
+    own.ok("%mesh up dp=1 --pg none")
+    assert own.ok("%on_mesh -- rank").text.startswith("0   rank 0")
+
+
 def test_restart_of_the_kernel(own: Kernel, gone: Callable[..., None]) -> None:
     pids = children_of(own)
     own.restart()
