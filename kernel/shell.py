@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import atexit
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -216,6 +217,29 @@ class QuietShell(InteractiveShell):
         self.user_ns["_exit_code"] = code
         if code and getattr(self, "system_raise_on_error", False):  # IPython 9.13 and later
             raise subprocess.CalledProcessError(code, cmd)
+
+    def safe_execfile(self, fname: Any, *where: Any, exit_ignore: bool = False, **options: Any) -> None:
+        """`%run FILE`: what it raises fails the cell. IPython prints it, and goes on."""
+        try:
+            super().safe_execfile(fname, *where, exit_ignore=exit_ignore, **(options | {"raise_exceptions": True}))
+        except SystemExit:
+            if not exit_ignore:
+                raise
+        except BaseException:
+            self._keep_names(where[0])
+            raise
+
+    def safe_run_module(self, mod_name: str, where: dict[str, Any]) -> None:
+        """`%run -m MODULE`, likewise."""
+        try:
+            where.update(runpy.run_module(mod_name, run_name="__main__", alter_sys=True))
+        except SystemExit as end:
+            if end.code:
+                raise
+
+    def _keep_names(self, names: Mapping[str, object]) -> None:
+        """Those that a script had set when it failed, as IPython does at its end."""
+        self.user_ns.update({name: value for name, value in names.items() if name not in ("__name__", "__file__")})
 
     def enable_gui(self, gui: str | None = None) -> None:
         """`%matplotlib inline` asks for no window; a rank has none to give."""

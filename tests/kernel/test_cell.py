@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -147,6 +148,30 @@ def test_output_of_magics_is_printed(notebook: Notebook, capsys: pytest.CaptureF
     assert capsys.readouterr().out.count("1 run, 1 loop each") == 2
     assert notebook.value("%%time\n6 * 7").text == "42"
     assert "Wall time" in capsys.readouterr().out
+
+
+def test_what_a_script_raises_fails_its_cell(notebook: Notebook, tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text("lr = 0.1\n1 / 0\n")
+    failure = notebook.failure(f"%run {script}")
+    assert failure.type_name == "ZeroDivisionError"
+    mine = [(frame.file, frame.line) for frame in failure.frames if frame.is_user]
+    assert mine == [("cell 1", 1), (str(script), 2)]
+    assert notebook.value("lr, __name__").text == "(0.1, '__main__')"
+    assert notebook.failure(f"%run -i {script}").type_name == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize(("code", "fails"), [("0", False), ("", False), ("3", True), ("'no data'", True)])
+@pytest.mark.parametrize("way", ["{0}/ends.py", "-m ends"])
+def test_a_script_that_exits_well_does_not_fail(
+    notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, fails: bool, way: str
+) -> None:
+    (tmp_path / "ends.py").write_text(f"import sys\nsys.exit({code})\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    failure = notebook.run(f"%run {way.format(tmp_path)}").failure
+    assert (failure is not None and failure.type_name == "SystemExit") == fails
+    if not way.startswith("-m"):
+        assert notebook.run(f"%run -e {tmp_path}/ends.py").failure is None
 
 
 def test_commands_write_to_the_file_descriptors(notebook: Notebook, capfd: pytest.CaptureFixture[str]) -> None:
