@@ -11,7 +11,7 @@ from ..runtime.errors import DeviceMeshError, MeshError
 from ..runtime.ranks.place import axes_text
 from .cut_off import is_cut_off
 from .drive import Drive
-from .fold import named
+from .fold import named, ranks_text
 from .outcome import Failure, Frame
 from .patience import Step
 from .queued import taken_back_text
@@ -47,6 +47,9 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
     has_groups = roster.backend != "none"
     story = with_lines(with_memory(story, held), failures.values(), notebook, has_groups, roster.generation)
+    if drive.abandoned:
+        end = Hint("end what does not react", f"%mesh interrupt {ranks_text(drive.abandoned)} --kill")
+        story = replace(story, hints=(*story.hints, end))
     if drive.mesh.is_down:  # nothing can be done with it any more
         story = replace(
             story, hints=(Hint("bring it up again", f"%mesh up {drive.mesh.name} {axes_text(drive.mesh.axes)}"),)

@@ -75,19 +75,27 @@ def interrupt(book: Book, args: grammar.Interrupt) -> None:
         _unstick(mesh, selection, reinit=True)
     else:
         stop(mesh.running(), selection.ranks, "interrupted by `%mesh interrupt`")
-        running = [rank for rank, was_busy in mesh.interrupt(selection.ranks).items() if was_busy]
+        busy = {rank for rank in selection.ranks if mesh.states()[rank] == "busy"}
+        told = mesh.interrupt(selection.ranks)
+        running, deaf = [rank for rank, was_busy in told.items() if was_busy], sorted(busy - told.keys())
         struck = {rank: titles for rank, titles in mesh.interrupt_actors(selection.ranks).items() if titles}
-        print("\n".join(interrupted_lines(running, struck, _left_at_work(mesh, selection.ranks, struck))))
+        print("\n".join(interrupted_lines(running, struck, _left_at_work(mesh, selection.ranks, struck), deaf)))
         if struck and (said := mended_text(mesh)):  # cells look to that themselves, as they end
             print(said)
 
 
-def interrupted_lines(running: Sequence[int], struck: Mapping[int, Sequence[str]], left: Sequence[int]) -> list[str]:
+def interrupted_lines(
+    running: Sequence[int], struck: Mapping[int, Sequence[str]], left: Sequence[int], deaf: Sequence[int] = ()
+) -> list[str]:
     """What an interrupt did: to cells, to the endpoints of actors that were at work, and which ranks go on.
+
+    Those in `deaf` have not even answered: C code runs there that holds the interpreter.
 
     Example:
         >>> interrupted_lines([0, 1], {1: ["trainer.step"]}, [])
         ['interrupted: ranks 0-1', 'interrupted: rank 1 in trainer.step']
+        >>> interrupted_lines([], {}, [], [3])
+        ['rank 3 is asked to stop, and does not react yet: `%mesh interrupt 3 --kill` ends it']
         >>> interrupted_lines([], {}, [])
         ['no rank was busy']
     """
@@ -96,7 +104,10 @@ def interrupted_lines(running: Sequence[int], struck: Mapping[int, Sequence[str]
     for rank, titles in struck.items():
         by_titles.setdefault(tuple(titles), []).append(rank)
     lines += [f"interrupted: {named(ranks)} in {', '.join(titles)}" for titles, ranks in by_titles.items()]
-    if left:
+    if deaf:
+        end = f"`%mesh interrupt {ranks_text(deaf)} --kill` ends {_plural(deaf, 'it', 'them')}"
+        lines.append(f"{_are(deaf)} asked to stop, and {_plural(deaf, 'does', 'do')} not react yet: {end}")
+    if left := [rank for rank in left if rank not in deaf]:
         lines.append(
             f"actors on {named(left)} go on, in what no interrupt ends: `%mesh unstick {ranks_text(left)}` frees them "
             f"from a collective, `%mesh stacks` tells where they are, `%mesh restart {ranks_text(left)}` ends them"

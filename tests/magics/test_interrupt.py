@@ -234,6 +234,24 @@ def test_a_rank_that_does_not_react_is_left_alone_and_told(kernel: Kernel) -> No
     assert "2   ranks 0-1" in kernel.ok("%on_mesh -- world_size").text
 
 
+HOLDS_THE_INTERPRETER = """%%on_mesh -t 0.5
+import ctypes
+if rank == 1:
+    lock, mutex = ctypes.PyDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
+    lock(mutex), lock(mutex)
+"""
+
+
+@pytest.mark.usefixtures("mesh")
+def test_a_rank_that_cannot_even_answer_is_told_with_what_ends_it(kernel: Kernel) -> None:
+    failed = kernel.cell(HOLDS_THE_INTERPRETER)
+    assert "rank 1 (dp=1, pid " in failed.text and "end what does not react: %mesh interrupt 1 --kill" in failed.text
+    told = kernel.ok("%mesh interrupt 1").stdout
+    assert told == "rank 1 is asked to stop, and does not react yet: `%mesh interrupt 1 --kill` ends it\n"
+    kernel.ok("%mesh interrupt 1 --kill")
+    assert kernel.ok("%mesh restart @dead").stdout.startswith("rank 1 is back in ")
+
+
 @pytest.mark.parametrize("spawn", ["fork", "exec"])
 def test_stop_while_ranks_come_up(kernel: Kernel, until: Any, gone: Any, spawn: str) -> None:
     folder = kernel.folder
