@@ -58,7 +58,7 @@ def script(
             _show(x + 1, by=0)
     """
     chosen = needed([note for note in notes if isinstance(note, Pushed) or cells is None or note.number in cells])
-    ran = [note for note in chosen if isinstance(note, Entry) and not note.failed]
+    ran = [note for note in chosen if isinstance(note, Entry) and note.source and not note.failed]
     plain = {id(entry): _plain(entry) for entry in ran}
     futures = sorted({future for each in plain.values() for future in each.futures})
     slices = list(dict.fromkeys(entry.ranks for entry in ran if len(entry.ranks) < math.prod(setting.axes.values())))
@@ -212,6 +212,8 @@ def _is_plain(value: object) -> bool:
 
 
 def _left_out(entry: Entry) -> str:
+    if not entry.source:
+        return f"# WARNING {entry.name} is left out: the notebook called it by `Mesh.execute`, so that it is no cell"
     return f"# {entry.name} is left out: it failed in the notebook"
 
 

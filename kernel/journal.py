@@ -36,6 +36,7 @@ class Entry:
 
     name: str
     source: str
+    """Empty of a call by `Mesh.execute`: what it did cannot be done again, but it is told that it is missing."""
     first_line: int
     ranks: tuple[int, ...]
     failed: set[int] = field(default_factory=set[int])
@@ -107,7 +108,7 @@ class Journal:
         entry = Entry(name, source, first_line, tuple(ranks))
         self._add(entry)
         if len(entries := self.entries) > MOST_CELLS:
-            del self._notes[entries[0].source, entries[0].ranks]
+            del self._notes[entries[0].source or entries[0].name, entries[0].ranks]
         return entry
 
     def reshape(self, plan: Reshape) -> None:
@@ -116,7 +117,7 @@ class Journal:
         self._replace([note for note in moved if note.ranks])
 
     def _add(self, note: Entry | Pushed) -> None:
-        key = next(self._numbers) if isinstance(note, Pushed) else (note.source, note.ranks)
+        key = next(self._numbers) if isinstance(note, Pushed) else (note.source or note.name, note.ranks)
         self._notes.pop(key, None)  # what ran before is now the last
         self._notes[key] = note
 
@@ -202,6 +203,8 @@ def _whole(entry: Entry) -> Replay:
 
 
 def _of_entry(entry: Entry, choice: Choice, hot: Collection[str]) -> Replay | None:
+    if not entry.source:
+        return None
     if isinstance(choice, frozenset):
         return _whole(entry) if entry.number in choice else None
     if choice == "all":

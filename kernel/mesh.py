@@ -253,6 +253,7 @@ class Mesh(Repairs):
         run = Run(self.roster, self.axes, range(self.num_ranks), self.last_cell, name)
         payload = arguments(run.cell, packed.head, [pickle.PickleBuffer(each) for each in packed.buffers], lines)
         run.call = self.roster.call(run.ranks, self._actor, "execute", None, payload, run, True, audience=run)
+        self._note(run, "", 1, f"{name}()")
         self._hear(run)
         return run
 
@@ -264,9 +265,9 @@ class Mesh(Repairs):
             self.sources.add(name, number, text, 1)
         return self._files[file]
 
-    def _note(self, run: Run, source: str, first_line: int) -> None:
+    def _note(self, run: Run, source: str, first_line: int, name: str = "") -> None:
         """Keep the cell for ranks that come later, and whether it did well."""
-        entry = self.journal.note(run.name, source, first_line, run.ranks)
+        entry = self.journal.note(name or run.name, source, first_line, run.ranks)
         entry.is_running = True
 
         def end(_: object) -> None:

@@ -20,7 +20,8 @@ def export(book: Book, args: Export) -> Path:
     if path.suffix != ".py":
         raise UsageError(f"'{args.file}' is no Python file: write a name that ends in .py")
     numbers = None if isinstance(args.only, str) else args.only
-    entries = [entry for entry in mesh.journal.entries if numbers is None or entry.number in numbers]
+    ran = [entry for entry in mesh.journal.entries if entry.source]  # else it is a call, of which the script tells
+    entries = [entry for entry in ran if numbers is None or entry.number in numbers]
     if not entries:
         raise UsageError("no cell to export: none of these ran on the mesh with %%on_mesh")
     text = script(_setting(mesh), mesh.journal.notes, numbers, name=path.name)

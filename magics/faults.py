@@ -186,7 +186,7 @@ def replayed_text(healed: HealedMesh) -> str:
     whole, parts, left_out = _cells(healed.replayed), _cells(healed.parts), _cells(healed.left_out)
     replayed = [f"replayed {whole}"] if whole else []
     replayed += [f"of {parts} only imports and definitions"] if parts else []
-    replayed += [f"of {left_out} nothing"] if replayed and left_out else []
+    replayed += [f"of {left_out} nothing"] if left_out and (replayed or healed.failed) else []
     return "; ".join(replayed) or "nothing was replayed"
 
 

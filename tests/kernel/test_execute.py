@@ -16,6 +16,7 @@ import pytest
 
 from meshbook.kernel.drive import Interrupted
 from meshbook.kernel.execute import tell_by
+from meshbook.kernel.export import Setting, script
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.run import Said
 from meshbook.runtime.errors import DeviceMeshError, MeshError
@@ -241,3 +242,13 @@ def test_a_script_is_told_on_stderr_what_its_ranks_hang_in(
     assert "0 ≠ rank 0 waits in barrier #" in "".join(said) and "python -m meshbook.debug stacks" in "".join(said)
     assert "%" not in "".join(said)
     mesh.mend()
+
+
+def test_what_a_call_did_is_missing_from_new_ranks_and_scripts_and_both_say_so(mesh: Mesh) -> None:
+    ran(mesh, "scale = 2", name="cell 2")
+    mesh.execute(notebook("def build():\n    global model\n    model = scale * rank")["build"])
+    text = script(Setting(mesh.axes, "cpu", "gloo"), mesh.journal.notes)
+    assert "\n# WARNING build() is left out: the notebook called it by `Mesh.execute`" in text
+    lose(mesh, [1])
+    healed = mesh.heal()
+    assert "build()" in healed.left_out and "cell 2" in healed.replayed
