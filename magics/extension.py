@@ -29,6 +29,7 @@ from .attention import Attention
 from .auto import is_for_ranks, local_part
 from .book import Book
 from .complete import World, body_line, complete
+from .debug_there import debug_there
 from .grammar import ON_MESH, parse_on_mesh
 from .hearings import Hearings
 from .mesh import MeshMagic
@@ -70,6 +71,8 @@ class Extension:
         self._add_magic("line", "mesh", self.mesh.line)
         self._add_magic("line", "on_mesh", self._on_mesh_line)
         self._add_magic("cell", "on_mesh", self._on_mesh_cell)
+        shell.debugger = debug_there(shell.debugger, self.book, self.mesh.line)
+        later(delattr, shell, "debugger")  # the shell's own is that of its class
         ask_by(lambda: NotebookAsker(shell))
         later(ask_by, None)
         select_with(lambda mesh, text: selection(text, mesh).ranks)

@@ -386,3 +386,15 @@ def test_an_endpoint_where_nobody_can_be_asked(kernel: Any) -> None:
     cell = kernel.start("doubler.slice(dp=1, tp=0).double.call_one(21).get()", allow_stdin=False)
     cell.until("passed over")
     assert cell.end().results == ["42"]
+
+
+def test_percent_debug_looks_at_the_error_of_the_ranks_and_at_one_of_the_notebook_as_ever(kernel: Any) -> None:
+    kernel.cell("%%on_mesh 1\nmine = 41\n1 / 0")
+    cell = kernel.start("%debug")
+    assert cell.talk("p mine + 1", "q") == ["rank 1 ipdb> "] * 2
+    done = cell.end()
+    assert "42" in done.stdout and "`%mesh debug --pm -m" in done.stdout
+    kernel.cell("own = 6\n1 / 0")
+    cell = kernel.start("%debug")
+    assert cell.talk("p own * 7", "q") == ["ipdb> "] * 2
+    assert "42" in cell.end().stdout
