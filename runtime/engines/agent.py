@@ -43,7 +43,7 @@ from ..wire.messages import (
 )
 from ..wire.outlet import Outlet
 from ..wire.pool import Pool
-from ..wire.reactor import Reactor, When
+from ..wire.reactor import Reactor, When, contained, report
 from ..wire.tape import Event, Tape, Text
 from ..wire.wiring import wiring
 from . import outside
@@ -172,7 +172,10 @@ class Agent:
     def _tell_held(self, peer: _Peer) -> None:
         held, peer.held = peer.held, []
         if held:
-            self._listener.on_output(peer.rank, held)
+            self._tell_output(peer, held)
+
+    def _tell_output(self, peer: _Peer, events: list[Event]) -> None:
+        contained(partial(self._listener.on_output, peer.rank, events))  # what follows, such as its end, must be heard
 
     def renumber(self, kept: Mapping[int, int]) -> None:
         peers = {number: self._peers[rank] for rank, number in kept.items()}
@@ -254,19 +257,23 @@ class Agent:
         try:
             while (received := outlet.lane.recv_nowait()) is not None:
                 message, frames = received
-                if not isinstance(message, _ANSWERS):
-                    self._on_told(peer, message, frames)
+                try:
+                    if not isinstance(message, _ANSWERS):
+                        self._on_told(peer, message, frames)
+                        continue
+                    if isinstance(message, Reply) and message.talked:
+                        self._read_up_to_end(peer, message.seq)
+                    if outlet is peer.control:
+                        peer.asked.discard(message.seq)
+                        still_open = peer.asked
+                    else:
+                        if isinstance(message, Reply):
+                            peer.calls.popleft()
+                        still_open = peer.calls
+                    self._listener.on_message(peer.rank, message, frames)
+                except BaseException as error:  # noqa: BLE001 - what came behind it no descriptor tells of again
+                    report(error)
                     continue
-                if isinstance(message, Reply) and message.talked:
-                    self._read_up_to_end(peer, message.seq)
-                if outlet is peer.control:
-                    peer.asked.discard(message.seq)
-                    still_open = peer.asked
-                else:
-                    if isinstance(message, Reply):
-                        peer.calls.popleft()
-                    still_open = peer.calls
-                self._listener.on_message(peer.rank, message, frames)
                 if not (still_open or is_last) and outlet.link.is_level_triggered:
                     break  # an idle rank says nothing more: to ask would cost a system call that finds nothing
         except LinkClosed:
@@ -293,7 +300,7 @@ class Agent:
         if peer.rank == SPARE or peer.held:
             peer.held += events
         elif events:
-            self._listener.on_output(peer.rank, events)
+            self._tell_output(peer, events)
         if not data:
             self._reactor.remove(fd)
         return bool(data)
@@ -348,7 +355,7 @@ class Agent:
             self._spares.remove(peer)
         else:
             self._tell_held(peer)
-            self._listener.on_exit(peer.rank, exit)
+            contained(partial(self._listener.on_exit, peer.rank, exit))
             self.pids.pop(peer.rank, None)
         peer.is_over = True
         self._reactor.wake()

@@ -15,7 +15,7 @@ from ..wire.codec import Encoded
 from ..wire.lane import Frames, Lane
 from ..wire.link import NearLink
 from ..wire.messages import AnyMessage, Beat, Bye, Done, Gone, Heard, Hello, Renumbered, Replies, Said
-from ..wire.reactor import Reactor
+from ..wire.reactor import Reactor, report
 from .remote_agent import PACE, PIECE
 
 News = Heard | Replies | Said | Gone | Renumbered
@@ -166,7 +166,10 @@ class RemoteHost:
         self._num_silent = 0
         try:
             while not self.trouble and (received := self._lane.recv_nowait()) is not None:
-                self._take(*received)
+                try:
+                    self._take(*received)
+                except BaseException as error:  # noqa: BLE001 - what came behind it no descriptor tells of again
+                    report(error)
         except LinkClosed:
             self.lose("its agent has ended")
 

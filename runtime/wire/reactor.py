@@ -14,7 +14,6 @@ import itertools
 import os
 import select
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -316,12 +315,19 @@ def contained(call: Callable[[], object]) -> None:
     """Run a callback. One that raises is reported, and ends neither the loop nor the wait of whoever leads it."""
     try:
         call()
-    except KeyboardInterrupt:  # of the main thread, which leads it
-        raise
-    except SystemExit:  # which the hook of threads would not report
-        traceback.print_exc()
-    except BaseException:  # noqa: BLE001 - the rim of the loop: all meshes hang on it
-        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+    except BaseException as error:  # noqa: BLE001 - the rim of the loop: all meshes hang on it
+        report(error)
+
+
+def report(error: BaseException) -> None:
+    """Tell of what a callback has raised: for those who contain one in a loop of their own, without a call more."""
+    if isinstance(error, KeyboardInterrupt):  # of the main thread, which leads the loop
+        raise error
+    if isinstance(error, SystemExit):  # which the hook of threads would not report
+        traceback.print_exception(error)
+    else:
+        told = type(error), error, error.__traceback__, threading.current_thread()
+        threading.excepthook(threading.ExceptHookArgs(told))
 
 
 class _Poller:

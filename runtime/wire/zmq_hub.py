@@ -16,7 +16,7 @@ import zmq
 
 from ..errors import LinkClosed
 from .link import Address, Buffer, FarEnd, NearLink
-from .reactor import Reactor
+from .reactor import Reactor, contained
 from .zmq_door import Door, Keys
 from .zmq_socket import END, GuardedSocket, configure
 
@@ -116,7 +116,7 @@ class ZmqHub:
         else:
             self._reactor.schedule(self.pump)
         for link in told:
-            link.on_ready()
+            contained(link.on_ready)  # one that raises must not silence the others: no descriptor tells of them again
 
     def close(self) -> None:
         """Close all links, and leave no file behind."""

@@ -26,6 +26,7 @@ from meshbook.runtime.session import specs_for
 from meshbook.runtime.shape import Shape
 from meshbook.runtime.spares import keep_spares
 from meshbook.runtime.wire.inproc import InprocLink
+from meshbook.runtime.wire.lane import pack
 from meshbook.runtime.wire.messages import AnyMessage, Done, Gone, Renumber, Renumbered, Room, Said
 from meshbook.runtime.wire.reactor import Reactor
 from tests.runtime.actors import Worker
@@ -195,4 +196,30 @@ def test_who_waits_for_a_host_that_is_given_back_is_told_so(reactor: Reactor):
     for pending in (asked, host.ask(lambda seq: Room(seq, 1))):
         with pytest.raises(SpawnError, match="host a was given back"):
             pending.wait(5)
+    theirs.close()
+
+
+def test_news_that_a_mesh_chokes_on_keeps_no_other_back(
+    reactor: Reactor, monkeypatch: pytest.MonkeyPatch, until: Until
+):
+    class Touchy:
+        def __init__(self) -> None:
+            self.heard: list[int] = []
+
+        def on_news(self, host: RemoteHost, news: Any, frames: Any) -> None:
+            self.heard.append(news.rank)
+            raise ValueError("no news is good news")
+
+        def on_host_lost(self, host: RemoteHost) -> None: ...
+
+    reported: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    link, theirs = InprocLink.make()
+    nothing: Any = lambda *_: ""  # noqa: E731
+    host = RemoteHost(reactor, 0, "a", link, nothing, nothing, nothing)
+    branch = host.branches[7] = Touchy()
+    theirs.send([b"".join(pack(Said(7, rank, ()))) for rank in range(3)])  # as one datagram
+    until(lambda: branch.heard == [0, 1, 2], 5)
+    host.dismiss()
+    assert [report.exc_type for report in reported] == [ValueError] * 3
     theirs.close()
