@@ -78,15 +78,15 @@ class LocalEngine:
 
     def _note_unfit(self, zygote: Zygote) -> None:
         with self._lock:
-            self._unfit[zygote.key] = zygote.trouble
-            if self._zygotes.pop(zygote.key, None) is not None:
-                self._end(zygote)
+            if self._zygotes.get(zygote.key) is zygote:  # else we have closed it ourselves
+                self._unfit[zygote.key] = zygote.trouble
+                self._end(self._zygotes.pop(zygote.key))
 
     def _drop_idle(self) -> None:
         """Those without ranks, which would tell how these end, are not needed any more but for the usual one."""
         usual = self._key(None)
         for key, zygote in [*self._zygotes.items()]:
-            if zygote.is_gone or not (zygote.num_children or key == usual):
+            if zygote.is_gone or not (zygote.num_children or zygote.num_waiting or key == usual):
                 self._end(self._zygotes.pop(key))
 
     def _end(self, zygote: Zygote) -> None:
@@ -134,7 +134,13 @@ class LocalEngine:
     def _warm_zygote(self, spec: RankSpec) -> Zygote:
         with self._lock:
             zygote = self._fresh_zygote(spec)
-        if not self._reactor.wait(zygote.warmed, WARM_SECONDS):
+            zygote.num_waiting += 1
+        try:
+            is_warm = self._reactor.wait(zygote.warmed, WARM_SECONDS)
+        finally:
+            with self._lock:
+                zygote.num_waiting -= 1
+        if not is_warm:
             raise SpawnError(
                 f"the zygote (pid {zygote.pid}) has not done its imports within {WARM_SECONDS:g} s: "
                 f"`py-spy dump --pid {zygote.pid}` tells where it is; without one: --spawn exec"

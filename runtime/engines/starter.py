@@ -73,6 +73,8 @@ class Zygote:
         self.warmed = threading.Event()
         """Set when its imports are done, or when it ended; `trouble` then says what is in the way of forking."""
         self.is_gone = False
+        self.num_waiting = 0
+        """How many meshes wait for its imports: it is not idle."""
         self._forgetting = threading.Lock()  # who closes it may be beside the loop, which sees its end
         link, theirs = PairLink.make()
         self._lane = Lane(link)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from meshbook.runtime.mesh import roster_of
 if TYPE_CHECKING:
     from tests.runtime.conftest import Bench
 
+Until = Callable[..., Any]
 NewEngine = Callable[..., LocalEngine]
 WORKER = "meshbook.runtime.ranks.worker"
 BY_WHOM = "import os\nby = os.getpid()\nmood = os.environ.get('MOOD')\n"
@@ -131,6 +133,22 @@ def test_a_zygote_of_which_no_rank_is_left_ends_when_another_comes(site: Path, m
     mine.close()
     mine.workers(preload=["single"])
     assert not psutil.pid_exists(zygote)
+
+
+@forks
+@pytest.mark.real
+def test_a_zygote_that_a_mesh_waits_for_stays_when_another_comes(site: Path, mine: Bench, until: Until) -> None:
+    """Such as that of a cell beside `%load_ext`, which warms the usual one in the background."""
+    gate, came = site / "gate", site.parent / "came"
+    os.mkfifo(gate)
+    (site / "slow.py").write_text(f"{BY_WHOM}open({str(came)!r}, 'w').close()\nopen({str(gate)!r}).close()\n")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(mine.workers, preload=["slow"])
+        until(came.exists)
+        mine.workers(preload=["single"])
+        gate.write_text("")
+        by, parents = importers(waiting.result(30), "slow")
+    assert by == parents
 
 
 @forks
