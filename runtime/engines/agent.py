@@ -402,14 +402,10 @@ class Agent:
         """Whether descriptors can be passed to its ranks."""
         return self._wiring.carries_fds
 
-    def introduce(self, rank: int, mesh: int, other: int, end: socket.socket | None) -> None:
-        """Give this rank its end of a link to rank `other` of `mesh`.
-
-        Where none can be passed it is told so, and the controller hands on what the two say to each other.
-        """
-        with end or contextlib.nullcontext():
-            for peer in self._living([rank]):
-                peer.control.send(Peer(mesh, other), fds=[end.fileno()] if end else [])
+    def introduce(self, rank: int, mesh: int, other: int, end: socket.socket) -> None:
+        """Give this rank its end of a link to rank `other` of `mesh`. Raises `OSError` where it cannot be passed."""
+        for peer in self._living([rank]):
+            peer.control.send(Peer(mesh, other), fds=[end.fileno()])
 
     def stats(self, ranks: Sequence[int]) -> Mapping[int, Stat]:
         pids = {peer.rank: peer.pid for peer in self._living(ranks) if peer.pid}

@@ -18,7 +18,7 @@ from ..errors import SpawnError
 from ..registry import registry
 from ..wire.reactor import Reactor
 from .agent import Agent
-from .base import Crew, Listener, Party
+from .base import Crew, Listener, Party, refer
 from .interpreter import Interpreter, own_interpreter
 from .preload import packaged
 from .spec import OF_A_RANK, RankSpec, Seat, seats_here
@@ -149,10 +149,16 @@ class LocalEngine:
 
     def introduce(self, one: Party, other: Party) -> None:
         agents = cast("tuple[Agent, Agent]", (one.crew, other.crew))
-        can_pass = all(agent.carries_fds for agent in agents)
-        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if can_pass else (None, None)
-        for agent, party, peer, end in zip(agents, (one, other), (other, one), ends, strict=True):
-            agent.introduce(party.rank, peer.mesh, peer.rank, end)
+        if not all(agent.carries_fds for agent in agents):
+            refer(one, other)
+            return
+        try:
+            ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with ends[0], ends[1]:
+                for agent, party, peer, end in zip(agents, (one, other), (other, one), ends, strict=True):
+                    agent.introduce(party.rank, peer.mesh, peer.rank, end)
+        except OSError:  # no descriptor is left here, or too many are on their way: they are not to wait for ever
+            refer(one, other)
 
     def close(self) -> None:
         """End the zygotes."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ from meshbook.runtime.engines.spec import RankSpec
 from meshbook.runtime.errors import SpawnError, SupervisionError
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.wire.outlet import Outlet
+from tests.runtime.actors import Glutton, Worker
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Bench
@@ -191,6 +194,28 @@ def test_more_is_sent_than_a_stopped_rank_can_take(local: Bench):
     futures = [workers.echo.call_one((i, bytes(20_000))) for i in range(300)]
     os.kill(pid, signal.SIGCONT)
     assert [future.get(20)[0] for future in futures] == list(range(300))
+
+
+@contextlib.contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """This process may open nothing more."""
+    former = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, former)
+
+
+def test_ranks_speak_to_each_other_where_no_descriptor_is_left_for_a_link(local: Bench):
+    procs = local.up()
+    first = procs.slice(rank=0).spawn("first", Worker)
+    first.keep.call_one(procs.slice(rank=1).spawn("second", Glutton)).get(10)
+    with no_descriptor_left():
+        assert first.do.call_one("actor.kept.echo.call_one('heard').get(10)").get(20) == "heard"
+    assert first.do.call_one("actor.kept.echo.call_one(bytes(1 << 20)).get(10)").get(20) == bytes(1 << 20)
 
 
 def test_output_flows_while_nobody_waits(local: Bench):
