@@ -339,7 +339,7 @@ def _culprit(head: Buffer, buffers: Sequence[Buffer], error: BaseException) -> s
     witness = _Witness(io.BytesIO(head), buffers=buffers)
     try:
         witness.load()
-    except Exception:  # noqa: BLE001 - the same error again, which the caller raises
+    except (Exception, SystemExit):  # noqa: BLE001 - the same error again, which the caller raises
         return witness.last
     return witness.last
 

@@ -429,6 +429,16 @@ def test_a_decode_error_names_what_could_not_be_made() -> None:
     assert isinstance(caught.value.__cause__, OSError)
 
 
+class Leaver:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return sys.exit, (3,)
+
+
+def test_a_value_that_would_end_its_reader_is_a_decode_error() -> None:
+    with pytest.raises(DecodeError, match=r"sys.exit \(SystemExit: 3\)$"):
+        loads(dumps(Leaver()))
+
+
 def test_a_decode_error_names_the_type_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     data = dumps(Holder(1))
     monkeypatch.delattr(sys.modules[__name__], "Holder")
