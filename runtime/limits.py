@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from .config import get_global_config
+from .oom import memory_size
 from .wire.codec import Encoded
-from .wire.pool import memory_size
 
 _SMALL = 1 << 20
 

@@ -1,7 +1,8 @@
 """Was it the kernel, for lack of memory? What tells an out-of-memory kill from any other SIGKILL.
 
 A control group counts the processes that it lost so (`oom_kill` in `memory.events`, or in `memory.oom_control` of
-cgroup v1), before it sends the signal. Where there is no such count, the kernel log may name the process.
+cgroup v1), before it sends the signal. Where there is no such count, the kernel log may name the process. The limits of
+the same group say how much memory there is for us to share.
 """
 
 from __future__ import annotations
@@ -143,15 +144,26 @@ class MemoryKills:
             was_it = self._tally.explains(count)
         else:
             was_it = is_named(_kernel_log(), pid)
-        return reason(self._limit(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if was_it else ""
+        return reason(_limit_of(self._group), _machine()) if was_it else ""
 
     def _count(self) -> int | None:
         return count_in(_text(self._group.folder / self._group.counter)) if self._group is not None else None
 
-    def _limit(self) -> int | None:
-        if self._group is None:
-            return None
-        return least_limit(_text(folder / self._group.limit) for folder in self._group.lineage)
+
+def memory_size() -> int:
+    """Bytes of memory that this process can have: the machine's, or the share of its control group (job, container)."""
+    limit = _limit_of(_own_group())
+    return _machine() if limit is None else min(limit, _machine())
+
+
+def _machine() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _limit_of(group: MemoryGroup | None) -> int | None:
+    if group is None:
+        return None
+    return least_limit(_text(folder / group.limit) for folder in group.lineage)
 
 
 def _own_group() -> MemoryGroup | None:

@@ -27,8 +27,10 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..oom import memory_size
 from .messages import BlockRef
 
 if TYPE_CHECKING:
@@ -205,7 +207,7 @@ class Pool:
     """
 
     def __init__(self, max_bytes: int | None = None, segment_bytes: int = SEGMENT) -> None:
-        self.max_bytes = max_bytes or memory_size() // 2
+        self._max_bytes = max_bytes
         self._segment_bytes = segment_bytes
         self._regions: list[_Region] = []
         self._blocks: dict[int, _Block] = {}
@@ -224,6 +226,12 @@ class Pool:
         except (AttributeError, OSError):
             return False
         return True
+
+    @cached_property
+    def max_bytes(self) -> int:
+        """So much is reserved at most: half of the memory, if nobody said."""
+        # Found out when it is first needed: most ranks never share anything.
+        return self._max_bytes or memory_size() // 2
 
     def put(self, buffer: Buffer, receivers: int | Iterable[Hashable]) -> BlockRef:
         """Copy a contiguous buffer into a block that stays until each receiver has released it.
@@ -479,17 +487,6 @@ def _map(fd: int, size: int, kind: int) -> mmap.mmap:
     if sys.version_info >= (3, 13):
         return mmap.mmap(fd, size, flags=kind, trackfd=False)  # before that, each map keeps a copy of the descriptor
     return mmap.mmap(fd, size, flags=kind)
-
-
-def memory_size() -> int:
-    """Bytes of memory that this process can have: the machine's, or its container's."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        with open("/sys/fs/cgroup/memory.max", "rb", buffering=0) as limit:
-            text = limit.read().strip()
-    except OSError:  # no such system, or none that says so
-        return machine
-    return machine if text == b"max" else min(machine, int(text))
 
 
 def _mb(size: int) -> str:

@@ -95,6 +95,20 @@ def cgroup() -> Generator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.real
+def test_what_is_shared_and_sent_is_measured_by_the_limit_of_the_control_group(cgroup: Path) -> None:
+    """As that of a Slurm job, or of a systemd unit: the machine has more."""
+    source = (
+        "import os, sys; from pathlib import Path\n"
+        "Path(sys.argv[1], 'cgroup.procs').write_text(str(os.getpid()))\n"
+        "from meshbook.runtime.limits import largest; from meshbook.runtime.wire.pool import Pool\n"
+        "print(Pool().max_bytes >> 20, largest() >> 20)"
+    )
+    told = subprocess.run([sys.executable, "-c", source, str(cgroup)], capture_output=True, text=True, timeout=50)
+    assert told.stdout.split() == ["150", "75"], told.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.real
 def test_a_rank_that_eats_all_memory_is_told_apart_from_one_that_is_killed(cgroup: Path) -> None:
     program = Path(__file__).with_name("hungry.py")
     ran = subprocess.run([sys.executable, str(program), str(cgroup)], capture_output=True, text=True, timeout=50)
