@@ -109,7 +109,7 @@ class Agent:
         self._starter = starter()
         self._listener = listener
         self._wiring = wiring(specs[0].link, reactor)
-        self._pool = Pool() if self._wiring.carries_fds else None
+        self._pool = Pool() if self._wiring.carries_fds and Pool.available() else None
         self._peers: dict[int, _Peer] = {}
         self._spares: list[_Peer] = []
         self._spare_modules = tuple(modules)

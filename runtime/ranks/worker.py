@@ -47,7 +47,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     interrupts.install()
     children.note_rank()
     leaving.install(lambda: interrupts.running)
-    pool = Pool()
+    pool = Pool() if Pool.available() else None
     data = Lane(_link(fds.data, spec.data), pool, "data")
     control = Lane(_link(fds.control, spec.control), pool, "control")
     if spec.spare:

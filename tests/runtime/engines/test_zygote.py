@@ -124,6 +124,22 @@ def test_a_module_that_ends_it_makes_ranks_be_executed(local: Bench, new_engine:
     assert parents(local.workers({"rank": 1})) == {os.getpid()}
 
 
+def test_ranks_do_without_shared_memory_where_a_sandbox_forbids_it(
+    local: Bench, new_engine: NewEngine, modules: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (modules / "sandbox.py").write_text(
+        "import os\ndef forbidden(*_): raise PermissionError(1, 'not permitted')\nos.memfd_create = forbidden\n"
+    )
+    local.engine = new_engine(WORKER, "sandbox")
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError(1, "not permitted")
+
+    monkeypatch.setattr(os, "memfd_create", forbidden)
+    workers = local.workers()
+    assert workers.echo.call(bytes(1 << 20)).get(10).values() == [bytes(1 << 20)] * 2
+
+
 def test_an_optional_module_may_be_missing(new_engine: NewEngine):
     assert zygote_of(new_engine("no_such_thing?", "no_such_thing.at_all?")).trouble == ""
 
