@@ -26,6 +26,7 @@ from ..registry import registry
 from ..wire.codec import Encoded
 from ..wire.deferred import untorn
 from ..wire.lane import Frames, Lane, pack
+from ..wire.link import FarEnd, NearLink
 from ..wire.messages import (
     Answer,
     AnyMessage,
@@ -196,52 +197,64 @@ class Agent:
     @untorn  # a process whose start Ctrl-C has torn would be nobody's child
     def _start(self, spec: RankSpec, port: int, listen: int) -> None:
         ticket = secrets.randbits(62)
-        data, data_theirs = self._wiring.open()
-        control, control_theirs = self._wiring.open()
-        pipes = [output_pipe() for _ in range(2)]
-        outlets = [
-            Outlet(Lane(data, self._pool, (ticket, "data")), data, self._reactor),
-            Outlet(Lane(control, self._pool, (ticket, "control")), control, self._reactor),
-        ]
+        with contextlib.ExitStack() as theirs:
+            links, pipes = self._open(theirs)
+            (_, data), (_, control) = links
+            (_, out), (_, err) = pipes
+            peer = self._expect(spec.rank, ticket, [near for near, _ in links], [read_end for read_end, _ in pipes])
+            birth = replace(
+                spec,
+                token=peer.token,
+                env=spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": str(port)},
+                master_port=port,
+                data=data.address,
+                control=control.address,
+            )
+            try:
+                self._starter.start(ticket, birth, RankFds(data.fd, control.fd, self._lifeline, out, err, listen), self)
+            except BaseException as error:
+                why = str(error)
+                self._reactor.schedule(lambda: self.on_started(ticket, 0, why))  # nobody else tells its end
+                if not isinstance(error, (LinkClosed, OSError)):
+                    raise
+
+    def _open(self, theirs: contextlib.ExitStack) -> tuple[list[tuple[NearLink, FarEnd]], list[tuple[int, int]]]:
+        """Two lanes and two pipes, or none; of each `theirs` closes the end of the process."""
+        links: list[tuple[NearLink, FarEnd]] = []
+        pipes: list[tuple[int, int]] = []
+        with contextlib.ExitStack() as undo:
+            for _ in range(2):
+                near, far = self._wiring.open()
+                undo.callback(near.close)
+                theirs.callback(far.close)
+                links.append((near, far))
+            for _ in range(2):
+                read_end, write_end = output_pipe()
+                undo.callback(os.close, read_end)
+                theirs.callback(os.close, write_end)
+                pipes.append((read_end, write_end))
+            undo.pop_all()
+        return links, pipes
+
+    def _expect(self, rank: int, ticket: int, links: Sequence[NearLink], pipes: Sequence[int]) -> _Peer:
+        """A rank whose process is about to be started."""
+        data, control = (
+            Outlet(Lane(link, self._pool, (ticket, name)), link, self._reactor)
+            for link, name in zip(links, ("data", "control"), strict=True)
+        )
         token = secrets.token_hex(8)
-        tapes = {pipes[0][0]: Tape(token, "out"), pipes[1][0]: Tape(token, "err")}
-        peer = _Peer(spec.rank, outlets[0], outlets[1], tapes, token=token)
-        for outlet in outlets:
+        tapes = {pipes[0]: Tape(token, "out"), pipes[1]: Tape(token, "err")}
+        peer = self._tickets[ticket] = _Peer(rank, data, control, tapes, token=token)
+        for outlet in (data, control):
             outlet.lane.on_release = lambda outlet=outlet: self._reactor.schedule(
                 lambda: self._send_releases(peer, outlet)
             )
-        if spec.rank == SPARE:
+        if rank == SPARE:
             self._spares.append(peer)
         else:
-            self._peers[spec.rank] = peer
-        with contextlib.closing(data_theirs), contextlib.closing(control_theirs):
-            fds = RankFds(
-                data_theirs.fd,
-                control_theirs.fd,
-                self._lifeline,
-                pipes[0][1],
-                pipes[1][1],
-                listen,
-            )
-            self._tickets[ticket] = peer
-            self._watch(peer)
-            env = spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": str(port)}
-            birth = replace(
-                spec,
-                token=token,
-                env=env,
-                master_port=port,
-                data=data_theirs.address,
-                control=control_theirs.address,
-            )
-            try:
-                self._starter.start(ticket, birth, fds, self)
-            except (LinkClosed, OSError) as error:
-                why = str(error)
-                self._reactor.schedule(lambda: self.on_started(ticket, 0, why))
-            finally:
-                for _, write_end in pipes:
-                    os.close(write_end)
+            self._peers[rank] = peer
+        self._watch(peer)
+        return peer
 
     def _watch(self, peer: _Peer) -> None:
         for outlet in (peer.data, peer.control):

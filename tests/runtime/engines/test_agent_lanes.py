@@ -13,6 +13,7 @@ import pytest
 
 from meshbook.runtime.engines.agent import Agent
 from meshbook.runtime.engines.base import Exit
+from meshbook.runtime.engines.openings import output_pipe
 from meshbook.runtime.engines.spec import RankFds, RankSpec
 from meshbook.runtime.engines.starter import Births
 from meshbook.runtime.session import specs_for
@@ -54,7 +55,7 @@ class Stub:
 
 
 class Touchy:
-    """A listener that raises at every odd note."""
+    """A listener that raises at every odd note, and at output."""
 
     def __init__(self) -> None:
         self.heard: list[int] = []
@@ -125,3 +126,25 @@ def test_nor_does_it_keep_the_last_words_and_the_end_back(reactor: Reactor, repo
         until(lambda: ears.exits, 5)
     assert ears.heard == [1, 2]
     assert [report.exc_type for report in reported] == [ValueError] * 2
+
+
+def test_a_rank_that_cannot_be_started_is_not_waited_for(reactor: Reactor, reported: list[Any]):
+    class Refusing(Stub):
+        def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
+            raise ValueError("embedded null byte")
+
+    ears = Touchy()
+    with pytest.raises(ValueError, match="null byte"):
+        Agent(reactor, Refusing, specs_for({"rank": 1}, backend="none"), ears)
+    assert ears.exits == [Exit()]
+    assert len(reported) == 1, "of why there is no process"
+
+
+@pytest.mark.parametrize("link", ["pair", "zmq"])
+def test_what_was_opened_for_a_rank_is_closed_where_there_is_no_room_for_all(
+    reactor: Reactor, link: Any, monkeypatch: pytest.MonkeyPatch
+):
+    pipes = [output_pipe()]
+    monkeypatch.setattr("meshbook.runtime.engines.agent.output_pipe", pipes.pop)  # there is no second one
+    with pytest.raises(IndexError):
+        Agent(reactor, Stub, specs_for({"rank": 1}, backend="none", link=link), Touchy())
