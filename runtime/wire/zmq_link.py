@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, cast
@@ -71,6 +72,7 @@ class ZmqLink:
         self._poll = select.poll()
         for fd in (self._socket.fd, self._monitor.getsockopt(zmq.FD), self._bell):
             self._poll.register(fd, select.POLLIN)
+        self._giving_up = threading.Lock()  # another thread must not ring when the bell's number may be a stranger's
         self._is_there = False
         self._is_over = False
         dealer.connect(address.endpoint)
@@ -145,8 +147,10 @@ class ZmqLink:
 
     def give_up(self) -> None:
         """Take the other end for gone; on any thread."""
-        self._is_over = True
-        self._ring()
+        with self._giving_up:
+            self._is_over = True
+            if not self._socket.is_closed:
+                self._ring()
 
     def _ring(self) -> None:
         with contextlib.suppress(BlockingIOError):  # full of rings that nobody has heard yet
@@ -166,9 +170,10 @@ class ZmqLink:
         self._free()
 
     def _free(self) -> None:
-        self._is_over = True
-        self._socket.raw.disable_monitor()
-        self._socket.close()
+        with self._giving_up:
+            self._is_over = True
+            self._socket.raw.disable_monitor()
+            self._socket.close()
         self._monitor.close(linger=0)
         self._context.term()
         os.close(self._bell)
