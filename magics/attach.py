@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
@@ -104,14 +104,15 @@ class Terminal:
         self._wire = wire
         self._news: SimpleQueue[Out | Question | End | None] = SimpleQueue()  # None: the other side has gone
         self._words: SimpleQueue[tuple[str, ...]] = SimpleQueue()
-        self._is_typing = False
+        self._is_typing = self._is_called = False
         self._typed = ""
+        """What was typed when news came: it stands at the next prompt."""
         self._found: list[str] = []
 
     def run(self) -> End | None:
         """Until the process says that it is over; None where it says nothing any more, or the user has left."""
         former = signal.signal(signal.SIGUSR1, self._on_news)
-        _prepare_editing(self._complete)
+        _prepare_editing(self._complete, lambda: self._typed)
         threading.Thread(target=self._receive, name="meshbook-letters", daemon=True).start()
         try:
             return self._talk()
@@ -148,7 +149,7 @@ class Terminal:
             if isinstance(letter, Out):
                 print(_as_shown(letter.text), end="", flush=True)
             else:
-                asked, self._typed = (letter if letter.number else None), ""
+                asked = letter if letter.number else None
 
     def _answer(self, asked: Question) -> bool:
         """Let a line be typed; whether it was, and nothing came meanwhile that is to be shown first."""
@@ -162,13 +163,21 @@ class Terminal:
         return True
 
     def _typed_line(self, asked: Question) -> str:
-        self._is_typing = True
+        lines: list[str] = []
         try:
-            if not self._news.empty():
-                raise _News
-            return getpass.getpass(asked.prompt) if asked.is_secret else input(asked.prompt)
-        finally:
-            self._is_typing = False
+            self._is_called, self._is_typing = False, True
+            try:
+                if not self._news.empty():
+                    raise _News
+                # One step of the interpreter, between whose parts no signal is heard: a line that was typed is kept.
+                lines.extend(map(getpass.getpass if asked.is_secret else input, [asked.prompt]))
+            finally:
+                self._is_typing = False
+        except _News:
+            if asked.is_secret or lines:
+                self._typed = "" if asked.is_secret else lines[0]
+            raise
+        return lines[0]
 
     def _on_news(self, signum: int, frame: FrameType | None) -> None:
         if self._is_typing:
@@ -188,7 +197,8 @@ class Terminal:
 
     def _tell(self, letter: Out | Question | End | None) -> None:
         self._news.put(letter)
-        if self._is_typing:
+        if self._is_typing and not self._is_called:  # twice, while `input` is left, is a SystemError of Python's
+            self._is_called = True
             os.kill(os.getpid(), signal.SIGUSR1)
 
     def _complete(self, text: str, number: int) -> str | None:
@@ -212,12 +222,13 @@ def _as_shown(text: str) -> str:
     return text if sys.stdout.isatty() else without_escapes(text)
 
 
-def _prepare_editing(complete: Any) -> None:
-    """Line editing, history and the Tab key for `input`, where the terminal has them."""
+def _prepare_editing(complete: Any, typed: Callable[[], str]) -> None:
+    """Line editing, history, the Tab key and what was typed before for `input`, where the terminal has them."""
     try:
         import readline
     except ImportError:  # a Python that was built without it
         return
+    readline.set_startup_hook(lambda: readline.insert_text(typed()))
     readline.set_completer(complete)
     readline.set_completer_delims(" \t\n()[]{},;=+-*/<>'\"")
     readline.parse_and_bind("bind ^I rl_complete" if "libedit" in (readline.__doc__ or "") else "tab: complete")

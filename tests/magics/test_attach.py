@@ -19,11 +19,21 @@ from typing import Any
 import pexpect
 import pytest
 
+from meshbook.kernel.debug.letters import End, Line, Out, Question, Wire
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 _SCRIPT = Path(__file__).with_name("script.py")
 PROMPT = "ipdb> "
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+_CALLER = """
+import socket, sys
+from meshbook.kernel.debug.letters import Wire
+from meshbook.magics.attach import Terminal
+with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+    stream.connect(sys.argv[1])
+    Terminal(Wire(stream)).run()
+"""
 _COMMAND = ["-W", "error", "-m", "meshbook.debug"]
 
 
@@ -320,6 +330,35 @@ def test_who_waits_may_leave(script: Script, terminal: Callable[..., Terminal]) 
     assert "left: all ranks go on" in attached.end()
     script.do("halt 1")
     assert script.said() == "[4, 4]"
+
+
+def test_what_is_typed_when_news_comes_stands_at_the_next_prompt(
+    terminal: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        door.bind(str(tmp_path / "door"))
+        door.listen()
+        attached = terminal(command=["-c", _CALLER, str(tmp_path / "door")])
+        door.settimeout(30)
+        stream, _ = door.accept()
+    with stream:
+        wire = Wire(stream)
+        wire.send(Question(1, PROMPT))
+        attached.prompt()
+        attached.send("p half")
+        attached.until("p half")
+        for letter in (Question(0), Out("rank 0 has died in the debugger\n"), Question(2, PROMPT)):
+            wire.send(letter)
+        attached.until("has died in the debugger")
+        attached.until(f"{PROMPT}p half")
+        attached.send("way\n")
+        assert wire.recv_from_terminal() == Line(2, "p halfway")
+        wire.send(Question(3, PROMPT))
+        attached.prompt()
+        attached.send("c\n")
+        assert wire.recv_from_terminal() == Line(3, "c")
+        wire.send(End())
+        attached.end()
 
 
 @pytest.mark.parametrize(
