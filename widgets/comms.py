@@ -1,13 +1,15 @@
 """The notebook's side of comms that ranks have opened: each has a twin here, under the same id.
 
 What a rank's widget says goes out as if the cell that made it had said it; what the browser says goes to that rank.
-A rank that ends, or a mesh that goes down, closes its comms: the browser then shows its widgets as disconnected.
+A rank that ends, or a mesh that goes down, closes its comms: the browser then shows its widgets as disconnected. So
+does a resize that gives ranks other numbers: what the browser says would come to another rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from comm.base_comm import BaseComm
 
@@ -54,20 +56,29 @@ class Twin(BaseComm):
         self._stage.publish(msg_type, content, metadata or {}, buffers or [])
 
 
+class _Home(NamedTuple):
+    """Where the comm is that a twin stands for."""
+
+    roster: Roster
+    mesh: int
+    """The number of the mesh; another one says that its ranks have other numbers."""
+    rank: int
+
+
 class Comms:
     """The twins of one notebook, by their ids."""
 
     def __init__(self) -> None:
-        self._twins: dict[str, tuple[Roster, int, Twin]] = {}
-        self._watched: set[int] = set()  # meshes by number
+        self._twins: dict[str, tuple[_Home, Twin]] = {}
+        self._meshes: WeakKeyDictionary[Roster, int] = WeakKeyDictionary()  # those watched, with their numbers
 
     def take(self, roster: Roster, rank: int, message: CommMessage, stage: Publisher, answer: Answer) -> None:
         """A rank's comm has said this. One that it opens speaks as this stage, and is answered by `answer`."""
         if message.kind == "comm_open":
             self._watch(roster)
-            self._twins[message.comm_id] = roster, rank, Twin(stage, message, answer)
+            self._twins[message.comm_id] = _Home(roster, roster.mesh, rank), Twin(stage, message, answer)
         elif message.comm_id in self._twins:
-            _, _, twin = self._twins[message.comm_id]
+            _, twin = self._twins[message.comm_id]
             if message.kind == "comm_msg":
                 twin.send(message.data, message.metadata, list(message.buffers))
             else:
@@ -75,15 +86,17 @@ class Comms:
                 twin.close(message.data, message.metadata, list(message.buffers))
 
     def _watch(self, roster: Roster) -> None:
-        if roster.mesh not in self._watched:
-            self._watched.add(roster.mesh)
+        if roster not in self._meshes:
+            self._meshes[roster] = roster.mesh
             roster.on_change.append(lambda rank: self._on_change(roster, rank))
 
     def _on_change(self, roster: Roster, rank: int) -> None:
-        """Close the twins of a rank that has ended; on the thread that runs the loop."""
+        """Close the twins of a rank that has ended, and all where ranks got other numbers; on the loop's thread."""
         state = roster.states.get(rank)
-        if state is None or state.exit is not None:
-            for comm_id, (its_roster, its_rank, twin) in list(self._twins.items()):
-                if its_roster is roster and its_rank == rank:
+        has_ended = state is None or state.exit is not None
+        if has_ended or roster.mesh != self._meshes[roster]:
+            self._meshes[roster] = roster.mesh
+            for comm_id, (home, twin) in list(self._twins.items()):
+                if home.roster is roster and (home.mesh != roster.mesh or (has_ended and home.rank == rank)):
                     del self._twins[comm_id]
                     twin.close()

@@ -134,6 +134,19 @@ def test_comms_end_with_their_mesh(kernel: Kernel) -> None:
     assert len(models_of(outputs)) >= 2
 
 
+def test_comms_end_where_ranks_get_other_numbers(kernel: Kernel) -> None:
+    kernel.ok("%mesh up w dp=2 tp=1 --device cpu --pg none")
+    made = models_of(kernel.ok(SLIDER.replace(" dp=0", "")))
+    kernel.ok("%mesh resize dp=4 --replay none")
+    assert not closed_in(kernel.messages) & made.keys()  # all have their numbers still
+    kernel.ok("%mesh resize tp=2 --replay none")
+    kernel.listen_until(lambda: made.keys() <= closed_in(kernel.messages), 10, "the end of the comms")
+    again = models_of(kernel.ok(SLIDER.replace(" dp=0", "")))
+    assert not closed_in(kernel.messages) & again.keys()
+    kernel.ok("%mesh down w")
+    kernel.listen_until(lambda: again.keys() <= closed_in(kernel.messages), 10, "the end of the comms")
+
+
 def test_a_saved_notebook_has_the_text_and_the_state(tmp_path: Any, until: Callable[..., None]) -> None:
     cells = [
         "%load_ext meshbook\n%mesh up -n 2 --pg none --device cpu",
