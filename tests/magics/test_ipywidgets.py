@@ -119,6 +119,47 @@ def test_interact_works(kernel: Kernel) -> None:
     kernel.listen_until(has_come, 10, "the new output")
 
 
+def printed_in(messages: Any) -> list[list[str]]:
+    """All that an output widget was told to show, the oldest first."""
+    told = [each["content"]["data"] for each in messages if each["msg_type"] == "comm_msg"]
+    states = [data["state"]["outputs"] for data in told if "outputs" in data.get("state", {})]
+    return [[each.get("text", "shown") for each in state] for state in states]
+
+
+def test_an_output_widget_is_told_of_a_line_when_it_is_whole_or_flushed(kernel: Kernel) -> None:
+    lines = [
+        "import ipywidgets, sys",
+        "with ipywidgets.Output() as out:",
+        "    print(1, 2)",
+        "    print('a', end='', flush=True)",
+        "    print('b', end='')",
+        "    print('c', end='', file=sys.stderr)",
+        "    display(5)",
+        "    print('d', end='')",
+        "    out.clear_output()",
+        "    print('e', end='')",
+    ]
+    made = kernel.ok("%%on_mesh 0\n" + "\n".join(lines))
+    assert printed_in(made.messages) == [
+        ["1 2\n"],
+        ["1 2\na"],
+        ["1 2\nab"],
+        ["1 2\nab", "c"],
+        ["1 2\nab", "c", "shown"],
+        ["1 2\nab", "c", "shown", "d"],
+        [],
+        ["e"],
+    ]
+
+
+def test_an_output_widget_keeps_the_end_of_a_long_text(kernel: Kernel) -> None:
+    printing = "import ipywidgets\nwith ipywidgets.Output() as out:\n    for i in range(1000): print(f'{i:099}')"
+    states = printed_in(kernel.ok(f"%%on_mesh 0\n{printing}").messages)
+    assert len(states) == 1000 and max(len(text) for [text] in states) < 50_000  # all of it is 100 KB
+    [last] = states[-1]
+    assert last.startswith("… what was printed before is left out\n0") and last.endswith("0999\n")
+
+
 def test_what_a_callback_raises_is_told(kernel: Kernel) -> None:
     cell = kernel.start("%%on_mesh 1\nbutton = ipywidgets.Button()\nbutton.on_click(lambda _: 1 / 0)\ndisplay(button)")
     comm_id = model_id(models_of(cell.end()), "ButtonModel")
