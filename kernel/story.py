@@ -1,6 +1,6 @@
 """The story of an error: who failed and where in the user's own lines, what others did, what to type next.
 
-`tell` makes a `Story` of plain facts; `Story.text` is what a terminal shows, `widgets.story` draws the same.
+`tell` makes a `Story` of plain facts; `Story.text` is what a notebook and a terminal show.
 """
 
 from __future__ import annotations

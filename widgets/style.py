@@ -44,8 +44,6 @@ border:0;border-bottom:1px solid color-mix(in srgb,var(--mb-line) 55%,transparen
 border:1px solid var(--mb-line);border-radius:3px;padding:0 5px}}
 .meshbook img,.meshbook svg{{max-width:100%;height:auto;background:none}}
 .meshbook details{{margin:0}}.meshbook summary{{cursor:pointer;display:list-item}}
-.meshbook .mb-story{{border-left:3px solid var(--mb-bad);padding:1px 0 1px 12px}}
-.meshbook .mb-story p{{margin:0}}.meshbook.meshbook .mb-story pre{{margin:4px 0}}
 .meshbook .mb-head{{color:var(--mb-bad);font-weight:600}}
 .meshbook .mb-hot{{display:inline-block;width:100%;
 background:color-mix(in srgb,var(--mb-bad) 15%,transparent)}}

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Final
 
-from ..kernel.outcome import Failure, Value
+from ..kernel.outcome import Failure, Frame, Value
 from ..kernel.rows import Row, clipped
-from ..kernel.story import shortened_frames, without_escapes
+from ..kernel.story import place_text, shortened_frames, without_escapes
 from .heat import heat_html
-from .story import frames_html
 
 _TEXT_BUDGET: Final = 120_000
 """Characters of text that all rows have together; a notebook with large outputs opens slowly."""
@@ -64,7 +63,8 @@ class Values:
     def _failure(self, failure: Failure) -> str | None:
         users = shortened_frames(failure)
         if users:
-            return frames_html(users)
+            lines = "\n".join(line for frame in users for line in _frame(frame))
+            return f"<pre>{lines}</pre>"
         return f"<pre>{plain(failure.traceback, self._room)}</pre>" if failure.traceback else None
 
     def _numbers(self, row: Row) -> str:
@@ -80,6 +80,14 @@ class Values:
         if not text:
             return '<span class="mb-dim">done</span>'
         return f"<pre>{text}</pre>" if "\n" in text else f"<code>{text}</code>"
+
+
+def _frame(frame: Frame | int) -> list[str]:
+    """A line of the user's own that an error went through; a number stands for so many that are left out."""
+    if isinstance(frame, int):
+        return [f'<span class="mb-dim">   … {frame} more frames</span>']
+    hot = f" → {frame.line}  {frame.source}".rstrip()
+    return [f"   {escape(place_text(frame))}", f'<span class="mb-hot">{escape(hot)}</span>']
 
 
 def has_details(row: Row) -> bool:
