@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
 from ..runtime.roster import Roster
 from ..runtime.wire.tape import Event, Text
-from .live import BUDGET, WINDOW, gap_text
-from .stage import Stage, StreamName
+from .live import BUDGET, WINDOW, blocks
+from .stage import Stage
 
 _STRIDE = 1 << 32
 """Between the numbers under which the ranks of two meshes are folded: more than a mesh has ranks."""
@@ -101,23 +101,8 @@ class Hearing:
         return self._meshes.index(roster.mesh) * _STRIDE + rank
 
     def _tell(self, lines: Sequence[FoldedLine | FoldedGap]) -> None:
-        """Neighbours of one stream go in one message: a message each would be dear."""
-        stream: StreamName = "stdout"
-        texts: list[str] = []
-        for line in lines:
-            its_stream: StreamName = "stdout" if isinstance(line, FoldedGap) else line.stream
-            if texts and its_stream != stream:
-                self._stage.write("".join(texts), stream)
-                texts = []
-            stream = its_stream
-            texts.append(self._text(line))
-        if texts:
-            self._stage.write("".join(texts), stream)
-
-    def _text(self, line: FoldedLine | FoldedGap) -> str:
-        if isinstance(line, FoldedGap):
-            return f"{'…':>{self._width}} ┆ {gap_text(line)}: `%mesh logs` has all\n"
-        return f"{self._who(line.ranks):>{self._width}} │ {line.text}\n"
+        for stream, text in blocks(lines, self._width, who=self._who):
+            self._stage.write(text, stream)
 
     def _who(self, numbers: Sequence[int]) -> str:
         """Example: `ping 0-1`, or where two meshes said the same, `ping 0-1 pong 0`."""

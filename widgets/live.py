@@ -350,7 +350,10 @@ def _first_words(progress: Progress) -> str:
 
 
 def blocks(
-    lines: Sequence[FoldedLine | FoldedGap], width: int, advice: str = "`%mesh logs` has all"
+    lines: Sequence[FoldedLine | FoldedGap],
+    width: int,
+    advice: str = "`%mesh logs` has all",
+    who: Callable[[Sequence[int]], str] = ranks_text,
 ) -> list[tuple[StreamName, str]]:
     """Lines with their gutter, neighbours of one stream joined: a message each would be dear."""
     joined: list[tuple[StreamName, list[str]]] = []
@@ -358,7 +361,7 @@ def blocks(
         stream: StreamName = "stdout" if isinstance(line, FoldedGap) else line.stream
         if not joined or joined[-1][0] != stream:
             joined.append((stream, []))
-        joined[-1][1].append(_line(line, width, advice))
+        joined[-1][1].append(_line(line, width, advice, who))
     return [(stream, "".join(texts)) for stream, texts in joined]
 
 
@@ -375,7 +378,7 @@ def gap_text(gap: FoldedGap) -> str:
     return f"{gap.lines:,} more lines{of} ({readable(gap.bytes)})"
 
 
-def _line(line: FoldedLine | FoldedGap, width: int, advice: str) -> str:
+def _line(line: FoldedLine | FoldedGap, width: int, advice: str, who: Callable[[Sequence[int]], str]) -> str:
     if isinstance(line, FoldedGap):
         return f"{'…':>{width}} ┆ {gap_text(line)}: {advice}\n"
-    return f"{ranks_text(line.ranks):>{width}} │ {line.text}\n"
+    return f"{who(line.ranks):>{width}} │ {line.text}\n"
