@@ -59,13 +59,19 @@ def test_lines_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "and"
 
 
-def test_a_program_that_nobody_reads_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_nobody_reads_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     mesh: Any = _Mesh(1)
     closed = io.StringIO()
     closed.close()
+    echo = Echo()
     for stream in (None, closed):
-        monkeypatch.setattr(sys, "stdout", stream)
-        Echo().on_said(mesh, 0, Text(1, "stdout", "to nobody\n"))
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stream)
+            echo.on_said(mesh, 0, Text(1, "stdout", "to nobody\n"))
+    echo.on_said(mesh, 0, Text(1, "stdout", "to somebody\n"))
+    assert tuple(capsys.readouterr()) == ("to somebody\n", "")
 
 
 def test_it_stands_before_what_the_program_says_next(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,8 +34,11 @@ def unused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "transport", ["tcp", "ipc", "unix", "inproc://1", "tcp://127.0.0.1:0", ChannelTransport.Unix, ChannelTransport.Quic]
 )
-def test_transports_are_accepted(transport: Any, unused: None) -> None:
+def test_transports_are_accepted_and_it_stays_at_the_first(transport: Any, unused: None) -> None:
     enable_transport(transport)
+    enable_transport(transport)
+    with pytest.raises(RuntimeError, match="Only one transport type may be enabled"):
+        enable_transport("inproc://2")
 
 
 def test_no_transport_is_chosen_after_the_first_use(unused: None) -> None:

@@ -70,6 +70,7 @@ def test_a_folder_that_cannot_be_written_to_keeps_nothing_from_working(
     made = Hatch(reactor)
     made.open()
     made.close()
+    assert [*tmp_path.rglob("*")] == [tmp_path / "file"]
 
 
 def test_a_forked_child_leaves_the_hatch_to_its_parent(reactor: Reactor, folder: Path) -> None:

@@ -193,6 +193,7 @@ def test_a_folder_that_cannot_be_made_hinders_nothing(tmp_path: Path, monkeypatc
     own = Registry()
     own.note("a", {os.getpid(): "rank 0"})
     own.drop("a")
+    assert [*tmp_path.rglob("*")] == [tmp_path / "file"]
 
 
 @pytest.mark.real

@@ -20,13 +20,16 @@ def test_what_a_stream_cannot_say_is_escaped(monkeypatch: pytest.MonkeyPatch) ->
     assert raw.getvalue().decode("latin-1") == "loss \\u2193 für dp=1\n"
 
 
-def test_a_closed_stream_and_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_stream_and_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     closed = io.StringIO()
     closed.close()
     for stream in (closed, None):
-        monkeypatch.setattr(sys, "stdout", stream)
-        own_streams.write("stdout", "to nobody")
-        own_streams.flush()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stream)
+            own_streams.write("stdout", "to nobody")
+            own_streams.flush()
+    own_streams.write("stdout", "to somebody")
+    assert tuple(capsys.readouterr()) == ("to somebody", "")
 
 
 PROGRAM = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
@@ -174,11 +175,15 @@ def test_in_a_thread_that_runs_already(names: dict[str, Any], watched: tuple[Wat
     exec(compile("def wait():\n    while not go.wait(0.01):\n        seen = 1\n", "<cell 7, run 1>", "exec"), names)
     thread = threading.Thread(target=names["wait"])
     thread.start()
-    watcher.arm([Breakpoint(1, cell="cell 7", line=3)])
-    while not hits:
-        thread.join(0.001)
-    go.set()
-    thread.join()
+    try:
+        watcher.arm([Breakpoint(1, cell="cell 7", line=3)])
+        deadline = time.monotonic() + 10
+        while not hits and time.monotonic() < deadline:
+            thread.join(0.001)
+    finally:
+        go.set()
+        thread.join()
+    assert {line for line, _, _ in hits} == {3}
 
 
 @pytest.mark.parametrize(

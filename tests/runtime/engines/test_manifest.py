@@ -39,7 +39,8 @@ def test_a_path_that_could_lead_out_is_refused(path: str):
 
 
 def test_names_that_only_look_so_are_fine():
-    refuse_outside(["..a", "a..", "a/..b/c", ".hidden"])
+    with pytest.raises(ValueError, match=r"^'\.\.' leads out"):
+        refuse_outside(["..a", "a..", "a/..b/c", ".hidden", ".."])  # it says which is the first that does
 
 
 def test_the_copy_comes_first_and_a_neighbour_of_the_folder_stays():

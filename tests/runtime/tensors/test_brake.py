@@ -132,3 +132,4 @@ def test_of_a_mesh_that_was_taken_down_there_is_nothing_to_leave_out(process_sta
     dispatcher = dispatcher_of(procs)
     procs.stop().get(10)
     dispatcher.interrupted()
+    assert dispatcher.is_over
