@@ -145,7 +145,7 @@ class ProcMesh(_View, TensorMesh):
         for tell in self._fleet.on_spawn:
             tell(Class)
         instance = context().actor_instance
-        payload = codec.encode((Class, args, kwargs, instance.as_creator()))
+        payload = codec.encode((Class, args, kwargs, instance.as_creator()), whole_classes=True)
         actor = secrets.randbits(62)
         promise: Promise[None] = Promise(self._fleet.reactor)
         ranks = self._target.ranks

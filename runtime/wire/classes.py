@@ -5,6 +5,9 @@ up or kept in class attributes there would be as it is here, and an answer of a 
 program's own. So each attribute goes with a mark, a new one whenever it has been given another value. A class is never
 changed in the process that made it; elsewhere those attributes are set that have got another mark, but for those that
 were changed there, too.
+
+Marks know nothing of what is changed in place: an item of a dict that is an attribute, or that a method finds in a
+global. So a class that actors are about to be made of comes whole, as in Monarch: they are to see what is here now.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ KEPT_AS: Final = "_abc_meshbook"
 """The attribute of a class that its marks are kept as. Protocols take no notice of what is called so, for `abc`."""
 
 _REGISTRY: Final = "_abc_impl"  # cloudpickle's, made anew each time
+
+_State = tuple[dict[str, Any], dict[str, Any], dict[str, str]]  # attributes, slots, marks
 
 _numbers = itertools.count(1)
 _process = (0, "")
@@ -80,8 +85,11 @@ class Marks:
         del self._known[name]
 
 
-def with_marks(cls: type, reduced: object) -> object:
-    """What cloudpickle has made of a class that goes by value, with a mark for each attribute."""
+def with_marks(cls: type, reduced: object, is_whole: bool = False) -> object:
+    """What cloudpickle has made of a class that goes by value, with a mark for each attribute.
+
+    A copy elsewhere takes of it what is new there; all of it, where it `is_whole`.
+    """
     parts: tuple[Any, ...] = cast("Any", reduced) if isinstance(reduced, tuple) else ()
     if len(parts) != 6 or parts[5] is not _set_all:
         return cast("object", reduced)
@@ -90,7 +98,8 @@ def with_marks(cls: type, reduced: object) -> object:
     if "__slots__" in attributes and make is _make_class:
         args = _with_slots(cls, args, attributes)
     marks = cls.__dict__.get(KEPT_AS) or _keep(cls, Marks(is_copy=False))
-    return make, args, (attributes, slots, marks.of(attributes)), None, None, settle
+    state = attributes, slots, marks.of(attributes)
+    return make, args, state, None, None, settle_whole if is_whole else settle
 
 
 def _with_slots(cls: type, args: tuple[Any, ...], attributes: dict[str, Any]) -> tuple[Any, ...]:
@@ -104,7 +113,7 @@ def _with_slots(cls: type, args: tuple[Any, ...], attributes: dict[str, Any]) ->
     return kind, name, bases, {**body, "__slots__": attributes["__slots__"]}, *rest
 
 
-def settle(cls: type, state: tuple[dict[str, Any], dict[str, Any], dict[str, str]]) -> type:
+def settle(cls: type, state: _State, is_whole: bool = False) -> type:
     """A class has come, new or known: set what is new of it."""
     attributes, slots, came = state
     marks: Marks = cls.__dict__.get(KEPT_AS) or _keep(cls, Marks(is_copy=True))
@@ -113,10 +122,15 @@ def settle(cls: type, state: tuple[dict[str, Any], dict[str, Any], dict[str, str
             marks.forget(name)
             if name in cls.__dict__:
                 delattr(cls, name)
-        fresh = marks.fresh(cls, attributes, came)
+        fresh = attributes if is_whole else marks.fresh(cls, attributes, came)
         _set_all(cls, (fresh, slots))
         marks.learn(fresh, came)
     return cls
+
+
+def settle_whole(cls: type, state: _State) -> type:
+    """A class has come of which actors are about to be made: where it is known, it is as it is there from now on."""
+    return settle(cls, state, is_whole=True)
 
 
 def _keep(cls: type, marks: Marks) -> Marks:

@@ -69,10 +69,11 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
         return len(self.head) + sum(buffer.nbytes for buffer in self.buffers)
 
 
-def encode(value: object, reducers: Mapping[type, Reducer] | None = None) -> Encoded:
+def encode(value: object, reducers: Mapping[type, Reducer] | None = None, whole_classes: bool = False) -> Encoded:
     """Pickle a value. Its buffers are views of the value's own memory: do not change it before they are sent.
 
     `reducers` says for this one message how objects of exactly these types travel, as `copyreg` does for all.
+    `whole_classes`: those that go by value replace what is known of them where they come to (see `classes`).
 
     Raises `EncodeError`.
 
@@ -88,7 +89,7 @@ def encode(value: object, reducers: Mapping[type, Reducer] | None = None) -> Enc
     if _is_plain(value):
         return Encoded(pickle.dumps(value, _PROTOCOL), [])
     try:
-        return _pickled(value, reducers or {})
+        return _pickled(value, reducers or {}, whole_classes)
     except Exception as error:  # a user's __reduce__ or __getstate__ may raise anything
         raise EncodeError(_blame(value, error, reducers or {})) from error
 
@@ -199,9 +200,12 @@ class _Beside(list[memoryview]):
 
 
 class _Pickler(CloudPickler):
-    def __init__(self, file: io.BytesIO, beside: _Beside, reducers: Mapping[type, Reducer]) -> None:
+    def __init__(
+        self, file: io.BytesIO, beside: _Beside, reducers: Mapping[type, Reducer], whole_classes: bool
+    ) -> None:
         super().__init__(file, _PROTOCOL, buffer_callback=beside.place)
         self.reducers = reducers
+        self.whole_classes = whole_classes
         self.sent: dict[tuple[object, int, int], Any] = {}
 
     def reducer_override(self, obj: Any, /) -> Any:
@@ -227,13 +231,13 @@ class _Pickler(CloudPickler):
         if isinstance(package, ModuleType) and is_nowhere:
             cloudpickle.register_pickle_by_value(package)  # pyright: ignore[reportUnknownMemberType]
         reduced = cast("Any", super()).reducer_override(obj)
-        return with_marks(obj, reduced) if isinstance(obj, type) else reduced
+        return with_marks(obj, reduced, self.whole_classes) if isinstance(obj, type) else reduced
 
 
-def _pickled(value: object, reducers: Mapping[type, Reducer]) -> Encoded:
+def _pickled(value: object, reducers: Mapping[type, Reducer], whole_classes: bool = False) -> Encoded:
     stream = io.BytesIO()
     beside = _Beside()
-    _Pickler(stream, beside, reducers).dump(value)
+    _Pickler(stream, beside, reducers, whole_classes).dump(value)
     return Encoded(stream.getvalue(), beside)
 
 

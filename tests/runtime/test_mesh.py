@@ -122,3 +122,42 @@ def test_a_with_block_that_fails_ends_the_mesh_too(inproc: Bench):
     assert procs.roster.is_stopped
     with pytest.raises(MeshStopped):
         procs.spawn("workers", Worker)
+
+
+_TRAINER = """
+LR, CONFIG = 1, {"lr": 1}
+
+def loss():
+    return "old"
+
+class Trainer(Actor):
+    seen, names = 0, {}
+
+    @endpoint
+    def step(self):
+        return loss(), LR, CONFIG["lr"]
+
+    @endpoint
+    def attributes(self):
+        return type(self).seen, dict(type(self).names)
+
+    @endpoint
+    def keep(self):
+        type(self).seen += 1
+        type(self).names["kept"] = 1
+"""
+
+
+@pytest.mark.real
+def test_actors_that_are_made_again_are_what_their_class_is_now(local: Bench):
+    cells: dict[str, Any] = {"__name__": "__main__", "Actor": Actor, "endpoint": endpoint}
+    exec(_TRAINER, cells)
+    procs = local.up({"rank": 1})
+    first = procs.spawn("first", cells["Trainer"])
+    assert first.step.call_one().get(10) == ("old", 1, 1)
+    first.keep.call_one().get(10)
+    exec("LR, CONFIG['lr'], Trainer.names['new'] = 2, 2, 2\ndef loss(): return 'new'", cells)
+    second = procs.spawn("second", cells["Trainer"])
+    assert second.step.call_one().get(10) == ("new", 2, 2)
+    assert second.attributes.call_one().get(10) == (0, {"new": 2})
+    assert first.step.call_one().get(10) == ("old", 1, 1)

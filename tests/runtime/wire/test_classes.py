@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import cloudpickle
 import pytest
 
-from meshbook.runtime.wire.codec import dumps, loads
+from meshbook.runtime.wire.codec import decode, dumps, encode, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -129,6 +129,36 @@ def test_what_is_changed_here_is_changed_there_and_nothing_else(elsewhere: Any, 
     assert other.run(lambda kept, cls: kept["one"].is_over(), result) is True
     notebook["LIMIT"] = 10  # a name that a method uses
     assert other.run(lambda kept, cls: (kept["one"].is_over(), cls.made), result) == (False, 1)
+
+
+def test_a_whole_class_is_there_what_it_is_here(elsewhere: Any, notebook: dict[str, Any]) -> None:
+    result, other = notebook["Result"], elsewhere()
+    other.run(lambda kept, cls: kept.update(one=cls(5)), result)
+    other.run(lambda kept, _: kept["one"].kept.update(a=1), result)
+    result.kept["b"] = 2  # in place, which no mark knows of
+    assert other.run(lambda kept, _: (kept["one"].made, kept["one"].kept), result) == (1, {"a": 1})
+    assert other.run(_received_whole, encode(result, whole_classes=True).head) == (0, {"b": 2})
+    result.made = 9
+    assert other.run(lambda kept, _: kept["one"].made, result) == 9
+
+
+def test_a_whole_class_too_changes_none_of_ours(elsewhere: Any, notebook: dict[str, Any]) -> None:
+    result, other = notebook["Result"], elsewhere()
+    other.run(lambda kept, cls: kept.update(one=cls(5)), result)
+    assert decode(other.run(_sent_whole)) is result and result.made == 0
+
+
+def _received_whole(kept: dict[str, Any], sent: bytes) -> tuple[int, dict[str, Any]]:
+    from meshbook.runtime.wire import codec
+
+    assert codec.decode(sent) is type(kept["one"])
+    return kept["one"].made, dict(kept["one"].kept)
+
+
+def _sent_whole(kept: dict[str, Any]) -> bytes:
+    from meshbook.runtime.wire import codec
+
+    return codec.encode(type(kept["one"]), whole_classes=True).head
 
 
 def test_by_way_of_a_third(elsewhere: Any, notebook: dict[str, Any]) -> None:
