@@ -40,6 +40,7 @@ class AsyncDriver(Driver):
         self._loop = asyncio.new_event_loop()
         self._queue: asyncio.Queue[bool] = asyncio.Queue()  # for each job one True, then a False: the end
         self._waiting: deque[Job] = deque()  # any thread may refuse them, while the loop hears nothing
+        self._hearing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._withering: asyncio.Task[None] | None = None
         self._serving: asyncio.Task[Any] | None = None  # while it awaits an endpoint that is not concurrent
@@ -54,12 +55,19 @@ class AsyncDriver(Driver):
             except RuntimeError:  # it has ended, and closed its loop
                 self._refuse_queued()
         else:
-            self.put_first(job)
+            with contextlib.suppress(RuntimeError):  # as above
+                self._loop.call_soon_threadsafe(self._start, job)
 
     def put_first(self, work: Callable[[], Any]) -> None:
-        # A hook may run in the middle of an endpoint's await, as in Monarch.
-        with contextlib.suppress(RuntimeError):  # as above
-            self._loop.call_soon_threadsafe(self._start, work)
+        # A hook may run in the middle of an endpoint's await, as in Monarch, and not in that of another hook: one that
+        # makes its mesh again would do so for each rank that has failed.
+        self.put(lambda: self._hear(work))
+
+    async def _hear(self, work: Callable[[], Any]) -> None:
+        async with self._hearing:
+            outcome = work()
+            if inspect.isawaitable(outcome):
+                await outcome
 
     def strikes(self) -> list[Strike]:
         self._refuse_queued(INTERRUPTED)

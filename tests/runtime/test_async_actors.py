@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from meshbook.runtime import Actor, ActorError, Channel, Port, endpoint
+from meshbook.runtime import Actor, ActorError, Channel, MeshFailure, Port, SupervisionError, endpoint, this_host
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -142,3 +142,56 @@ def test_an_actor_may_take_an_answer_of_its_own_later_and_not_wait_for_it_at_onc
         assert me.collect.call_one().get(10) == "worked"
     with pytest.raises(ActorError, match="this actor waits for itself, which would never end"):
         me.wait_at_once.call_one(me).get(10)
+
+
+class Frail(Actor):
+    @endpoint
+    async def fail(self) -> None:
+        raise ValueError("frail")
+
+    @endpoint
+    async def ping(self) -> str:
+        return "pong"
+
+
+class Slow(Actor):
+    """Takes its time to hear of a failure."""
+
+    def __init__(self) -> None:
+        self.frail: Any = this_host().spawn_procs({"r": 2}).spawn("frail", Frail)
+        self.said: list[str] = []
+        self.may_end = asyncio.Event()
+
+    @endpoint
+    async def fail(self, rank: int) -> list[str]:
+        """What was said when the failure is known here."""
+        one = self.frail.slice(r=rank)
+        one.fail.broadcast()
+        with pytest.raises(SupervisionError):
+            await one.ping.call_one()
+        return self.said
+
+    @endpoint
+    async def end(self) -> None:
+        self.may_end.set()
+
+    @endpoint
+    async def read(self) -> list[str]:
+        return self.said
+
+    async def __supervise__(self, failure: MeshFailure) -> bool:
+        self.said.append("begins")
+        await self.may_end.wait()
+        await asyncio.sleep(0)
+        self.said.append("ends")
+        return True
+
+
+def test_it_hears_of_failures_one_after_the_other_and_serves_meanwhile(stage: Stage, until: Any) -> None:
+    slow = stage.one(Slow)
+    for rank in range(2):
+        slow.fail.call_one(rank).get(10)
+    assert until(slow.read.call_one().get) == ["begins"]
+    slow.end.call_one().get(10)
+    until(lambda: len(slow.read.call_one().get(10)) == 4)
+    assert slow.read.call_one().get(10) == ["begins", "ends"] * 2
