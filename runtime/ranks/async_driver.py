@@ -291,7 +291,8 @@ class AsyncDriver(Driver):
         if self._strikes:
             is_struck, error = self._end_strikes(task, error)
         end_child(error)
-        conclude(resident, turn, result, error, port, is_struck=is_struck)
+        is_concurrent = task is not self._serving
+        conclude(resident, turn, result, error, port, is_struck=is_struck, is_concurrent=is_concurrent)
         error = None  # as above
 
 

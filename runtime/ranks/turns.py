@@ -87,11 +87,19 @@ def prepare(resident: Resident, job: Job) -> tuple[Callable[..., Any], tuple[Any
 
 
 def conclude(
-    resident: Resident, turn: Turn, result: object, error: BaseException | None, port: Any, *, is_struck: bool = False
+    resident: Resident,
+    turn: Turn,
+    result: object,
+    error: BaseException | None,
+    port: Any,
+    *,
+    is_struck: bool = False,
+    is_concurrent: bool = False,
 ) -> None:
     """Answer, and decide what an error means: with somebody waiting it is theirs, else it is the actor's end.
 
-    It is nobody's end where it was interrupted from outside (`is_struck`).
+    It is nobody's end where it was interrupted from outside (`is_struck`), nor of a concurrent endpoint, beside which
+    others run.
     """
     job = turn.job
     has_given_port = job.call.endpoint.endswith(GIVEN_PORT)
@@ -102,9 +110,13 @@ def conclude(
     resident.leave_behind(error)
     is_asked = is_struck and isinstance(error, KeyboardInterrupt)
     is_ordinary = is_asked or isinstance(error, Exception | asyncio.CancelledError)
-    if is_ordinary and job.call.wants_reply and port is None and not has_given_port:
-        resident.reply(turn, None, error)
-        return
+    if port is None and not has_given_port:
+        if job.call.wants_reply and (is_ordinary or is_concurrent):
+            resident.reply(turn, None, error)
+            return
+        if is_ordinary and is_concurrent:
+            _report(resident, job, error)
+            return
     failure = describe(error) if is_asked else fatal(describe(error), resident)
     if port is not None:
         port.refuse(failure)
@@ -112,6 +124,12 @@ def conclude(
         job.answer(Reply(job.call.seq, False, time.perf_counter() - turn.started, True), codec.encode(failure))
     if not is_asked:
         resident.die(failure)
+
+
+def _report(resident: Resident, job: Job, error: BaseException) -> None:
+    """As asyncio does with the error of a task that nobody has looked at."""
+    story = {"message": f"Nobody waits for {resident.title_of(job)}, which has failed", "exception": error}
+    asyncio.get_running_loop().call_exception_handler(story)
 
 
 def fatal(failure: RemoteFailure, resident: Resident) -> RemoteFailure:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from meshbook.runtime import Actor, ActorError, Channel, MeshFailure, Port, SupervisionError, endpoint, this_host
+from meshbook.runtime import (
+    Actor,
+    ActorError,
+    Channel,
+    MeshFailure,
+    Port,
+    SupervisionError,
+    concurrent_endpoint,
+    endpoint,
+    this_host,
+)
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -149,6 +159,14 @@ class Frail(Actor):
     async def fail(self) -> None:
         raise ValueError("frail")
 
+    @concurrent_endpoint
+    async def fail_aside(self, error: BaseException) -> None:
+        raise error
+
+    @concurrent_endpoint(explicit_response_port=True)
+    async def fail_with_port(self, port: Port[str]) -> None:
+        raise ValueError("no answer")
+
     @endpoint
     async def ping(self) -> str:
         return "pong"
@@ -195,3 +213,17 @@ def test_it_hears_of_failures_one_after_the_other_and_serves_meanwhile(stage: St
     slow.end.call_one().get(10)
     until(lambda: len(slow.read.call_one().get(10)) == 4)
     assert slow.read.call_one().get(10) == ["begins", "ends"] * 2
+
+
+def test_a_concurrent_endpoint_that_fails_fails_alone(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    frail = stage.one(Frail)
+    for error in (ValueError("aside"), asyncio.CancelledError("aside")):
+        frail.fail_aside.broadcast(error)
+        assert [frail.ping.call_one().get(10) for _ in range(2)] == ["pong", "pong"]  # the former has run by the second
+    assert stage.engine != "inproc" or caplog.text.count("Nobody waits for frail.fail_aside, which has failed") == 2
+    for error in (KeyError("aside"), KeyboardInterrupt("aside")):
+        with pytest.raises(ActorError, match="aside"):
+            frail.fail_aside.call_one(error).get(10)
+    assert frail.ping.call_one().get(10) == "pong"
+    frail.fail_with_port.broadcast()
+    assert "no answer" in stage.faults.get(timeout=10).report()
