@@ -81,6 +81,16 @@ class ReplyPort(Port[T]):
     def is_used(self) -> bool:
         return self._is_used
 
+    def exception(self, exc: Exception) -> None:
+        """Make the call raise; here, where nobody waits for its answer: an error is told to somebody."""
+        if not self._call.wants_reply:
+            raise _raisable(exc)
+        super().exception(exc)
+
+    def pass_on(self, value: object, ok: bool) -> None:
+        """Answer with what somebody else has answered."""
+        self._send(value, ok)
+
     def refuse(self, failure: RemoteFailure) -> None:
         """Answer for an actor that will not do it any more."""
         if not self._is_used:
@@ -205,7 +215,7 @@ class _Relay(Inbox):
 
     def deliver(self, rank: int, value: Any, ok: bool) -> None:
         if not self._port.is_used:  # several may have got it: the first answers
-            (self._port.send if ok else self._port.exception)(value)
+            self._port.pass_on(value, ok)
 
 
 class _Next(Future[T]):

@@ -252,6 +252,10 @@ class TestExplicitResponsePorts:
             stage.one(Teller).regret.call(Halved()).get(10)
         assert halved.value.partial == "half"
 
+    def test_an_error_that_nobody_waits_for_is_the_actor_s_end(self, stage: Stage) -> None:
+        stage.one(Teller).regret.broadcast()
+        assert "KeyError: 'regret'" in stage.faults.get(timeout=10).report()
+
     def test_twice_is_once_too_many(self, stage: Stage) -> None:
         teller = stage.one(Teller)
         assert teller.twice.call_one().get(10) == 1
