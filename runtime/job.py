@@ -54,8 +54,8 @@ _PATIENCE = 5.0
 class JobState:
     """The hosts of a job that runs: each mesh is an attribute."""
 
-    def __init__(self, meshes: Mapping[str, HostMesh]) -> None:
-        self._meshes = dict(meshes)
+    def __init__(self, hosts: Mapping[str, HostMesh]) -> None:
+        self._meshes = dict(hosts)
 
     def __getattr__(self, name: str) -> HostMesh:
         if name.startswith("__"):
@@ -85,7 +85,9 @@ def _alone_at(path: Path) -> Generator[None]:
 
 
 class JobTrait(ABC):
-    """What all jobs can do. A kind of your own says how it starts, what it has, whether it lives, and how it ends."""
+    """What all jobs can do. A kind of your own says how it starts, what it has, what it can run, and how it ends."""
+
+    _was_created = False
 
     def apply(self, client_script: str | None = None) -> None:
         """Start the hosts, unless they run: until `kill`. Raises `SpawnError` where one does not come up."""
@@ -93,6 +95,7 @@ class JobTrait(ABC):
             raise NotImplementedError(f"a job here runs no script: start {client_script!r} yourself, and let it attach")
         if not self.active:
             self._create(client_script)
+            self._was_created = True
 
     def state(self, cached_path: str | None = DEFAULT_JOB_PATH) -> JobState:
         """The hosts: those that run, those that the file at `cached_path` tells of and that live, or new ones.
@@ -131,6 +134,7 @@ class JobTrait(ABC):
         atexit.unregister(self.kill)
         if self.active:
             self._kill()
+            self._was_created = False
 
     @property
     def active(self) -> bool:
@@ -161,10 +165,11 @@ class JobTrait(ABC):
     def _state(self) -> JobState: ...
 
     @abstractmethod
-    def _is_running(self) -> bool: ...
-
-    @abstractmethod
     def _kill(self) -> None: ...
+
+    def _is_running(self) -> bool:
+        """As far as this program knows; a kind that can look may do so."""
+        return self._was_created
 
     def _facts(self) -> dict[str, Any]:
         """What another program needs to find it."""
@@ -180,7 +185,6 @@ class LocalJob(JobTrait):
 
     def __init__(self, hosts: Sequence[str] = ("hosts",)) -> None:
         self._hosts = [_checked(name) for name in hosts]
-        self._runs = False
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
@@ -191,16 +195,12 @@ class LocalJob(JobTrait):
         return isinstance(spec, LocalJob) and spec._hosts == self._hosts
 
     def _create(self, client_script: str | None) -> None:
-        self._runs = True
+        """It is there."""
 
     def _state(self) -> JobState:
         return JobState({name: this_host() for name in self._hosts})
 
-    def _is_running(self) -> bool:
-        return self._runs
-
     def _kill(self) -> None:
-        self._runs = False
         this_host().stop().get()
 
     def _facts(self) -> dict[str, Any]:

@@ -204,18 +204,23 @@ def test_a_kind_of_ones_own_may_not_be_kept() -> None:
         def can_run(self, spec: JobTrait) -> bool:
             return False
 
-        def _create(self, client_script: str | None) -> None: ...
+        def _create(self, client_script: str | None) -> None:
+            done.append("create")
 
         def _state(self) -> JobState:
-            return JobState({"here": this_host()})
+            return JobState(hosts={"here": this_host()})
 
-        def _is_running(self) -> bool:
-            return True
+        def _kill(self) -> None:
+            done.append("kill")
 
-        def _kill(self) -> None: ...
-
+    done: list[str] = []
     job = Mine()
-    assert job.state(None).here == this_host()
+    assert not job.active
+    for _ in range(2):
+        assert job.state(None).here == this_host()
+    assert job.active and done == ["create"]
     with pytest.raises(NotImplementedError, match=r"a Mine is not kept: call state\(cached_path=None\)"):
         job.dumps()
-    job.kill()
+    for _ in range(2):
+        job.kill()
+    assert not job.active and done == ["create", "kill"]
