@@ -158,7 +158,7 @@ class Roster:
         if rank not in self.states:  # a resize has dropped it
             return self.why_dead(rank).partition(" was dropped")[0]
         coord = ",".join(f"{axis}={i}" for axis, i in coordinates(rank, self.axes).items())
-        parts = [] if list(self.axes) == ["rank"] else [coord]
+        parts = [] if not coord or list(self.axes) == ["rank"] else [coord]
         if pid := self.states[rank].pid or self._pids.get(rank, 0):
             parts.append(f"pid {pid}")
         return f"rank {rank} ({', '.join(parts)})" if parts else f"rank {rank}"

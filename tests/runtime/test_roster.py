@@ -178,6 +178,7 @@ def test_names_of_ranks():
     assert roster.name_of(3) == "rank 3 (dp=1,tp=1, pid 103)"
     assert new_roster({"rank": 2}, ready=False)[0].name_of(1) == "rank 1"
     assert new_roster({"rank": 2})[0].name_of(1) == "rank 1 (pid 101)"
+    assert new_roster({})[0].name_of(0) == "rank 0 (pid 100)"
 
 
 def test_a_rank_is_busy_until_it_has_answered_all():
