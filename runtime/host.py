@@ -188,7 +188,7 @@ class HostMesh(MeshTrait):
 
     async def __aexit__(self, *_: object) -> None:
         if not self._hosts.is_down:
-            await self.shutdown()
+            await asyncio.to_thread(lambda: self.shutdown().get())  # processes have seconds to end: the loop goes on
 
     def _identity(self) -> tuple[object, ...]:
         return self._labels, tuple(self._ndslice.sizes), self._site

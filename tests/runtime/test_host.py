@@ -15,6 +15,8 @@ import pytest
 
 from meshbook.runtime import (
     ActorError,
+    Channel,
+    Future,
     HostMesh,
     Shape,
     SupervisionError,
@@ -24,7 +26,7 @@ from meshbook.runtime import (
     this_proc,
 )
 from meshbook.runtime.session import session
-from tests.runtime.families import Owner
+from tests.runtime.families import Held, Owner
 from tests.runtime.troupe import Counter, Courier, Diary, Mortal
 
 if TYPE_CHECKING:
@@ -149,6 +151,26 @@ class TestHosts:
 
         with pytest.raises(RuntimeError, match="already been shut down"):
             asyncio.run(main()).spawn_procs()
+
+    def test_the_loop_goes_on_while_a_with_block_shuts_down(self, stage: Stage, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "gate")
+        port, told = Channel[str].open()
+        ended_before: list[bool] = []
+
+        async def main() -> None:
+            async with HostMesh(Shape.unity()) as host:
+                held = host.spawn_procs({"r": 1}).spawn("held", Held, port, str(tmp_path / "gate"), False)
+                call = held.hold.call()
+                assert await told.recv() == "waits"
+                asyncio.get_running_loop().call_soon(go_on, call)
+
+        def go_on(call: Future[Any]) -> None:
+            ended_before.append(call.done())
+            if not call.done():  # else nobody is at the gate
+                (tmp_path / "gate").open("w").close()
+
+        asyncio.run(main())
+        assert ended_before == [False]
 
 
 class TestProcs:
