@@ -80,7 +80,7 @@ class Outpost(Node):
         self._asked: dict[Address, list[tuple[AnyMessage, Encoded | None]]] = {}
         self._lock = (
             threading.Lock()
-        )  # of the two above: actors send on their threads, links come on the control thread
+        )  # of ways, met and asked: actors send on their threads, links come on the control thread
         self._is_holding = False
         self._held: list[Callable[[], None]] = []
         self._holding = threading.RLock()  # of the two above: messages come on the control thread and on the loop
@@ -176,8 +176,8 @@ class Outpost(Node):
         lane = Lane(link, self._pool, object())
         way = Outlet(lane, link, self.reactor)
         lane.on_release = lambda: self.reactor.schedule(lambda: _send_releases(lane))
-        self._met.setdefault(address, []).append(way)
         with self._lock:
+            self._met.setdefault(address, []).append(way)
             # Two that ask for each other at once get two links: each sends on the one it has first.
             is_new = address not in self._ways
             if is_new:
@@ -221,11 +221,16 @@ class Outpost(Node):
             self._hang_up(address, way)
 
     def _hang_up(self, address: Address, way: Outlet) -> None:
-        if way in self._met.get(address, ()):
-            self._met[address].remove(way)
-            way.link.unwatch(self.reactor)
-            way.close()
-            self._forget(way)
+        with self._lock:
+            ways = self._met.get(address, [])
+            if way not in ways:
+                return
+            ways.remove(way)
+            if not ways:
+                del self._met[address]
+        way.link.unwatch(self.reactor)
+        way.close()
+        self._forget(way)
 
     def hang_up(self) -> None:
         """Close all links to other ranks, as the end of a process would; on the loop."""

@@ -47,6 +47,15 @@ def test_ranks_that_ask_for_each_other_at_once_have_one_way(outpost: Outpost, un
     until(lambda: len(os.listdir("/dev/fd")) == before)
 
 
+def test_of_ranks_that_are_gone_nothing_stays(outpost: Outpost, until: Callable[..., Any]) -> None:
+    for mesh in range(10, 15):  # a loop that brings a mesh up at each step
+        link, theirs = InprocLink.make()
+        outpost.meet((mesh, 0), link)
+        outpost.on_control(Died(mesh, 0, "it was stopped"), [], [])
+        theirs.close()
+    until(lambda: not outpost._met)
+
+
 @pytest.mark.skipif(not Pool.available(), reason="needs memfds")
 def test_large_values_come_over_each_of_two_links(outpost: Outpost, pool: Pool) -> None:
     """Two ranks that ask for each other at once may have two: calls go over one, answers to calls over the other."""
