@@ -42,6 +42,7 @@ Address = tuple[int, int]
 ROOT: Address = (0, 0)
 
 
+@functools.lru_cache(64)  # it is kept for each actor that ever stopped here, and there are few reasons
 def _stopped(reason: str) -> RemoteFailure:
     """Why an actor is not here that was told to stop."""
     return RemoteFailure("Stopped", f"the actor has status: stopped{reason and f': {reason}'}", "", None, True)

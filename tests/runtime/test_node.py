@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meshbook.runtime import Accumulator, Actor, Channel, SupervisionError, current_rank, endpoint, send
+from meshbook.runtime.wire.messages import StopActor
 
 if TYPE_CHECKING:
-    from tests.runtime.conftest import Stage
+    from tests.runtime.conftest import Bench, Stage
 
 
 class Lost:
@@ -41,6 +42,14 @@ class Asker(Actor):
             return holder.hold.call_one().get(10)
         except SupervisionError as error:
             return str(error)
+
+
+def test_actors_that_stopped_for_one_reason_share_it(inproc: Bench) -> None:
+    here = inproc.root
+    for actor in (1 << 60, 1 << 60 | 1):
+        here.receive(StopActor(0, actor, "for the night"), [], lambda reply, payload: None)
+    first, second = list(here._departed.values())[-2:]
+    assert first is second and "for the night" in first.message
 
 
 def _accumulated(holders: Any) -> Any:
