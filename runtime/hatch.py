@@ -32,6 +32,9 @@ _PORTER = "..magics.porter"
 
 _BACKLOG = 8
 
+_PAUSE = 1.0
+"""Seconds after which a guest is looked for again to whom the door could not be opened."""
+
 
 def porter() -> Any:
     """The module that knows of users: `receive(socket)`, `bring_debugger(roster)`, `look()`."""
@@ -75,7 +78,11 @@ class Hatch:
             raise
         made.setblocking(False)
         self._socket, self._path = made, path
-        self._reactor.add(made.fileno(), self._on_knock)
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._socket is not None:
+            self._reactor.add(self._socket.fileno(), self._on_knock)
 
     def close(self) -> None:
         """Nobody comes in any more, and who is there is told by the end of the line."""
@@ -98,8 +105,12 @@ class Hatch:
         assert self._socket is not None
         try:
             guest, _ = self._socket.accept()
-        except OSError:
+        except (BlockingIOError, ConnectionAbortedError):
             return  # it went again
+        except OSError:  # no descriptor is left for it: it waits at the door, which would tell of it at each turn
+            self._reactor.remove(self._socket.fileno())
+            self._reactor.later(_PAUSE, self._watch)
+            return
         if not is_welcome(guest):
             guest.close()
             return

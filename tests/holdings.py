@@ -1,10 +1,11 @@
-"""What a process holds at one moment: its own processes, threads, descriptors and segments of shared memory."""
+"""What a process holds at one moment (processes, threads, descriptors, memory), and one that can hold no more."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import os
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -88,3 +89,16 @@ def our_process(pid: int) -> str | None:
 def _command(process: psutil.Process) -> str:
     is_zombie = process.status() == psutil.STATUS_ZOMBIE
     return "ended, and nobody has waited for it" if is_zombie else " ".join(process.cmdline())
+
+
+@contextlib.contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """This process may open nothing more."""
+    former = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, former)

@@ -12,6 +12,7 @@ import pytest
 from meshbook.runtime import hatch
 from meshbook.runtime.hatch import SUFFIX, Hatch, is_welcome, short_name
 from meshbook.runtime.wire.reactor import Reactor
+from tests.holdings import no_descriptor_left
 
 Until = Callable[..., None]
 
@@ -83,6 +84,40 @@ def test_a_forked_child_leaves_the_hatch_to_its_parent(reactor: Reactor, folder:
     [path] = folder.glob(f"*{SUFFIX}")
     knock(path).close()
     made.close()
+
+
+class Counting(Reactor):
+    """Counts how often it calls back."""
+
+    num_calls = 0
+
+    def add(self, fd: int, on_ready: Callable[[], object]) -> None:
+        def counted() -> None:
+            self.num_calls += 1
+            on_ready()
+
+        super().add(fd, counted)
+
+
+@pytest.mark.slow
+def test_a_guest_for_whom_no_descriptor_is_left_waits_and_the_loop_sleeps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hatch, "porter", Porter)
+    reactor = Counting()
+    made = Hatch(reactor)
+    made.open()
+    [path] = folder.glob(f"*{SUFFIX}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as guest, short_name(path) as name:
+        with no_descriptor_left():
+            guest.connect(name)
+            for _ in range(20):
+                reactor.let_finish()
+            assert reactor.num_calls <= 1
+        guest.sendall(b"a word")
+        assert guest.recv(100) == b"A WORD"
+    made.close()
+    reactor.close()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +20,7 @@ from meshbook.runtime.engines.spec import RankSpec
 from meshbook.runtime.errors import SpawnError, SupervisionError
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.wire.outlet import Outlet
+from tests.holdings import no_descriptor_left
 from tests.runtime.actors import Glutton, Worker
 
 if TYPE_CHECKING:
@@ -194,19 +193,6 @@ def test_more_is_sent_than_a_stopped_rank_can_take(local: Bench):
     futures = [workers.echo.call_one((i, bytes(20_000))) for i in range(300)]
     os.kill(pid, signal.SIGCONT)
     assert [future.get(20)[0] for future in futures] == list(range(300))
-
-
-@contextlib.contextmanager
-def no_descriptor_left() -> Iterator[None]:
-    """This process may open nothing more."""
-    former = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = os.open(os.devnull, os.O_RDONLY)
-    os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, former[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, former)
 
 
 def test_ranks_speak_to_each_other_where_no_descriptor_is_left_for_a_link(local: Bench):
