@@ -264,7 +264,7 @@ class Lane:
                 self.pool.release(block, self.peer)
             for segment in message.unknown:
                 self.pool.announce_again(self.peer, segment)
-            if not self.pool.stats().blocks:
+            if not self.pool.has_blocks:
                 self.pool.trim(keep=HOT)
             return
         assert self._mapped is not None

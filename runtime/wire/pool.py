@@ -233,6 +233,11 @@ class Pool:
         # Found out when it is first needed: most ranks never share anything.
         return self._max_bytes or memory_size() // 2
 
+    @property
+    def has_blocks(self) -> bool:
+        """Whether a receiver uses any; unlike `stats`, it is had for nothing."""
+        return bool(self._blocks)
+
     def put(self, buffer: Buffer, receivers: int | Iterable[Hashable]) -> BlockRef:
         """Copy a contiguous buffer into a block that stays until each receiver has released it.
 

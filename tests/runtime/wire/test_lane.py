@@ -111,6 +111,22 @@ def test_large_frames_are_shared_only_where_descriptors_pass(lanes: Lanes) -> No
     assert lanes.pool.stats().blocks == (1 if lanes.near.link.carries_fds else 0)
 
 
+def test_to_hear_that_one_block_of_many_is_free_looks_at_no_segment(
+    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known to go back to the system before the last one is: n blocks would cost n² to let go."""
+    for number in (1, 2):
+        lanes.near.send(Reply(number), Encoded(b"head", [memoryview(bytes(100_000))]))
+    kept = [received(lanes.far) for _ in range(2)]
+    del kept[0]
+    lanes.far.send_releases()
+    lanes.far.send(Bye())
+    with monkeypatch.context() as patch:
+        patch.delattr("meshbook.runtime.wire.pool._Region.resident")
+        assert received(lanes.near) == (Bye(), [])
+    assert lanes.pool.has_blocks is lanes.near.link.carries_fds
+
+
 @pytest.mark.parametrize(("count", "size"), [(20_000, 20), (300, 4000), (100, INLINE)])
 def test_many_small_frames_are_more_than_a_datagram(lanes: Lanes, count: int, size: int) -> None:
     buffers = [memoryview(index.to_bytes(4, "big") * (size // 4)) for index in range(count)]
