@@ -121,6 +121,14 @@ class ReplyPort(Port[T]):
         return f"<Port of a call of {self._call.endpoint}>"
 
 
+class _Arrival(Promise[Any]):
+    """A value that may come to a port: nobody was called for it."""
+
+    __slots__ = ()
+
+    late = "nothing has come after {:g} s"
+
+
 _Came = tuple[int, Any, bool]
 """Who has sent, what, and whether it is a value: or else it is to be raised."""
 
@@ -154,7 +162,7 @@ class Inbox:
 
     def take(self, with_rank: bool) -> Place:
         """The next value, for whoever asks now."""
-        place = Place(Promise(self._reactor), with_rank)
+        place = Place(_Arrival(self._reactor), with_rank)
         with self._lock:
             if not self._left:
                 place.promise.fail(ValueError("OncePort is already used: its receiver gives one value"))

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 from . import meanwhile
 from .errors import mark, marked
@@ -213,6 +213,9 @@ class Promise(Generic[R]):
         "value",
     )
 
+    late: ClassVar[str] = "no answer after {:g} s; the call goes on, and may be waited for again"
+    """What who waits is told after so many seconds."""
+
     def __init__(self, reactor: Reactor | None = None, num_ranks: int = 0) -> None:
         self.is_there = False
         """Whether it has been settled."""
@@ -278,7 +281,7 @@ class Promise(Generic[R]):
                 self.on_interrupt()
             raise
         if not is_there:
-            raise TimeoutError(f"no answer after {timeout:g} s; the call goes on, and may be waited for again")
+            raise TimeoutError(self.late.format(timeout))
 
     def _wait(self, timeout: float | None) -> bool:
         __tracebackhide__ = True

@@ -49,7 +49,7 @@ def test_who_has_looked_in_vain_takes_nothing(stage: Stage) -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(receiver.recv(), 0.01)
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=r"^nothing has come after 0 s$"):
         (late := receiver.recv()).get(0)
     assert isinstance(receiver.recv().exception(0), TimeoutError)
     assert not receiver.recv().done()
