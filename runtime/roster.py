@@ -98,7 +98,7 @@ class Roster:
         self._all_gone = threading.Event()
         self._is_stopped = False
         self.how_stopped = "the mesh was taken down"
-        self._why_stopped = "this mesh was taken down: bring one up with %mesh up, or spawn one"
+        self._why_stopped = "this mesh was taken down: spawn another one, or in a notebook bring one up with %mesh up"
         self._posting = threading.Lock()  # the order in `open_calls` is the order on the wire
         self.checkup = Checkup()
         self._pids: Mapping[int, int] = {}  # known before a rank is ready; actors may be called by then

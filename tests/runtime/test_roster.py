@@ -236,7 +236,7 @@ def test_taking_down_lets_go_whose_main_thread_is_free_and_ends_the_rest():
     assert crew.is_closed
     roster.on_exit(1, Exit(signum=9))
     assert heard.by_rank == {1: ["rank 1 (pid 101): the mesh was taken down"]}
-    with pytest.raises(MeshStopped, match="taken down"):
+    with pytest.raises(MeshStopped, match="this mesh was taken down: spawn another one, or in a notebook bring one up"):
         roster.call([0], 1, "f", None, NOTHING, Heard())
 
 
