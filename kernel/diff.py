@@ -45,17 +45,20 @@ def compare(call: Call, ranks: Sequence[int], tolerance: Tolerance, max_bytes: i
     others = {each[0]: each for each in groups.values() if each[0] != first}
     partings = {rank: _parting_of(told) for rank, told in call(list(others), "parting", data).items()}
     members = {first: groups[summaries[first]], **others}
-    leaves, num_left_out = _leaf_diffs(first, table_of(data), partings, members)
+    leaves, num_left_out, num_sharded = _leaf_diffs(first, table_of(data), partings, members)
     if not all(summary.can_measure for summary in summaries.values()):
         max_bytes = 0
     measured = _measured(call, leaves, tolerance, max_bytes)
-    return Comparison(tuple(ranks), summaries, tuple(measured), tolerance, num_left_out, max_bytes)
+    return Comparison(tuple(ranks), summaries, tuple(measured), tolerance, num_left_out, max_bytes, num_sharded)
 
 
 def _leaf_diffs(
     first: int, table: Table, partings: Mapping[int, Parting], members: Mapping[int, Sequence[int]]
-) -> tuple[list[LeafDiff], int]:
-    """The leaves that differ between any ranks, and how many more there are at the least."""
+) -> tuple[list[LeafDiff], int, int]:
+    """The leaves that differ between ranks which have the same part of them; how many more there are at the least.
+
+    And how many are distributed over ranks.
+    """
     names = dict.fromkeys([*table, *(name for parting in partings.values() for name in parting.leaves)])
     partial = [list(parting.leaves) for parting in partings.values() if parting.num_left_out]
     if partial:  # what comes behind the last leaf that a rank told is not known to be equal there
@@ -63,16 +66,33 @@ def _leaf_diffs(
         end = min(places[told[-1]] for told in partial)
         names = dict.fromkeys(list(names)[: end + 1])
     found: list[LeafDiff] = []
+    num_sharded = 0
     for name in names:
-        groups: dict[Leaf | None, list[int]] = {}
+        leaves: dict[Leaf | None, list[int]] = {}
         for rank, ranks in members.items():
             own = partings[rank].leaves if rank != first else {}
-            groups.setdefault(own[name] if name in own else table.get(name), []).extend(ranks)
-        if len(groups) > 1:
-            ordered = sorted(groups.items(), key=lambda each: (-len(each[1]), min(each[1])))
-            found.append(LeafDiff(name, tuple(LeafGroup(tuple(sorted(ranks)), leaf) for leaf, ranks in ordered)))
+            leaves.setdefault(own[name] if name in own else table.get(name), []).extend(ranks)
+        parts = _by_shard(leaves)
+        num_sharded += len(parts) > 1
+        found += [_leaf_diff(name, groups) for groups in parts if len(groups) > 1]
     most = max(sum(name not in names for name in each.leaves) + each.num_left_out for each in partings.values())
-    return found, most
+    return found, most, num_sharded
+
+
+def _by_shard(leaves: Mapping[Leaf | None, list[int]]) -> list[dict[Leaf | None, list[int]]]:
+    """Those that are the same part of a leaf together. Ranks that lack the leaf lack the first part."""
+    parts: dict[str, dict[Leaf | None, list[int]]] = {}
+    for leaf, ranks in leaves.items():
+        if leaf is not None:
+            parts.setdefault(leaf.shard, {})[leaf] = ranks
+    if None in leaves:
+        next(iter(parts.values()))[None] = leaves[None]
+    return list(parts.values())
+
+
+def _leaf_diff(name: str, groups: Mapping[Leaf | None, Sequence[int]]) -> LeafDiff:
+    ordered = sorted(groups.items(), key=lambda each: (-len(each[1]), min(each[1])))
+    return LeafDiff(name, tuple(LeafGroup(tuple(sorted(ranks)), leaf) for leaf, ranks in ordered))
 
 
 def _measured(call: Call, leaves: Sequence[LeafDiff], tolerance: Tolerance, max_bytes: int) -> Iterator[LeafDiff]:

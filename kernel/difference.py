@@ -48,6 +48,12 @@ class LeafDiff:
     groups: tuple[LeafGroup, ...]
     """The first is the usual one: that of most ranks, or of the lowest among as many."""
 
+    @property
+    def title(self) -> str:
+        """Its name, and which part of it that is, where it is distributed over ranks."""
+        shard = next((group.leaf.shard for group in self.groups if group.leaf is not None), "")
+        return f"{self.name or 'value'} ({shard})" if shard else self.name or "value"
+
     def measured(self, found: Mapping[tuple[str, int], Apart]) -> LeafDiff:
         """With what was measured, by name and lowest rank; what the tolerance covers joins the usual one."""
         usual, *others = self.groups
@@ -91,6 +97,7 @@ class Comparison:
         tolerance: Tolerance,
         num_left_out: int = 0,
         max_bytes: int = 0,
+        num_sharded: int = 0,
     ) -> None:
         self.ranks = tuple(ranks)
         self.leaves = tuple(leaf for leaf in leaves if len(leaf.groups) > 1)
@@ -101,6 +108,7 @@ class Comparison:
         self._num_near = len(leaves) - len(self.leaves)
         self._summaries = summaries
         self._max_bytes = max_bytes
+        self._num_sharded = num_sharded
 
     @property
     def is_equal(self) -> bool:
@@ -111,7 +119,7 @@ class Comparison:
         """Ranks with equal values; the largest group first, of as large ones that of the lowest rank."""
         found: dict[object, list[int]] = {}
         for rank in self.ranks:
-            places = [next(i for i, group in enumerate(leaf.groups) if rank in group.ranks) for leaf in self.leaves]
+            places = [_place(leaf, rank) for leaf in self.leaves]
             key = (*places, self._summaries[rank].digest if self.num_left_out else b"")
             found.setdefault(key, []).append(rank)
         return sorted(map(tuple, found.values()), key=lambda ranks: (-len(ranks), ranks))
@@ -120,7 +128,7 @@ class Comparison:
     def rows(self) -> list[DiffRow]:
         """A line for each leaf and group of ranks that differs from the usual."""
         return [
-            DiffRow(leaf.name or "value", _facts(leaf.groups[0].leaf), group.ranks, self._what(group, leaf.groups[0]))
+            DiffRow(leaf.title, _facts(leaf.groups[0].leaf), group.ranks, self._what(group, leaf.groups[0]))
             for leaf in self.leaves
             for group in leaf.groups[1:]
         ]
@@ -149,7 +157,8 @@ class Comparison:
         summary = self._summaries[self.groups[0][0]]
         usual, *others = self.groups
         if not others:
-            says = f"{_ranks(usual)} {'are equal' if len(usual) > 1 else 'alone'}"
+            verb = "agree" if self._num_sharded else "are equal"
+            says = f"{_ranks(usual)} {verb if len(usual) > 1 else 'alone'}"
         elif len(usual) > 1:
             odd = [rank for ranks in others for rank in ranks]
             says = f"{_ranks(odd)} differ{'' if len(odd) > 1 else 's'} from {_ranks(usual)}"
@@ -170,6 +179,9 @@ class Comparison:
     def remarks(self) -> list[str]:
         """What else there is to say."""
         remarks: list[str] = []
+        if self._num_sharded:
+            parts = "leaf is distributed, and was" if self._num_sharded == 1 else "leaves are distributed, and were"
+            remarks.append(f"{self._num_sharded:,} {parts} compared between ranks that hold the same part")
         if self._num_near:
             within = ", ".join(f"{name}={value:g}" for name, value in self._limits if value) or "but in their bytes"
             remarks.append(f"{self._num_near:,} more {'are' if self._num_near > 1 else 'is'} equal within {within}")
@@ -205,6 +217,11 @@ class Comparison:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = [f"≠ {'  '.join(map(str.ljust, row, widths)).rstrip()}" for row in rows]
         return "\n".join([self.title, *table, *self.remarks])
+
+
+def _place(leaf: LeafDiff, rank: int) -> int:
+    """The number of the group that a rank is in; one that has another part of the leaf does not differ."""
+    return next((number for number, group in enumerate(leaf.groups) if rank in group.ranks), 0)
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -9,9 +9,10 @@ from importlib.util import find_spec
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ..runtime.wire.unicode import packed
-from .leaves import Leaf, described, leaves_of, piece_of
+from .leaves import Held, Leaf, described, leaves_of, piece_of
 from .measure import Apart, Tolerance, measure
 
 MOST = 500
@@ -52,12 +53,13 @@ class Kept:
         self._value = value
 
     @cached_property
-    def _leaves(self) -> dict[str, Any]:
+    def _leaves(self) -> dict[str, Held]:
         return leaves_of(self._value)
 
     @cached_property
     def _table(self) -> Table:
-        return {name: described(leaf) for name, leaf in self._leaves.items()}
+        described_as = {name: (described(held.leaf), held.shard) for name, held in self._leaves.items()}
+        return {name: replace(leaf, shard=shard) if shard else leaf for name, (leaf, shard) in described_as.items()}
 
     def summary(self) -> bytes:
         """What ranks exchange first."""
@@ -73,18 +75,26 @@ class Kept:
         return packed(self._table)
 
     def parting(self, data: bytes) -> bytes:
-        """Where the leaves differ from a `table`."""
+        """Where the leaves differ from a `table`. Other parts of a distributed tensor are told and not counted."""
         theirs, ours = table_of(data), self._table
-        names = [name for name in theirs | ours if theirs.get(name) != ours.get(name)]
-        return packed(Parting({name: ours.get(name) for name in names[:MOST]}, len(names[MOST:])))
+        told: dict[str, Leaf | None] = {}
+        num_differing = 0
+        for name in theirs | ours:
+            one, other = theirs.get(name), ours.get(name)
+            if one == other:
+                continue
+            num_differing += one is None or other is None or one.shard == other.shard
+            if num_differing <= MOST:
+                told[name] = other
+        return packed(Parting(told, max(num_differing - MOST, 0)))
 
     def pieces(self, cuts: Sequence[Cut]) -> list[Any]:
         """Elements of leaves, as arrays."""
-        return [piece_of(self._leaves[name], begin, end) for name, begin, end in cuts]
+        return [piece_of(self._leaves[name].leaf, begin, end) for name, begin, end in cuts]
 
     def apart(self, cuts: Sequence[Cut], pieces: Sequence[Any], tolerance: Tolerance) -> list[Apart]:
         """How far these elements of another rank are from the same ones here."""
         return [
-            measure(piece, piece_of(self._leaves[name], begin, end), tolerance)
+            measure(piece, piece_of(self._leaves[name].leaf, begin, end), tolerance)
             for (name, begin, end), piece in zip(cuts, pieces, strict=True)
         ]

@@ -12,12 +12,12 @@ import sys
 from array import array
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from .likeness import likeness
-from .odd_tensors import as_it_lies, is_computed_with, is_plain, parts_of
+from .odd_tensors import as_it_lies, is_computed_with, is_plain, parts_of, shard_of
 from .size import is_array, is_tensor
 from .summary import shortened
 
@@ -44,6 +44,8 @@ class Leaf(msgspec.Struct, frozen=True, array_like=True):
     num_bytes: int = 0
     is_numeric: bool = False
     """Can it be near to another, or only equal or not?"""
+    shard: str = ""
+    """Which part of a distributed tensor it is; only ranks that have the same part can be compared."""
 
     @property
     def num_elements(self) -> int:
@@ -55,19 +57,26 @@ class Leaf(msgspec.Struct, frozen=True, array_like=True):
         return self.type_name, self.shape, self.dtype
 
 
-def leaves_of(value: object) -> dict[str, Any]:
+class Held(NamedTuple):
+    """A leaf of a value, and which part of it this rank has, where it is a distributed tensor."""
+
+    leaf: Any
+    shard: str = ""
+
+
+def leaves_of(value: object) -> dict[str, Held]:
     """The leaves of a value by name, in order: parameters of a module, state of an optimizer, items of containers.
 
     Of a distributed tensor (DTensor) the part of this rank is the leaf; a tensor of a subclass that says of which
     others it is made (torchao's, say) is taken apart. Nothing is copied.
 
     Example:
-        >>> leaves_of({"a": [1, "x"], "b": {"c": 2.5}})
-        {'a.0': 1, 'a.1': 'x', 'b.c': 2.5}
+        >>> [(name, held.leaf) for name, held in leaves_of({"a": [1, "x"], "b": {"c": 2.5}}).items()]
+        [('a.0', 1), ('a.1', 'x'), ('b.c', 2.5)]
         >>> leaves_of(3)
-        {'': 3}
+        {'': Held(leaf=3, shard='')}
     """
-    found: dict[str, Any] = {}
+    found: dict[str, Held] = {}
     for name, leaf in _walk(value, "", ()):
         free, count = name, 2
         while free in found:  # {"a.b": 1, "a": {"b": 2}}
@@ -76,14 +85,15 @@ def leaves_of(value: object) -> dict[str, Any]:
     return found
 
 
-def _walk(value: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    value = as_it_lies(value) if is_tensor(value) else value
+def _walk(value: Any, name: str, above: tuple[int, ...], shard: str = "") -> Iterator[tuple[str, Held]]:
+    if is_tensor(value):
+        value, shard = as_it_lies(value), shard or shard_of(value)
     inside = None if id(value) in above or len(above) > _DEEPEST else _inside(value)
     if not inside:
-        yield name, _local(value)
+        yield name, Held(_local(value), shard)
         return
     for key, below in inside:
-        yield from _walk(below, ".".join(filter(None, [name, str(key)])), (*above, id(value)))
+        yield from _walk(below, ".".join(filter(None, [name, str(key)])), (*above, id(value)), shard)
 
 
 def _inside(value: Any) -> list[tuple[object, Any]] | None:

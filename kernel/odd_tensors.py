@@ -21,6 +21,20 @@ def as_it_lies(tensor: Any) -> Any:
             return tensor
 
 
+def shard_of(tensor: Any) -> str:
+    """Which part of a distributed tensor (DTensor) this rank has: `dp 1, tp 0`; empty where all have the same.
+
+    One that is still to be summed up (`Partial`) counts as a part, too.
+    """
+    placements: Any = getattr(tensor, "placements", None)
+    mesh: Any = getattr(tensor, "device_mesh", None)
+    if not placements or mesh is None or (coordinate := mesh.get_coordinate()) is None:
+        return ""
+    names: Any = mesh.mesh_dim_names or range(mesh.ndim)
+    axes: Any = zip(names, coordinate, placements, strict=True)
+    return ", ".join(f"{name} {place}" for name, place, placement in axes if not placement.is_replicate())
+
+
 def parts_of(tensor: Any) -> list[tuple[object, Any]]:
     """The tensors that one of a subclass is made of, where it says that (`__tensor_flatten__`), by name."""
     if not hasattr(tensor, "__tensor_flatten__"):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributed.tensor import Replicate, Shard
 
 from meshbook.kernel import diff as diff_module
 from meshbook.kernel import kept as kept_module
@@ -133,3 +134,73 @@ def test_ranks_are_in_one_group_where_their_values_are_equal(values: list[dict[s
     again = compared(*(values[place] for place in order))
     assert {leaf.name for leaf in again.leaves} == {leaf.name for leaf in found.leaves}
     assert sorted(map(len, again.groups)) == sorted(map(len, found.groups))
+
+
+class Mesh2:
+    """The places of one rank on two axes, as a `DeviceMesh` tells them."""
+
+    mesh_dim_names = ("dp", "tp")
+    ndim = 2
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def get_coordinate(self) -> list[int]:
+        return list(divmod(self.rank, 2))
+
+
+class Spread(torch.Tensor):
+    """A distributed tensor: `placements` says how, `local` is the part of its rank."""
+
+    local: torch.Tensor
+    placements: tuple[Any, ...]
+    device_mesh: Mesh2
+
+    def to_local(self) -> torch.Tensor:
+        return self.local
+
+
+def spread(rank: int, local: torch.Tensor, *placements: Any) -> Spread:
+    made = torch.zeros(4).as_subclass(Spread)
+    made.local, made.placements, made.device_mesh = local, placements, Mesh2(rank)
+    return made
+
+
+def model_on(rank: int) -> dict[str, object]:
+    """A weight that is spread over both axes, one over tp, and a norm that all have."""
+    tp = rank % 2
+    return {
+        "both": spread(rank, torch.full((2,), float(rank)), Shard(0), Shard(1)),
+        "tp": spread(rank, torch.full((2,), float(tp)), Replicate(), Shard(0)),
+        "norm": spread(rank, torch.ones(2), Replicate(), Replicate()),
+        "step": 3,
+    }
+
+
+def test_parts_of_a_distributed_model_are_compared_where_they_are_the_same() -> None:
+    values = [model_on(rank) for rank in range(4)]
+    assert lines(*values) == [
+        "ranks 0-3 agree   dict, 4 leaves, 32 B",
+        "2 leaves are distributed, and were compared between ranks that hold the same part",
+    ]
+    values[3]["tp"].local[1] += 0.5  # type: ignore[attr-defined]
+    values[2]["norm"].local[0] += 0.25  # type: ignore[attr-defined]
+    assert lines(*values) == [
+        "ranks 2-3 differ from ranks 0-1   dict, 2 of 4 leaves differ",
+        "≠ tp (tp 1)  float32 [2]  rank 3  1 of 2 differ by up to 0.5 (0.33 relative), first at [1]",
+        "≠ norm       float32 [2]  rank 2  1 of 2 differ by up to 0.25 (0.2 relative), first at [0]",
+        "2 leaves are distributed, and were compared between ranks that hold the same part",
+    ]
+    del values[3]["both"]
+    assert "≠ both (dp 0, tp 0)  float32 [2]  rank 3  missing" in lines(*values)
+
+
+def test_however_many_leaves_are_spread_those_that_differ_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_module, "MOST", 1)
+    values = [
+        {f"p{n}": spread(rank, torch.full((2,), rank + n), Shard(0), Shard(1)) for n in range(9)} for rank in (0, 1)
+    ]
+    for rank in (0, 1):
+        values[rank]["own"] = torch.tensor([float(rank)])  # type: ignore[assignment]
+    found = compared(*values)
+    assert ([leaf.name for leaf in found.leaves], found.num_left_out) == (["own"], 0)

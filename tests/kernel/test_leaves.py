@@ -15,7 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
 from meshbook.kernel import leaves as leaves_module
-from meshbook.kernel.leaves import described, leaves_of, piece_of
+from meshbook.kernel.leaves import described, piece_of
+from meshbook.kernel.leaves import leaves_of as held_of
 
 scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text("ab.", max_size=3)
 values = st.recursive(
@@ -31,6 +32,10 @@ values = st.recursive(
 def atoms(value: Any) -> list[Any]:
     below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return [value] if not below else [atom for each in below for atom in atoms(each)]
+
+
+def leaves_of(value: object) -> dict[str, Any]:
+    return {name: held.leaf for name, held in held_of(value).items()}
 
 
 @given(values)

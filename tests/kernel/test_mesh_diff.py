@@ -50,6 +50,23 @@ def test_equal_models_and_optimizers(mesh: Mesh) -> None:
     assert compared(mesh, "model.state_dict()").is_equal
 
 
+SHARDED = """
+from torch.distributed.fsdp import fully_shard
+torch.manual_seed(1)
+sharded = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
+fully_shard(sharded, mesh=mesh.device_mesh["dp"])
+"""
+
+
+def test_a_healthy_sharded_model_agrees_and_what_drifts_is_named(mesh: Mesh) -> None:
+    ran(mesh, SHARDED)
+    found = compared(mesh, "sharded")
+    assert found.is_equal and found.title == "ranks 0-3 agree   FSDPSequential, 4 leaves, 92 B"
+    drift = "if rank == 3:\n    with torch.no_grad(): sharded[0].weight.to_local()[0, 0] += 1\n"
+    found = compared(mesh, f"{drift}sharded")
+    assert [(row.name, row.ranks) for row in found.rows] == [("0.weight (dp 1)", (3,))]
+
+
 def test_the_parameters_that_differ_are_named(mesh: Mesh) -> None:
     source = """
 if rank == 2:
