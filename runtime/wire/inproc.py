@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from .reactor import Reactor
 
 
+_BELL = 16
+"""Bytes that are read of it: more than one, should an interrupt have struck between a ring and its datagram."""
+
+
 class _Box:
     """Datagrams on their way in one direction, with a pipe that is readable while there are some or the sender left."""
 
@@ -36,8 +40,9 @@ class _Box:
                 self._changed.wait()
             if self.is_closed:
                 raise LinkClosed("the other end is gone")
+            if not self.items:  # one byte is enough for all: a pipe that is full would make who puts wait
+                os.write(self._bell, b".")
             self.items.append(data)
-            os.write(self._bell, b".")
             self._changed.notify_all()
             return True
 
@@ -49,8 +54,9 @@ class _Box:
                 if not wait:
                     return None
                 self._changed.wait()
-            os.read(self.readable, 1)
             data = self.items.popleft()
+            if not self.items:
+                os.read(self.readable, _BELL)
             self._changed.notify_all()
             return data
 
