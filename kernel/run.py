@@ -163,7 +163,7 @@ class Run:
 
     def rouse(self) -> None:
         """Let whoever drives the run look at once."""
-        self.news.set()
+        self.roster.reactor.announce(self.news)
         if self.on_trouble is not None:
             self.on_trouble()
 
@@ -200,8 +200,10 @@ class Run:
             is_first = not self._said
             self._said.extend((rank, item) for item in items)
             self.news.set()
-            if is_first and self.on_said is not None:
-                self.on_said()
+            if is_first:
+                self.roster.reactor.wake()
+                if self.on_said is not None:
+                    self.on_said()
             if self.on_late is not None:
                 self.on_late()
 
@@ -209,4 +211,4 @@ class Run:
         self._owing.discard(rank)
         if not self._owing:
             self._promise.resolve(self)
-            self.news.set()
+            self.roster.reactor.announce(self.news)

@@ -25,7 +25,7 @@ class Gather:
         self._left = set(ranks)
         self._all_there = threading.Event()
         if not self._left:
-            self._all_there.set()
+            self._all_there.set()  # nobody waits yet
 
     @property
     def is_done(self) -> bool:
@@ -63,4 +63,4 @@ class Gather:
     def _settle(self, rank: int) -> None:
         self._left.discard(rank)
         if not self._left:
-            self._all_there.set()
+            self._roster.reactor.announce(self._all_there)

@@ -437,7 +437,7 @@ class Roster:
         state = self.states[rank]
         state.is_ready, state.pid, state.trouble = True, message.pid, message.trouble
         if message.trouble or all(other.is_ready or other.exit is not None for other in self.states.values()):
-            self._settled.set()
+            self._reactor.announce(self._settled)
         self._tell_ready()
         self._changed(rank)
 
@@ -483,9 +483,9 @@ class Roster:
         self._doubts.release()
         self._tell_ready()
         self._hub.on_rank_gone(self, rank, why)
-        self._settled.set()
+        self._reactor.announce(self._settled)
         if all(other.exit is not None for other in self.states.values()):
-            self._all_gone.set()
+            self._reactor.announce(self._all_gone)
         self._changed(rank)
 
     def why_dead(self, rank: int) -> str:

@@ -4,8 +4,10 @@ import gc
 import os
 import signal
 import sys
+import threading
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,7 +17,15 @@ from meshbook.kernel import mesh as kernel_mesh
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.outcome import Outcome
 from meshbook.kernel.run import Run
+from meshbook.runtime.gather import Gather
 from meshbook.runtime.wire.tape import Text
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
 
 
 @pytest.fixture
@@ -51,6 +61,33 @@ def test_a_run_that_goes_on_is_heard_however_many_follow(
     while "still heard\n" not in "".join(said):
         assert slow.news.wait(10), said
         said += [item.text for _, item in slow.take() if isinstance(item, Text)]
+
+
+def test_a_thread_hears_at_once_while_another_leads_the_loop(
+    mesh: Mesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a dashboard's, beside a cell: nothing that it waits for comes without a word to it."""
+    monkeypatch.setattr("meshbook.runtime.wire.reactor._GLANCE", 60)
+    reactor, over, gate = mesh.roster.reactor, threading.Event(), tmp_path / "gate"
+    leader = threading.Thread(target=reactor.wait, args=(over,))
+    leader.start()
+    until(lambda: reactor._leader == leader.ident)
+    for last in ("print('said')\ntime.sleep(60)", "0", "1 / 0"):
+        run = mesh.run(f"import time\nwhile not __import__('os').path.exists({str(gate)!r}): time.sleep(0.01)\n{last}")
+        follower = threading.Thread(target=reactor.wait, args=(run.news, 30))
+        follower.start()
+        until(lambda: reactor._followers)
+        gate.touch()
+        follower.join(10)
+        assert not follower.is_alive(), last
+        gate.unlink()
+        started = time.monotonic()
+        stopped = Gather(mesh.roster, [0], "interrupt")
+        mesh.roster.interrupt([0], run.call, stopped)
+        assert stopped.wait(30) and time.monotonic() - started < 10
+        run.finished.get(10)
+    reactor.announce(over)
+    leader.join()
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(3)", "ctypes.string_at(0)"])
