@@ -50,8 +50,11 @@ _ONE_PART = struct.Struct("<QQ")
 _ALIGN = 64  # a cache line, and what the widest vector loads want
 
 
-class EncodeError(TypeError):
-    """Something in the value cannot be pickled; the text says where in it, and what it is."""
+class EncodeError(TypeError, pickle.PicklingError):
+    """Something in the value cannot be pickled; the text says where in it, and what it is.
+
+    Pickle itself raises the one for a lock, say, and the other for what is nested too deep.
+    """
 
 
 class DecodeError(ValueError):
