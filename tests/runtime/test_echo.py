@@ -27,7 +27,7 @@ class _Mesh:
 class Sayer(Actor):
     @endpoint
     def say(self, text: str, end: str = "\n") -> None:
-        print(text, end=end)
+        print(f"{text}{end}", end="")  # in one piece: ranks that are threads share the stream
 
     @endpoint
     def complain(self) -> None:
@@ -39,7 +39,7 @@ class Sayer(Actor):
         subprocess.run(["echo", "by a child"], check=True)
 
     def __cleanup__(self, exc: Exception | None) -> None:
-        print("cleaned up")
+        print("cleaned up\n", end="")
 
 
 def test_lines_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
