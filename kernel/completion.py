@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MOST = 200
 
 _DOTTED = re.compile(r"(?<![\w.\])\"'])([^\W\d]\w*(?:\.[^\W\d]\w*)*)\.(\w*)\Z")
+_LONGEST_CALL = 2000
+"""Characters before the cursor in which the bracket is looked for that it stands in."""
+
 NOTHING = object()
 """Where there is no object, or none that can be had without running code."""
 
@@ -77,7 +80,22 @@ def _beginning_with(prefix: str, words: Iterable[str]) -> list[str]:
 
 
 def _by_ipython(text: str, cursor: int, others: IPCompleter) -> tuple[int, list[str]]:
-    """IPython's matches; it sees the line of the cursor only."""
-    line = text[text.rfind("\n", 0, cursor) + 1 : cursor]
+    """IPython's matches; it sees one line only."""
+    line = line_of_call(text[:cursor])
     fragment, matches = cast("Any", others).complete(line_buffer=line, cursor_pos=len(line))
     return cursor - len(fragment), list(dict.fromkeys(matches))[:MOST]
+
+
+def line_of_call(text: str) -> str:
+    """The last line of a text, joined with those before it in which a bracket is open: a call has its name there.
+
+    Example:
+        >>> line_of_call("x = 1\nLinear(\n    in_"), line_of_call("f(1)\ng")
+        ('Linear(     in_', 'g')
+    """
+    depth, end = 0, max(len(text) - _LONGEST_CALL, 0)
+    for at in range(len(text) - 1, end - 1, -1):
+        depth += (text[at] in ")]}") - (text[at] in "([{")
+        if depth < 0:
+            return text[text.rfind("\n", 0, at) + 1 :].replace("\n", " ")
+    return text[text.rfind("\n") + 1 :]

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
         ("point.x.rea", 8, "real"),
         ("%timei", 0, "%timeit"),
         ("sizes['d", 7, "dp"),
+        ("area(wi", 5, "width="),
+        ("y = area(\n    1,\n    hei", 21, "height="),
     ],
 )
 def test_completion(notebook: Notebook, text: str, start: int, some: str) -> None:
-    notebook.run("import os\nwords = []\nsizes = {'dp': 2}")
+    notebook.run("import os\nwords = []\nsizes = {'dp': 2}\ndef area(width, height): ...")
     notebook.run("class Point:\n    def __init__(self): self.x = 1\npoint = Point()")
     found, words = notebook.shell.complete(text, len(text))
     assert some in words
