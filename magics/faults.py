@@ -182,12 +182,15 @@ def restart_text(healed: HealedMesh) -> str:
 
 
 def replayed_text(healed: HealedMesh) -> str:
-    """Example: `replayed cells 2, 4; of cell 5 only imports and definitions; of cell 6 nothing`."""
-    whole, parts, left_out = _cells(healed.replayed), _cells(healed.parts), _cells(healed.left_out)
+    """Example: `replayed cell 2; of cell 5 only imports and definitions; of cell 6 nothing; not called again: f()`."""
+    calls = [name for name in healed.left_out if name.endswith("()")]
+    whole, parts = _cells(healed.replayed), _cells(healed.parts)
+    left_out = _cells([name for name in healed.left_out if name not in calls])
     replayed = [f"replayed {whole}"] if whole else []
     replayed += [f"of {parts} only imports and definitions"] if parts else []
     replayed += [f"of {left_out} nothing"] if left_out and (replayed or healed.failed) else []
-    return "; ".join(replayed) or "nothing was replayed"
+    called = [f"not called again: {', '.join(calls)}"] if calls else []
+    return "; ".join([*(replayed or ["nothing was replayed"]), *called])
 
 
 def trouble_lines(healed: HealedMesh) -> list[str]:
