@@ -170,7 +170,7 @@ class Comparison:
         return f"{says}   {', '.join(what)}"
 
     def _counts(self, summary: Summary) -> str:
-        num_differing = len(self.leaves) + self.num_left_out
+        num_differing = len({leaf.name for leaf in self.leaves}) + self.num_left_out
         if not num_differing:
             return f"{summary.num_leaves:,} leaves, {readable(summary.num_bytes)}"
         return f"{num_differing:,} of {summary.num_leaves:,} leaves differ"

@@ -193,6 +193,9 @@ def test_parts_of_a_distributed_model_are_compared_where_they_are_the_same() -> 
     ]
     del values[3]["both"]
     assert "≠ both (dp 0, tp 0)  float32 [2]  rank 3  missing" in lines(*values)
+    for rank in (2, 3):
+        values[rank]["tp"].local.add_(1)  # type: ignore[attr-defined]
+    assert "3 of 4 leaves differ" in lines(*values)[0]  # of one of them both parts do
 
 
 def test_however_many_leaves_are_spread_those_that_differ_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
