@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -18,6 +20,19 @@ from .place import Place
 
 PATIENCE = 10.0
 """Seconds that the debugger may take to come: it is imported on both sides."""
+
+
+class _OfTorch:
+    """What `torch.distributed.breakpoint(rank=0)` takes for its debugger; that of torch reads from /dev/stdin."""
+
+    def __init__(self, stop: Callable[[FrameType], None]) -> None:
+        self._stop = stop
+
+    def message(self, msg: str) -> None:
+        """Torch says here how to get to the frame that has called it: the prompt is there at once."""
+
+    def set_trace(self) -> None:
+        self._stop(sys._getframe(2))  # pyright: ignore[reportPrivateUsage] - documented; 1 is torch's own
 
 
 def install(place: Place) -> None:
@@ -48,18 +63,9 @@ def install(place: Place) -> None:
     def replace() -> None:
         setattr(sys.modules["pdb"], "set_trace", set_trace)  # noqa: B010 - a module has no such attribute to a checker
 
-    class OfTorch:
-        """What `torch.distributed.breakpoint(rank=0)` takes for its debugger; that of torch reads from /dev/stdin."""
-
-        def message(self, msg: str) -> None:
-            """Torch says here how to get to the frame that has called it: the prompt is there at once."""
-
-        def set_trace(self) -> None:
-            stop(sys._getframe(2))  # pyright: ignore[reportPrivateUsage] - as above; 1 is torch's own
-
     def replace_of_torch() -> None:
         for name in {"_make_distributed_pdb", "_DistributedPdb"} & vars(sys.modules["torch.distributed"]).keys():
-            setattr(sys.modules["torch.distributed"], name, OfTorch)
+            setattr(sys.modules["torch.distributed"], name, partial(_OfTorch, stop))
 
     sys.breakpointhook = on_breakpoint
     when_imported("pdb", replace)

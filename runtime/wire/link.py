@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import mmap
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -126,8 +127,9 @@ class PairLink:
         sock.setblocking(True)
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        # A buffer that is kept: a fresh one for each datagram costs an mmap and its page faults each time.
-        self._buffers = [bytearray(LARGEST)]
+        # A buffer that is kept: a fresh one for each datagram costs an mmap and its page faults each time. Pages of its
+        # own, of which only those that are used are there: a bytearray of a zygote's child is filled with zeros.
+        self._buffers = [mmap.mmap(-1, LARGEST, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)]
         self._view = memoryview(self._buffers[0])
 
     @classmethod
