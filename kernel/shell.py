@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import atexit
+import logging
 import os
 import runpy
 import signal
@@ -141,6 +142,8 @@ class QuietShell(InteractiveShell):
         if is_on != self._is_reloading:
             self._is_reloading = is_on
             cast("Any", self.extension_manager).load_extension("autoreload")
+            # It logs what it prints: without a handler, stderr would show the same traceback twice.
+            logging.getLogger("autoreload").addHandler(logging.NullHandler())
             self.run_line_magic("autoreload", "2" if is_on else "0")
             self._tell_of_stale()
         if is_on and len(sys.modules) != self._num_modules:
