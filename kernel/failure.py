@@ -105,15 +105,32 @@ def _frames(error: BaseException) -> tuple[Frame, ...]:
     entries = list(traceback.walk_tb(error.__traceback__))
     if len(entries) > MAX_FRAMES:
         entries = entries[: MAX_FRAMES // 2] + entries[-MAX_FRAMES // 2 :]
-    frames = [_frame(frame.f_code.co_filename, line, frame.f_code.co_qualname) for frame, line in entries]
+    places = [(frame.f_code.co_filename, line, frame.f_code.co_qualname) for frame, line in entries]
+    frames = [_frame(file, line, name) for file, line, name in places]
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        frames.append(_frame(error.filename, error.lineno, "<module>", error.text))
+        frames.append(_unreadable(error, error.filename, error.lineno))
     return tuple(frames)
 
 
-def _frame(file: str, line: int, name: str, source: str | None = None) -> Frame:
-    text = linecache.getline(file, line) or source or ""
-    return Frame(name_of(file) or file, line, name, text.strip(), is_users(file))
+def _frame(file: str, line: int, name: str) -> Frame:
+    return Frame(name_of(file) or file, line, name, linecache.getline(file, line).strip(), is_users(file))
+
+
+def _unreadable(error: SyntaxError, file: str, line: int) -> Frame:
+    """The line of a syntax error as it was typed, since its indent may be what is wrong, and below it what is meant."""
+    read = (error.text or "").rstrip()
+    text = linecache.getline(file, line).rstrip() or read
+    is_same = text.lstrip() == read.lstrip()  # else what is meant was counted in other text
+    below = f"\n{_caret(text, len(text) - len(read), error)}" if is_same and error.offset else ""
+    return Frame(name_of(file) or file, line, "<module>", text + below, is_users(file))
+
+
+def _caret(text: str, shift: int, error: SyntaxError) -> str:
+    """Marks what a syntax error is about in its line, counted in one that has `shift` fewer blanks in front."""
+    start = max((error.offset or 1) - 1 + shift, len(text) - len(text.lstrip()))
+    end = (error.end_offset or 0) if error.end_lineno == error.lineno else 0
+    blank = "".join(char if char.isspace() else " " for char in text[:start])
+    return blank.ljust(start) + "^" * max(min(end - 1 + shift, len(text)) - start, 1)
 
 
 @cache

@@ -184,6 +184,12 @@ def place_text(frame: Frame) -> str:
     return f"{file}, line {frame.line}{inside}"
 
 
+def line_text(frame: Frame, indent: int) -> str:
+    """A frame's line behind its number, at `indent`; the caret of a syntax error stands below what it means."""
+    number = f"{frame.line}  "
+    return f"{number}{frame.source}".rstrip().replace("\n", "\n" + " " * (indent + len(number)))
+
+
 def without_escapes(text: str) -> str:
     """Text without terminal colours and the like.
 
@@ -331,7 +337,7 @@ class _Painter:
         if isinstance(frame, int):
             return [self._in("dim", f"     … {frame} more frames")]
         # Only the mark is red: notebooks show errors on a red ground, on which red text is hard to read.
-        source = self._in("bold", f"{frame.line}  {frame.source}".rstrip())
+        source = self._in("bold", line_text(frame, 5))
         return [f"     {place_text(frame)}", f"   {self._in('bad', '→')} {source}"]
 
     def _fate(self, fate: Fate) -> list[str]:

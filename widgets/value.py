@@ -9,7 +9,7 @@ from typing import Final
 
 from ..kernel.outcome import Failure, Frame, Value
 from ..kernel.rows import Row, clipped
-from ..kernel.story import place_text, shortened_frames, without_escapes
+from ..kernel.story import line_text, place_text, shortened_frames, without_escapes
 from .heat import heat_html
 
 _TEXT_BUDGET: Final = 120_000
@@ -86,7 +86,7 @@ def _frame(frame: Frame | int) -> list[str]:
     """A line of the user's own that an error went through; a number stands for so many that are left out."""
     if isinstance(frame, int):
         return [f'<span class="mb-dim">   … {frame} more frames</span>']
-    hot = f" → {frame.line}  {frame.source}".rstrip()
+    hot = f" → {line_text(frame, 3)}"
     return [f"   {escape(place_text(frame))}", f'<span class="mb-hot">{escape(hot)}</span>']
 
 

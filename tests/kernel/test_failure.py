@@ -97,16 +97,36 @@ def test_syntax_errors_name_the_line(notebook: Notebook, source: str, line: int,
 
 def test_a_syntax_error_shows_its_line_and_a_caret(notebook: Notebook) -> None:
     failure = notebook.failure("x = 1\ny = x x")
-    assert failure.frames[0].source == "y = x x"
+    assert failure.frames[0].source == "y = x x\n      ^"
     assert "^" in failure.traceback
     assert "y = x x" in failure.traceback
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("   x = 1\n y = 2", "   x = 1\n   ^"),
+        ("x = 1\n\ty = 2", "\ty = 2\n\t^"),
+        ("if x:\n    x = 1\n  y = 2", "  y = 2\n  ^"),
+        ("def f(:\n    pass", "def f(:\n      ^"),
+        ("!ls\ndef f(:\n    pass", "def f(:\n      ^"),
+        ("é = 'a' 5", "é = 'a' 5\n        ^"),
+        ("x = 'a", "x = 'a\n    ^"),
+        ("x = 1 +", "x = 1 +\n       ^"),
+        ("%time x = = 3", "x = = 3\n    ^"),
+    ],
+)
+def test_the_line_of_a_syntax_error_keeps_its_indent_and_has_a_caret(
+    notebook: Notebook, source: str, shown: str
+) -> None:
+    assert notebook.failure(source, first_line=2).frames[-1].source == shown
 
 
 def test_a_syntax_error_in_code_that_a_cell_executes(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     # From Python 3.13 on, a program that was started by `-c`, as pytest's workers are, has that name itself.
     monkeypatch.delitem(linecache.cache, "<string>", raising=False)
     failure = notebook.failure("exec('1 +')")
-    assert [(f.file, f.source) for f in failure.frames] == [("cell 1", "exec('1 +')"), ("<string>", "1 +")]
+    assert [(f.file, f.source) for f in failure.frames] == [("cell 1", "exec('1 +')"), ("<string>", "1 +\n   ^")]
 
 
 def test_an_unknown_magic(notebook: Notebook) -> None:

@@ -90,6 +90,12 @@ def test_a_deep_recursion_is_shortened_in_the_middle(depth: int) -> None:
     assert f"→ {depth - 1}  f()" in text and len(text.splitlines()) < 20
 
 
+def test_the_caret_of_a_syntax_error_stands_below_what_it_means() -> None:
+    frame = Frame("cell 1", 12, "<module>", "   x = 1\n   ^", True)
+    lines = tell(AXES, range(8), {0: Failure("IndentationError", "", (frame,), "")}).text().splitlines()
+    assert lines[3:5] == ["   → 12     x = 1", "            ^"]
+
+
 def test_a_message_of_several_lines_is_indented() -> None:
     failures = {0: Failure("ValueError", "bad\nin batch 3", FRAMES, ""), 1: Failure("ValueError", "a\nb", FRAMES, "")}
     lines = tell(AXES, range(8), failures).text().splitlines()
