@@ -31,6 +31,7 @@ TRACEBACK_LIMIT = 1 << 18
 PICKLE_LIMIT = 1 << 18
 """Bytes of a pickled exception: some carry the batch that they complain about."""
 
+_TIMED = {"<timed eval>", "<timed exec>"}
 
 _CELL_IN_TEXT = re.compile(r'File "(<.*, run \d+>)"')
 
@@ -106,10 +107,22 @@ def _frames(error: BaseException) -> tuple[Frame, ...]:
     if len(entries) > MAX_FRAMES:
         entries = entries[: MAX_FRAMES // 2] + entries[-MAX_FRAMES // 2 :]
     places = [(frame.f_code.co_filename, line, frame.f_code.co_qualname) for frame, line in entries]
-    frames = [_frame(file, line, name) for file, line, name in places]
+    frames = [_frame(file, line, name) for file, line, name in _as_timed(places)]
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         frames.append(_unreadable(error, error.filename, error.lineno))
     return tuple(frames)
+
+
+def _as_timed(places: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+    """`%%time` runs the lines below it as a file of its own: those are the cell's."""
+    cell, top = places[0][:2] if places else ("", 0)
+    if name_of(cell) is None or not linecache.getline(cell, top).startswith("%%time"):
+        return places
+    while linecache.getline(cell, top + 1).isspace():
+        top += 1  # IPython leaves out empty lines at the beginning
+    # Not the functions: they may be another cell's, of the same file name.
+    is_timed = [file in _TIMED and name == "<module>" for file, _, name in places]
+    return [(cell, top + place[1], place[2]) if timed else place for place, timed in zip(places, is_timed, strict=True)]
 
 
 def _frame(file: str, line: int, name: str) -> Frame:

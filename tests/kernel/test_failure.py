@@ -122,6 +122,28 @@ def test_the_line_of_a_syntax_error_keeps_its_indent_and_has_a_caret(
     assert notebook.failure(source, first_line=2).frames[-1].source == shown
 
 
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("%%time\n1 / 0", 3),
+        ("%%time\n\n\nx = 1\n1 / 0", 6),
+        ("%%time\ndef f():\n    return 1 / 0\n1 + 1\nf()", 6),
+    ],
+)
+def test_lines_below_a_timing_magic_are_the_cells(notebook: Notebook, source: str, line: int) -> None:
+    failure = notebook.failure(source, first_line=2)
+    own = [frame for frame in failure.frames if frame.file == "cell 1"]
+    assert [(frame.line, frame.source) for frame in own] == [(2, "%%time"), (line, source.splitlines()[line - 2])]
+
+
+def test_a_line_that_is_timed_alone_is_told_of_once(notebook: Notebook) -> None:
+    failure = notebook.failure("x = 1\n%time 1 / 0", first_line=2)
+    assert [(f.file, f.source) for f in failure.frames if f.is_user] == [
+        ("cell 1", "%time 1 / 0"),
+        ("<timed eval>", ""),
+    ]
+
+
 def test_a_syntax_error_in_code_that_a_cell_executes(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     # From Python 3.13 on, a program that was started by `-c`, as pytest's workers are, has that name itself.
     monkeypatch.delitem(linecache.cache, "<string>", raising=False)
