@@ -22,7 +22,7 @@ from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from . import children, dumps, first_stop, handlers, leaving, ledger, lifeline, seed, steward, waits
+from . import children, dumps, first_stop, handlers, leaving, ledger, lifeline, seed, steward, trackers, waits
 from .cleanup import PATIENCE
 from .control import Control
 from .groups import GroupPlan, Groups
@@ -46,6 +46,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     interrupts = Interrupts()
     interrupts.install()
     children.note_rank()
+    trackers.install()
     leaving.install(lambda: interrupts.running)
     pool = Pool() if Pool.available() else None
     data = Lane(_link(fds.data, spec.data), pool, "data")
