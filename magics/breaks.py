@@ -103,7 +103,9 @@ def _add(mesh: Mesh, book: Book, args: Break) -> Breakpoint:
 
 
 def note_of(point: Breakpoint, cells: Sequence[str]) -> str:
-    """That there is no code in its line, where the text is known here: it would stop nowhere, without a word.
+    """That there is no code in its line, or no such file here: it would stop nowhere, without a word.
+
+    A file may be on other hosts only, or may be still to be written.
 
     >>> note_of(Breakpoint(1, cell="cell 1", line=2), ["", "%%on_mesh\\n# words\\nx = 1"])
     'note: line 2 has no code, so nothing stops there: the next that has is line 3'
@@ -114,6 +116,8 @@ def note_of(point: Breakpoint, cells: Sequence[str]) -> str:
         text = cells[int(number)]
     elif point.file and (path := Path(point.file)).is_file():
         text = path.read_text(errors="replace")
+    elif point.file and not _is_known(point.file):
+        return f"note: no {point.file} is found here: nothing stops until ranks run a file whose path ends so"
     lines = lines_with_code(text)
     if not lines or point.line in lines:
         return ""
@@ -121,6 +125,13 @@ def note_of(point: Breakpoint, cells: Sequence[str]) -> str:
         (f"the next that has is line {line}" for line in lines if line > point.line), f"{lines[-1]} is the last"
     )
     return f"note: line {point.line} has no code, so nothing stops there: {later}"
+
+
+def _is_known(file: str) -> bool:
+    """Is there such a file where modules are found, or one that was imported here whose path ends so?"""
+    if any(Path(folder, file).is_file() for folder in sys.path):
+        return True
+    return any(str(getattr(module, "__file__", None)).endswith(f"/{file}") for module in list(sys.modules.values()))
 
 
 def _existing(points: Points, chosen: tuple[int, ...]) -> tuple[int, ...]:

@@ -82,7 +82,20 @@ def test_a_line_without_code_is_told(clean: Any) -> None:
     number = clean.value("get_ipython().execution_count") - 1
     assert said in clean.ok(f"%mesh break {number}:2").text
     assert "note" not in clean.ok(f"%mesh break {number}:3").text
-    assert "note" not in clean.ok("%mesh break not-there-yet.py:2").text
+
+
+def test_a_file_that_is_not_here_is_told_and_may_be_somewhere_else(clean: Any) -> None:
+    said = "note: no {} is found here: nothing stops until ranks run a file whose path ends so"
+    made = clean.ok("%mesh break not-there-yet.py:2").text
+    assert "not-there-yet.py line 2, on all ranks" in made and said.format("not-there-yet.py") in made
+    for known in ("magics/breaks.py", "inspect.py"):
+        assert "note" not in clean.ok(f"%mesh break {known}:9").text
+    (clean.folder / "elsewhere").mkdir()
+    (clean.folder / "elsewhere" / "theirs.py").write_text("def f():\n    return 1\n")
+    assert said.format("theirs.py") in clean.ok("%mesh break theirs.py:2").text
+    cell = clean.start("%%on_mesh 0\nimport runpy\nrunpy.run_path('elsewhere/theirs.py')['f']()")
+    cell.talk("c")
+    assert cell.end().status == "ok"
 
 
 def test_it_goes_on_stopping_after_a_step(clean: Any) -> None:
