@@ -18,6 +18,8 @@ _LEAST_TAIL: Final = 200
 _CHAIN: Final = 8
 _LEAST_STEPS: Final = 5
 """So many ranks that lie evenly apart are told by their step."""
+_PATIENCE: Final = 0.3
+"""Seconds that an unfinished line may have: most end soon."""
 
 
 # A NamedTuple as it is made once a line: a frozen dataclass takes three times as long to make.
@@ -260,18 +262,18 @@ class LineFolder:
             voice.lose_patience(now - self._window)
         return self._admit(_merge(list(self._voices.values()), now - self._window))
 
-    def unfinished(self, now: float, patience: float = 0.3) -> dict[tuple[int, Stream], str]:
+    def unfinished(self, now: float) -> dict[tuple[int, Stream], str]:
         """The last state of each rank's unfinished line: the one that it wrote to last, if all before it was told.
 
-        Of those that are not rewritten in place (a progress bar is), only what is older than `patience` seconds: most
-        end soon. Blank is a bar that was erased.
+        Of those that are not rewritten in place (a progress bar is), only what is older than 0.3 seconds.
+        Blank is a bar that was erased.
         """
         states: dict[tuple[int, Stream], str] = {}
         for voice in self._voices.values():
             stream = voice.cutter.last
             line = voice.cutter.open[stream]
             text = line.text()
-            is_due = line.is_rewritten or (text and line.since <= now - patience)
+            is_due = line.is_rewritten or (text and line.since <= now - _PATIENCE)
             if is_due and not voice.lines and voice.cutter.held is None and voice.tail is None:
                 states[voice.rank, stream] = text
         return states

@@ -76,12 +76,12 @@ class Questions:
         answer = self._ask([rank], "complete", timeout, text, cursor)
         return answer.get(rank, (cursor, []))
 
-    def completions(self, text: str, ranks: Sequence[int], timeout: float = 0.15) -> list[str]:
+    def completions(self, text: str, ranks: Sequence[int]) -> list[str]:
         """What a text could become on any of these ranks, by those that answer in time; the first rank's words first.
 
         Of many ranks `MOST_ASKED` are asked.
         """
-        answers = self._ask(_some(ranks), "complete", timeout, text, len(text))
+        answers = self._ask(_some(ranks), "complete", 0.15, text, len(text))
         found = [text[:start] + word for _, (start, words) in sorted(answers.items()) for word in words]
         return list(dict.fromkeys(found))
 
@@ -189,17 +189,17 @@ class Questions:
         [known] = self._chosen([rank])
         return self.roster.logs[known].read(**choice)
 
-    def held_by_errors(self, ranks: Sequence[int], timeout: float = 0.2) -> dict[int, int]:
+    def held_by_errors(self, ranks: Sequence[int]) -> dict[int, int]:
         """Bytes that these ranks keep only for a look at what has failed there last, from those that hold some."""
-        told = self._ask(ranks, "held_by_error", timeout)
+        told = self._ask(ranks, "held_by_error", 0.2)
         return {rank: size for rank, size in told.items() if size}
 
-    def with_errors(self, timeout: float = 0.5) -> list[int]:
+    def with_errors(self) -> list[int]:
         """Ranks that have an error to look at: those that failed in the last cell, or whose actors did since.
 
         Not those that only lost their connection to such a rank.
         """
-        told = self._ask(self.roster.alive(), "failed_last", timeout)
+        told = self._ask(self.roster.alive(), "failed_last", 0.5)
         return sorted(r for r, what in told.items() if what == "actor" or (what == "cell" and r in self.last_failed))
 
     def begin_post_mortem(self, ranks: Sequence[int]) -> Gather:

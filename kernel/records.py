@@ -21,7 +21,7 @@ _MAX_TEXT = 60
 _MAX_NUMBERS = 4
 
 
-def record_of(value: object, most: int = MAX_ENTRIES) -> dict[str, Entry]:
+def record_of(value: object) -> dict[str, Entry]:
     """The entries of a dict, dataclass or named tuple of numbers, short texts and tensors; empty for anything else.
 
     One entry alone is no record. A tensor of one number is that number, one of a few is their text, of a larger one
@@ -34,7 +34,7 @@ def record_of(value: object, most: int = MAX_ENTRIES) -> dict[str, Entry]:
         ({}, {})
     """
     named = _named(value)
-    if not 1 < len(named) <= most:
+    if not 1 < len(named) <= MAX_ENTRIES:
         return {}
     found: dict[str, Entry] = {}
     for name, entry in named.items():

@@ -7,6 +7,7 @@ import math
 BARS = "▁▂▃▄▅▆▇█"
 MOST = 240
 """Points that are kept; at the next one, every second goes."""
+_WIDTH = 40
 
 
 class Series:
@@ -45,14 +46,14 @@ class Series:
         return list(self.values) if is_kept or not self.num_added else [*self.values, self.last]
 
 
-def sparkline(values: list[float], low: float, high: float, width: int = 40) -> str:
-    """Values as a line of bars between `low` and `high`; of more than `width`, the last of each share.
+def sparkline(values: list[float], low: float, high: float) -> str:
+    """Values as a line of bars between `low` and `high`; of more than 40, the last of each share.
 
     Example:
         >>> sparkline([0, 1, 2, 3, float("nan")], 0, 3)
         '▁▃▆█ '
     """
-    count = min(len(values), width)
+    count = min(len(values), _WIDTH)
     picked = [values[(index + 1) * len(values) // count - 1] for index in range(count)]
     return "".join(_bar(value, low, high) for value in picked)
 

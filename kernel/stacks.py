@@ -164,8 +164,8 @@ def place_of(frame: Frame) -> str:
     return text if frame.line else text.replace(", line 0", "", 1)
 
 
-def folded_frames(frames: Stack, last: int = 1) -> list[Frame | int]:
-    """Frames to show: of libraries' frames in a row only the first and the `last` ones; a number is so many left out.
+def folded_frames(frames: Stack) -> list[Frame | int]:
+    """Frames to show: of libraries' frames in a row only the first and the last; a number is so many left out.
 
     Example:
         >>> lib = [Frame("lib.py", line, "f", "", False) for line in range(5)]
@@ -178,8 +178,8 @@ def folded_frames(frames: Stack, last: int = 1) -> list[Frame | int]:
         if frame is not None and not frame.is_user:
             run.append(frame)
             continue
-        hidden = len(run) - 1 - last
-        shown += [run[0], hidden, *run[-last:]] if hidden > 1 else run
+        hidden = len(run) - 2
+        shown += [run[0], hidden, run[-1]] if hidden > 1 else run
         run = []
         if frame is not None:
             shown.append(frame)

@@ -23,6 +23,8 @@ _C_STACK = "Current thread's C stack trace"
 OURS = [str(Path(__file__).parents[1] / wing) for wing in ("runtime", "kernel")]
 """Where our own files are."""
 
+_MOST_PLACES = 6
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -144,7 +146,7 @@ def _head_in(line: str) -> str | None:
     return next((head for head in _HEADS if head in line), None)
 
 
-def places_text(stack: Iterable[Place], ours: Sequence[str] = (), most: int = 6) -> list[str]:
+def places_text(stack: Iterable[Place], ours: Sequence[str] = ()) -> list[str]:
     """The frames of a stack, one a line, the innermost last; of a deep one its inner end.
 
     Frames of files that begin with one of `ours` are of no interest.
@@ -153,5 +155,5 @@ def places_text(stack: Iterable[Place], ours: Sequence[str] = (), most: int = 6)
         >>> places_text([Place("/rt/x.py", 1, "g"), Place("a.py", 3, "f"), Place("a.py", 9, "<module>")], ["/rt/"])
         ['a.py, line 9', 'a.py, line 3, in f']
     """
-    inner = [place for place in stack if not place.file.startswith(("<frozen ", *ours))][:most]
+    inner = [place for place in stack if not place.file.startswith(("<frozen ", *ours))][:_MOST_PLACES]
     return [f"{p.file}, line {p.line}" + ("" if p.name == "<module>" else f", in {p.name}") for p in reversed(inner)]

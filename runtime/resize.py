@@ -29,6 +29,9 @@ from .wire import codec
 IDLE_SECONDS = 0.5
 """How long ranks that are busy may take to be done: an actor that was just spawned is being made."""
 
+_GRACE = 2.0
+"""Seconds that ranks which are dropped and idle have to leave."""
+
 _MOST_NAMED = 4
 
 
@@ -62,10 +65,10 @@ class Resized:
     """By name, the actors whose constructors are not done yet on ranks that were dead."""
 
 
-def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.0, grace: float = 2.0) -> Resized:
+def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.0) -> Resized:
     """Give axes of a mesh these sizes; those not named keep theirs.
 
-    Ranks that are dropped and idle have `grace` seconds to leave. Dead ranks that stay come back, as in `heal`.
+    Ranks that are dropped and idle have 2 seconds to leave. Dead ranks that stay come back, as in `heal`.
     Where ranks get other numbers (an axis changes that is not the outermost), actors that users made are stopped, and
     views of the mesh as it was raise `MeshStopped`.
 
@@ -82,7 +85,7 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     seats = _seats(roster, plan)
     roster.crew.check_room([seats[rank].host for rank in plan.added])
     dropped = tuple(_dropped(roster, plan))
-    _dismiss(roster, plan, grace)
+    _dismiss(roster, plan)
     specs = _specs(roster, plan, seats)
     stopped = () if plan.keeps_numbers else tuple(made.name for made in list(roster.made.values()))
     roster.reactor.perform(lambda: roster.reshape(plan, specs))  # between two messages of the ranks
@@ -117,14 +120,14 @@ def _dropped(roster: Roster, plan: Reshape) -> Iterable[Dropped]:
         yield Dropped(rank, coordinates(rank, plan.old), state.pid, state.exit is not None)
 
 
-def _dismiss(roster: Roster, plan: Reshape, grace: float) -> None:
+def _dismiss(roster: Roster, plan: Reshape) -> None:
     """End the ranks that are dropped, and wait until they are gone."""
 
     def is_done() -> bool:
         return all(roster.states[rank].exit is not None for rank in plan.dropped)
 
     roster.dismiss(plan)
-    if not wait_until(roster, is_done, grace):
+    if not wait_until(roster, is_done, _GRACE):
         roster.kill([rank for rank in plan.dropped if roster.states[rank].exit is None])
         if not wait_until(roster, is_done, END_SECONDS):
             raise SpawnError(f"a rank does not end, {END_SECONDS:g} s after SIGKILL: the mesh was not resized")

@@ -32,9 +32,9 @@ _GONE = " and is gone: "
 class MeshFailure:
     """What an owner is told: which mesh, which ranks, and why."""
 
-    def __init__(self, mesh_name: str, ranks: list[int], report: str, mesh: Any = None) -> None:
+    def __init__(self, mesh_name: str, ranks: list[int], report: str) -> None:
         self.mesh_name = mesh_name
-        self.mesh = mesh
+        self.mesh = None  # Monarch's has it; here nobody asks for more than the name
         self.ranks = ranks
         self._report = report
 

@@ -59,7 +59,6 @@ class Dashboard(LiveWidget):
         last_line: LastLine = lambda rank: "",
         *,
         hz: float = HZ,
-        cols: int = 0,
         note: str = "",
     ) -> None:
         self.pulse = Pulse(source, self, hz)
@@ -81,7 +80,7 @@ class Dashboard(LiveWidget):
         self._wants_key = threading.Event()
         self._end: dict[str, str] = {}
         self._head: dict[str, Any] = {}
-        super().__init__(title=title, axes=list(axes), sizes=list(axes.values()), cols=cols, note=note)
+        super().__init__(title=title, axes=list(axes), sizes=list(axes.values()), note=note)
 
     def twin(self) -> dict[str, str]:
         seen = f"as it was at {time.strftime('%H:%M:%S')}"

@@ -40,11 +40,10 @@ class Console:
     is_beside = True
     can_ask = True
 
-    def __init__(self, mesh: Mesh, tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, mesh: Mesh, tell: Tell) -> None:
         self._mesh = mesh
         self._desk = mesh.desk
         self._tell = tell
-        self._clock = clock
         self._views: dict[str, float] = {}
         self._lines: SimpleQueue[str | None] = SimpleQueue()  # None: something has happened
         self._said: deque[str] = deque(maxlen=_KEPT)
@@ -72,14 +71,14 @@ class Console:
     @property
     def is_seen(self) -> bool:
         """Does somebody look at it?"""
-        return not self._is_closed and any(self._clock() - heard < LAPSE for heard in list(self._views.values()))
+        return not self._is_closed and any(time.monotonic() - heard < LAPSE for heard in list(self._views.values()))
 
     # What the views say; on the kernel's threads.
 
     def appear(self, view: str) -> None:
         """A view is there, or lives."""
         is_new = view not in self._views
-        self._views[view] = self._clock()
+        self._views[view] = time.monotonic()
         if is_new:
             self._tell("log", text="".join(self._said))
             self._wake()

@@ -90,13 +90,13 @@ def summary_of(error: BaseException) -> str:
     return "\n".join(lines)
 
 
-def locals_of(frame: FrameType, most: int = _MOST_LOCALS) -> list[str]:
+def locals_of(frame: FrameType) -> list[str]:
     """The local variables of a function's frame, a line each; of a cell's own lines none: they are its names."""
     if not is_function(frame.f_code):
         return []
     found = list(cast("dict[str, object]", frame.f_locals).items())
-    more = [f"    … {len(found) - most} more"] if len(found) > most else []
-    return [*(f"    {name} = {safe_text(value)}" for name, value in found[:most]), *more]
+    more = [f"    … {len(found) - _MOST_LOCALS} more"] if len(found) > _MOST_LOCALS else []
+    return [*(f"    {name} = {safe_text(value)}" for name, value in found[:_MOST_LOCALS]), *more]
 
 
 def is_function(code: CodeType) -> bool:

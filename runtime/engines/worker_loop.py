@@ -20,7 +20,7 @@ import zmq
 
 from ..errors import LinkClosed
 from ..wire.reactor import Reactor
-from ..wire.zmq_door import Door, Keys
+from ..wire.zmq_door import Door
 from ..wire.zmq_socket import GuardedSocket, configure
 from .launch import Launch, launch_line
 from .summons import Summons
@@ -43,9 +43,9 @@ class WorkerLoop:
     Raises `ValueError` for an address that is none, and `OSError` where it cannot be had or there are no keys.
     """
 
-    def __init__(self, reactor: Reactor, address: str, keys: Keys | None = None) -> None:
+    def __init__(self, reactor: Reactor, address: str) -> None:
         place = read_address(address)
-        keys = keys or own_keys()
+        keys = own_keys()
         self.over = _Over()
         self._reactor = reactor
         self._agents: dict[bytes, Launch] = {}  # by who has asked for them
