@@ -32,6 +32,7 @@ class Place:
 
     file: str
     line: int
+    """0 where it is not known."""
     name: str
 
 
@@ -65,9 +66,20 @@ def read(text: str) -> Crash | None:
             into = others
         elif thread := _THREAD.match(line):
             into = others if thread["kind"] == "Thread" else stack
-        elif (frame := _FRAME.fullmatch(line)) and frame["line"].isdigit():
-            into.append(Place(frame["file"], int(frame["line"]), frame["name"]))
+        elif (place := frame_in(line)) and place.line:
+            into.append(place)
     return Crash(what, tuple(stack), tuple(others)) if what else None
+
+
+def frame_in(line: str) -> Place | None:
+    """The frame that `faulthandler` tells in a line; None if it is about something else.
+
+    Example:
+        >>> frame_in('  File "a.py", line 3 in f'), frame_in('  File "b.py", line ??? in g'), frame_in("bye")
+        (Place(file='a.py', line=3, name='f'), Place(file='b.py', line=0, name='g'), None)
+    """
+    found = _FRAME.fullmatch(line)
+    return found and Place(found["file"], int(found["line"]) if found["line"].isdigit() else 0, found["name"])
 
 
 def without(text: str) -> str:
@@ -133,8 +145,8 @@ def is_our_frame(line: str) -> bool:
         >>> is_our_frame(f'  File "{OURS[0]}/x.py", line 3 in f'), is_our_frame('  File "a.py", line 3 in f')
         (True, False)
     """
-    found = _FRAME.fullmatch(line) if line.startswith('  File "') else None
-    return found is not None and found["file"].startswith(("<frozen ", *OURS))
+    found = frame_in(line) if line.startswith('  File "') else None
+    return found is not None and found.file.startswith(("<frozen ", *OURS))
 
 
 def _belongs(line: str) -> bool:

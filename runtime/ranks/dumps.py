@@ -11,20 +11,19 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-import re
 import signal
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..crash import frame_in
 from ..libc import libc
 from .stacks import Spot, Spots
 
 _NAME = "meshbook-stack"
 _LINK = f"/memfd:{_NAME} (deleted)"
 _HEAD = "Stack (most recent call first):\n"
-_LINE = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)')
 _LARGEST = 1 << 20
 _STEP = 0.001
 """Seconds between two looks at what has been written."""
@@ -110,12 +109,8 @@ def parse(text: str, is_all: bool = False) -> Spots:
     parts = text.split(_HEAD)
     if len(parts) < 2 or (len(parts) == 2 and not (is_all and text.endswith("\n"))):
         return ()
-    found = [match for line in parts[1].splitlines() if (match := _LINE.fullmatch(line))]
-    return tuple(Spot(match["file"], _number(match["line"]), match["name"]) for match in reversed(found))
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    found = [place for line in parts[1].splitlines() if (place := frame_in(line))]
+    return tuple(Spot(place.file, place.line, place.name) for place in reversed(found))
 
 
 def _ask(pid: int, stack: contextlib.ExitStack) -> int | None:
