@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..runtime.ranks.users import OUR_HOME, is_users
+from ..runtime.ours import HOME, is_our_module
+from ..runtime.ranks.users import is_users
 from ..runtime.wire import codec
 from .causes import beneath
 from .outcome import Failure, Frame
@@ -89,7 +90,7 @@ def _message(error: BaseException) -> str:
 
 def _beneath(error: BaseException) -> list[str]:
     """What it says beside its message. How the cell came to be stopped is of no interest, nor what is beneath ours."""
-    is_ours = type(error).__module__.partition(".")[0] == __name__.partition(".")[0]
+    is_ours = is_our_module(type(error).__module__)
     return [] if is_ours or isinstance(error, SystemExit | KeyboardInterrupt) else beneath(error, _headline)
 
 
@@ -149,7 +150,7 @@ def _caret(text: str, shift: int, error: SyntaxError) -> str:
 @cache
 def _is_not_ours(file: str) -> bool:
     path = Path(file)
-    return not path.is_relative_to(OUR_HOME) or "site-packages" in path.relative_to(OUR_HOME).parts
+    return not path.is_relative_to(HOME) or "site-packages" in path.relative_to(HOME).parts
 
 
 def _printed(error: BaseException, shell: QuietShell) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
-_OURS = __name__.partition(".magics.")[0]
+from ..runtime.ours import is_our_module
 
 
 def mark(error: BaseException) -> None:
@@ -57,5 +57,4 @@ def up_to_call(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_ours(trace: TracebackType) -> bool:
-    name = trace.tb_frame.f_globals.get("__name__", "")
-    return name == _OURS or name.startswith(f"{_OURS}.")
+    return is_our_module(trace.tb_frame.f_globals.get("__name__", ""))

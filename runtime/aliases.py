@@ -11,7 +11,9 @@ from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import Any
 
-_OURS = __name__.partition(".")[0]
+from .ours import is_our_module
+
+_PROGRAMS = ("__main__", "__mp_main__")
 _PYTHONS = ("built-in", "frozen")  # what `sys` and such are said to come from; hooks of ours may be in them
 
 
@@ -22,13 +24,13 @@ def given(modules: Mapping[str, Any]) -> dict[str, str]:
 
     Example:
         >>> monarch = ModuleType("monarch")
-        >>> monarch.Names = import_module(_OURS + ".runtime.shape").Extent
+        >>> monarch.Names = import_module("meshbook.runtime.shape").Extent
         >>> given({"monarch": monarch, "monarch.actor": sys.modules[__name__], "json": sys})
         {'monarch': '', 'monarch:Names': 'meshbook.runtime.shape:Extent', 'monarch.actor': 'meshbook.runtime.aliases'}
     """
     found: dict[str, str] = {}
     for name, module in list(modules.items()):
-        if not isinstance(module, ModuleType) or name.partition(".")[0] in (_OURS, "__main__", "__mp_main__"):
+        if not isinstance(module, ModuleType) or is_our_module(name) or name.partition(".")[0] in _PROGRAMS:
             continue
         own = object.__getattribute__(module, "__dict__")  # asking a lazy module for anything would load it
         if _is_ours(own.get("__name__")):
@@ -62,7 +64,7 @@ _made: set[str] = set()
 
 
 def _is_ours(module_name: object) -> bool:
-    return isinstance(module_name, str) and module_name.partition(":")[0].partition(".")[0] == _OURS
+    return isinstance(module_name, str) and is_our_module(module_name.partition(":")[0])
 
 
 def _is_made_by_hand(name: str, own: Mapping[str, Any]) -> bool:

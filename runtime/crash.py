@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+
+from .ours import WINGS
 
 LEFT_BY = "Left by "
 """How the note of `ranks.leaving` begins, which has the form of faulthandler's."""
@@ -19,9 +20,6 @@ _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<na
 _THREAD = re.compile(r"(?P<kind>Current thread|Thread|Stack)\b.*\(most recent call first\):")
 _OTHER = re.compile(r"  (?:\.\.\.|<|Binary file |/|Garbage-collecting)|Extension modules: |Python runtime state: ")
 _C_STACK = "Current thread's C stack trace"
-
-OURS = [str(Path(__file__).parents[1] / wing) for wing in ("runtime", "kernel")]
-"""Where our own files are."""
 
 _MOST_PLACES = 6
 
@@ -142,11 +140,11 @@ def is_our_frame(line: str) -> bool:
     """Whether a line is a frame of our own files, or of what loads modules.
 
     Example:
-        >>> is_our_frame(f'  File "{OURS[0]}/x.py", line 3 in f'), is_our_frame('  File "a.py", line 3 in f')
+        >>> is_our_frame(f'  File "{WINGS[0]}x.py", line 3 in f'), is_our_frame('  File "a.py", line 3 in f')
         (True, False)
     """
     found = frame_in(line) if line.startswith('  File "') else None
-    return found is not None and found.file.startswith(("<frozen ", *OURS))
+    return found is not None and found.file.startswith(("<frozen ", *WINGS))
 
 
 def _belongs(line: str) -> bool:

@@ -7,6 +7,7 @@ import signal
 
 from . import crash
 from .engines.base import Exit
+from .ours import WINGS
 
 TAIL = 400
 """Lines of stderr that are looked at: the stacks of a crash may be below a rank's own."""
@@ -54,6 +55,6 @@ def story(rank_name: str, exit: Exit | None, host: str, stderr: str) -> str:
     """
     can_tell = exit is not None and exit.signum != signal.SIGKILL
     told = crash.read(stderr) if can_tell else None
-    stack = [f"  at {place}" for place in crash.places_text(told.stack, crash.OURS)] if told is not None else []
+    stack = [f"  at {place}" for place in crash.places_text(told.stack, WINGS)] if told is not None else []
     end = str(exit) if f"host {host} " in str(exit) else f"{exit} on host {host}"  # the loss of a host names it
     return "\n".join([f"{rank_name} {end}", *last_words(stderr), *stack])

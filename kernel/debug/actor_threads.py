@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-from ...runtime.ranks.stacks import is_ours, loops
+from ...runtime.ours import is_ours
+from ...runtime.ranks.stacks import loops
 from .places import Stack, suspended, users_frame
 
 PREFIX = "meshbook-actor-"

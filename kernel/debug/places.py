@@ -7,7 +7,7 @@ import linecache
 from pathlib import Path
 from types import FrameType
 
-from ...runtime.ranks.stacks import is_ours
+from ...runtime.ours import is_ours
 from ...runtime.ranks.users import is_users
 from ..source import name_of
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from IPython.core.debugger import Pdb
 
-from ...runtime.ranks.stacks import is_ours
+from ...runtime.ours import is_ours
 from ...runtime.ranks.users import is_users
 from ..source import name_of
 from .brief import brief_text

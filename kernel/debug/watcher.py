@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from ...runtime.ranks.stacks import is_ours
+from ...runtime.ours import is_ours
 from .breakpoints import Breakpoint
 from .conditions import Condition, Test
 

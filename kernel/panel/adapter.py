@@ -10,13 +10,11 @@ import contextlib
 import itertools
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from ...runtime.ours import WINGS
 from ..debug.framing import Framer, Message, framed
 
-_HOME = Path(__file__).parents[2]
-_OURS = ("runtime", "kernel", "widgets", "magics")
 _RUNNERS = ("IPython/**", "nest_asyncio.py")
 _CHUNK = 1 << 16
 
@@ -110,7 +108,7 @@ def _rules() -> list[Message]:
     paths = sysconfig.get_paths()
     packages = sorted({paths["purelib"], paths["platlib"]})
     runners = [f"{folder}/{name}" for folder in packages for name in _RUNNERS]
-    ours = [str(_HOME / wing / "**") for wing in _OURS]
+    ours = [f"{wing}**" for wing in WINGS]
     return [
         *({"path": path, "include": False} for path in (*ours, *runners)),
         *({"path": f"{folder}/**", "include": True} for folder in packages),

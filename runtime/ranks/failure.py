@@ -9,8 +9,8 @@ import msgspec
 
 from ..cells import readable
 from ..errors import ActorError, actor_error
+from ..ours import is_ours
 from ..wire import codec
-from .stacks import is_ours
 
 
 class RemoteFailure(msgspec.Struct, frozen=True, array_like=True):

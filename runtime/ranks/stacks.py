@@ -10,25 +10,23 @@ import threading
 import time
 from collections.abc import Iterable
 from itertools import takewhile
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
+from ..ours import HOME, is_ours
 from . import waits
 
 MAX_SPOTS = 100
 """Spots of a stack that travel; of more (a recursion without end) the outermost and the innermost half."""
 
-_HOME = Path(__file__).parents[2]
-_OURS = tuple(f"{_HOME / wing}/" for wing in ("runtime", "kernel", "widgets", "magics"))
 _RUNNERS = {
-    str(_HOME / "runtime/ranks/mailbox.py"): {"_serve", "_call", "_spawn", "_finish"},
-    str(_HOME / "runtime/ranks/worker.py"): {"main"},
-    str(_HOME / "runtime/ranks/sync_driver.py"): {"_serve", "_run_users"},
-    str(_HOME / "runtime/ranks/async_driver.py"): {"_serve", "_run_users"},
+    str(HOME / "runtime/ranks/mailbox.py"): {"_serve", "_call", "_spawn", "_finish"},
+    str(HOME / "runtime/ranks/worker.py"): {"main"},
+    str(HOME / "runtime/ranks/sync_driver.py"): {"_serve", "_run_users"},
+    str(HOME / "runtime/ranks/async_driver.py"): {"_serve", "_run_users"},
 }
 """The functions that call what users wrote: a stack is told from the innermost of them on."""
-_LOOP = (str(_HOME / "runtime/ranks/mailbox.py"), "run")
+_LOOP = (str(HOME / "runtime/ranks/mailbox.py"), "run")
 _BOOTSTRAP = {"_bootstrap", "_bootstrap_inner", "run"}
 
 loops: dict[int, asyncio.AbstractEventLoop] = {}
@@ -44,7 +42,7 @@ class Spot(NamedTuple):
     source: str = ""
 
 
-_DEBUGGERS = ("/debugpy/_vendored/", f"{_HOME / 'kernel/debug'}/")
+_DEBUGGERS = ("/debugpy/_vendored/", f"{HOME / 'kernel/debug'}/")
 """Parts of the paths of debuggers: debugpy's, also in threads of its own, and ours, which has pdb on top."""
 
 Spots = tuple[Spot, ...]
@@ -101,11 +99,6 @@ def visible(spots: Spots) -> Spots:
 def without_ours(spots: Iterable[Spot]) -> Spots:
     """The frames that are not meshbook's own."""
     return tuple(spot for spot in spots if not is_ours(spot.file))
-
-
-def is_ours(file: str) -> bool:
-    """Is it a file of meshbook itself?"""
-    return file.startswith(_OURS)
 
 
 def bounded(spots: Spots) -> Spots:

@@ -17,9 +17,9 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from ..future import Promise
+from ..ours import is_ours
 from . import unlooped, waits
 from .raising import be_done_with_raising, raise_in, unmet
-from .stacks import is_ours
 
 PAUSES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)
 """Seconds between two attempts: the runtime may be at work for the endpoint, or code in C that nothing interrupts."""

@@ -6,7 +6,7 @@ import sysconfig
 from functools import cache
 from pathlib import Path
 
-OUR_HOME = str(Path(__file__).parents[2])
+from ..ours import HOME
 
 
 @cache
@@ -25,4 +25,4 @@ def is_users(file: str) -> bool:
 
 @cache
 def _homes_of_others() -> tuple[str, ...]:
-    return (OUR_HOME, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    return (str(HOME), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
