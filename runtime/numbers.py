@@ -1,4 +1,4 @@
-"""Numbers of meshes: no two are alike, and a program knows its own by how they begin.
+"""Numbers of meshes: no two are alike, and a program knows its own by how they begin. And those of our own actors.
 
 A reference to a mesh may come before the mesh does, from the rank that has asked for it. What waits for it must not
 wait for one that nobody will start: a mesh of another program, or of what was shut down in this one.
@@ -7,6 +7,13 @@ wait for one that nobody will start: a mesh of another program, or of what was s
 from __future__ import annotations
 
 import secrets
+
+SERVICES = 1
+"""The number of `RootServices`, in the root."""
+STEWARD = 2
+"""The number of the `Steward` of every rank."""
+KEEPER = 3
+"""The number of the actor that each process with RDMA buffers has."""
 
 _RANDOM_BITS = 42
 _own = [0]

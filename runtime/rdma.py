@@ -28,6 +28,7 @@ from .future import Future, Promise, check_timeout
 from .here import node
 from .mesh import ActorMesh
 from .node import frames_of, to_nobody
+from .numbers import KEEPER
 from .scope import context
 from .wire import codec, torch_forms
 from .wire.messages import Spawn
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 
 PIECE = 64 << 20
 """Bytes that travel in one message: a buffer may be larger than what is free of the shared memory."""
-
-_KEEPER = 2
-"""The number of the actor that each process with buffers has."""
 
 _held: dict[int, _Memory] = {}
 """The memory of this process that others can reach, by number."""
@@ -250,10 +248,10 @@ def _own_keeper() -> Any:
     here = node()
     own = here.own_procs()
     with _making:
-        if _KEEPER not in here.residents:
+        if KEEPER not in here.residents:
             payload = codec.encode((_Keeper, (), dict[str, Any](), None))
-            here.receive(Spawn(0, _KEEPER, "buffers", view_of(own._shape)), frames_of(payload), to_nobody)
-    return ActorMesh(own._fleet, own._shape, _KEEPER, "buffers", _Keeper)
+            here.receive(Spawn(0, KEEPER, "buffers", view_of(own._shape)), frames_of(payload), to_nobody)
+    return ActorMesh(own._fleet, own._shape, KEEPER, "buffers", _Keeper)
 
 
 def _pieces(size: int) -> Generator[tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from .errors import MeshbookError
 from .gather import Gather
-from .ranks import steward
+from .numbers import STEWARD
 from .ranks.sockets import Port
 from .roster import Roster
 from .wire import codec
@@ -215,14 +215,14 @@ class Told(Gather):
 def _told(roster: Roster, ranks: Sequence[int], payload: codec.Encoded) -> Told:
     told = Told(roster, ranks, "new process groups")
     if ranks:
-        roster.call(ranks, steward.NUMBER, "regroup", None, payload, told, True)
+        roster.call(ranks, STEWARD, "regroup", None, payload, told, True)
     return told
 
 
 def ask(roster: Roster, ranks: Sequence[int], endpoint: str, *args: Any) -> Gather:
     """Ask the stewards of these ranks, which answer also while the ranks are busy."""
     gather = Gather(roster, ranks, endpoint)
-    roster.ask(ranks, steward.NUMBER, endpoint, _arguments(*args), gather)
+    roster.ask(ranks, STEWARD, endpoint, _arguments(*args), gather)
     return gather
 
 

@@ -23,10 +23,10 @@ from .long_calls import LongCalls
 from .mesh import ProcMesh
 from .mesh_spec import MeshSpec
 from .node import Address, Node
-from .numbers import is_own
+from .numbers import SERVICES, is_own
 from .ranks.place import axes_text
 from .reshape import Reshape
-from .root_services import NUMBER, RootServices
+from .root_services import RootServices
 from .roster import Roster
 from .scope import CLIENT
 from .shape import Shape
@@ -61,7 +61,7 @@ class Root(Node):
         self._settle_services()
 
     def _settle_services(self) -> None:
-        spawn = Spawn(0, NUMBER, "root services", view_of(Shape.unity()))
+        spawn = Spawn(0, SERVICES, "root services", view_of(Shape.unity()))
         payload = codec.encode((RootServices, (), dict[str, Any](), None))
         self.receive(spawn, [bytearray(payload.head)], lambda message, payload: None)
 
@@ -191,7 +191,7 @@ class Root(Node):
         is_fault = not roster.is_expected(rank)
         self._tell_all(Died(roster.mesh, rank, why, is_fault, has_ended=True))
         self.lose((roster.mesh, rank), why, is_fault, has_ended=True)
-        services = self.residents.get(NUMBER)
+        services = self.residents.get(SERVICES)
         if services is not None:
             services.put(lambda: cast("RootServices", services.actor).end_leases_of((roster.mesh, rank)))
         if roster.is_stopped:
@@ -214,7 +214,7 @@ class Root(Node):
         why = f"the mesh was resized to {axes_text(plan.new)}, which gave ranks other numbers: spawn actors again"
         self._gone[old] = why
         self.rosters[roster.mesh] = self.rosters.pop(old)
-        services = self.residents.get(NUMBER)
+        services = self.residents.get(SERVICES)
         if services is not None:
             owners = {(old, rank): (roster.mesh, number) for rank, number in plan.kept.items()}
             services.put(lambda: cast("RootServices", services.actor).rename_owners(owners))

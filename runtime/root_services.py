@@ -16,6 +16,7 @@ from .future import Future, Promise
 from .hatch import porter
 from .here import node
 from .mesh_spec import MeshSpec
+from .numbers import SERVICES
 from .scope import context
 from .shape import Shape
 from .supervision import MeshFailure
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from .mesh import ProcMesh
     from .node import Node
     from .root import Root
-
-NUMBER = 1
-"""The number of this actor in the root."""
 
 
 class RootServices(Actor):
@@ -185,7 +183,7 @@ def ask_root(here: Node, method: str, *args: Any) -> Future[Any]:
     promise: Promise[Any] = Promise(here.reactor)
     shape = Shape.unity()
     answer = Arrivals(f"root.{method}", fleet, [promise])
-    fleet.call([0], NUMBER, method, view_of(shape), codec.encode((args, dict[str, Any]())), answer)
+    fleet.call([0], SERVICES, method, view_of(shape), codec.encode((args, dict[str, Any]())), answer)
     return promise.future
 
 

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from ..errors import LinkClosed
+from ..numbers import STEWARD
 from ..proc import Stat
 from ..ranks import steward
 from ..ranks.cleanup import PATIENCE
@@ -223,7 +224,7 @@ class _ThreadRank:
         self.outpost = _ThreadOutpost(spec, spec_place, crew.reactor, self._theirs[1], self.streams)
         self.mailbox = Mailbox(spec.mesh, spec_place, self._theirs[0], self.streams, self.interrupts)  # type: ignore[arg-type]
         spec_place.movers += [self.outpost.move, self.mailbox.move]
-        self.mailbox.settle(steward.NUMBER, "steward", steward.Steward(spec_place))
+        self.mailbox.settle(STEWARD, "steward", steward.Steward(spec_place))
 
     def start(self) -> None:
         for thread in self._threads:

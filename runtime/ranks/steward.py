@@ -16,9 +16,6 @@ from . import ledger
 from .place import Move, Place
 from .sockets import Port
 
-NUMBER = 2
-"""The number of this actor on every rank."""
-
 
 class Steward(Actor):
     """Serves the mesh on one rank; `regroup` on the main thread, the others also while that one is stuck."""

@@ -80,7 +80,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     mailbox = Mailbox(spec.mesh, place, data, streams, interrupts)
     place.movers += [outpost.move, mailbox.move]
     first_stop.install(place)
-    mailbox.settle(steward.NUMBER, "steward", steward.Steward(place))
+    mailbox.settle(numbers.STEWARD, "steward", steward.Steward(place))
     answering = Control(control, outpost.intake, mailbox, interrupts, outpost.strike, outpost.on_control, _die)
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()
     trouble = trouble or _prepare(spec, groups)

@@ -25,7 +25,7 @@ import meshbook.runtime
 from meshbook.kernel.mesh import Mesh
 from meshbook.runtime import session as sessions
 from meshbook.runtime.gather import Gather
-from meshbook.runtime.ranks import steward
+from meshbook.runtime.numbers import STEWARD
 from meshbook.runtime.wire import codec
 from tests.holdings import TOKEN, Holdings, left_since
 
@@ -126,7 +126,7 @@ def _groups(world: World) -> str:
     """The process groups of each rank by name, with what they have issued; and the TCP connections of its process."""
     roster = world.mesh.roster
     asked = Gather(roster, roster.alive(), "sequences")
-    roster.ask(roster.alive(), steward.NUMBER, "sequences", codec.encode(((), {})), asked)
+    roster.ask(roster.alive(), STEWARD, "sequences", codec.encode(((), {})), asked)
     asked.wait(1.0)
     lines = [f"generation {roster.generation}, store at rank {roster.store_rank}"]
     for rank in roster.alive():
