@@ -277,6 +277,16 @@ class Actor(_Seen):
         return False
 
 
+def is_on_main_thread(cls: type[Actor]) -> bool:
+    """Do endpoints of this class run on the main thread of the rank, as cells do?"""
+    return cls._on_main_thread  # pyright: ignore[reportPrivateUsage] - no name that users' classes may want
+
+
+def is_careful(actor: Actor | type[Actor] | None) -> bool:
+    """Does it say itself where in its endpoints user code runs, which alone is interrupted then (`Place.opened`)?"""
+    return actor is not None and actor._is_careful  # pyright: ignore[reportPrivateUsage] - as above
+
+
 _KEPT = "_meshbook_endpoints"
 
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
-from .actor import Actor, endpoints_of, kind_of, renew_endpoints
+from .actor import Actor, endpoints_of, is_on_main_thread, kind_of, renew_endpoints
 from .adverbs import Done, Endpoint, Gather, Method, NotAnEndpoint, Target, view_of
 from .errors import MeshStopped, checks_for_caller, marked
 from .fleet import Fleet
@@ -150,7 +150,7 @@ class ProcMesh(_View, TensorMesh):
         promise: Promise[None] = Promise(self._fleet.reactor)
         ranks = self._target.ranks
         gather = Gather(self._shape, ranks, f"{name}.__init__", self._fleet, Done(promise))
-        on_main = Class._on_main_thread
+        on_main = is_on_main_thread(Class)
         self._fleet.spawn_actor(
             ranks,
             actor,
@@ -231,7 +231,7 @@ class ActorMesh(_View, Generic[A]):
         self._initialized = initialized
         self._is_owned = initialized is not None
         self._was_stopped = False
-        self._on_main = cls._on_main_thread
+        self._on_main = is_on_main_thread(cls)
 
     @property
     def __name__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - Monarch's meshes have it

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from ..actor import Actor, endpoints_of
+from ..actor import Actor, endpoints_of, is_careful
 from ..errors import LinkClosed
 from ..here import node
 from ..node import point_in, shape_of
@@ -95,8 +95,8 @@ class Mailbox:
         self._streams.begin(seq)
         ok = True
         try:
-            is_careful = isinstance(message, Call) and self._is_careful(message)
-            with self._interrupts.open_for(seq, is_careful=is_careful):
+            careful = isinstance(message, Call) and is_careful(self.actors.get(message.actor))
+            with self._interrupts.open_for(seq, is_careful=careful):
                 result = self._do(message, frames)
             end_child(None)
             payload = codec.encode(result)
@@ -116,10 +116,6 @@ class Mailbox:
             self._data.send(Reply(seq, ok, seconds, talked), payload)
         except MemoryError as too_much:
             self._data.send(Reply(seq, False, seconds, talked), codec.encode(describe(too_much)))
-
-    def _is_careful(self, message: Call) -> bool:
-        actor = self.actors.get(message.actor)
-        return actor is not None and actor._is_careful  # pyright: ignore[reportPrivateUsage] - of the runtime's own
 
     def _do(self, message: Call | Spawn | StopActor, frames: Frames) -> object:
         if isinstance(message, Call):

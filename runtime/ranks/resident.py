@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..actor import GIVEN_PORT, KEPT, WITH_PORT, Actor, endpoints_of, kind_of, plain_name
+from ..actor import GIVEN_PORT, KEPT, WITH_PORT, Actor, endpoints_of, is_careful, kind_of, plain_name
 from ..limits import check_size
 from ..scope import Context, Instance, enter
 from ..shape import Point
@@ -49,7 +49,7 @@ class Resident:
     ) -> None:
         self.instance = instance
         self._make: Callable[[], Actor] | None = make
-        self._is_careful = cls._is_careful  # pyright: ignore[reportPrivateUsage] - of the runtime's own
+        self._is_careful = is_careful(cls)
         self.is_async = kind_of(cls) == "async"
         self._make_port = make_port
         self._ports: list[Any] = []
