@@ -57,21 +57,31 @@ _CHOSEN = {What.BREAK: Step.RELEASE, What.KILL: Step.KILL, What.LEAVE: Step.ABAN
 
 
 class Teller(Protocol):
-    """Who tells the reader what ranks say and what becomes of them: `widgets.live.Live` in a notebook."""
+    """Who tells the reader what ranks say and what becomes of them: `widgets.live.Live` in a notebook.
 
-    def update(self, said: Iterable[Said], now: float) -> None: ...
+    Of what a subclass leaves out, it tells nothing.
+    """
 
-    def catch_up(self, said: Iterable[Said], now: float) -> None: ...
+    def update(self, said: Iterable[Said], now: float) -> None:
+        """Take what came, tell what is due."""
 
-    def finish(self, now: float) -> None: ...
+    def catch_up(self, said: Iterable[Said], now: float) -> None:
+        """Tell all that came: the user is asked something now."""
 
-    def late(self, said: Iterable[Said], now: float) -> None: ...
+    def finish(self, now: float) -> None:
+        """Tell all that is left."""
 
-    def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None: ...
+    def late(self, said: Iterable[Said], now: float) -> None:
+        """Tell what came after the end."""
 
-    def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None: ...
+    def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
+        """Say that ranks failed while others still work."""
 
-    def note(self, ranks: Sequence[int], mark: str, line: str) -> None: ...
+    def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None:
+        """Say how ranks ended while others still work."""
+
+    def note(self, ranks: Sequence[int], mark: str, line: str) -> None:
+        """A line about ranks that they did not say themselves."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.errors import DeviceMeshError, SupervisionError
@@ -16,7 +16,6 @@ from .fold import ranks_text
 from .hangs import watches_of
 from .patience import Patience
 from .results import MeshResult
-from .run import Progress, Said
 from .story import tell
 from .verdict import check, interrupted_text, note_failed
 
@@ -24,20 +23,8 @@ if TYPE_CHECKING:
     from .mesh import Mesh
 
 
-class Terse:
+class Terse(Teller):
     """Tells on stderr what ranks hang in. In a script, what they say is in their logs, and errors tell of the rest."""
-
-    def update(self, said: Iterable[Said], now: float) -> None: ...
-
-    def catch_up(self, said: Iterable[Said], now: float) -> None: ...
-
-    def finish(self, now: float) -> None: ...
-
-    def late(self, said: Iterable[Said], now: float) -> None: ...
-
-    def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None: ...
-
-    def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None: ...
 
     def note(self, ranks: Sequence[int], mark: str, line: str) -> None:
         print(f"{ranks_text(ranks)} {mark} {line}", file=sys.stderr)
