@@ -79,8 +79,6 @@ class Node(ABC):
         self._boot_failure: RemoteFailure | None = None
         self._is_closed = False
 
-    # Ways out.
-
     def send(self, address: Address, message: AnyMessage, payload: Encoded | None = None) -> None:
         """Send to a node, in order, without waiting."""
         if address == self.address:

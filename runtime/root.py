@@ -65,8 +65,6 @@ class Root(Node):
         payload = codec.encode((RootServices, (), dict[str, Any](), None))
         self.receive(spawn, [bytearray(payload.head)], lambda message, payload: None)
 
-    # Meshes of processes.
-
     def roster(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
         """Start the ranks of a mesh."""
         roster = Roster(self.reactor, self._engine(engine), specs, self, how)
@@ -143,8 +141,6 @@ class Root(Node):
             act(self.fleet(mesh, axes))
         for asked in self._awaited.pop(mesh, []):
             self.reactor.schedule(lambda asked=asked: self._connect(*asked))
-
-    # Messages.
 
     def send_away(self, address: tuple[int, int], message: AnyMessage, payload: Encoded | None) -> None:
         roster = self.rosters.get(address[0])

@@ -174,8 +174,6 @@ class Roster:
         """The name of the host that a rank lives on."""
         return self.specs[rank].host or os.uname().nodename
 
-    # What goes out.
-
     def spawn_actor(
         self,
         ranks: Sequence[int],

@@ -116,8 +116,6 @@ class Debugger:
             stopped.clear_all_breaks()  # else bdb hands them to the next one that is made
         self._dialogs.pop(self._main, None)
 
-    # What user code calls.
-
     def _on_breakpoint(self, *args: Any, **options: Any) -> None:
         wanted = os.environ.get("PYTHONBREAKPOINT")
         if wanted:  # "0", or a debugger of the user's own
@@ -154,8 +152,6 @@ class Debugger:
         if not line:
             raise EOFError("nobody answers: the notebook has left the question")
         return line.removesuffix("\n")
-
-    # Stops.
 
     def stop(self, frame: FrameType, header: str | None = None) -> None:
         """Stop this thread in this frame, until the user lets it go on."""

@@ -55,8 +55,6 @@ class RankPdb(Pdb):
         self._last = (0, 0)
         """Where it has stopped last: the number of the frame, and the line."""
 
-    # Stops.
-
     def stop_at(self, frame: FrameType, awaiting: Stack) -> None:
         """Stop here and now, and go on as the user says.
 
@@ -154,8 +152,6 @@ class RankPdb(Pdb):
         text = super().format_stack_entry(frame_lineno, *args, **kwargs)
         file = frame_lineno[0].f_code.co_filename
         return text.replace(file, name_of(file) or file, 1)
-
-    # Commands.
 
     def onecmd(self, line: str) -> bool:
         # Some commands of IPython's print to `sys.stdout`, and so does what the user evaluates.

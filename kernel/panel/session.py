@@ -64,8 +64,6 @@ class Session:
         self.is_on = False
         """Has a client switched it on?"""
 
-    # Who is debugged.
-
     async def add(self, path: str, who: Who) -> int:
         """Debug the rank that listens there; its number. Raises `OSError`, `AdapterLost`, `TimeoutError`."""
         self._last = number = self._last + 1
@@ -104,8 +102,6 @@ class Session:
             self._tell(self._floor.left(number))
             del self._debuggees[number]
             self._numbers.forget(number, ("thread", "frame", "variables"))
-
-    # What the client asks.
 
     async def request(self, request: Message) -> Message:
         """Answer a request."""
@@ -267,8 +263,6 @@ class Session:
             return await self._own(request)
         told = await self._ask(whose, "setExpression", asked)
         return answer(request, told.get("body"))
-
-    # What the debuggers tell.
 
     def own_event(self, message: Message) -> None:
         """The notebook's own debugger has told something."""

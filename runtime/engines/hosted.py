@@ -111,8 +111,6 @@ class HostedCrew:
         """The host that a living rank is on."""
         return self._hosts.get(rank)
 
-    # What goes out.
-
     def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:
         self._relay(ranks, message, payload, is_control=False)
 
@@ -227,8 +225,6 @@ class HostedCrew:
             if not host.trouble:  # else its ranks have ended with it
                 raise
         host.branches.pop(self.number, None)
-
-    # What comes in.
 
     def on_news(self, host: RemoteHost, news: News, frames: Frames) -> None:
         if isinstance(news, Renumbered):

@@ -140,8 +140,6 @@ class RemoteAgent:
             held.close()
         self._beating.join()
 
-    # What the controller says.
-
     def _hold(self, hold: Hold, _: Frames) -> None:
         try:
             self._held[hold.crew] = held_port(self._addr)
@@ -247,8 +245,6 @@ class RemoteAgent:
     def _crew(self, number: int, act: Callable[[Agent], object]) -> None:
         if number in self._crews:
             act(self._crews[number])
-
-    # What it says itself.
 
     def _say(self, message: AnyMessage, payload: Encoded | None = None) -> None:
         with contextlib.suppress(LinkClosed):  # the main thread hears of it too
