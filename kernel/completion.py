@@ -90,7 +90,7 @@ def line_of_call(text: str) -> str:
     """The last line of a text, joined with those before it in which a bracket is open: a call has its name there.
 
     Example:
-        >>> line_of_call("x = 1\nLinear(\n    in_"), line_of_call("f(1)\ng")
+        >>> line_of_call("x = 1\\nLinear(\\n    in_"), line_of_call("f(1)\\ng")
         ('Linear(     in_', 'g')
     """
     depth, end = 0, max(len(text) - _LONGEST_CALL, 0)
