@@ -116,7 +116,7 @@ def _noted(call: str, original: Callable[..., Any]) -> Callable[..., Any]:
             work = original(self, *args, **kwargs)
         finally:
             _by_thread.pop(thread, None)
-        if other is not None:
+        if other is not None and work is not None:  # nccl gives nothing for one of several that go together
             _others[work] = other
         return work
 

@@ -41,7 +41,7 @@ def make_work() -> type[Any]:
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
-    work, group = make_work(), SimpleNamespace(send=None, recv=None)
+    work, group = make_work(), SimpleNamespace(send=lambda *given: None, recv=None)
     monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", SimpleNamespace(Work=work, ProcessGroup=group))
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=bool)))
     assert waits.install()
@@ -74,3 +74,10 @@ def test_whose_wait_ends_hides_nobody_who_still_waits(work: type[Any], kind: int
             assert operation(stuck) == "all_reduce"
         assert [operation(each) for each in (stuck, other, threading.get_ident())] == ["all_reduce"] * 3
     assert operation(stuck) is None
+
+
+def test_an_exchange_that_gives_no_work_back_is_none_of_our_business(work: type[Any]) -> None:
+    """So nccl does with each of several that go together (`batch_isend_irecv`)."""
+    send = sys.modules["torch._C._distributed_c10d"].ProcessGroup.send
+    assert send(work(RECV), ["a tensor"], 1, 0) is None
+    assert waits.current(threading.get_ident()) is None
