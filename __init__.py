@@ -7,13 +7,15 @@ m = %mesh up dp=2 tp=2
 
 The same things work without a notebook: `from meshbook import Actor, endpoint, this_host`. All names of `monarch.actor`
 can be had here; those that few programs use are not in `__all__`.
-Importing the package imports nothing else; each name below is fetched when it is first used (PEP 562).
+Importing the package imports nothing heavy; each name below is fetched when it is first used (PEP 562).
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from .runtime import upstairs as _upstairs
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -106,6 +108,10 @@ __all__ = (
     "this_proc",
     "unload_ipython_extension",
 )
+
+
+_upstairs.porter.come_by(lambda: import_module(".magics.porter", __name__))
+_upstairs.unattended.come_by(lambda: import_module(".magics.unattended", __name__))
 
 
 def __getattr__(name: str) -> object:

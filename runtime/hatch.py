@@ -7,8 +7,6 @@ answers stands above and is imported when the first one knocks: where nobody eve
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 import os
 import socket
 import struct
@@ -17,18 +15,15 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from weakref import WeakSet
 
 from .forks import let_go_in_child
 from .proc import stat_of
 from .registry import state_folder
+from .upstairs import porter
 from .wire.reactor import Reactor
 
 SUFFIX = ".sock"
-
-_PORTER = "..magics.porter"
-"""The module that talks with who comes in, and that serves ranks which stop: known by its name, as it stands above."""
 
 _BACKLOG = 8
 
@@ -36,14 +31,9 @@ _PAUSE = 1.0
 """Seconds after which a guest is looked for again to whom the door could not be opened."""
 
 
-def porter() -> Any:
-    """The module that knows of users: `receive(socket)`, `bring_debugger(roster)`, `look()`."""
-    return importlib.import_module(_PORTER, __package__)
-
-
 def look() -> None:
     """Ask the user of this terminal about ranks that are stopped, if any ever was."""
-    if importlib.util.resolve_name(_PORTER, __package__) in sys.modules:
+    if porter.has_come:
         porter().look()
 
 

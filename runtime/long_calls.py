@@ -5,20 +5,17 @@ Nothing is asked of ranks here: what looks closer stands above and is imported w
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 
 from .errors import MeshbookError
 from .roster import Roster
+from .upstairs import unattended
 from .wire.reactor import Reactor
 
 PACE = 3.0
 """Seconds between two looks: a call that is at work in two of them takes long."""
-
-_UNATTENDED = "..magics.unattended"
-"""The module that tells the user: known by its name, as it stands above."""
 
 
 def actors_at_work(roster: Roster) -> list[int]:
@@ -61,4 +58,4 @@ def _open_calls(roster: Roster) -> set[int]:
 
 def _look() -> None:
     with suppress(MeshbookError, RuntimeError):  # the mesh has ended meanwhile, or the program with its loop
-        importlib.import_module(_UNATTENDED, __package__).look_at_calls()
+        unattended().look_at_calls()

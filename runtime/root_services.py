@@ -13,13 +13,13 @@ from .adverbs import Arrivals, view_of
 from .engines.spec import Site
 from .fleet import RemoteFleet
 from .future import Future, Promise
-from .hatch import porter
 from .here import node
 from .mesh_spec import MeshSpec
 from .numbers import SERVICES
 from .scope import context
 from .shape import Shape
 from .supervision import MeshFailure
+from .upstairs import porter
 from .wire import codec
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,22 @@ def test_nest_asyncio_stays_on_the_ranks(modules: dict[str, ast.Module]) -> None
 
 def test_our_folders_know_each_other_by_relative_imports(modules: dict[str, ast.Module]) -> None:
     assert [name for name, tree in modules.items() if "meshbook" in set(_imported(tree))] == []
+
+
+WINGS = ("runtime", "kernel", "widgets", "magics")
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_no_wing_names_a_module_above_it_by_a_string(modules: dict[str, ast.Module], wing: str) -> None:
+    # Such an import points upwards as well, and the linter of imports cannot see it.
+    above = re.compile(rf"(\.+|meshbook\.)({'|'.join(WINGS[WINGS.index(wing) + 1 :]) or '(?!)'})\.")
+    own = {name: tree for name, tree in modules.items() if name.startswith(f"meshbook.{wing}")}
+    assert own
+    assert {name: text for name, tree in own.items() for text in _strings(tree) if above.match(text)} == {}
+
+
+def _strings(tree: ast.Module) -> Iterator[str]:
+    yield from (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
