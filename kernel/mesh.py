@@ -35,7 +35,6 @@ from .guest import cells_in, pack
 from .journal import Journal, Replay
 from .lent import Lent
 from .measure import Tolerance
-from .questions import arguments
 from .repairs import Repairs
 from .run import Run
 from .sent import Sent
@@ -188,8 +187,8 @@ class Mesh(Repairs):
             key, text = self._sent.note(source, chosen)
             has_store = self._has_store(chosen)
             how = (keep, self.is_reloading)
-            payload = arguments(run.cell, key, text, run.name, first_line, members, has_store, *how)
-            run.call = self.roster.call(chosen, self._actor, "run", None, payload, run, True, audience=run)
+            order = self._order("run", run.cell, key, text, run.name, first_line, members, has_store, *how)
+            run.call = self.roster.call(chosen, order, run, audience=run)
             self.cells[run.call] = run.name
             self._hear(run)
             if outdated := self._sent.outdated():
@@ -251,8 +250,9 @@ class Mesh(Repairs):
         self.last_cell = next(self._cells)
         name = getattr(function, "__name__", "a function")
         run = Run(self.roster, self.axes, range(self.num_ranks), self.last_cell, name)
-        payload = arguments(run.cell, packed.head, [pickle.PickleBuffer(each) for each in packed.buffers], lines)
-        run.call = self.roster.call(run.ranks, self._actor, "execute", None, payload, run, True, audience=run)
+        buffers = [pickle.PickleBuffer(each) for each in packed.buffers]
+        order = self._order("execute", run.cell, packed.head, buffers, lines)
+        run.call = self.roster.call(run.ranks, order, run, audience=run)
         self._note(run, "", 1, f"{name}()")
         self._hear(run)
         return run
@@ -288,8 +288,7 @@ class Mesh(Repairs):
     def tell_widget(self, rank: int, message: CommMessage, run: Run) -> None:
         """Pass on what the browser says to a widget that `run` has made, and hear what its callbacks print."""
         if not self.is_down:
-            payload = arguments(message)
-            run.events.append(self.roster.call([rank], self._actor, "heed", None, payload, Event(run), True, run))
+            run.events.append(self.roster.call([rank], self._order("heed", message), Event(run), run))
             if len(run.events) > MOST_EVENTS:
                 self.roster.forget_audience(run.events.popleft())
 
@@ -317,9 +316,8 @@ class Mesh(Repairs):
             raise
         finally:
             if not self.is_down:
-                payload = arguments(run.cell, "drop")
                 alive = [rank for rank in run.ranks if rank in self.roster.alive()]
-                self.roster.call(alive, self._actor, "compare", None, payload, None, True)
+                self.roster.call(alive, self._order("compare", run.cell, "drop"), None)
 
     @checks_for_caller
     def push(self, names: Mapping[str, object], ranks: Sequence[int] | None = None) -> None:
@@ -450,7 +448,7 @@ class Mesh(Repairs):
 
     def _begin(self, ranks: Sequence[int], endpoint: str, *args: Any) -> Gather:
         gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
-        self.roster.call(ranks, self._actor, endpoint, None, arguments(*args), gather, True)
+        self.roster.call(ranks, self._order(endpoint, *args), gather)
         return gather
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from ..runtime.errors import MeshStopped, checks_for_caller
 from ..runtime.gather import Gather
+from ..runtime.orders import Order
 from ..runtime.ranks.ledger import BUFFER_SIZE
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
@@ -205,7 +206,7 @@ class Questions:
     def begin_post_mortem(self, ranks: Sequence[int]) -> Gather:
         """Let these ranks wait with what has failed there last, to be looked at (see `debug.post_mortem`)."""
         gather = Gather(self.roster, ranks, f"{self.name}.post_mortem")
-        self.roster.call(ranks, self._actor, "post_mortem", None, arguments(), gather, True)
+        self.roster.call(ranks, self._order("post_mortem"), gather)
         return gather
 
     def tell_debugger(self, ranks: Sequence[int], step: str, *args: Any, timeout: float = 0.5) -> dict[int, Any]:
@@ -214,7 +215,11 @@ class Questions:
 
     def send_ahead(self, ranks: Collection[int], endpoint: str, *args: Any) -> None:
         """Call an endpoint of the kernel actors that is done before all that is sent from now on; wait for nothing."""
-        self.roster.call(list(ranks), self._actor, endpoint, None, arguments(*args), None, True)
+        self.roster.call(list(ranks), self._order(endpoint, *args), None)
+
+    def _order(self, endpoint: str, *args: Any) -> Order:
+        """A call of the kernel actors, which live where cells run."""
+        return Order(self._actor, endpoint, arguments(*args), on_main=True)
 
     def queued(self, run: Run) -> dict[int, str]:
         """The ranks that have not begun this run, each with the name of the cell that they still work on."""

@@ -22,6 +22,7 @@ from .fleet import Fleet
 from .future import Future, Promise
 from .last_words import end_of_actors
 from .limits import check_size
+from .orders import Order
 from .ranks.failure import RemoteFailure, rebuild
 from .scope import context, serial_task
 from .shape import Shape
@@ -164,7 +165,7 @@ class Endpoint(Generic[P, R]):
             wire_name, args = plain_name(wire_name) + way, (lead, *args)
         payload = (None if kwargs else codec.quick(args, (args, kwargs))) or _fitting(args, kwargs)
         try:
-            fleet.call(target.ranks, mesh._actor, wire_name, target.view, payload, caller, mesh._on_main)
+            fleet.call(target.ranks, Order(mesh._actor, wire_name, payload, target.view, mesh._on_main), caller)
         except MeshStopped as stopped:
             if caller is not None:
                 for rank in target.ranks:  # as for every other end of an actor: the future tells it

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from .adverbs import view_of
-from .fleet import BOOTSTRAP, owners_of
+from .fleet import owners_of
+from .orders import Birth
 from .reshape import Reshape
 from .shape import Shape
-from .wire.codec import Encoded
 from .wire.messages import View
 
 
@@ -28,27 +28,6 @@ class Made:
     """Ranks on which it is being made again: who heals them hears how that goes, and nobody else is told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Birth:
-    """How actors were made: what it takes to make one again on a rank that was restarted.
-
-    Large arguments are kept as references: an array that the notebook has changed since is as it is now.
-    """
-
-    actor: int
-    name: str
-    view: View
-    owner: tuple[int, int, int]
-    payload: Encoded
-    on_main: bool
-    ranks: tuple[int, ...]
-
-    @property
-    def is_everywhere(self) -> bool:
-        """Does every rank of the mesh have it, also one that comes later: what runs cells, or the bootstrap?"""
-        return self.on_main or self.name == BOOTSTRAP
-
-
 class Births:
     """The actors of one mesh that were made from the controller, by number, in the order in which they were made."""
 
@@ -61,11 +40,11 @@ class Births:
         """The ranks that have some of them."""
         return {rank for made in list(self.made.values()) for rank in made.ranks}
 
-    def note(self, birth: Birth, class_name: str) -> None:
+    def note(self, birth: Birth) -> None:
         """An actor is made."""
         # Who runs cells hears of a death by the cell, and who runs a bootstrap by `ready`: neither is supervised.
         if not birth.is_everywhere:
-            self.made[birth.actor] = Made(birth.name, class_name, birth.owner, birth.view, birth.ranks)
+            self.made[birth.actor] = Made(birth.name, birth.class_name, birth.owner, birth.view, birth.ranks)
         self._births[birth.actor] = birth
 
     def forget(self, actor: int) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .future import Future, Promise
+from .orders import Birth, Order
 from .wire.codec import Encoded
-from .wire.messages import View
 from .wire.outlet import owned
 from .wire.post import Caller
 from .wire.reactor import Reactor
@@ -73,40 +74,18 @@ class Expected:
     def stop_all(self, reason: str) -> Future[None]:
         raise ValueError("ProcMesh is not owned; must be stopped by an owner")
 
-    def spawn_actor(
-        self,
-        ranks: Sequence[int],
-        actor: int,
-        name: str,
-        view: View,
-        owner: tuple[int, int, int],
-        payload: Encoded,
-        caller: Caller,
-        on_main: bool = False,
-        class_name: str = "",
-    ) -> int:
-        kept = self._kept(payload)
-        self._when_there(
-            lambda fleet: fleet.spawn_actor(ranks, actor, name, view, owner, kept, caller, on_main, class_name)
-        )
+    def spawn_actor(self, birth: Birth, caller: Caller) -> int:
+        kept = replace(birth, payload=self._kept(birth.payload))
+        self._when_there(lambda fleet: fleet.spawn_actor(kept, caller))
         return 0
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
         self._when_there(lambda fleet: fleet.stop_actor(ranks, actor, reason, caller, on_main))
         return 0
 
-    def call(
-        self,
-        ranks: Sequence[int],
-        actor: int,
-        endpoint: str,
-        view: View | None,
-        payload: Encoded,
-        caller: Caller | None,
-        on_main: bool = False,
-    ) -> int:
-        kept = self._kept(payload)
-        self._when_there(lambda fleet: fleet.call(ranks, actor, endpoint, view, kept, caller, on_main))
+    def call(self, ranks: Sequence[int], order: Order, caller: Caller | None) -> int:
+        kept = order._replace(payload=self._kept(order.payload))
+        self._when_there(lambda fleet: fleet.call(ranks, kept, caller))
         return 0
 
     def _kept(self, payload: Encoded) -> Encoded:

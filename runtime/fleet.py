@@ -6,20 +6,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .future import Future, Promise
+from .orders import Birth, Order
 from .ranks.place import coordinates
 from .wire.codec import Encoded
 from .wire.deferred import untorn
 from .wire.lane import Frames
-from .wire.messages import Answer, AnyMessage, Call, Note, Reply, Spawn, StopActor, View
+from .wire.messages import Answer, AnyMessage, Call, Note, Reply, Spawn, StopActor
 from .wire.post import Caller, Post
 from .wire.reactor import Reactor
 
 if TYPE_CHECKING:
     from .node import Node
-
-
-BOOTSTRAP = "__bootstrap__"
-"""The name of the actor whose constructor runs the bootstrap of a process."""
 
 
 class Fleet(Protocol):
@@ -64,18 +61,7 @@ class Fleet(Protocol):
         """Take all ranks down, for the owner."""
         ...
 
-    def spawn_actor(
-        self,
-        ranks: Sequence[int],
-        actor: int,
-        name: str,
-        view: View,
-        owner: tuple[int, int, int],
-        payload: Encoded,
-        caller: Caller,
-        on_main: bool = False,
-        class_name: str = "",
-    ) -> int:
+    def spawn_actor(self, birth: Birth, caller: Caller) -> int:
         """Make an actor on these ranks; `caller` hears from each."""
         ...
 
@@ -83,17 +69,8 @@ class Fleet(Protocol):
         self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False
     ) -> int: ...
 
-    def call(
-        self,
-        ranks: Sequence[int],
-        actor: int,
-        endpoint: str,
-        view: View | None,
-        payload: Encoded,
-        caller: Caller | None,
-        on_main: bool = False,
-    ) -> int:
-        """Call an endpoint; without a `caller` nobody answers."""
+    def call(self, ranks: Sequence[int], order: Order, caller: Caller | None) -> int:
+        """Call an endpoint on these ranks; without a `caller` nobody answers."""
         ...
 
 
@@ -120,21 +97,11 @@ class RemoteFleet:
         coord = ",".join(f"{axis}={i}" for axis, i in coordinates(rank, self.axes).items())
         return f"rank {rank}" if not coord or list(self.axes) == ["rank"] else f"rank {rank} ({coord})"
 
-    def spawn_actor(
-        self,
-        ranks: Sequence[int],
-        actor: int,
-        name: str,
-        view: View,
-        owner: tuple[int, int, int],
-        payload: Encoded,
-        caller: Caller,
-        on_main: bool = False,
-        class_name: str = "",
-    ) -> int:
-        seq = self._post.open(ranks, caller)
-        self._owners[actor] = (name, owner)
-        self._send(ranks, actor, Spawn(seq, actor, name, view, owner, self._node.outgoing_run()), payload)
+    def spawn_actor(self, birth: Birth, caller: Caller) -> int:
+        seq = self._post.open(birth.ranks, caller)
+        self._owners[birth.actor] = (birth.name, birth.owner)
+        spawn = Spawn(seq, birth.actor, birth.name, birth.view, birth.owner, self._node.outgoing_run())
+        self._send(birth.ranks, birth.actor, spawn, birth.payload)
         return seq
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
@@ -143,16 +110,8 @@ class RemoteFleet:
         self._send(ranks, actor, StopActor(seq, actor, reason, self._node.outgoing_run()), None)
         return seq
 
-    def call(
-        self,
-        ranks: Sequence[int],
-        actor: int,
-        endpoint: str,
-        view: View | None,
-        payload: Encoded,
-        caller: Caller | None,
-        on_main: bool = False,
-    ) -> int:
+    def call(self, ranks: Sequence[int], order: Order, caller: Caller | None) -> int:
+        actor, endpoint, payload, view, _ = order
         seq = self._post.open(ranks, caller) if caller is not None else 0
         run = self._node.outgoing_run()
         self._send(ranks, actor, Call(seq, actor, endpoint, view, caller is not None, run), payload)

@@ -26,6 +26,7 @@ from .here import node
 from .looks import actors_html, actors_text, procs_html, state_of
 from .ndslice import NDSlice
 from .node import shape_of
+from .orders import Birth
 from .ranks.place import axes_text
 from .scope import context
 from .shape import MeshTrait, Shape
@@ -150,18 +151,9 @@ class ProcMesh(_View, TensorMesh):
         promise: Promise[None] = Promise(self._fleet.reactor)
         ranks = self._target.ranks
         gather = Gather(self._shape, ranks, f"{name}.__init__", self._fleet, Done(promise))
-        on_main = is_on_main_thread(Class)
-        self._fleet.spawn_actor(
-            ranks,
-            actor,
-            name,
-            view_of(self._shape),
-            instance.address,
-            payload,
-            gather,
-            on_main,
-            class_name=Class.__qualname__,
-        )
+        where = (tuple(ranks), actor, name, view_of(self._shape))
+        birth = Birth(*where, payload, instance.address, is_on_main_thread(Class), Class.__qualname__)
+        self._fleet.spawn_actor(birth, gather)
         mesh = ActorMesh(self._fleet, self._shape, actor, name, Class, promise.future)
         instance.own(mesh)
         return cast("A", mesh)

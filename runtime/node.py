@@ -18,10 +18,11 @@ from weakref import WeakSet, WeakValueDictionary
 from .actor import Actor
 from .channel import Inbox, ReplyPort
 from .engines.spec import Site
-from .fleet import BOOTSTRAP, Fleet, RemoteFleet
+from .fleet import Fleet, RemoteFleet
 from .here import settle
 from .mesh_spec import MeshSpec
 from .ndslice import NDSlice
+from .orders import BOOTSTRAP
 from .ranks.cleanup import PATIENCE
 from .ranks.failure import RemoteFailure, describe
 from .ranks.intake import Jobs, PlainJobs

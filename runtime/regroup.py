@@ -13,6 +13,7 @@ from typing import Any
 from .errors import MeshbookError
 from .gather import Gather
 from .numbers import STEWARD
+from .orders import Order
 from .ranks.sockets import Port
 from .roster import Roster
 from .wire import codec
@@ -215,7 +216,7 @@ class Told(Gather):
 def _told(roster: Roster, ranks: Sequence[int], payload: codec.Encoded) -> Told:
     told = Told(roster, ranks, "new process groups")
     if ranks:
-        roster.call(ranks, STEWARD, "regroup", None, payload, told, True)
+        roster.call(ranks, Order(STEWARD, "regroup", payload, on_main=True), told)
     return told
 
 

@@ -17,6 +17,7 @@ from .engines.spec import RankSpec, Seat, environment, standings
 from .errors import MeshError, SpawnError
 from .healing import END_SECONDS
 from .numbers import STEWARD, new_mesh
+from .orders import Order
 from .ranks.place import coordinates
 from .regroup import REGROUP_SECONDS, REGROUP_SECONDS_A_RANK, Told, regroup, wait_until
 from .remaking import Remade, remake
@@ -182,7 +183,7 @@ def _tell(roster: Roster, survivors: Sequence[int], plan: Reshape) -> None:
     told_to_all = roster.mesh, plan.new, plan.kept, standings([spec.seat for spec in specs])
     payload = codec.encode((told_to_all, dict[str, Any]()))
     if survivors:
-        roster.call(survivors, STEWARD, "move", None, payload, told, True)
+        roster.call(survivors, Order(STEWARD, "move", payload, on_main=True), told)
     told.wait(REGROUP_SECONDS + REGROUP_SECONDS_A_RANK * len(survivors))
     told.check()
 

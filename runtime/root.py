@@ -17,13 +17,14 @@ from .audiences import Audiences
 from .engines.base import Engine, Party, refer
 from .engines.spec import HOME, RankSpec, Site
 from .expected import Expected
-from .fleet import BOOTSTRAP, Fleet
+from .fleet import Fleet
 from .future import Future, Promise
 from .long_calls import LongCalls
 from .mesh import ProcMesh
 from .mesh_spec import MeshSpec
 from .node import Address, Node
 from .numbers import SERVICES, is_own
+from .orders import BOOTSTRAP, Birth
 from .ranks.place import axes_text
 from .reshape import Reshape
 from .root_services import RootServices
@@ -93,7 +94,8 @@ class Root(Node):
         ranks = shape.ranks()
         gather = Gather(shape, ranks, "bootstrap", roster, promise)
         payload = codec.encode((Bootstrap, (bootstrap,), dict[str, Any](), None))
-        roster.spawn_actor(ranks, secrets.randbits(62), BOOTSTRAP, view_of(shape), (0, 0, 0), payload, gather)
+        birth = Birth(tuple(ranks), secrets.randbits(62), BOOTSTRAP, view_of(shape), payload)
+        roster.spawn_actor(birth, gather)
         return promise.future
 
     def site_of(self, address: Address) -> Site:

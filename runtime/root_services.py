@@ -16,6 +16,7 @@ from .future import Future, Promise
 from .here import node
 from .mesh_spec import MeshSpec
 from .numbers import SERVICES
+from .orders import Order
 from .scope import context
 from .shape import Shape
 from .supervision import MeshFailure
@@ -183,7 +184,7 @@ def ask_root(here: Node, method: str, *args: Any) -> Future[Any]:
     promise: Promise[Any] = Promise(here.reactor)
     shape = Shape.unity()
     answer = Arrivals(f"root.{method}", fleet, [promise])
-    fleet.call([0], SERVICES, method, view_of(shape), codec.encode((args, dict[str, Any]())), answer)
+    fleet.call([0], Order(SERVICES, method, codec.encode((args, dict[str, Any]())), view_of(shape)), answer)
     return promise.future
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from .audiences import Audiences
-from .births import Birth, Births, Made
+from .births import Births, Made
 from .checkup import Checkup
 from .cut_off import Doubts
 from .engines.base import Crew, Engine, Exit
@@ -23,6 +23,7 @@ from .future import Future, done
 from .hub import Audience, Hub
 from .last_words import TAIL, last_words, story
 from .meters import Meters
+from .orders import Birth, Order
 from .rank_state import RankState
 from .ranks.place import axes_text, coordinates
 from .readiness import Readiness
@@ -37,15 +38,12 @@ from .wire.messages import (
     AnyMessage,
     Ask,
     Bye,
-    Call,
     Interrupt,
     Metered,
     Note,
     Ready,
     Reply,
-    Spawn,
     StopActor,
-    View,
 )
 from .wire.post import NOBODY, Caller, Post
 from .wire.reactor import Reactor
@@ -174,46 +172,23 @@ class Roster:
         """The name of the host that a rank lives on."""
         return self.specs[rank].host or os.uname().nodename
 
-    def spawn_actor(
-        self,
-        ranks: Sequence[int],
-        actor: int,
-        name: str,
-        view: View,
-        owner: tuple[int, int, int],
-        payload: Encoded,
-        caller: Caller,
-        on_main: bool = False,
-        class_name: str = "",
-    ) -> int:
-        """Make an actor on these ranks; `caller` hears from each."""
-        self._births.note(Birth(actor, name, view, owner, payload, on_main, tuple(ranks)), class_name)
-        return self._send(ranks, caller, lambda seq: Spawn(seq, actor, name, view, owner), payload, on_main)
+    def spawn_actor(self, birth: Birth, caller: Caller) -> int:
+        """Make an actor on its ranks; `caller` hears from each."""
+        self._births.note(birth)
+        return self._send(birth.ranks, caller, birth.message, birth.payload, birth.on_main)
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
         """End an actor on these ranks."""
         self._births.forget(actor)
         return self._send(ranks, caller, lambda seq: StopActor(seq, actor, reason), None, on_main)
 
-    def call(
-        self,
-        ranks: Sequence[int],
-        actor: int,
-        endpoint: str,
-        view: View | None,
-        payload: Encoded,
-        caller: Caller | None,
-        on_main: bool = False,
-        audience: Audience | None = None,
-    ) -> int:
+    def call(self, ranks: Sequence[int], order: Order, caller: Caller | None, audience: Audience | None = None) -> int:
         """Call an endpoint on these ranks; without a `caller` nobody answers. Returns the number of the call.
 
         What they print while they work on it goes to `audience`.
         """
-        wants = caller is not None
-        return self._send(
-            ranks, caller, lambda seq: Call(seq, actor, endpoint, view, wants), payload, on_main, audience
-        )
+        make = order.message if caller is not None else order.broadcast
+        return self._send(ranks, caller, make, order.payload, order.on_main, audience)
 
     @untorn
     def _send(
@@ -363,8 +338,7 @@ class Roster:
         for rank in ranks:
             self._hub.on_rank_back(self, rank)
         for birth, chosen in self._births.again_on(ranks):
-            make = functools.partial(Spawn, actor=birth.actor, name=birth.name, view=birth.view, owner=birth.owner)
-            self._send(chosen, caller(birth.name, chosen), make, birth.payload, birth.on_main)
+            self._send(chosen, caller(birth.name, chosen), birth.message, birth.payload, birth.on_main)
 
     def owners(self) -> dict[tuple[int, int, int], str]:
         """Who owns actors on these ranks, with the name of the first mesh of each."""

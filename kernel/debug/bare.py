@@ -16,6 +16,7 @@ from ...runtime.actor import Actor, control_endpoint
 from ...runtime.adverbs import view_of
 from ...runtime.channel import Port
 from ...runtime.gather import Gather
+from ...runtime.orders import Birth
 from ...runtime.ranks.place import here
 from ...runtime.roster import Roster
 from ...runtime.shape import Shape
@@ -89,9 +90,8 @@ class BareMesh(Questions):
         self._actor = secrets.randbits(62)
         self._making = Gather(roster, shape.ranks(), f"{self.name}.{_NAME}")
         payload = codec.encode((DebugActor, (self.desk.port,), dict[str, Any](), None))
-        roster.spawn_actor(
-            shape.ranks(), self._actor, _NAME, view_of(shape), (0, 0, 0), payload, self._making, on_main=True
-        )
+        birth = Birth(tuple(shape.ranks()), self._actor, _NAME, view_of(shape), payload, on_main=True)
+        roster.spawn_actor(birth, self._making)
 
     def wait_ready(self, seconds: float = _READY) -> None:
         """Until the ranks have their debugger, or the time is up: one whose interpreter is held never has."""

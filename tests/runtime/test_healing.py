@@ -14,6 +14,7 @@ from meshbook.runtime.errors import MeshStopped, SupervisionError
 from meshbook.runtime.gather import Gather
 from meshbook.runtime.healing import heal, heal_mesh, heal_roster
 from meshbook.runtime.mesh import roster_of
+from meshbook.runtime.orders import Order
 from meshbook.runtime.wire import codec
 from tests.runtime.troupe import Counter, Courier
 
@@ -158,7 +159,7 @@ def test_a_reference_to_an_actor_that_is_no_more_is_not_waited_for(bench: Bench,
     heal(procs)
     gather = Gather(procs.roster, [0], "stray")
     view = view_of(procs._shape)  # pyright: ignore[reportPrivateUsage]
-    procs.roster.call([0], 12345, "add", view, codec.encode(((), {})), gather)
+    procs.roster.call([0], Order(12345, "add", codec.encode(((), {})), view), gather)
     assert gather.wait(10)
     assert "stopped" in str(gather.errors[0])
 

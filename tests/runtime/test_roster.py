@@ -14,6 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from meshbook.runtime.engines.base import Exit
 from meshbook.runtime.engines.spec import RankSpec, Seat, environment, standings
 from meshbook.runtime.errors import MeshStopped, SpawnError
+from meshbook.runtime.orders import Birth, Order
 from meshbook.runtime.roster import Roster
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.wire import codec
@@ -33,6 +34,8 @@ from meshbook.runtime.wire.messages import (
 from meshbook.runtime.wire.tape import Ended, Text
 
 NOTHING = codec.encode(((), {}))
+CALL = Order(1, "f", NOTHING)
+ON_MAIN = Order(1, "f", NOTHING, on_main=True)
 
 
 class StillReactor:
@@ -183,7 +186,7 @@ def test_names_of_ranks():
 
 def test_a_rank_is_busy_until_it_has_answered_all():
     roster, _, _ = new_roster({"rank": 1})
-    numbers = [roster.call([0], 1, "f", None, NOTHING, Heard()) for _ in range(2)]
+    numbers = [roster.call([0], CALL, Heard()) for _ in range(2)]
     began = roster.states[0].since
     assert roster.states[0].name == "busy"
     roster.on_message(0, Reply(numbers[0]), [])
@@ -195,7 +198,7 @@ def test_a_rank_is_busy_until_it_has_answered_all():
 
 def test_a_call_that_wants_no_answer_keeps_nobody_busy():
     roster, crew, _ = new_roster({"rank": 1})
-    number = roster.call([0], 1, "f", None, NOTHING, None, True)
+    number = roster.call([0], ON_MAIN, None)
     assert crew.posted == [("data", (0,), Call(number, 1, "f", None, False))]
     assert roster.states[0].name == "idle"
 
@@ -211,8 +214,8 @@ def test_what_goes_over_which_lane():
 def test_output_goes_to_the_audience_of_its_call_and_to_the_log():
     roster, _, _ = new_roster({"rank": 1})
     heard, other = Heard(), Heard()
-    number = roster.call([0], 1, "f", None, NOTHING, heard, True, heard)
-    roster.call([0], 1, "f", None, NOTHING, other, True, other)
+    number = roster.call([0], ON_MAIN, heard, heard)
+    roster.call([0], ON_MAIN, other, other)
     events = [Text(number, "stdout", "mine\n"), Text(0, "stdout", "nobody's\n"), Ended(number)]
     roster.on_output(0, events)
     assert heard.output == [events[0], events[2]]
@@ -227,8 +230,8 @@ def test_output_goes_to_the_audience_of_its_call_and_to_the_log():
 def test_taking_down_lets_go_whose_main_thread_is_free_and_ends_the_rest():
     roster, crew, _ = new_roster({"rank": 4})
     heard = Heard()
-    roster.call([1], 1, "f", None, NOTHING, heard, on_main=True)
-    roster.call([3], 2, "f", None, NOTHING, Heard())
+    roster.call([1], ON_MAIN, heard)
+    roster.call([3], Order(2, "f", NOTHING), Heard())
     roster.on_exit(2, Exit(code=1))
     roster.stop()
     assert crew.killed == [1]
@@ -237,13 +240,13 @@ def test_taking_down_lets_go_whose_main_thread_is_free_and_ends_the_rest():
     roster.on_exit(1, Exit(signum=9))
     assert heard.by_rank == {1: ["rank 1 (pid 101): the mesh was taken down"]}
     with pytest.raises(MeshStopped, match="this mesh was taken down: spawn another one, or in a notebook bring one up"):
-        roster.call([0], 1, "f", None, NOTHING, Heard())
+        roster.call([0], CALL, Heard())
 
 
 def test_actors_that_live_on_ranks_that_are_not_ready_yet_clean_up_too():
     roster, crew, _ = new_roster({"rank": 3}, ready=False)
     heard = Heard()
-    seq = roster.spawn_actor([0, 1], 7, "a", View((), 0, (), ()), (0, 0, 0), NOTHING, heard)
+    seq = roster.spawn_actor(Birth((0, 1), 7, "a", View((), 0, (), ()), NOTHING), heard)
     roster.on_message(0, Reply(seq), [])  # made; on rank 1 its constructor still runs, on rank 2 is none
     roster.stop()
     assert crew.killed == [2]
@@ -254,7 +257,7 @@ def test_actors_that_live_on_ranks_that_are_not_ready_yet_clean_up_too():
 
 def test_a_rank_that_is_started_again_is_new_in_its_place():
     roster, crew, _ = new_roster({"rank": 3})
-    roster.call([1], 1, "f", None, NOTHING, Heard())
+    roster.call([1], CALL, Heard())
     roster.on_exit(1, Exit(signum=9))
     roster.revive([1])
     assert crew.respawned == [(1, 1)]
@@ -269,8 +272,8 @@ def test_a_rank_that_is_started_again_is_new_in_its_place():
 def test_actors_are_made_again_where_they_were_in_the_order_of_old():
     roster, crew, _ = new_roster({"rank": 2})
     view = View((), 0, (), ())
-    for number, ranks, on_main in ((7, [0, 1], True), (8, [0], False), (9, [1], False), (10, [1], False)):
-        roster.spawn_actor(ranks, number, f"a{number}", view, (0, 0, 0), NOTHING, Heard(), on_main)
+    for number, ranks, on_main in ((7, (0, 1), True), (8, (0,), False), (9, (1,), False), (10, (1,), False)):
+        roster.spawn_actor(Birth(ranks, number, f"a{number}", view, NOTHING, on_main=on_main), Heard())
     roster.stop_actor([1], 10, "", Heard())
     roster.on_exit(1, Exit(signum=9))
     roster.revive([1])
@@ -311,7 +314,7 @@ def test_in_a_forked_child_the_mesh_is_another_s():
     roster, crew, _ = new_roster({"rank": 1})
     roster.let_go()
     with pytest.raises(MeshStopped, match="belongs to the process"):
-        roster.call([0], 1, "f", None, NOTHING, Heard())
+        roster.call([0], CALL, Heard())
     roster.stop()
     assert crew.killed == crew.posted == []
 
@@ -347,7 +350,7 @@ class Book(RuleBasedStateMachine):
     @rule(ranks=st.sets(st.integers(0, 2), min_size=1))
     def call(self, ranks: set[int]) -> None:
         heard = Heard()
-        number = self.roster.call(sorted(ranks), 1, "f", None, NOTHING, heard)
+        number = self.roster.call(sorted(ranks), CALL, heard)
         self.reactor.turn()
         self.owed[number] = (heard, set(ranks))
         for rank in ranks - self.dead:

@@ -12,6 +12,7 @@ import pytest
 from meshbook.runtime.errors import ActorError, MeshStopped, SupervisionError
 from meshbook.runtime.future import Future
 from meshbook.runtime.mesh import actor_number, roster_of
+from meshbook.runtime.orders import Order
 from meshbook.runtime.wire import codec
 from meshbook.runtime.wire.messages import Answer, Note, Reply
 from meshbook.runtime.wire.tape import Event, Text
@@ -52,7 +53,7 @@ def call(workers: Worker, ranks: Sequence[int], endpoint: str, *args: object) ->
     """A call by number, and what is heard of it."""
     told = Told()
     roster, payload = roster_of(workers), codec.encode((args, {}))
-    return roster.call(ranks, actor_number(workers), endpoint, None, payload, told, True, told), told
+    return roster.call(ranks, Order(actor_number(workers), endpoint, payload, on_main=True), told, told), told
 
 
 def ask(workers: Worker, rank: int, endpoint: str, *args: object) -> Any:
