@@ -200,7 +200,7 @@ class Mesh(Repairs):
 
         Without a store no rank makes the `group` of its slice: a cell would fail on ranks that are well.
         """
-        if self.roster.states[self.roster.store_rank].exit is not None:
+        if self.roster.states[self.roster.groups.store_rank].exit is not None:
             with contextlib.suppress(MeshbookError):  # then the cell fails, and says why
                 self.mend()
 
@@ -209,9 +209,9 @@ class Mesh(Repairs):
 
         A cell that runs on that rank waits for it anyway.
         """
-        if self.roster.store_rank in chosen:
+        if self.roster.groups.store_rank in chosen:
             return True
-        stat = self.roster.crew.stats([self.roster.store_rank]).get(self.roster.store_rank)
+        stat = self.roster.crew.stats([self.roster.groups.store_rank]).get(self.roster.groups.store_rank)
         return stat is None or stat.state not in "Tt"
 
     @checks_for_caller

@@ -95,7 +95,9 @@ class Book:
         if mesh is None:
             return back
         raised = getattr(error, "exception", None)
-        is_cut_off = mesh.roster.generation and not mesh.roster.dead() and lost_peer(type(raised).__name__, str(raised))
+        is_cut_off = (
+            mesh.roster.groups.generation and not mesh.roster.dead() and lost_peer(type(raised).__name__, str(raised))
+        )
         return [
             *back,
             *([f"↻ {OF_OLD_GROUPS}"] if is_cut_off else []),

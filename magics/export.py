@@ -49,4 +49,4 @@ def _write(path: Path, text: str, *, is_forced: bool) -> None:
 
 def _setting(mesh: Mesh) -> Setting:
     spec = next(iter(mesh.roster.specs.values()))
-    return Setting(mesh.axes, spec.device.partition(":")[0], mesh.roster.backend)
+    return Setting(mesh.axes, spec.device.partition(":")[0], mesh.roster.groups.backend)

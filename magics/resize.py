@@ -26,7 +26,7 @@ def resize(book: Book, args: grammar.Resize) -> Mesh:
     except (ValueError, MeshbookError) as error:
         raise UsageError(f"%mesh resize: {error}") from None
     print(resize_text(resized))
-    if mesh.roster.backend != "none" and (resized.process.ranks or resized.process.dropped):
+    if mesh.roster.groups.backend != "none" and (resized.process.ranks or resized.process.dropped):
         print(faults.BUILD_AGAIN)
     _check_slice(book, mesh)
     return mesh

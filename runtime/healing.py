@@ -102,7 +102,7 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
         try:
             made = remake(roster, chosen)
         finally:
-            late = regroup(roster) if roster.is_cut else late
+            late = regroup(roster) if roster.groups.is_cut else late
     keep_spares(roster)  # not before: their imports would slow down the others
     return Healed(tuple(chosen), made.failed, late, time.monotonic() - started, made.making)
 

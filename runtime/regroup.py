@@ -47,23 +47,23 @@ def regroup(roster: Roster) -> tuple[int, ...]:
     Raises:
         MeshbookError: a rank could not make its groups.
     """
-    with roster.regrouping:
+    with roster.groups.regrouping:
         return _regroup(roster)
 
 
 def _regroup(roster: Roster) -> tuple[int, ...]:
     living = roster.alive()
-    if roster.backend == "none" or not living:
+    if roster.groups.backend == "none" or not living:
         return ()
     busy = tuple(rank for rank in living if roster.states[rank].open_calls)
     ports = _ports(roster, SEQUENCE_SECONDS)
-    roster.store_rank, port = _meeting_place(roster, sorted(living, key=lambda rank: rank in busy))
-    roster.generation += 1
-    roster.is_cut = False
-    addr = roster.specs[roster.store_rank].host_addr
-    payload = _arguments(addr, port, roster.store_rank, roster.generation, ports)
+    roster.groups.store_rank, port = _meeting_place(roster, sorted(living, key=lambda rank: rank in busy))
+    roster.groups.generation += 1
+    roster.groups.is_cut = False
+    addr = roster.specs[roster.groups.store_rank].host_addr
+    payload = _arguments(addr, port, roster.groups.store_rank, roster.groups.generation, ports)
     idle = [rank for rank in living if rank not in busy]
-    ask(roster, busy, "announce", roster.generation)
+    ask(roster, busy, "announce", roster.groups.generation)
     told = _told(roster, idle, payload)
     _told(roster, busy, payload)
     told.wait(REGROUP_SECONDS + REGROUP_SECONDS_A_RANK * len(idle))
@@ -82,11 +82,11 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False) -> str
     Raises:
         MeshbookError: a rank could not make its groups.
     """
-    if roster.is_stopped or roster.backend == "none":
+    if roster.is_stopped or roster.groups.backend == "none":
         return ""
-    if roster.is_cut:
+    if roster.groups.is_cut:
         why = "their connections were broken off"
-    elif roster.store_rank in roster.dead():
+    elif roster.groups.store_rank in roster.dead():
         why = "their store was gone"
     else:
         # Who is busy counts on while it is asked.
@@ -121,8 +121,8 @@ def release(roster: Roster, ranks: Sequence[int], timeout: float = 1.0) -> dict[
 
     Their process groups are of no use until `regroup`.
     """
-    roster.is_cut = True
-    released = ask(roster, ranks, "release", _ports(roster, timeout), roster.generation)
+    roster.groups.is_cut = True
+    released = ask(roster, ranks, "release", _ports(roster, timeout), roster.groups.generation)
     released.wait(timeout)
     return dict(released.answers)
 
@@ -135,8 +135,8 @@ def _ports(roster: Roster, timeout: float) -> list[Port]:
     living = roster.alive()
     known = ask(roster, living, "ports")
     known.wait(timeout)
-    roster.ports = {rank: roster.ports.get(rank, []) for rank in living} | known.answers
-    return sorted({port for own in roster.ports.values() for port in own})
+    roster.groups.ports = {rank: roster.groups.ports.get(rank, []) for rank in living} | known.answers
+    return sorted({port for own in roster.groups.ports.values() for port in own})
 
 
 def _meeting_place(roster: Roster, candidates: Sequence[int]) -> tuple[int, int]:

@@ -58,8 +58,8 @@ class Remaking(Told):
 def remake(roster: Roster, ranks: Sequence[int]) -> Remade:
     """Make the actors of ranks that came new.
 
-    The process groups of all ranks are of no use afterwards where `roster.is_cut`: a constructor waited in them for
-    ranks that live on, and was freed.
+    The process groups of all ranks are of no use afterwards where `roster.groups.is_cut`: a constructor waited in them
+    for ranks that live on, and was freed.
     """
     made: list[Remaking] = []
 

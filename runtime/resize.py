@@ -198,7 +198,7 @@ def _welcome(roster: Roster, new: Sequence[int], timeout: float) -> Remade:
         try:
             return remake(roster, new)
         finally:
-            if roster.is_cut:
+            if roster.groups.is_cut:
                 regroup(roster)
     except SpawnError as error:
         roster.kill(new)  # also those that are up: they have no actors yet

@@ -20,6 +20,7 @@ from .engines.spec import RankSpec
 from .errors import MeshStopped, SpawnError
 from .forks import let_go_in_child
 from .future import Future, done
+from .group_state import GroupState
 from .hub import Audience, Hub
 from .last_words import TAIL, last_words, story
 from .meters import Meters
@@ -63,16 +64,7 @@ class Roster:
         self.mesh = specs[0].mesh
         self.engine = engine
         self.name = ""
-        self.backend = specs[0].backend
-        self.generation = 0
-        """Counts how often the process groups were made anew."""
-        self.store_rank = 0
-        """The rank that serves the store at which process groups meet."""
-        self.ports: dict[int, list[tuple[str, int]]] = {}
-        """By rank, where its process groups listened when that was last asked."""
-        self.regrouping = threading.Lock()  # a cell in the background may mend groups while another heals the mesh
-        self.is_cut = False
-        """Whether connections of process groups were broken off since they were made."""
+        self.groups = GroupState(specs[0].backend)
         self.specs = {spec.rank: spec for spec in specs}
         self._births = Births()
         self._hub = hub
@@ -288,7 +280,7 @@ class Roster:
             made.failed -= {*ranks} & {*made.ranks}
         self._settled.clear()
         self._all_gone.clear()
-        self.crew.respawn([replace(self.specs[rank], generation=self.generation + 1) for rank in ranks])
+        self.crew.respawn([replace(self.specs[rank], generation=self.groups.generation + 1) for rank in ranks])
 
     def is_expected(self, rank: int) -> bool:
         """Was this rank to end, with its mesh, by a resize, or for a new process? Then it is no fault."""
@@ -321,8 +313,7 @@ class Roster:
             self._births.reshape(plan)
             self.meters.renumber(plan.kept, len(specs))
             self.axes, self.mesh, self.checkup = dict(plan.new), specs[0].mesh, Checkup()
-            self.store_rank = plan.kept.get(self.store_rank, 0)
-            self.ports = {plan.kept[rank]: ports for rank, ports in self.ports.items() if rank in plan.kept}
+            self.groups.renumber(plan.kept)
             self._dropped = {r: why for r, why in self._dropped.items() if plan.keeps_numbers and r not in ranks}
         for rank, state in self.states.items():
             state.rank = rank

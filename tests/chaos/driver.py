@@ -128,7 +128,7 @@ def _groups(world: World) -> str:
     asked = Gather(roster, roster.alive(), "sequences")
     roster.ask(roster.alive(), STEWARD, "sequences", codec.encode(((), {})), asked)
     asked.wait(1.0)
-    lines = [f"generation {roster.generation}, store at rank {roster.store_rank}"]
+    lines = [f"generation {roster.groups.generation}, store at rank {roster.groups.store_rank}"]
     for rank in roster.alive():
         lines.append(f"rank {rank}: {asked.answers.get(rank)}")
         for each in psutil.Process(roster.states[rank].pid).net_connections("tcp"):

@@ -186,6 +186,6 @@ def test_much_on_stderr_blocks_nobody(mesh: Mesh) -> None:
 
 def test_a_cell_whose_store_died_with_an_idle_rank_runs(mesh: Mesh) -> None:
     ran(mesh, "import torch, torch.distributed as dist")
-    lose(mesh, [mesh.roster.store_rank])
+    lose(mesh, [mesh.roster.groups.store_rank])
     left = mesh.roster.alive()
     assert values(mesh, "x = torch.ones(1)\ndist.all_reduce(x, group=group)\nx.item()", left) == ["2.0", "2.0"]

@@ -104,7 +104,7 @@ def test_of_a_cell_that_still_runs_elsewhere_only_definitions_are_replayed(mesh:
 def test_a_busy_rank_skips_groups_that_were_replaced_meanwhile(mesh: Mesh) -> None:
     gate = mesh.run("import threading\ngo = threading.Event()\nwhile not go.wait(0.01): pass", [0])
     for _ in range(3):  # each makes groups that meet at another rank, which is then gone
-        mesh.heal([mesh.roster.store_rank or 1])
+        mesh.heal([mesh.roster.groups.store_rank or 1])
     mesh.interrupt([0], gate.call)
     gate.finished.get(10)
     assert wait_until(mesh.roster, lambda: mesh.roster.states[0].name == "idle", 10)

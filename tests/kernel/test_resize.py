@@ -122,10 +122,10 @@ def test_dead_ranks_that_stay_come_back_and_those_that_go_do_not(mesh: Mesh) -> 
 
 
 def test_the_sizes_it_has_change_nothing(mesh: Mesh) -> None:
-    generation = mesh.roster.generation
+    generation = mesh.roster.groups.generation
     resized = mesh.resize({"dp": 2})
     assert (resized.process.ranks, resized.process.dropped) == ((), ())
-    assert mesh.roster.generation == generation
+    assert mesh.roster.groups.generation == generation
     check(mesh, 2, 2)
 
 

@@ -115,7 +115,7 @@ def test_a_wait_for_a_rank_that_is_busy_now_does_not_hold_up_new_groups(mesh: Me
 
 def test_cells_run_beside_a_stopped_rank_that_serves_the_store(mesh: Mesh) -> None:
     mesh.unstick()  # groups of slices are yet to be made
-    store = mesh.roster.store_rank
+    store = mesh.roster.groups.store_rank
     others = [rank for rank in mesh.roster.alive() if rank != store]
     pid = mesh.roster.states[store].pid
     os.kill(pid, signal.SIGSTOP)
@@ -132,24 +132,24 @@ def test_cells_run_beside_a_stopped_rank_that_serves_the_store(mesh: Mesh) -> No
 
 
 def test_ranks_in_step_keep_their_groups(mesh: Mesh) -> None:
-    generation = mesh.roster.generation
+    generation = mesh.roster.groups.generation
     run = mesh.run("import time\ndist.barrier()\ntime.sleep(60)")
     assert wait_until(mesh.roster, lambda: len(run.owing) == 3, 10)
     until_at(mesh, "line 3", [0, 1, 2])
     mesh.interrupt(run.owing, run.call)
     run.finished.get(10)
     assert mesh.mend() == ""
-    assert mesh.roster.generation == generation
+    assert mesh.roster.groups.generation == generation
     assert values(mesh, SUM) == ["6.0"] * 3
 
 
 def test_without_a_rank_to_free_the_groups_are_new_all_the_same(mesh: Mesh) -> None:
-    generation = mesh.roster.generation
+    generation = mesh.roster.groups.generation
     done = mesh.unstick()
     assert (done.freed, done.busy, done.late) == ((), (), ())
-    assert mesh.roster.generation == generation + 1
+    assert mesh.roster.groups.generation == generation + 1
     assert mesh.unstick(reinit=False).late is None
-    assert mesh.roster.generation == generation + 1
+    assert mesh.roster.groups.generation == generation + 1
     assert values(mesh, SUM) == ["6.0"] * 3
 
 
@@ -169,7 +169,7 @@ def test_a_rank_that_hears_nothing_is_named(mesh: Mesh, tmp_path: Path) -> None:
 
 
 def test_when_the_rank_with_the_store_dies_the_others_still_make_groups(mesh: Mesh) -> None:
-    mesh.roster.kill([mesh.roster.store_rank])
+    mesh.roster.kill([mesh.roster.groups.store_rank])
     assert wait_until(mesh.roster, lambda: bool(mesh.roster.dead()), 10)
     left = mesh.roster.alive()
     assert mesh.mend() == "their store was gone"

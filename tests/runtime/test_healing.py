@@ -57,7 +57,7 @@ def test_an_actor_is_made_again_with_its_arguments(bench: Bench, until: Until):
 def test_nothing_dead_is_nothing_done(bench: Bench):
     workers = bench.workers()
     assert heal(workers).ranks == ()
-    assert roster_of(workers).generation == 0
+    assert roster_of(workers).groups.generation == 0
 
 
 def test_living_ranks_are_restarted_on_request(bench: Bench, until: Until):
