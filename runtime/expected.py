@@ -60,15 +60,7 @@ class Expected:
 
     def ready(self) -> Future[bool]:
         promise: Promise[bool] = Promise(self.reactor)
-
-        def pass_on(future: Future[bool]) -> None:
-            error = future.exception()
-            if error is not None:
-                promise.fail(error)
-            else:
-                promise.resolve(True)
-
-        self._when_there(lambda fleet: fleet.ready().add_done_callback(pass_on))
+        self._when_there(lambda fleet: promise.follow(fleet.ready(), True))
         return promise.future
 
     def stop_all(self, reason: str) -> Future[None]:

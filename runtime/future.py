@@ -257,6 +257,15 @@ class Promise(Generic[R]):
         """Settle with an error."""
         self._settle(None, error)
 
+    def follow(self, future: Future[Any], value: R) -> None:
+        """Settle as `future` does: with its error, or with this value where it has one."""
+
+        def settle(settled: Future[Any]) -> None:
+            error = settled.exception()
+            self.resolve(value) if error is None else self.fail(error)
+
+        future.add_done_callback(settle)
+
     def block(self, timeout: float | None) -> None:
         """Wait until it is settled. Raises `TimeoutError`, and `RuntimeError` where that would never end."""
         __tracebackhide__ = True

@@ -207,15 +207,7 @@ class Leased(RemoteFleet):
 
     def ready(self) -> Future[bool]:
         promise: Promise[bool] = Promise(self.reactor)
-
-        def tell(up: Future[Any]) -> None:
-            error = up.exception()
-            if error is not None:
-                promise.fail(error)
-            else:
-                promise.resolve(True)
-
-        self._ready.add_done_callback(tell)
+        promise.follow(self._ready, True)
         return promise.future
 
     def stop_all(self, reason: str) -> Future[None]:

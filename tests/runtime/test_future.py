@@ -112,6 +112,16 @@ def test_callbacks_run_once_before_and_after(monkeypatch: pytest.MonkeyPatch):
     assert [report.exc_type for report in reported] == [ZeroDivisionError]
 
 
+@pytest.mark.parametrize("error", [None, ValueError("no")])
+def test_one_promise_follows_a_future(error: Exception | None) -> None:
+    led, leader = Promise[str](), Promise[int]()
+    led.follow(leader.future, "done")
+    assert not led.future.done()
+    leader.resolve(1) if error is None else leader.fail(error)
+    assert led.future.exception() is error
+    assert error is not None or led.future.get() == "done"
+
+
 def test_another_thread_settles(reactor: Reactor):
     for kind in (None, reactor):
         promise: Promise[int] = Promise(kind)
