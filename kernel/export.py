@@ -94,10 +94,14 @@ def _identifier(name: str) -> str:
 
 
 def _header(setting: Setting, name: str, futures: Sequence[str]) -> str:
+    """All that stands before the first cell: what it is, its imports, the place of the rank, and its groups."""
+    return "\n".join([*_imports(setting, name, futures), *_place(setting), *_SHOWING])
+
+
+def _imports(setting: Setting, name: str, futures: Sequence[str]) -> list[str]:
     size = math.prod(setting.axes.values())
     has_groups = setting.backend != "none"
-    sizes = ", ".join(f'"{axis}": {count}' for axis, count in setting.axes.items())
-    lines = [
+    return [
         MARK,
         f"# {' × '.join(f'{axis}={count}' for axis, count in setting.axes.items())}: the cells of a notebook that ran "
         "on its mesh, in order; those that ran in the notebook itself are not here.",
@@ -113,6 +117,14 @@ def _header(setting: Setting, name: str, futures: Sequence[str]) -> str:
         "",
         *(["import torch"] if setting.device == "cuda" else []),
         *(["import torch.distributed as dist", ""] if has_groups else []),
+    ]
+
+
+def _place(setting: Setting) -> list[str]:
+    """The names that cells find on a rank: `rank`, `coord`, `device`, `mesh`."""
+    size = math.prod(setting.axes.values())
+    sizes = ", ".join(f'"{axis}": {count}' for axis, count in setting.axes.items())
+    return [
         f"_sizes = {{{sizes}}}",
         'rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])',
         'local_rank = int(os.environ["LOCAL_RANK"])',
@@ -123,21 +135,24 @@ def _header(setting: Setting, name: str, futures: Sequence[str]) -> str:
         "    _rest, coord[_axis] = divmod(_rest, _sizes[_axis])",
         'device = f"cuda:{local_rank}"' if setting.device == "cuda" else 'device = "cpu"',
         *(["torch.cuda.set_device(device)"] if setting.device == "cuda" else []),
-        *(_start_groups(setting) if has_groups else ["_device_mesh = group = None"]),
+        *(_start_groups(setting) if setting.backend != "none" else ["_device_mesh = group = None"]),
         "mesh = SimpleNamespace(rank=rank, coord=coord, sizes=_sizes, device_mesh=_device_mesh)",
         "_loop = asyncio.new_event_loop()",
         "asyncio.set_event_loop(_loop)",
-        "",
-        "",
-        "def _show(value, by):",
-        "    if rank == by and value is not None:",
-        '        print(f"{value!r}\\n", end="", flush=True)  # in one piece: other ranks print too',
-        "",
-        "",
-        "def display(*values, **options):",
-        "    print(*values, flush=True)",
     ]
-    return "\n".join(lines)
+
+
+_SHOWING = [
+    "",
+    "",
+    "def _show(value, by):",
+    "    if rank == by and value is not None:",
+    '        print(f"{value!r}\\n", end="", flush=True)  # in one piece: other ranks print too',
+    "",
+    "",
+    "def display(*values, **options):",
+    "    print(*values, flush=True)",
+]
 
 
 def _start_groups(setting: Setting) -> list[str]:

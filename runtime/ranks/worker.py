@@ -42,12 +42,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     streams = Streams(spec.token, fds.out, fds.err)
     streams.install()
     _take_environment(spec)
-    dumps.install()
-    interrupts = Interrupts()
-    interrupts.install()
-    children.note_rank()
-    trackers.install()
-    leaving.install(lambda: interrupts.running)
+    interrupts = _stand_guard()
     pool = Pool() if Pool.available() else None
     data = Lane(_link(fds.data, spec.data), pool, "data")
     control = Lane(_link(fds.control, spec.control), pool, "control")
@@ -62,21 +57,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     place.visits = Visits(interrupts, lambda: not control.is_sending_here())
     place.visits.install()
     handlers.install(interrupts)
-    outpost = Outpost(
-        spec.mesh,
-        place,
-        Reactor(),
-        control,
-        pool,
-        streams,
-        spec.site,
-        has_bootstrap=spec.has_bootstrap,
-        stays_awake=has_room(spec.local_world_size),
-    )
-    outpost.host_addr = spec.host_addr
-    outpost.patience = PATIENCE if spec.generation else None
-    outpost.settle_here()
-    outpost.hold()
+    outpost = _outpost(spec, place, control, pool, streams)
     mailbox = Mailbox(spec.mesh, place, data, streams, interrupts)
     place.movers += [outpost.move, mailbox.move]
     first_stop.install(place)
@@ -114,6 +95,37 @@ def _take_environment(spec: RankSpec) -> None:
     sys.path[:] = spec.path
     assume(spec.names)
     sys.argv[:] = [""]
+
+
+def _stand_guard() -> Interrupts:
+    """From here on a signal, a fork, a crash or an exit of user code meets somebody who knows what it means."""
+    dumps.install()
+    interrupts = Interrupts()
+    interrupts.install()
+    children.note_rank()
+    trackers.install()
+    leaving.install(lambda: interrupts.running)
+    return interrupts
+
+
+def _outpost(spec: RankSpec, place: Place, control: Lane, pool: Pool | None, streams: Streams) -> Outpost:
+    """The node of this rank, which holds calls back until the rank is ready."""
+    outpost = Outpost(
+        spec.mesh,
+        place,
+        Reactor(),
+        control,
+        pool,
+        streams,
+        spec.site,
+        has_bootstrap=spec.has_bootstrap,
+        stays_awake=has_room(spec.local_world_size),
+    )
+    outpost.host_addr = spec.host_addr
+    outpost.patience = PATIENCE if spec.generation else None
+    outpost.settle_here()
+    outpost.hold()
+    return outpost
 
 
 def _bind(spec: RankSpec) -> str:

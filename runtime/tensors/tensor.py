@@ -315,13 +315,7 @@ def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     assert procs is not None
     if local := [each for each in rest if isinstance(each, torch.Tensor)]:
         _check_local(local, func, traits, args, kwargs, procs)
-    if traits.name.startswith("aten::set_"):
-        raise TypeError(
-            "memory of this process becomes no distributed tensor: say torch.load(...) outside of activate(), or under "
-            "no_mesh.activate(), and bring what it gives to the ranks by load_state_dict(...) or copy_()"
-        )
-    if traits.reshapes_in_place:
-        raise TypeError(f"{func} changes the shape of a distributed tensor in place: say it without the `_`")
+    _check_kind(func, traits)
     written = [leaf for leaf in _written(traits, args, kwargs) if isinstance(leaf, Tensor)] if traits.writes else []
 
     def fakes() -> tuple[Any, Any, list[Any]]:
@@ -330,21 +324,24 @@ def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
     result = result_of(func, None if rest else key, fakes)
     dispatcher = dispatcher_of(procs)
-    made: list[Any] = []
-    outputs: list[int | None] = []
-    for part in result.parts:
-        value = Shared(dispatcher, procs) if isinstance(part, Form) else None
-        outputs.append(value and value.number)
-        if value is not None:
-            made.append(wrapped(cast("Form", part), value, procs))
-        else:
-            made.append(written[part] if isinstance(part, int) else cast("Other", part).value)
+    made, outputs = _made(result.parts, written, dispatcher, procs)
     if written or any(outputs):
         spoils = [tensor._value.number for tensor in written]
         positional, named = _sent(args), {name: _sent(value) for name, value in kwargs.items()}
         dispatcher.issue(procs._shape, traits.name, positional, named, outputs, spoils, is_random=traits.is_random)
     whole = result.built(made)
     return cast("Any", return_and_correct_aliasing)(func, args, kwargs, whole) if traits.gives_views else whole
+
+
+def _check_kind(func: Any, traits: Traits) -> None:
+    """Raises `TypeError` for what no distributed tensor can do."""
+    if traits.name.startswith("aten::set_"):
+        raise TypeError(
+            "memory of this process becomes no distributed tensor: say torch.load(...) outside of activate(), or under "
+            "no_mesh.activate(), and bring what it gives to the ranks by load_state_dict(...) or copy_()"
+        )
+    if traits.reshapes_in_place:
+        raise TypeError(f"{func} changes the shape of a distributed tensor in place: say it without the `_`")
 
 
 def _check_local(local: list[torch.Tensor], func: Any, traits: Traits, args: Any, kwargs: Any, procs: ProcMesh) -> None:
@@ -414,6 +411,22 @@ def _written(traits: Traits, args: Any, kwargs: Any) -> Iterator[object]:
     for index, name in traits.writes:
         value = args[index] if index < len(args) else kwargs.get(name)
         yield from pytree.tree_leaves(value)
+
+
+def _made(
+    parts: Iterable[Form | int | Other], written: list[Tensor], dispatcher: Dispatcher, procs: ProcMesh
+) -> tuple[list[Any], list[int | None]]:
+    """What stands here for the parts of a result, and the numbers under which ranks keep those that are new."""
+    made: list[Any] = []
+    outputs: list[int | None] = []
+    for part in parts:
+        value = Shared(dispatcher, procs) if isinstance(part, Form) else None
+        outputs.append(value and value.number)
+        if value is not None:
+            made.append(wrapped(cast("Form", part), value, procs))
+        else:
+            made.append(written[part] if isinstance(part, int) else cast("Other", part).value)
+    return made, outputs
 
 
 def wrapped(form: Form, value: Shared, procs: ProcMesh) -> Tensor:
