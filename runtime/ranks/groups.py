@@ -11,91 +11,28 @@ or gone.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import math
 import os
-import select
 import socket
 import sys
-import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from .c10d import BURIAL_SECONDS, LONG, Bent, finishes
+from .group_plan import GroupPlan
 from .imports import when_imported
-from .names import ask_no_names
+from .meeting import Door, open_store
 from .sockets import Port, knock, port_at, shut_connections
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
-
-CONNECT_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class GroupPlan:
-    """Where a rank stands in its mesh, and where the ranks of the mesh meet.
-
-    `axes` are the named axes of the whole mesh and their sizes, the last one varying fastest over the ranks.
-    Rank `store_rank` serves the store at `master_port`. At birth that is rank 0, with a TCP socket that listens there
-    already as `listen_fd`, which it owns from then on; later (`generation` 1 and up) whoever was asked to open a
-    door, at its `host_addr`. A `master_port` of 0 says that the place is told later: there are no groups until
-    `Groups.rebuild`.
-
-    Raises:
-        ValueError: the axes do not hold exactly `world_size` ranks, or `rank` is not one of them.
-
-    Example:
-        >>> plan = GroupPlan(5, 8, 5, {"dp": 2, "tp": 4}, "auto", "cpu", "127.0.0.1", 29500)
-        >>> plan.peers("dp"), plan.peers("tp")
-        ((1, 5), (4, 5, 6, 7))
-    """
-
-    rank: int
-    world_size: int
-    local_rank: int
-    axes: dict[str, int]
-    backend: Literal["auto", "gloo", "nccl", "none"]
-    device: str
-    master_addr: str
-    master_port: int
-    listen_fd: int | None = None
-    generation: int = 0
-    store_rank: int = 0
-    host_addr: str = "127.0.0.1"
-
-    def __post_init__(self) -> None:
-        if math.prod(self.axes.values()) != self.world_size:
-            raise ValueError(f"axes {self.axes} hold {math.prod(self.axes.values())} ranks, not {self.world_size}")
-        if not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank must be in 0..{self.world_size - 1}, not {self.rank}")
-
-    def peers(self, axis: str) -> tuple[int, ...]:
-        """The ranks on this rank's line along `axis`: those that differ from it in no other coordinate."""
-        names = list(self.axes)
-        stride = math.prod(self.axes[name] for name in names[names.index(axis) + 1 :])
-        first = self.rank - self.rank // stride % self.axes[axis] * stride
-        return tuple(range(first, first + self.axes[axis] * stride, stride))
-
-    @property
-    def device_type(self) -> str:
-        """`"cpu"` or `"cuda"`."""
-        return self.device.partition(":")[0]
-
-    @property
-    def torch_backend(self) -> str:
-        """The backend in torch's spelling; `"auto"` on a GPU serves CPU tensors too."""
-        if self.backend != "auto":
-            return self.backend
-        return "gloo" if self.device_type == "cpu" else "cpu:gloo,cuda:nccl"
 
 
 class Groups:
@@ -123,7 +60,7 @@ class Groups:
         self._slices: dict[tuple[int, ...], ProcessGroup] = {}
         self._device_mesh: DeviceMesh | None = None
         self._num_user_inits: Counter[str] = Counter()
-        self._door: _Door | None = None
+        self._door: Door | None = None
         self._doors: dict[int, tuple[GroupPlan, Any]] = {}  # by port: the plan of who serves, and the store if it does
 
     def start(self) -> None:
@@ -221,7 +158,7 @@ class Groups:
             self.plan, master_addr=addr, master_port=port, listen_fd=held.detach(), store_rank=self.plan.rank
         )
         dist = sys.modules.get("torch.distributed")
-        self._doors[port] = plan, _open_store(dist, plan) if dist is not None else None
+        self._doors[port] = plan, open_store(dist, plan) if dist is not None else None
         return port
 
     def ports(self) -> set[Port]:
@@ -296,7 +233,7 @@ class Groups:
         if not dist.is_available():
             return
         self._door = None  # its descriptor is the store's now
-        store, self._served = self._served or _open_store(dist, self.plan), None
+        store, self._served = self._served or open_store(dist, self.plan), None
         self._store = store
         self._bent = Bent(self._on_user_init)
         hook = sys.excepthook
@@ -331,7 +268,7 @@ class Groups:
         """
         fd = self.plan.listen_fd
         if fd is not None:
-            self._door = _Door(fd)
+            self._door = Door(fd)
 
     def _mesh_dist(self) -> Any:
         if self.whole_group is None:
@@ -419,77 +356,3 @@ def bury(held: list[Any]) -> None:
     own thread for ever after peers had died (torch 2.13, `gloo::transport::tcp::Loop::shutdown`).
     """
     finishes(held.clear, BURIAL_SECONDS)
-
-
-def _open_store(dist: Any, plan: GroupPlan) -> Any:
-    """Rank 0's server, or a connection to it; interruptible, although torch waits in C++ for an answer."""
-    found: list[Any] = []
-    failed: list[Exception] = []
-
-    def look() -> None:
-        # It has listened since before anybody was told of it: where it has died, torch would try for a minute.
-        if plan.rank != plan.store_rank:
-            _check_listens(plan)
-
-    look()
-
-    def connect() -> None:
-        ask_no_names(plan.master_addr)
-        try:
-            found.append(
-                dist.TCPStore(
-                    plan.master_addr,
-                    plan.master_port,
-                    plan.world_size,
-                    plan.rank == plan.store_rank,
-                    timeout=timedelta(seconds=CONNECT_SECONDS),
-                    wait_for_workers=False,
-                    multi_tenant=True,  # a user's tcp:// to this port on rank 0 then finds this server
-                    master_listen_fd=plan.listen_fd,
-                )
-            )
-        except RuntimeError as error:
-            failed.append(error)
-
-    if not finishes(connect, CONNECT_SECONDS + 1, look) or not found:
-        why = failed[0] if failed else None
-        raise ConnectionError(f"rank {plan.store_rank} does not answer at {_where(plan)}") from why
-    found[0].set_timeout(LONG)
-    return found[0]
-
-
-def _check_listens(plan: GroupPlan) -> None:
-    try:
-        socket.create_connection((plan.master_addr, plan.master_port), timeout=CONNECT_SECONDS).close()
-    except ConnectionRefusedError as error:
-        raise ConnectionError(f"rank {plan.store_rank} does not listen at {_where(plan)} any more") from error
-    except OSError as error:  # its host is down, or its name is not known here
-        raise ConnectionError(f"rank {plan.store_rank} does not answer at {_where(plan)}: {error}") from error
-
-
-def _where(plan: GroupPlan) -> str:
-    return f"{plan.master_addr}:{plan.master_port}"
-
-
-class _Door:
-    """A socket at which a store is to be served; whoever comes first has torch imported for it."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._is_shut = False
-        threading.Thread(target=self._wait, name="mesh-door", daemon=True).start()
-
-    def shut(self) -> None:
-        """Nobody is to come any more: its thread ends, and closes the socket."""
-        self._is_shut = True
-        with socket.socket(fileno=os.dup(self._fd)) as door, contextlib.suppress(OSError):
-            door.shutdown(socket.SHUT_RDWR)  # only Linux wakes who waits there
-
-    def _wait(self) -> None:
-        poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        poll.poll()
-        if self._is_shut:
-            os.close(self._fd)
-        else:
-            import_module("torch")

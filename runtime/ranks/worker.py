@@ -25,7 +25,8 @@ from ..wire.reactor import Reactor
 from . import children, dumps, first_stop, handlers, leaving, ledger, lifeline, seed, steward, trackers, waits
 from .cleanup import PATIENCE
 from .control import Control
-from .groups import GroupPlan, Groups
+from .group_plan import GroupPlan
+from .groups import Groups
 from .imports import when_imported
 from .interrupts import Interrupts
 from .mailbox import Mailbox

@@ -20,8 +20,9 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ranks import groups
-from meshbook.runtime.ranks.groups import GroupPlan, Groups, bury
+from meshbook.runtime.ranks import meeting
+from meshbook.runtime.ranks.group_plan import GroupPlan
+from meshbook.runtime.ranks.groups import Groups, bury
 from meshbook.runtime.ranks.imports import when_imported
 from meshbook.runtime.ranks.seed import prepare_torch
 
@@ -192,7 +193,8 @@ def test_torch_imported_later_on_some_ranks() -> None:
 WITHOUT_TORCH = """
 import os, socket, sys, threading
 from dataclasses import replace
-from meshbook.runtime.ranks.groups import GroupPlan, Groups
+from meshbook.runtime.ranks.group_plan import GroupPlan
+from meshbook.runtime.ranks.groups import Groups
 
 held = socket.create_server(("127.0.0.1", 0))
 port = held.getsockname()[1]
@@ -216,7 +218,7 @@ def test_new_groups_without_torch_leave_nothing_of_the_old() -> None:
 
 
 def test_a_host_that_does_not_answer_is_named_and_lets_torch_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(meeting, "CONNECT_SECONDS", 0.2)
     with socket.socket() as full, contextlib.ExitStack() as crowd:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -226,7 +228,7 @@ def test_a_host_that_does_not_answer_is_named_and_lets_torch_be_imported(monkeyp
             caller.connect_ex(full.getsockname())
         late = Groups(GroupPlan(1, 2, 1, {"dp": 2}, "gloo", "cpu", *full.getsockname()))
         with pytest.raises(ConnectionError, match=r"rank 0 does not answer at 127\.0\.0\.1:\d+: timed out"):
-            groups._open_store(None, late.plan)
+            meeting.open_store(None, late.plan)
         with pytest.warns(RuntimeWarning, match="no default process group: rank 0 does not answer"):
             late._begin_late()
 
@@ -287,5 +289,5 @@ def test_a_store_whose_rank_dies_while_it_is_connected_to_is_not_waited_for() ->
             given_up.wait(30)  # as torch does: it tries again and again
 
         with pytest.raises(ConnectionError, match="rank 0 does not listen at "):
-            groups._open_store(SimpleNamespace(TCPStore=connect), plan)
+            meeting.open_store(SimpleNamespace(TCPStore=connect), plan)
     given_up.set()

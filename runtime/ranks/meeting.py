@@ -1,0 +1,92 @@
+"""Where process groups meet: the store that one rank serves, at a port that was there before torch was."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+from .c10d import LONG, finishes
+from .group_plan import GroupPlan
+from .names import ask_no_names
+
+CONNECT_SECONDS = 60.0
+
+
+def open_store(dist: Any, plan: GroupPlan) -> Any:
+    """Rank 0's server, or a connection to it; interruptible, although torch waits in C++ for an answer."""
+    found: list[Any] = []
+    failed: list[Exception] = []
+
+    def look() -> None:
+        # It has listened since before anybody was told of it: where it has died, torch would try for a minute.
+        if plan.rank != plan.store_rank:
+            _check_listens(plan)
+
+    look()
+
+    def connect() -> None:
+        ask_no_names(plan.master_addr)
+        try:
+            found.append(
+                dist.TCPStore(
+                    plan.master_addr,
+                    plan.master_port,
+                    plan.world_size,
+                    plan.rank == plan.store_rank,
+                    timeout=timedelta(seconds=CONNECT_SECONDS),
+                    wait_for_workers=False,
+                    multi_tenant=True,  # a user's tcp:// to this port on rank 0 then finds this server
+                    master_listen_fd=plan.listen_fd,
+                )
+            )
+        except RuntimeError as error:
+            failed.append(error)
+
+    if not finishes(connect, CONNECT_SECONDS + 1, look) or not found:
+        why = failed[0] if failed else None
+        raise ConnectionError(f"rank {plan.store_rank} does not answer at {_where(plan)}") from why
+    found[0].set_timeout(LONG)
+    return found[0]
+
+
+def _check_listens(plan: GroupPlan) -> None:
+    try:
+        socket.create_connection((plan.master_addr, plan.master_port), timeout=CONNECT_SECONDS).close()
+    except ConnectionRefusedError as error:
+        raise ConnectionError(f"rank {plan.store_rank} does not listen at {_where(plan)} any more") from error
+    except OSError as error:  # its host is down, or its name is not known here
+        raise ConnectionError(f"rank {plan.store_rank} does not answer at {_where(plan)}: {error}") from error
+
+
+def _where(plan: GroupPlan) -> str:
+    return f"{plan.master_addr}:{plan.master_port}"
+
+
+class Door:
+    """A socket at which a store is to be served; whoever comes first has torch imported for it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._is_shut = False
+        threading.Thread(target=self._wait, name="mesh-door", daemon=True).start()
+
+    def shut(self) -> None:
+        """Nobody is to come any more: its thread ends, and closes the socket."""
+        self._is_shut = True
+        with socket.socket(fileno=os.dup(self._fd)) as door, contextlib.suppress(OSError):
+            door.shutdown(socket.SHUT_RDWR)  # only Linux wakes who waits there
+
+    def _wait(self) -> None:
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        poll.poll()
+        if self._is_shut:
+            os.close(self._fd)
+        else:
+            import_module("torch")
