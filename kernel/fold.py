@@ -410,7 +410,7 @@ class _Weave:
                     counts[index] = counts.get(index, 0) + 1
 
     def run(self, due: float) -> list[FoldedLine]:
-        """Tell what is due, a line of each voice in turn, and take it out of the voices."""
+        """Tell what is due, a line of each voice in turn with those that continue it, and take it out of the voices."""
         told: list[FoldedLine] = []
         ends = [bisect_right(voice.times, due) for voice in self._voices]
         turns = [index for index, end in enumerate(ends) if end]
@@ -419,15 +419,29 @@ class _Weave:
             for index in turns:
                 while self._next[index] == starts[index]:
                     told.append(self._tell(index))
+                while self._is_continued(index, ends[index]):
+                    told.append(self._tell(index))
             turns = [index for index in turns if self._next[index] < ends[index]]
         for voice, count in zip(self._voices, self._next, strict=True):
             voice.drop(count)
         return told
 
+    def _is_continued(self, index: int, end: int) -> bool:
+        """Does the next line of this voice belong to the one before, as a row of a printed tensor, which is indented?
+
+        No other turn comes between them, unless another voice says it too.
+        """
+        at = self._next[index]
+        return at < end and self._voices[index].lines[at][1:2].isspace() and self._is_own(index)
+
+    def _is_own(self, index: int) -> bool:
+        """Is the next line of this voice no other's?"""
+        return len(self._holders[self._heads[index]]) == 1
+
     def _tell(self, index: int) -> FoldedLine:
         """Tell the next line of a voice, or the one that must go before it."""
         key = self._heads[index]
-        if len(self._holders[key]) == 1:
+        if self._is_own(index):
             indices = [index]
             self._advance(index)
         else:

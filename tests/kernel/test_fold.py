@@ -126,6 +126,13 @@ def test_an_extra_line_of_one_rank_does_not_tear_the_others_apart() -> None:
     assert text_of(folder.poll(0.0)) + text_of(folder.poll(0.05)) == told
 
 
+def test_rows_of_a_tensor_stay_together_and_lines_alternate() -> None:
+    said = [(rank, "stdout", f"tensor([[{rank}.],\n        [{rank}.]])\nloss {rank}\nstep {rank}\n") for rank in (0, 1)]
+    told = [("0", "tensor([[0.],"), ("0", "        [0.]])"), ("1", "tensor([[1.],"), ("1", "        [1.]])")]
+    told += [("0", "loss 0"), ("1", "loss 1"), ("0", "step 0"), ("1", "step 1")]
+    assert text_of(run(said, [0, 1], poll=9)) == told
+
+
 def test_orders_that_contradict_each_other_are_both_kept() -> None:
     told = run([(0, "stdout", "a\nb\n"), (1, "stdout", "b\na\n")], [0, 1], poll=9)
     assert text_of(told) == [("0", "a"), ("0-1", "b"), ("1", "a")]
