@@ -349,7 +349,7 @@ class KernelActor(Actor):
             bury(former)
 
     def _group_of(self, groups: Groups, members: tuple[int, ...], has_store: bool) -> Any:
-        if not groups.is_up:
+        if groups.whole_group is None:
             return _NoGroup(f"new ones could not be made here: {groups.trouble}; `%mesh unstick` tries again")
         if not has_store and not groups.has_slice(members):
             return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, is stopped")

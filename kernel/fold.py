@@ -440,7 +440,6 @@ class _Weave:
 
     def _tell(self, index: int) -> FoldedLine:
         """Tell the next line of a voice, or the one that must go before it."""
-        key = self._heads[index]
         if self._is_own(index):
             indices = [index]
             self._advance(index)

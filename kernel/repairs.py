@@ -34,16 +34,20 @@ LEDGER_SECONDS, LEDGER_DEPTH = 0.5, 64
 """How long ranks may take to tell their last collectives as it is decided whether these match, and how many of them."""
 
 
-def mended_text(mesh: Repairs) -> str:
+def mended_text(mesh: Repairs, renews: bool = True) -> str:
     """Let the next collective work: the last ones may have been cut off on some ranks and not on others. What it took.
 
-    Empty where all is well.
+    Empty where all is well. With `renews`, models go on with their groups if that can be.
     """
     try:
-        why = mesh.mend()
+        why = mesh.mend(renews)
     except MeshbookError as error:
         return f"no new process groups: {error}; `%mesh unstick` tries again"
-    return f"new process groups, as {why}: wrap models in DistributedDataParallel again" if why else ""
+    if not why:
+        return ""
+    if mesh.roster.groups.num_renewals:
+        return f"process groups renewed, as {why}: models go on with them"
+    return f"new process groups, as {why}: wrap models in DistributedDataParallel or fully_shard again"
 
 
 class Repairs(Questions):
@@ -142,7 +146,8 @@ class Repairs(Questions):
         plan = self.journal.plan(choice, healed.ranks)
         done = restore(cast("Mesh", self), healed, plan, timeout, tell)
         if done.replayed or done.failed:
-            done = replace(done, mended=mended_text(self))
+            # What new ranks have made in replayed cells, others have not.
+            done = replace(done, mended=mended_text(self, renews=False))
         if choice != "auto":  # who chose the cells knows which others there are
             return done
         return replace(done, left_out=self.journal.left_out(plan, healed.ranks))
@@ -164,13 +169,13 @@ class Repairs(Questions):
         self.interrupt(ranks, call, timeout)
         release(self.roster, ranks, timeout)
 
-    def mend(self) -> str:
-        """Make the process groups anew if they are of no use as they are; why they were not, or nothing.
+    def mend(self, renews: bool = True) -> str:
+        """Renew the process groups, or make them anew, if they are of no use as they are; why, or nothing.
 
         Raises:
             MeshbookError: a rank could not make its own in time.
         """
-        return mend(self.roster, self._have_parted)
+        return mend(self.roster, self._have_parted, renews)
 
     def _have_parted(self) -> bool:
         """Whether ranks have left collectives open to which others have not come, or with others: they will never end.
@@ -192,8 +197,9 @@ class Repairs(Questions):
         """Free ranks (default: all that are busy) from what they wait in, and keep every variable.
 
         Interrupts them and breaks off their collectives: those of gloo by shutting down its connections, those of nccl
-        by aborting its communicators. Then all ranks get new process groups (`reinit`), so that the next collective
-        works; what was built on the old ones (`DistributedDataParallel`) is to be built again.
+        by aborting its communicators. Then (`reinit`) the process groups are renewed, so that the next collective works
+        and models go on; where that cannot be, they are made anew, and what was built on the old ones is to be built
+        again.
 
         Raises:
             MeshbookError: a rank could not make its new groups in time.

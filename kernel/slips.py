@@ -16,18 +16,18 @@ NO_GROUP = "Default process group has not been initialized"
 """What torch says where there are none."""
 
 OF_OLD_GROUPS = (
-    "the process groups were made anew before: what was built on the old ones (DistributedDataParallel) is to be "
-    "built again"
+    "the process groups were made anew before: what was built on the old ones (DistributedDataParallel, FSDP) is to "
+    "be built again"
 )
 
 
 def with_lines(
-    story: Story, failures: Iterable[Failure], notebook: Container[str], has_groups: bool, num_renewals: int = 0
+    story: Story, failures: Iterable[Failure], notebook: Container[str], has_groups: bool, are_anew: bool = False
 ) -> Story:
     """The story with the lines that bring what the failed ranks missed.
 
     `notebook` has the names of its variables; `has_groups` says whether the mesh came up with process groups, and
-    `num_renewals` how often it has got new ones.
+    `are_anew` whether those it had at first are gone.
 
     Example:
         >>> missed = Failure("NameError", "name 'lr' is not defined", (), "")
@@ -37,7 +37,7 @@ def with_lines(
     told = list(failures)
     hints = [*_of_names(told, notebook), *_of_magics(told), *_of_groups(told, has_groups)]
     has_lost_peer = any(fate.is_lost for fate in story.fates)
-    if num_renewals and not has_lost_peer and not story.mended and any(map(is_cut_off, told)):
+    if are_anew and not has_lost_peer and not story.mended and any(map(is_cut_off, told)):
         story = replace(story, mended=OF_OLD_GROUPS)
     return replace(story, hints=(*hints, *story.hints))
 

@@ -46,7 +46,7 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     story = tell(drive.run.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended, roster.dead())
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
     has_groups = roster.groups.backend != "none"
-    story = with_lines(with_memory(story, held), failures.values(), notebook, has_groups, roster.groups.generation)
+    story = with_lines(with_memory(story, held), failures.values(), notebook, has_groups, roster.groups.whole_since > 0)
     if drive.abandoned:
         end = Hint("end what does not react", f"%mesh interrupt {ranks_text(drive.abandoned)} --kill")
         story = replace(story, hints=(*story.hints, end))

@@ -96,7 +96,7 @@ class Book:
             return back
         raised = getattr(error, "exception", None)
         is_cut_off = (
-            mesh.roster.groups.generation and not mesh.roster.dead() and lost_peer(type(raised).__name__, str(raised))
+            mesh.roster.groups.whole_since and not mesh.roster.dead() and lost_peer(type(raised).__name__, str(raised))
         )
         return [
             *back,

@@ -27,7 +27,9 @@ _MOMENT = 0.3
 
 _MOST_DEAD = 4
 
-BUILD_AGAIN = "new process groups: what was built on the old ones (DistributedDataParallel) is to be built again"
+BUILD_AGAIN = "new process groups: what was built on the old ones (DistributedDataParallel, FSDP) is to be built again"
+
+GO_ON = "process groups renewed: models go on with them"
 
 
 def restart(book: Book, args: grammar.Restart) -> Mesh:
@@ -220,7 +222,7 @@ def unstick_text(done: Unstuck, places: Mapping[int, str]) -> str:
         >>> print(unstick_text(Unstuck((0, 1), (2,), (2,)), {0: "cell 3 line 2", 1: "cell 3 line 2"}))
         ranks 0-1 are free; they were at cell 3 line 2
         rank 2 is still busy: `%mesh interrupt --kill` ends it
-        new process groups: what was built on the old ones (DistributedDataParallel) is to be built again
+        new process groups: what was built on the old ones (DistributedDataParallel, FSDP) is to be built again
         rank 2 is busy and gets the new process groups when it is done
     """
     by_place: dict[str, list[int]] = {}
@@ -235,7 +237,7 @@ def unstick_text(done: Unstuck, places: Mapping[int, str]) -> str:
     if not lines:
         lines.append("no rank was busy")
     if done.late is not None:
-        lines += [BUILD_AGAIN, *_late(done.late)]
+        lines += [GO_ON if done.is_renewed else BUILD_AGAIN, *_late(done.late)]
     return "\n".join(lines)
 
 

@@ -25,6 +25,9 @@ DOOR_SECONDS = 2.0
 SEQUENCE_SECONDS = 0.5
 """How long a rank may take to say how many collectives it has issued; who is silent is passed over."""
 
+MEMBER_SECONDS = 2.0
+"""How long a rank may take to say which groups it has: for one that is silent, all ranks lose theirs."""
+
 REGROUP_SECONDS, REGROUP_SECONDS_A_RANK = 2.0, 0.05
 """How long new groups are waited for: they take 20 ms of CPU a rank."""
 
@@ -39,29 +42,33 @@ class Unstuck:
     """Ranks that did not react: they run code that hears nothing."""
     late: tuple[int, ...] | None
     """Busy ranks, which get the new process groups later; None: no groups were made."""
+    is_renewed: bool = False
+    """Are the groups the same objects, so that models go on with them?"""
 
 
-def regroup(roster: Roster) -> tuple[int, ...]:
+def regroup(roster: Roster, renews: bool = False) -> tuple[int, ...]:
     """New process groups on all living ranks; those that make theirs later: busy ranks, and stopped ones.
+
+    With `renews`, groups stay the objects they were where that can be, and models that hold them go on; not where ranks
+    have others.
 
     Raises:
         MeshbookError: a rank could not make its groups.
     """
     with roster.groups.regrouping:
-        return _regroup(roster)
+        return _regroup(roster, renews)
 
 
-def _regroup(roster: Roster) -> tuple[int, ...]:
+def _regroup(roster: Roster, renews: bool) -> tuple[int, ...]:
     living = roster.alive()
     if roster.groups.backend == "none" or not living:
         return ()
     busy = tuple(rank for rank in living if roster.states[rank].open_calls)
     ports = _ports(roster, SEQUENCE_SECONDS)
     roster.groups.store_rank, port = _meeting_place(roster, sorted(living, key=lambda rank: rank in busy))
-    roster.groups.generation += 1
-    roster.groups.is_cut = False
+    since = roster.groups.begin(renews and roster.groups.can_renew and _have_the_same(roster, living))
     addr = roster.specs[roster.groups.store_rank].host_addr
-    payload = _arguments(addr, port, roster.groups.store_rank, roster.groups.generation, ports)
+    payload = _arguments(addr, port, roster.groups.store_rank, roster.groups.generation, ports, since)
     idle = [rank for rank in living if rank not in busy]
     ask(roster, busy, "announce", roster.groups.generation)
     told = _told(roster, idle, payload)
@@ -71,7 +78,39 @@ def _regroup(roster: Roster) -> tuple[int, ...]:
     return tuple(rank for rank in living if rank in busy or rank in told.left)
 
 
-def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False) -> str:
+def _have_the_same(roster: Roster, living: Sequence[int]) -> bool:
+    """Are these all ranks, and has each the groups that the others say it is in?
+
+    One that has made a group in which the others are not would wait for them under names that they do not know.
+    """
+    if len(living) < len(roster.states):
+        return False
+    asked = ask(roster, living, "members")
+    asked.wait(MEMBER_SECONDS)
+    told: dict[int, dict[str, tuple[int, ...]] | None] = asked.answers
+    return len(told) == len(living) and are_shared(told)
+
+
+def are_shared(told: Mapping[int, Mapping[str, tuple[int, ...]] | None]) -> bool:
+    """Have all ranks of each group that one of these ranks has, as far as they are among these, it as well?
+
+    Example:
+        >>> are_shared({0: {"0": (0, 1), "a": (0,)}, 1: {"0": (0, 1)}}), are_shared({0: {"0": (0, 1)}, 1: {}})
+        (True, False)
+        >>> are_shared({0: {"0": (0, 1)}, 1: None})
+        False
+    """
+    known = {rank: groups for rank, groups in told.items() if groups}
+    return len(known) == len(told) and all(
+        known[member].get(name) == ranks
+        for groups in known.values()
+        for name, ranks in groups.items()
+        for member in ranks
+        if member in known
+    )
+
+
+def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False, renews: bool = True) -> str:
     """Make the process groups anew if they are of no use as they are; why they were not, or nothing.
 
     Ranks that were interrupted, or of which one failed, may have issued different numbers of collectives: the next one
@@ -98,7 +137,7 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False) -> str
         else:
             why = "they were not in the same collective" if has_parted else ""
     if why:
-        regroup(roster)
+        regroup(roster, renews)
     return why
 
 
@@ -152,7 +191,7 @@ def _meeting_place(roster: Roster, candidates: Sequence[int]) -> tuple[int, int]
 def unstick(roster: Roster, ranks: Sequence[int], reinit: bool = True, timeout: float = 3.0) -> Unstuck:
     """Free ranks from what they wait in, with all their state: an interrupt, and the end of their collectives.
 
-    Then all ranks of the mesh get new process groups (`reinit`).
+    Then the process groups of all ranks are renewed, or made anew where that cannot be (`reinit`).
 
     Raises:
         MeshbookError: a rank could not make its new groups in time.
@@ -166,8 +205,9 @@ def unstick(roster: Roster, ranks: Sequence[int], reinit: bool = True, timeout: 
             _interrupt(roster, [rank for rank in stuck if roster.states[rank].name == "busy"])
             _are_free(roster, stuck, timeout / 2)
     left = tuple(rank for rank in stuck if roster.states[rank].name == "busy")
-    late = regroup(roster) if reinit else None
-    return Unstuck(tuple(rank for rank in stuck if rank not in left), left, late)
+    late = regroup(roster, renews=True) if reinit else None
+    is_renewed = reinit and roster.groups.num_renewals > 0
+    return Unstuck(tuple(rank for rank in stuck if rank not in left), left, late, is_renewed)
 
 
 def _interrupt(roster: Roster, ranks: Sequence[int]) -> None:

@@ -14,11 +14,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
 from typing import Any
 
-from . import ledger
+from . import ledger, models, renewal
 from .loops import hurry, rest, threads
 from .names import ask_no_names
 from .sockets import Port, knock, listening_ports
@@ -40,6 +40,9 @@ WAKE_SECONDS = 0.5
 
 _MODULE = "torch.distributed.distributed_c10d"
 
+_worn: list[Any] = []
+"""Renewed groups that were destroyed: they keep backends whose destructors would wait for ever (see `_hold_wake`)."""
+
 
 class Bent:
     """torch.distributed as it is while this mesh's ranks use it; `undo()` gives torch's own back.
@@ -56,12 +59,15 @@ class Bent:
         """Whether groups that are destroyed now were broken off, and stay for a moment."""
         self.ports: set[Port] = set()
         """Where the gloo groups of this process listen: their connections have one of these ports at one end."""
+        self.is_worn = False
+        """Whether groups were renewed."""
         self._before: list[tuple[Any, str, object]] = []
         self._bend_timeouts()
         self._bend_names()
         self._bend_stores()
         self._bend_init(on_init)
         self._bend_destroy()
+        models.watch()
 
     def undo(self) -> None:
         """Put torch's own functions back, the last one first."""
@@ -74,8 +80,25 @@ class Bent:
         counts: dict[str, int] = {}
         for group, name in list(self.c10d._world.pg_names.items()):
             with contextlib.suppress(RuntimeError):
-                counts[name] = group._get_sequence_number_for_group()
+                counts[name] = renewal.num_issued(group)
         return counts
+
+    def members(self) -> dict[str, tuple[int, ...]] | None:
+        """The groups of this process by name, with their ranks; None where one cannot be renewed."""
+        return renewal.members(self.c10d)
+
+    def renew(self, store: Any, generation: int) -> None:
+        """Give all groups new backends, which meet at this store; models that hold them begin their next step anew."""
+        world = self.c10d._world
+        self.is_worn = True
+        for group, name in list(world.pg_names.items()):
+            kept = self.dist.PrefixStore(f"renewed/{generation}/{name}", store)
+            free = kept if group is self.c10d.GroupMember.WORLD else _connect_again(kept)
+            with self._noting_ports():
+                renewal.renew(group, free, generation)
+            world.pg_map[group] = world.pg_map[group][0], kept
+        ledger.forget()
+        models.put_back(list(world.pg_map))
 
     def abort_nccl(self) -> None:
         """End what waits in nccl: aborts the communicators of all groups, which must be made anew after it.
@@ -126,14 +149,20 @@ class Bent:
             size: int, rank: int, ranks: list[int], backend: Any, store: Any, *args: Any, **options: Any
         ) -> Any:
             free = store if self.c10d.GroupMember.WORLD is None else _connect_again(store)
-            before, known = listening_ports(), threads()
-            try:
+            with self._noting_ports():
                 return original(size, rank, ranks, backend, free, *args, **options)
-            finally:
-                self.ports |= listening_ports() - before
-                rest(known)
 
         self._put(self.c10d, "_new_process_group_helper", with_free_store)
+
+    @contextlib.contextmanager
+    def _noting_ports(self) -> Generator[None]:
+        """A group is made in this block, which listens somewhere, and has a thread that is to rest."""
+        before, known = listening_ports(), threads()
+        try:
+            yield
+        finally:
+            self.ports |= listening_ports() - before
+            rest(known)
 
     def _bend_init(self, on_init: Callable[..., None]) -> None:
         original = self.init
@@ -157,7 +186,9 @@ class Bent:
             original(group)
             if is_all:
                 ledger.forget()
-            if self.holds_wake:
+            if self.is_worn:
+                _worn.extend(groups or [group])
+            elif self.holds_wake:
                 threading.Thread(target=_hold_wake, args=(groups,), name="mesh-wake", daemon=True).start()
             else:
                 finishes(groups.clear, BURIAL_SECONDS)

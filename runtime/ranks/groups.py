@@ -83,13 +83,11 @@ class Groups:
             self._answer_door()
 
     @property
-    def is_up(self) -> bool:
-        """Whether the default group, ours or the user's own, is one of the whole mesh in its order."""
-        return self._world() is not None
-
-    @property
     def whole_group(self) -> ProcessGroup | None:
-        """The default group, if it is one of the whole mesh in its order. Groups made beside a former one are gone."""
+        """The default group, ours or the user's own, if it is one of the whole mesh in its order.
+
+        Groups made beside a former one are gone.
+        """
         world = self._world()
         if world is not None and world is not self._known_world:
             self._forget()
@@ -168,7 +166,7 @@ class Groups:
 
     def sequences(self) -> dict[str, int]:
         """How many collectives were issued in each group from here, by its name, which its ranks agree on."""
-        return self._bent.sequences() if self._bent is not None and self.is_up else {}
+        return self._bent.sequences() if self._bent is not None and self._world() is not None else {}
 
     def break_off(self, ports: Collection[Port]) -> int:
         """End what waits here in a collective of any group; how many connections to these ports were shut for it.
@@ -190,20 +188,30 @@ class Groups:
         size = math.prod(axes.values())
         self.plan = replace(self.plan, rank=rank, world_size=size, local_rank=rank, axes=axes, listen_fd=None)
 
-    def rebuild(self, plan: GroupPlan, ports: Collection[Port] = ()) -> None:
+    def members(self) -> dict[str, tuple[int, ...]] | None:
+        """All groups of this rank by name, with their ranks; None where they are not such as `rebuild` can renew."""
+        return self._bent.members() if self._bent is not None and self._world() is not None else None
+
+    def rebuild(self, plan: GroupPlan, ports: Collection[Port] = (), since: int | None = None) -> None:
         """Drop all groups, also the user's, and start again among the ranks of `plan`.
 
-        What waits on a connection to `ports`, or to one of this rank's own, is broken off.
+        Groups of generation `since` or later are not dropped but renewed: who holds them goes on with them. What waits
+        on a connection to `ports`, or to one of this rank's own, is broken off.
         """
         self.break_off(self.ports() | set(ports))
-        if self._bent is not None:
+        renews = self._bent if since is not None and self.plan.generation >= since and self.members() else None
+        if self._bent is not None and renews is None:
             self._bent.holds_wake = True
-        self.close()
+        if renews is None:
+            self.close()
         own, self._served = self._doors.pop(plan.master_port, (plan, None))
         self.plan = replace(plan, listen_fd=own.listen_fd)
         self.trouble = ""
         try:
-            self.start()
+            if renews is None:
+                self.start()
+            else:
+                self._renew(renews)
         except Exception as error:
             self.trouble = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise
@@ -227,6 +235,12 @@ class Groups:
         bury(held)
         self._bent.undo()
         self._bent = None
+
+    def _renew(self, bent: Bent) -> None:
+        store, self._served = self._served or open_store(bent.dist, self.plan), None
+        former, self._store = [self._store], store
+        bent.renew(store, self.plan.generation)
+        bury(former)
 
     def _begin(self) -> None:
         dist: Any = import_module("torch.distributed")

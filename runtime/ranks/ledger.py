@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from . import waits
+from . import renewal, waits
 from .users import is_users
 
 BUFFER_SIZE = 256
@@ -236,7 +236,7 @@ def _living_groups() -> list[Group]:
 
 def _group_of(c10d: Any, group: Any) -> Group:
     try:
-        num_issued = group._get_sequence_number_for_group()
+        num_issued = renewal.num_issued(group)
     except RuntimeError:  # not every backend counts
         num_issued = -1
     about = getattr(group, "group_desc", "")

@@ -46,6 +46,12 @@ class Steward(Actor):
         return groups.sequences() if groups is not None else {}
 
     @control_endpoint
+    def members(self) -> dict[str, tuple[int, ...]] | None:
+        """The process groups of this rank by name, with their ranks; None where they are not such as can be renewed."""
+        groups = self._place.groups
+        return groups.members() if groups is not None else None
+
+    @control_endpoint
     def ledger(self, limit: int) -> bytes:
         """The last collectives that this rank has issued: an encoded `RankLedger`."""
         return packed(ledger.read(limit))
@@ -80,10 +86,19 @@ class Steward(Actor):
             groups.move(place.rank, place.axes)
 
     @endpoint
-    def regroup(self, addr: str, port: int, store_rank: int, generation: int, ports: Sequence[Port]) -> None:
+    def regroup(
+        self,
+        addr: str,
+        port: int,
+        store_rank: int,
+        generation: int,
+        ports: Sequence[Port],
+        since: int | None = None,
+    ) -> None:
         """Drop all process groups and make new ones, which meet at the store that `store_rank` serves there.
 
-        Groups of any rank listen at `ports`: what waits for one of them is broken off.
+        Those made in generation `since` or later are renewed instead. Groups of any rank listen at `ports`: what waits
+        for one of them is broken off.
         """
         if generation < self._newest:
             return
@@ -91,4 +106,4 @@ class Steward(Actor):
         groups = self._place.groups
         if groups is not None and port:
             meeting = replace(groups.plan, master_addr=addr, master_port=port, store_rank=store_rank)
-            groups.rebuild(replace(meeting, generation=generation), ports)
+            groups.rebuild(replace(meeting, generation=generation), ports, since)

@@ -14,6 +14,7 @@ from meshbook.kernel.ledger import Finding
 from meshbook.kernel.run import Progress
 from meshbook.runtime.errors import MeshbookError
 from meshbook.runtime.future import Promise
+from meshbook.runtime.group_state import GroupState
 
 RANKS = [0, 1, 2]
 
@@ -101,6 +102,7 @@ class PretendedMesh:
         self.roster = self
         self.reactor = self
         self.desk = PretendedDesk()
+        self.groups = GroupState("gloo")
         self.interrupted: list[tuple[list[int], int]] = []
         self.released: list[tuple[list[int], int]] = []
         self.killed: list[list[int]] = []
@@ -141,7 +143,7 @@ class PretendedMesh:
             self._run.progress.lost[rank] = "killed"
             self._run.end(rank)
 
-    def mend(self) -> str:
+    def mend(self, renews: bool) -> str:
         self.num_mended += 1
         if isinstance(self.why_mended, MeshbookError):
             raise self.why_mended

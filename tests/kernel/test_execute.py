@@ -84,7 +84,7 @@ def test_a_rank_that_raises_ends_it_and_those_that_wait_are_released(mesh: Mesh)
     assert str(caught.value) == "1 of 4 ranks failed (dp=1,tp=0)"
     assert isinstance(caught.value.by_rank[2], ValueError)
     assert "was at cell 7 line 3, waiting in barrier; interrupted after 2 s, state kept" in caught.value.story
-    assert "new process groups, as they were out of step" in caught.value.story
+    assert "process groups renewed, as they were out of step" in caught.value.story
     assert mesh.last_failed == (2,)
     assert values(mesh, SUM) == ["10.0"] * 4
 

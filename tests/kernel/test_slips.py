@@ -65,12 +65,12 @@ def test_what_was_built_on_groups_of_before() -> None:
     where = Frame("/lib/torch/autograd/graph.py", 9, "f", "", False)
     failure = Failure("RuntimeError", "[x/gloo/pair.cc:5] Connection closed by peer [::1]:7", (where,), "")
 
-    def mended(num_renewals: int, *failures: Failure, lost: dict[int, str] | None = None, mended: str = "") -> str:
+    def mended(are_anew: bool, *failures: Failure, lost: dict[int, str] | None = None, mended: str = "") -> str:
         story = tell({"rank": 3}, range(3), dict(enumerate(failures)), lost, mended=mended)
-        return with_lines(story, failures, (), True, num_renewals).mended
+        return with_lines(story, failures, (), True, are_anew).mended
 
-    assert "DistributedDataParallel" in mended(1, failure, failure)
-    assert mended(0, failure, failure) == ""  # it is somebody else's connection
-    assert mended(1, failure, failure, lost={2: "killed"}) == ""  # that is why
-    assert mended(1, failure, failure, mended="new process groups") == "new process groups"
-    assert mended(1, missed("x")) == ""
+    assert "DistributedDataParallel" in mended(True, failure, failure)
+    assert mended(False, failure, failure) == ""  # it is somebody else's connection
+    assert mended(True, failure, failure, lost={2: "killed"}) == ""  # that is why
+    assert mended(True, failure, failure, mended="new process groups") == "new process groups"
+    assert mended(True, missed("x")) == ""

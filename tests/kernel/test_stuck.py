@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from meshbook.kernel.mesh import Mesh
-from meshbook.runtime.regroup import wait_until
+from meshbook.runtime.regroup import regroup, wait_until
 from tests.kernel.cells import SUM, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -114,7 +114,7 @@ def test_a_wait_for_a_rank_that_is_busy_now_does_not_hold_up_new_groups(mesh: Me
 
 
 def test_cells_run_beside_a_stopped_rank_that_serves_the_store(mesh: Mesh) -> None:
-    mesh.unstick()  # groups of slices are yet to be made
+    regroup(mesh.roster)  # groups of slices are yet to be made
     store = mesh.roster.groups.store_rank
     others = [rank for rank in mesh.roster.alive() if rank != store]
     pid = mesh.roster.states[store].pid

@@ -37,7 +37,7 @@ def test_unstick_and_where_everybody_is(kernel: Kernel) -> None:
     assert "3 busy" in kernel.start_aside("%mesh").end().text
     freed = kernel.start_aside("%mesh unstick").end().text
     assert freed.startswith("ranks 0,2-3 are free; they were at ")
-    assert "waiting in barrier\nnew process groups: " in freed
+    assert "waiting in barrier\nprocess groups renewed: " in freed
     assert cell.end().error == "MeshError: 3 of 4 ranks failed (dp=0,tp=0 · dp=1,tp=0-1)"
     assert kernel.ok("%on_mesh -- (dist.all_reduce(ones := torch.ones(1)), ones.item())[1]").text.startswith("4.0")
 

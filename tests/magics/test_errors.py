@@ -83,7 +83,7 @@ def test_ranks_that_wait_for_one_that_raised_are_released(spare: Kernel, wait: s
     assert f"line 4, waiting in {wait[5:12].rstrip('(')}" in failed.traceback
     assert "◌ dp=(0,2) ×2  was at cell" in failed.traceback
     assert "interrupted after 0.3 s, state kept" in failed.traceback
-    assert "↻ new process groups, as they were out of step" in failed.traceback
+    assert "↻ process groups renewed, as they were out of step" in failed.traceback
     assert "  1 ✗ ValueError: boom; 0,2 still work" in failed.stderr
     assert spare.ok("%%on_mesh @failed\nrank").text.startswith("1   rank 1")
     assert spare.ok("%on_mesh -- rank * 10").text.splitlines()[2].startswith("20")

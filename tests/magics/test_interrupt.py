@@ -50,7 +50,7 @@ def test_stop(kernel: Kernel, source: str, place: str) -> None:
     assert stopped.error.startswith("KeyboardInterrupt: interrupted: rank")
     assert place in stopped.error
     assert "idle and keep" in stopped.error
-    assert ("new process groups" in stopped.error) == ("waiting in" in place)
+    assert ("process groups renewed" in stopped.error) == ("waiting in" in place)
     assert "magics" not in stopped.traceback
     assert behind.end().status == "aborted"
     assert kernel.value("'ran_behind' in globals()") is False

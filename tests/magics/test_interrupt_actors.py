@@ -78,7 +78,7 @@ def test_actors_that_were_interrupted_in_a_collective_are_in_step_again(trainers
         )
         assert trainers.ok("%mesh interrupt").stdout == (
             "interrupted: ranks 0-3 in trainer.step\n"
-            "new process groups, as they were out of step: wrap models in DistributedDataParallel again\n"
+            "process groups renewed, as they were out of step: models go on with them\n"
         )
         assert trainers.value(f"trainer.step.call({value}).get().item(dp=0, tp=0)") == 4.0 * value
 

@@ -46,7 +46,7 @@ def test_the_story_says_which_rank_issued_nothing(spare: Kernel) -> None:
     assert failed.error == "MeshError: 1 of 3 ranks failed (dp=1)"
     place = f"at {cell_of(failed)}, line 4; rank 1 has issued only 1\n"
     assert f"≠ ranks 0,2 wait in all_reduce #2 (4,) {place}" in failed.traceback
-    assert "↻ new process groups, as they were out of step" in failed.traceback
+    assert "↻ process groups renewed, as they were out of step: models go on with them" in failed.traceback
     before = spare.ok("%mesh ledger").text  # in the new groups nothing was issued yet
     assert "≠ ranks 0,2 left all_reduce #2 (4,) open" in before
     assert before.endswith("(of the process groups before the present ones, in which nothing was issued yet)\n")

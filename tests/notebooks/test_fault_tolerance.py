@@ -106,7 +106,7 @@ def test_an_error_ends_the_waiting_of_others(executed: Executed) -> None:
     said = executed.text("a broken image")
     assert "dp=1  ValueError: a broken image" in said
     assert "waiting in barrier; interrupted after 0.5 s, state kept" in said
-    assert "↻ new process groups, as they were out of step" in said
+    assert "↻ process groups renewed, as they were out of step" in said
     assert executed.text("x = torch.ones(1) * rank").startswith("6.0   ranks 0-3")
 
 
@@ -121,7 +121,7 @@ def test_a_hang_is_seen_and_ended(executed: Executed) -> None:
     assert re.search(r"cell 17, line 3 +dist\.barrier\(\)", executed.text("%mesh stacks"))
     freed = executed.text("%mesh unstick")
     assert freed.startswith("ranks 0-2 are free; they were at cell 17 line 3")
-    assert "new process groups" in freed
+    assert "process groups renewed" in freed
     assert "(2, 6.0, 336)   rank 2" in executed.text("(rank, x.item(), len(mine))")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshbook.runtime.regroup import out_of_step
+from meshbook.runtime.regroup import are_shared, out_of_step
 
 Counts = st.dictionaries(st.sampled_from(["world", "dp", "tp"]), st.integers(0, 5))
 
@@ -18,3 +18,19 @@ def test_ranks_are_in_step_when_no_group_disagrees(others: list[dict[str, int]],
     names = {name for own in all_of_them.values() for name in own}
     disagree = any(len({own[name] for own in all_of_them.values() if name in own}) > 1 for name in names)
     assert out_of_step(all_of_them) == disagree
+
+
+Members = st.dictionaries(st.sampled_from(["0", "a", "b"]), st.sets(st.integers(0, 3), min_size=1).map(tuple))
+
+
+@given(Members)
+def test_groups_are_shared_when_each_member_has_each(groups: dict[str, tuple[int, ...]]):
+    told = {rank: {name: ranks for name, ranks in groups.items() if rank in ranks} for rank in range(4)}
+    told = {rank: own for rank, own in told.items() if own}  # who has none cannot be renewed
+    assert are_shared(told)
+    for rank, own in told.items():
+        for name in own:
+            others = own.keys() - {name}
+            lacking = {**told, rank: {other: own[other] for other in others}}
+            assert are_shared(lacking) == (bool(others) and set(own[name]) & lacking.keys() == {rank})
+    assert not are_shared({**told, 9: None})

@@ -69,7 +69,8 @@ def in_rank_default_group(seat: Seat) -> object:
     whole: Any = groups.slice_group(tuple(range(4)))
     users: Any = dist.new_group()
     days = [group._get_backend(torch.device("cpu")).options._timeout.days for group in (whole, users)]
-    return [groups.is_up, dist.get_rank(), dist.get_world_size(), x.item(), whole is dist.group.WORLD, days]
+    is_up = groups.whole_group is not None
+    return [is_up, dist.get_rank(), dist.get_world_size(), x.item(), whole is dist.group.WORLD, days]
 
 
 def in_rank_early_start(seat: Seat) -> object:
@@ -394,7 +395,7 @@ def in_rank_none(seat: Seat) -> object:
     with pytest.raises(RuntimeError, match="no default process group"):
         groups.slice_group((0,))
     groups.close()
-    return [groups.is_up, dist.is_initialized()]
+    return [groups.whole_group is not None, dist.is_initialized()]
 
 
 def in_rank_seeds(seat: Seat) -> object:

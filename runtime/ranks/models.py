@@ -1,0 +1,110 @@
+"""Models whose process groups were renewed in the middle of a step: put back to where a step begins.
+
+What they had begun is given up. Their groups are the same objects, but what they count on in their groups' collectives
+is not as it was.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from .imports import when_imported
+
+_replicated: WeakSet[Any] = WeakSet()
+"""All models in DistributedDataParallel."""
+
+_flat: WeakSet[Any] = WeakSet()
+"""All in FullyShardedDataParallel, of which nobody knows how to put them back."""
+
+_to_be_alike: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""Those of which rank 0 is to tell the others its parameters before the next step, with the handle of their hook."""
+
+
+LOST = (
+    "this model in FullyShardedDataParallel was in the middle of a step when its process groups were renewed: build it "
+    "again (fully_shard, which has taken its place in torch, goes on)"
+)
+
+
+@functools.cache
+def watch() -> None:
+    """From now on models are known to `put_back`. Those of `fully_shard` are known to torch."""
+    for module, name, known in (
+        ("torch.nn.parallel.distributed", "DistributedDataParallel", _replicated),
+        ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel", _flat),
+    ):
+        when_imported(module, functools.partial(_note, module, name, known))
+
+
+def _note(module: str, name: str, known: WeakSet[Any]) -> None:
+    wrapper: Any = getattr(sys.modules[module], name)
+    init: Callable[..., None] = wrapper.__init__
+
+    @functools.wraps(init)
+    def note(self: Any, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        known.add(self)
+
+    wrapper.__init__ = note
+
+
+def put_back(groups: Collection[Any]) -> None:
+    """Let all models that hold one of these groups begin their next step anew."""
+    for model in list(_replicated):
+        if any(model.process_group is group for group in groups):
+            _put_replicas_back(model)
+    for model in list(_sharded()):
+        _put_shards_back(model)
+    for model in list(_flat):
+        if any(model.process_group is group for group in groups):
+            model.register_forward_pre_hook(_refuse, prepend=True)
+            _flat.discard(model)
+
+
+def _refuse(*_: Any) -> None:
+    """Else its ranks, each at another place of its step, would wait for each other."""
+    raise RuntimeError(LOST)
+
+
+def _put_replicas_back(model: Any) -> None:
+    model._update_process_group(model.process_group)
+    if model not in _to_be_alike:
+        _to_be_alike[model] = model.register_forward_pre_hook(_make_alike)
+
+
+def _make_alike(model: Any, _: Any) -> None:
+    """As the constructor does: one rank may have made a step that another has not."""
+    torch: Any = sys.modules["torch"]
+    if not (model.training and torch.is_grad_enabled()):
+        return  # one rank alone may look at what the model gives
+    _to_be_alike.pop(model).remove()
+    sys.modules["torch.distributed.utils"]._sync_module_states(
+        module=model.module,
+        process_group=model.process_group,
+        broadcast_bucket_size=model.broadcast_bucket_size,
+        src=0,
+        params_and_buffers_to_ignore=model.parameters_to_ignore,
+        broadcast_buffers=model.broadcast_buffers,
+    )
+
+
+def _put_shards_back(model: Any) -> None:
+    state = model._get_fsdp_state()
+    if not state._is_root:  # its root does it for all; or it has not begun yet, and there is nothing to do
+        return
+    for each in state._state_ctx.all_states:
+        for group in each._fsdp_param_groups:
+            group._all_gather_result = None  # it was broken off: to wait for it, as torch does, would raise
+    model.reset_iter_state()
+
+
+def _sharded() -> Iterator[Any]:
+    """All modules of `fully_shard`, where torch knows how to put them back (2.13 and later)."""
+    known: Any = sys.modules.get("torch.distributed._composable_state")
+    for module in list(known._module_state_mapping) if known is not None else ():
+        if hasattr(module, "reset_iter_state"):
+            yield module

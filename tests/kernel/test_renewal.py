@@ -1,0 +1,198 @@
+"""Process groups are renewed where ranks have parted in the middle of a step: models that hold them go on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from meshbook.kernel.mesh import Mesh
+from meshbook.runtime import group_state
+from meshbook.runtime.regroup import wait_until
+from tests.kernel.cells import SUM, ran, values
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+
+MODELS = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+def small():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+
+def replicated():
+    return nn.parallel.DistributedDataParallel(small())
+
+def sharded():
+    net = small()
+    for part in (net[0], net[3], net):
+        fully_shard(part, mesh=mesh.device_mesh)
+    return net
+
+pair = dist.new_group([0, 1])
+unused = sharded()
+
+def step(model, bad=""):
+    torch.manual_seed(rank)
+    x = torch.randn(8, 4)
+    if bad == "input" and rank == 1:
+        x = x[:, :3]
+    loss = model(x).pow(2).mean()
+    if bad == "loss" and rank == 1:
+        raise ValueError("boom")
+    for p in model.parameters():
+        p.grad = None
+    loss.backward()
+    if bad == "update" and rank == 1:
+        raise ValueError("boom")
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad
+    if bad == "update":
+        dist.barrier()
+
+def total(model):
+    full = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
+    return round(sum(p.double().sum().item() for p in full), 6)
+"""
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[Mesh]:
+    """One mesh for all: each test leaves it in order, which is what they are about."""
+    with Mesh.up("m", {"dp": 2}, path=sys.path) as mesh:
+        ran(mesh, MODELS)
+        yield mesh
+
+
+@pytest.fixture(autouse=True)
+def shared(mesh: Mesh, leaks: Any) -> Iterator[None]:
+    yield
+    leaks.allow_what_stands()
+
+
+def part(mesh: Mesh, source: str) -> None:
+    """Rank 1 raises in this cell while rank 0 waits for it; then rank 0 is freed and the groups are mended."""
+    run = mesh.run(source)
+    assert wait_until(mesh.roster, lambda: run.owing == [0], 20)
+    while "waiting in" not in mesh.where([0], 5).get(0, "") and "line" not in mesh.where([0], 5).get(0, ""):
+        pass
+    mesh.release([0], run.call)
+    run.finished.get(10)
+    assert sorted(run.progress.failed) == [0, 1]
+    assert mesh.mend()
+
+
+def needs_reset() -> None:
+    if not hasattr(pytest.importorskip("torch.distributed.fsdp").FSDPModule, "reset_iter_state"):
+        pytest.skip("this torch cannot put a sharded model back")
+
+
+@pytest.mark.parametrize(
+    "kind, bad, num_steps",
+    [
+        ("replicated", "input", 3),
+        ("replicated", "loss", 3),
+        ("replicated", "update", 4),  # rank 0 has made its step
+        ("sharded", "input", 3),
+        ("sharded", "loss", 3),
+    ],
+)
+def test_a_model_goes_on_as_if_the_step_in_which_one_rank_raised_had_not_been(
+    mesh: Mesh, kind: str, bad: str, num_steps: int
+) -> None:
+    if kind == "sharded":
+        needs_reset()
+    ran(mesh, f"model = {kind}()\nstep(model)")
+    part(mesh, f"step(model, {bad!r})")
+    assert mesh.roster.groups.num_renewals
+    ran(mesh, "step(model)\nstep(model)")
+    ran(mesh, f"twin = {kind}()\nfor _ in range({num_steps}): step(twin)")
+    assert values(mesh, "total(model) == total(twin), total(twin) == total(small())") == ["(True, False)"] * 2
+
+
+def test_a_sharded_model_goes_on_after_its_parameters_were_under_way(mesh: Mesh) -> None:
+    needs_reset()
+    ran(mesh, "model = sharded()\nstep(model)")
+    part(mesh, "if rank == 1: raise ValueError\nmodel.unshard(async_op=True)\ndist.barrier()")
+    ran(mesh, "step(model)\ntwin = sharded()\nstep(twin)\nstep(twin)")
+    assert values(mesh, "total(model) == total(twin)") == ["True", "True"]
+
+
+def test_a_flat_model_says_that_it_is_lost(mesh: Mesh) -> None:
+    """Nobody knows how to put FSDP1 back: its ranks would wait for each other for ever."""
+    flat = (
+        "from torch.distributed.fsdp import FullyShardedDataParallel as Flat\nmodel = Flat(small(), device_id=device)"
+    )
+    quiet = "import warnings\nwarnings.simplefilter('ignore')\ndevice = torch.device('cpu')"
+    assert values(mesh, f"{quiet}\n{flat}\nstep(model)") == ["None", "None"]
+    part(mesh, "step(model, 'loss')")
+    assert all("was in the middle of a step" in told for told in values(mesh, "step(model)"))
+
+
+def test_ranks_one_of_which_has_made_a_step_more_are_alike_again(mesh: Mesh) -> None:
+    ran(mesh, "plain = nn.parallel.DistributedDataParallel(nn.Linear(4, 2))\nstep(plain)")
+    ran(mesh, "plain.module.weight.data += rank")
+    part(mesh, "step(plain, 'loss')")
+    ran(mesh, "if rank == 0: plain.eval()(torch.ones(2, 4)), plain.train()")  # no step: nobody is waited for
+    ran(mesh, "step(plain)")
+    one, other = values(mesh, "total(plain)")
+    assert one == other
+
+
+def test_groups_of_the_user_and_of_axes_go_on(mesh: Mesh) -> None:
+    ran(mesh, "old, line = dist.group.WORLD, mesh.device_mesh")
+    part(mesh, "if rank == 1: raise ValueError\ndist.all_reduce(torch.ones(1), group=pair)")
+    gathered = "x = torch.ones(1)\ndist.all_reduce(x, group=pair)\ndist.all_reduce(x, group=line.get_group())\nx.item()"
+    assert values(mesh, gathered) == ["4.0", "4.0"]
+    assert values(mesh, "old is dist.group.WORLD and line is mesh.device_mesh") == ["True", "True"]
+    assert values(mesh, "y = torch.ones(1)\ndist.all_reduce(y, group=dist.new_group())\ny.item()") == ["2.0", "2.0"]
+    assert mesh.ledger().findings == ()
+
+
+def test_what_was_counted_before_does_not_count(mesh: Mesh) -> None:
+    part(mesh, "if rank == 1: raise ValueError\ndist.barrier()")
+    assert mesh.mend() == ""
+    part(mesh, "dist.all_reduce(torch.ones(1))\nif rank == 1: raise ValueError\ndist.barrier()")
+    assert mesh.mend() == ""
+
+
+def test_groups_that_only_some_ranks_have_are_made_anew_with_all_others(mesh: Mesh) -> None:
+    part(mesh, "if rank == 1: raise ValueError\ndist.new_group()\ndist.barrier()")
+    assert mesh.roster.groups.num_renewals == 0
+    assert values(mesh, "y = torch.ones(1)\ndist.all_reduce(y, group=dist.new_group())\ny.item()") == ["2.0", "2.0"]
+    ran(mesh, MODELS)
+
+
+def test_after_many_renewals_all_are_made_anew(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_state, "MOST_RENEWALS", 2)
+    mesh.unstick()
+    done = [mesh.unstick().is_renewed for _ in range(4)]
+    assert sorted(done) == [False, False, True, True] or done == [True, False, True, True]
+    assert values(mesh, "y = torch.ones(1)\ndist.all_reduce(y)\ny.item()") == ["2.0", "2.0"]
+    ran(mesh, MODELS)
+
+
+def test_where_the_user_has_made_the_default_group_it_goes_on(mesh: Mesh) -> None:
+    ran(mesh, "dist.init_process_group('gloo')\nown = dist.group.WORLD")
+    part(mesh, "if rank == 1: raise ValueError\ndist.barrier()")
+    assert values(mesh, "x = torch.ones(1)\ndist.all_reduce(x, group=own)\nx.item()") == ["2.0", "2.0"]
+    ran(mesh, "dist.destroy_process_group(dist.new_group())\ndist.destroy_process_group()")
+    mesh.unstick()
+    assert values(mesh, "x = torch.ones(1)\ndist.all_reduce(x)\nx.item()") == ["2.0", "2.0"]
+    ran(mesh, MODELS)
+
+
+def test_a_restart_makes_them_anew() -> None:
+    with Mesh.up("m", {"dp": 3}, path=sys.path) as mesh:
+        assert values(mesh, f"import torch, torch.distributed as dist\n{SUM}") == ["6.0"] * 3
+        assert mesh.unstick().is_renewed
+        mesh.heal([1])
+        assert mesh.roster.groups.num_renewals == 0
+        assert values(mesh, SUM) == ["6.0"] * 3
+        assert mesh.unstick().is_renewed
+        assert values(mesh, SUM) == ["6.0"] * 3
