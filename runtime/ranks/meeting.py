@@ -14,6 +14,7 @@ from typing import Any
 from .c10d import LONG, finishes
 from .group_plan import GroupPlan
 from .names import ask_no_names
+from .sockets import look_at
 
 CONNECT_SECONDS = 60.0
 
@@ -79,7 +80,7 @@ class Door:
     def shut(self) -> None:
         """Nobody is to come any more: its thread ends, and closes the socket."""
         self._is_shut = True
-        with socket.socket(fileno=os.dup(self._fd)) as door, contextlib.suppress(OSError):
+        with look_at(self._fd) as door, contextlib.suppress(OSError):
             door.shutdown(socket.SHUT_RDWR)  # only Linux wakes who waits there
 
     def _wait(self) -> None:

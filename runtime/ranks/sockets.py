@@ -75,18 +75,31 @@ def knock(ports: Collection[Port], count: int) -> None:
                 caller.sendall(struct.pack("@n", number))
 
 
+# With `socket.setdefaulttimeout` a new object makes its socket non-blocking, for all who have it open: links and stores
+# too, which then are told that nothing has come. One that never waits is taken as it is. (macOS has no such type.)
+_AS_IT_IS = socket.SOCK_STREAM | getattr(socket, "SOCK_NONBLOCK", 0)
+
+
+def look_at(fd: int) -> socket.socket:
+    """A socket that somebody else has, by a descriptor of its own: neither the owner's nor how he waits is touched."""
+    return socket.socket(type=_AS_IT_IS, fileno=os.dup(fd))
+
+
 def _tcp_sockets() -> Iterator[socket.socket]:
-    """Each through a second descriptor of its own, so that the owner's is not touched."""
     for name in os.listdir("/dev/fd"):
         try:
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 continue
-            copy = socket.socket(fileno=os.dup(int(name)))
+            copy = look_at(int(name))
         except OSError:
             continue  # closed meanwhile by another thread
         with copy:
-            if copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type == socket.SOCK_STREAM:
+            if copy.family in (socket.AF_INET, socket.AF_INET6) and _kind(copy) == socket.SOCK_STREAM:
                 yield copy
+
+
+def _kind(sock: socket.socket) -> int:
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
 
 
 def _listens(sock: socket.socket) -> bool:

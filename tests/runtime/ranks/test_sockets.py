@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Iterator
 
 import pytest
 
-from meshbook.runtime.ranks.sockets import listening_ports, shut_connections
+from meshbook.runtime.ranks.sockets import listening_ports, look_at, shut_connections
 
 
 @contextlib.contextmanager
@@ -16,6 +17,15 @@ def connected() -> Iterator[tuple[socket.socket, socket.socket, socket.socket]]:
         accepted, _ = server.accept()
         with accepted:
             yield server, client, accepted
+
+
+@pytest.fixture
+def default_timeout() -> Iterator[None]:
+    """What a user sets before downloads."""
+    usual = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(60)
+    yield
+    socket.setdefaulttimeout(usual)
 
 
 def test_a_server_is_found_by_its_port():
@@ -69,3 +79,14 @@ def test_pairs_without_ports_are_no_tcp(kind: int):
         shut_connections([("", number) for number in range(65536)])
         one.send(b"x")
         assert two.recv(1) == b"x"
+
+
+def test_whoever_waits_at_a_socket_waits_on_when_it_is_looked_at(request: pytest.FixtureRequest):
+    one, two = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with connected() as ends, one, two:
+        request.getfixturevalue("default_timeout")
+        assert ends[0].getsockname() in listening_ports()
+        assert shut_connections([("192.0.2.7", ends[0].getsockname()[1])]) == 0
+        with look_at(ends[0].fileno()) as second:
+            assert second.getsockname() == ends[0].getsockname()
+        assert all(os.get_blocking(each.fileno()) for each in (*ends, one, two))
