@@ -171,7 +171,8 @@ class Root(Node):
             roster.post_control(rank, Died(wanted.mesh, wanted.rank, why or "is gone"))
         else:
             one, two = Party(roster.crew, roster.mesh, rank), Party(other.crew, other.mesh, wanted.rank)
-            (roster.engine.introduce if other.engine is roster.engine else refer)(one, two)
+            is_direct = wanted.is_direct and other.engine is roster.engine
+            (roster.engine.introduce if is_direct else refer)(one, two)
 
     def _forward(self, roster: Roster, rank: int, message: Forwarded, frames: Frames) -> None:
         """Hand on what one rank says to another; one that is gone is passed over, as both are told elsewhere."""

@@ -418,7 +418,7 @@ class Agent:
     def introduce(self, rank: int, mesh: int, other: int, end: socket.socket) -> None:
         """Give this rank its end of a link to rank `other` of `mesh`. Raises `OSError` where it cannot be passed."""
         for peer in self._living([rank]):
-            peer.control.send(Peer(mesh, other), fds=[end.fileno()])
+            peer.control.send(Peer(mesh, other, has_link=True), fds=[end.fileno()])
 
     def stats(self, ranks: Sequence[int]) -> Mapping[int, Stat]:
         pids = {peer.rank: peer.pid for peer in self._living(ranks) if peer.pid}

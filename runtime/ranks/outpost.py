@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ..engines.spec import HOME, Site
 from ..errors import LinkClosed
@@ -18,8 +20,7 @@ from ..root_services import Leased, ask_root
 from ..shape import Shape
 from ..supervision import MeshFailure
 from ..wire.codec import Encoded
-from ..wire.inproc import InprocLink
-from ..wire.lane import Frames, Lane
+from ..wire.lane import Frames, Lane, pack
 from ..wire.link import Buffer, NearLink, PairLink
 from ..wire.messages import (
     Answer,
@@ -72,11 +73,9 @@ class Outpost(Node):
         is_shared = Shared.is_possible(control)
         self.intake: Intake = self._share(control, stays_awake) if is_shared else Solo(control)
         place.report = lambda message: self._answer_root(message, None)
-        self._ways: dict[Address, Outlet] = {}
-        self._forwarded: dict[
-            Address, tuple[Callable[[Buffer], object], Outlet]
-        ] = {}  # of what the controller hands on
-        self._met: dict[Address, list[Outlet]] = {}  # all open links
+        self._ways: dict[Address, _Way] = {}
+        self._forwarded: dict[Address, tuple[_Forwarder, _Way]] = {}  # of what the controller hands on
+        self._met: dict[Address, list[_Way]] = {}  # all open links
         self._asked: dict[Address, list[tuple[AnyMessage, Encoded | None]]] = {}
         self._lock = (
             threading.Lock()
@@ -141,12 +140,7 @@ class Outpost(Node):
     def on_control(self, message: AnyMessage, frames: Frames, fds: Sequence[int]) -> None:
         """What the controller says that is not for the main thread."""
         if isinstance(message, Peer):
-            address = message.mesh, message.rank
-            if fds:
-                self.meet(address, PairLink(socket.socket(fileno=fds[0])))
-            elif address not in self._forwarded:  # both may have asked: once is enough
-                link, hand_in = InprocLink.to_elsewhere(_Forward(address, self._answer_root))
-                self._forwarded[address] = hand_in, self._join(address, link)
+            self._on_peer(message, fds)
         elif isinstance(message, Forwarded):
             self._on_forwarded((message.mesh, message.rank), frames[1])
         elif isinstance(message, Died):
@@ -166,25 +160,57 @@ class Outpost(Node):
         except LinkClosed:
             return  # the controller is gone, and this rank with it
 
+    def _on_peer(self, message: Peer, fds: Sequence[int]) -> None:
+        address = message.mesh, message.rank
+        if fds:
+            self.meet(address, PairLink(socket.socket(fileno=fds[0])))
+        elif message.has_link:  # this process has no descriptor left for its end
+            self._answer_root(Connect(*address, is_direct=False), None)
+        elif address not in self._forwarded:  # both may have asked: once is enough
+            link = _Forwarder(address, self._control)
+            way = self._join(address, link)
+            self._forwarded[address] = link, way
+            self._speak(address, way)
+
     def meet(self, address: Address, link: NearLink) -> None:
         """A link to another rank has come: because this rank asked, or the other did."""
         way = self._join(address, link)
-        link.watch(self.reactor, lambda: self._on_way(address, way))
+        way.send(Peer(*self.address, has_link=True))  # before the loop looks, and may send what waits
+        link.watch(self.reactor, lambda: self._on_greeting(address, way))
 
-    def _join(self, address: Address, link: NearLink) -> Outlet:
+    def _join(self, address: Address, link: NearLink) -> _Way:
         # By a key of the link's own: an end maps what it was told of over this link, and two ranks may have two.
         lane = Lane(link, self._pool, object())
-        way = Outlet(lane, link, self.reactor)
+        way = _Way(lane, link, self.reactor)
         lane.on_release = lambda: self.reactor.schedule(lambda: _send_releases(lane))
         with self._lock:
             self._met.setdefault(address, []).append(way)
-            # Two that ask for each other at once get two links: each sends on the one it has first.
-            is_new = address not in self._ways
-            if is_new:
-                self._ways[address] = way
-            for message, payload in self._asked.pop(address, []):
-                self._ways[address].send(message, payload)  # under the lock: what an actor sends next comes after it
         return way
+
+    def _on_greeting(self, address: Address, way: _Way) -> None:
+        """The other rank has its end of a link too, or it ends: what was sent before would have been lost."""
+        try:
+            if way.lane.recv_nowait() is None:
+                return
+        except LinkClosed:
+            self._hang_up(address, way)
+            return
+        way.link.unwatch(self.reactor)
+        way.link.watch(self.reactor, lambda: self._on_way(address, way))
+        self._speak(address, way)
+
+    def _speak(self, address: Address, way: _Way) -> None:
+        """What this rank says to the other one goes this way from now on, first what has waited for it."""
+        with self._lock:
+            if way.is_over:
+                return
+            # Two that ask for each other at once get two links: each sends on the one it has first.
+            first = self._ways.setdefault(address, way)
+            for message, payload in self._asked.pop(address, []):  # under the lock: what is sent next comes after it
+                try:
+                    first.send(message, payload)
+                except MemoryError:  # who has sent it could not be told any more: it goes in pieces
+                    first.post(pack(message, payload))
 
     def _on_forwarded(self, address: Address, data: Buffer) -> None:
         """The controller hands on what another rank says; not by way of the loop.
@@ -194,9 +220,9 @@ class Outpost(Node):
         found = self._forwarded.get(address)
         if found is None:
             return
-        hand_in, way = found
+        link, way = found
         with contextlib.suppress(LinkClosed):  # nobody listens any more
-            hand_in(data)
+            link.hand_in(data)
             while (received := way.lane.recv_nowait()) is not None:
                 message, frames = received
                 if isinstance(message, Reply | Answer | Note):
@@ -206,7 +232,7 @@ class Outpost(Node):
                 else:
                     self.receive(message, frames, way.send)
 
-    def _on_way(self, address: Address, way: Outlet) -> None:
+    def _on_way(self, address: Address, way: _Way) -> None:
         if way.backlog:
             way.drain()
         try:
@@ -220,7 +246,7 @@ class Outpost(Node):
             # That the rank is gone the controller tells, with the reason; here only the link ends.
             self._hang_up(address, way)
 
-    def _hang_up(self, address: Address, way: Outlet) -> None:
+    def _hang_up(self, address: Address, way: _Way) -> None:
         with self._lock:
             ways = self._met.get(address, [])
             if way not in ways:
@@ -254,13 +280,15 @@ class Outpost(Node):
         with self._lock:
             way = self._ways.pop(address, None)
             self._asked.pop(address, None)
+            for each in self._met.get(address, ()):
+                each.is_over = True
         if self._forwarded.pop(address, None) is not None and way is not None:
             self.reactor.schedule(lambda: self._hang_up(address, way))  # its end is told by nothing else
         for each in list(self._met.get(address, ())):  # a child of it may hold the other end of the link
             self._forget(each)
         self.lose(address, message.why, message.is_fault, message.has_ended)
 
-    def _forget(self, way: Outlet) -> None:
+    def _forget(self, way: _Way) -> None:
         if self._pool is not None:
             self._pool.forget(way.lane.peer)
 
@@ -294,19 +322,67 @@ class Outpost(Node):
         return self._streams.leave(said)
 
 
-class _Forward:
-    """Where messages for another rank go, if no link to it could be passed: to the controller."""
+@dataclass(slots=True)
+class _Way(Outlet):
+    """A way to another rank."""
 
-    def __init__(self, address: Address, say: Callable[[AnyMessage, Encoded], object]) -> None:
+    is_over: bool = False
+    """The rank that it leads to is gone: another process may be in its place."""
+
+
+class _Forwarder:
+    """A link to a rank to which none could be passed: the controller takes what goes there, and hands in what comes."""
+
+    carries_fds = False
+    is_level_triggered = True
+    largest: int | None = None
+
+    def __init__(self, address: Address, control: Lane) -> None:
         self._message = Forwarded(*address)
-        self._say = say
+        self._control = control
+        self._received: deque[Buffer] = deque()
+        self._is_closed = False
 
-    def put(self, data: bytes, wait: bool) -> bool:
-        self._say(self._message, Encoded(b"", [memoryview(data)]))
+    def hand_in(self, data: Buffer) -> None:
+        """A datagram of the other rank has come. Raises `LinkClosed` when this end is closed."""
+        if self._is_closed:
+            raise LinkClosed("this end is closed")
+        self._received.append(data)
+
+    def fileno(self) -> int:
+        """None: a process that is out of descriptors has links of this kind."""
+        return -1
+
+    def watch(self, reactor: Reactor, on_ready: Callable[[], object]) -> None:
+        """Whoever hands something in reads it."""
+
+    def unwatch(self, reactor: Reactor) -> None:
+        """Nobody watches."""
+
+    def watch_writes(self, reactor: Reactor, on: bool) -> None:
+        """There is room at any time."""
+
+    def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
+        payload = Encoded(b"", [memoryview(b"".join(parts))])
+        with contextlib.suppress(LinkClosed):  # the controller is gone, and this rank with it
+            try:
+                self._control.send(self._message, payload)
+            except MemoryError:  # such as for lack of a descriptor
+                self._control.send_parts(pack(self._message, payload))
+
+    def send_nowait(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> bool:
+        self.send(parts)
         return True
+
+    def recv(self) -> tuple[memoryview, list[int]]:
+        return memoryview(self._received.popleft()), []
+
+    def recv_nowait(self) -> tuple[memoryview, list[int]] | None:
+        return self.recv() if self._received else None
 
     def close(self) -> None:
         """The controller tells the other rank if this one ends."""
+        self._is_closed = True
 
 
 def _send_releases(lane: Lane) -> None:

@@ -6,7 +6,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..errors import LinkClosed
 from .link import Buffer
@@ -68,13 +68,6 @@ class _Box:
                 self._changed.notify_all()
 
 
-class Outbox(Protocol):
-    """Where what is sent goes."""
-
-    def put(self, data: bytes, wait: bool) -> bool: ...
-    def close(self) -> None: ...
-
-
 class InprocLink:
     """One end of an in-memory link; `make()` gives both."""
 
@@ -82,7 +75,7 @@ class InprocLink:
     is_level_triggered = True
     largest: int | None = None
 
-    def __init__(self, inbox: _Box, outbox: Outbox) -> None:
+    def __init__(self, inbox: _Box, outbox: _Box) -> None:
         self._inbox, self._outbox = inbox, outbox
         self._is_closed = False
 
@@ -91,15 +84,6 @@ class InprocLink:
         """Both ends; a sender waits when `limit` datagrams are on their way."""
         one, two = _Box(limit), _Box(limit)
         return cls(one, two), cls(two, one)
-
-    @classmethod
-    def to_elsewhere(cls, outbox: Outbox) -> tuple[InprocLink, Callable[[Buffer], object]]:
-        """An end whose other end is in no queue of this process, and what is to be called with what comes from there.
-
-        Raises (what is to be called) `LinkClosed` when the end here is closed.
-        """
-        inbox = _Box(limit=1 << 30)
-        return cls(inbox, outbox), lambda data: inbox.put(data, wait=False)
 
     def fileno(self) -> int:
         return self._inbox.readable

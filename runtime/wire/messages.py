@@ -101,13 +101,17 @@ class Connect(Message, frozen=True):
 
     mesh: int
     rank: int
+    is_direct: bool = True
+    """Otherwise by way of the controller: this rank had no descriptor left for its end of a link."""
 
 
 class Peer(Message, frozen=True):
-    """Controller to rank, control: the descriptor that comes along is a link to this rank; none: use `Forwarded`."""
+    """Controller to rank, control: your link to this rank, or use `Forwarded`. Then rank to rank: I have my end."""
 
     mesh: int
     rank: int
+    has_link: bool = False
+    """Whether the descriptor of one comes along, where the rank has room for it."""
 
 
 class Forwarded(Message, frozen=True):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from meshbook.runtime.errors import ActorError
-from tests.runtime.actors import Glutton, MainGlutton
+from tests.runtime.actors import Glutton, MainGlutton, Messenger
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Bench
@@ -23,6 +23,17 @@ def glutton(local: Bench, kind: type[Glutton]) -> Glutton:
     glutton = local.up({"rank": 1}).spawn("glutton", kind)
     glutton.eat.call_one().get(20)
     return glutton
+
+
+def test_ranks_without_a_descriptor_for_a_link_talk_by_way_of_the_controller(local: Bench) -> None:
+    procs = local.up({"rank": 2})
+    asking, asked = procs.spawn("asking", Messenger), procs.spawn("asked", Messenger)
+    procs.spawn("glutton", Glutton).slice(rank=1).eat.call_one().get(20)
+    fine, full = asking.slice(rank=0), asking.slice(rank=1)
+    values = ["small", bytes(100_000), 3, 4]
+    calls = [fine.fetch.call_one(asked.slice(rank=1), value) for value in values]
+    calls.append(full.fetch.call_one(asked.slice(rank=0), "back"))
+    assert [call.get(20) for call in calls] == [*((1, value) for value in values), (0, "back")]
 
 
 @KINDS

@@ -14,28 +14,39 @@ from meshbook.runtime.wire import codec
 from meshbook.runtime.wire.inproc import InprocLink
 from meshbook.runtime.wire.lane import Lane
 from meshbook.runtime.wire.link import PairLink
-from meshbook.runtime.wire.messages import Call, Died, Peer
+from meshbook.runtime.wire.messages import Call, Connect, Died, Forwarded, Peer
 from meshbook.runtime.wire.pool import Pool
 from meshbook.runtime.wire.reactor import Reactor
 
 
 @pytest.fixture
-def pool() -> Iterator[Pool]:
-    pool = Pool()
+def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    pool = Pool(getattr(request, "param", None))
     yield pool
     pool.close()
 
 
 @pytest.fixture
-def outpost(pool: Pool) -> Iterator[Outpost]:
+def control() -> Iterator[tuple[Lane, Lane]]:
     ours, theirs = InprocLink.make()
+    yield Lane(ours), Lane(theirs)
+    ours.close()
+    theirs.close()
+
+
+@pytest.fixture
+def outpost(pool: Pool, control: tuple[Lane, Lane]) -> Iterator[Outpost]:
     reactor = Reactor()
     place = Place(0, 2, 0, {"rank": 2}, "cpu")
     streams: Any = None
-    yield Outpost(7, place, reactor, Lane(ours), pool, streams)
+    yield Outpost(7, place, reactor, control[0], pool, streams)
     reactor.close()
-    ours.close()
-    theirs.close()
+
+
+@pytest.fixture
+def root(control: tuple[Lane, Lane], outpost: Outpost) -> Lane:
+    """The controller's end of the control lane."""
+    return control[1]
 
 
 def test_ranks_that_ask_for_each_other_at_once_have_one_way(outpost: Outpost, until: Callable[..., Any]) -> None:
@@ -54,6 +65,69 @@ def test_of_ranks_that_are_gone_nothing_stays(outpost: Outpost, until: Callable[
         outpost.on_control(Died(mesh, 0, "it was stopped"), [], [])
         theirs.close()
     until(lambda: not outpost._met)
+
+
+def test_what_is_said_waits_until_the_other_rank_has_its_end_of_the_link(outpost: Outpost, root: Lane) -> None:
+    """It may have had no descriptor left for it: the controller hands on then."""
+    outpost.send_away((7, 1), Call(1, 1, "work"), codec.encode("first"))
+    assert root.recv()[0] == Connect(7, 1)
+    link, theirs = InprocLink.make()
+    far = Lane(theirs)
+    outpost.meet((7, 1), link)
+    assert far.recv()[0] == Peer(7, 0, has_link=True)
+    outpost.send_away((7, 1), Call(2, 1, "work"), codec.encode("second"))
+    assert far.recv_nowait() is None
+    far.close()
+    outpost.on_control(Peer(7, 1), [], [])
+    assert [root.recv()[0] for _ in range(2)] == [Forwarded(7, 1)] * 2
+
+
+def test_what_was_said_first_comes_first_over_a_link(outpost: Outpost, root: Lane) -> None:
+    outpost.send_away((7, 1), Call(1, 1, "work"), codec.encode("first"))
+    link, theirs = InprocLink.make()
+    far = Lane(theirs)
+    outpost.meet((7, 1), link)
+    far.send(Peer(7, 1, has_link=True))
+    assert [far.recv()[0] for _ in range(2)] == [Peer(7, 0, has_link=True), Call(1, 1, "work")]
+    outpost.send_away((7, 1), Call(2, 1, "work"), codec.encode("second"))
+    assert far.recv()[0] == Call(2, 1, "work")
+    outpost.reactor.schedule(outpost.hang_up)
+    outpost.reactor.let_finish()
+    far.close()
+
+
+@pytest.mark.parametrize("pool", [4096], indirect=True)
+def test_what_waited_comes_also_where_there_is_no_room_for_it(outpost: Outpost, root: Lane) -> None:
+    outpost.send_away((7, 1), Call(1, 1, "work"), codec.encode(b"1" * 100_000))
+    link, theirs = PairLink.make()
+    far = Lane(PairLink(theirs))
+    outpost.meet((7, 1), link)
+    far.send(Peer(7, 1, has_link=True))
+    assert far.recv()[0] == Peer(7, 0, has_link=True)
+    _, frames = far.recv()
+    assert codec.decode(frames[0], frames[1:]) == b"1" * 100_000
+    outpost.reactor.schedule(outpost.hang_up)
+    outpost.reactor.let_finish()
+    far.close()
+
+
+def test_an_end_of_a_link_that_did_not_come_through_is_told(outpost: Outpost, root: Lane) -> None:
+    outpost.on_control(Peer(7, 1, has_link=True), [], [])
+    assert root.recv()[0] == Connect(7, 1, is_direct=False)
+
+
+def test_a_link_to_a_rank_that_is_gone_is_no_way_to_the_one_in_its_place(outpost: Outpost, root: Lane) -> None:
+    link, theirs = InprocLink.make()
+    far = Lane(theirs)
+    outpost.meet((7, 1), link)
+    outpost.on_control(Died(7, 1, "it was killed"), [], [])
+    far.send(Peer(7, 1, has_link=True))
+    outpost.reactor.let_finish()
+    outpost.send_away((7, 1), Call(1, 1, "work"), codec.encode("new"))
+    assert root.recv()[0] == Connect(7, 1)
+    outpost.reactor.schedule(outpost.hang_up)
+    outpost.reactor.let_finish()
+    far.close()
 
 
 @pytest.mark.skipif(not Pool.available(), reason="needs memfds")
