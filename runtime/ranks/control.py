@@ -66,7 +66,7 @@ class Control:
         except Exception as error:  # noqa: BLE001 - the rim: it travels to the one who asked
             payload = codec.encode(describe(error))
             ok = False
-        self._lane.send(Answer(seq, ok), payload)
+        self._lane.send_anyway(Answer(seq, ok), payload)
 
     def _ask(self, message: Ask, frames: Frames) -> object:
         actor = self._mailbox.actors.get(message.actor)

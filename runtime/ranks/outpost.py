@@ -365,10 +365,7 @@ class _Forwarder:
     def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         payload = Encoded(b"", [memoryview(b"".join(parts))])
         with contextlib.suppress(LinkClosed):  # the controller is gone, and this rank with it
-            try:
-                self._control.send(self._message, payload)
-            except MemoryError:  # such as for lack of a descriptor
-                self._control.send_parts(pack(self._message, payload))
+            self._control.send_anyway(self._message, payload)
 
     def send_nowait(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> bool:
         self.send(parts)

@@ -165,6 +165,13 @@ class Lane:
         """Send to the other end; waits while it is slow."""
         self.send_parts(pack(message, payload, self.pool, (self.peer,)), fds)
 
+    def send_anyway(self, message: AnyMessage, payload: Encoded) -> None:
+        """The same for what is to arrive also where shared memory has no room for it: it is copied, in pieces."""
+        try:
+            self.send(message, payload)
+        except MemoryError:
+            self.send_parts(pack(message, payload))
+
     def send_parts(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         """Send what `pack` made, after the descriptors of the shared memory it may refer to."""
         with self._sending:

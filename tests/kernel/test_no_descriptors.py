@@ -38,6 +38,23 @@ def no_descriptors() -> Iterator[None]:
             os.close(fd)
 
 
+FULL = """
+import os, resource
+globals().update({f"a_variable_with_a_name_{i}": i for i in range(1500)})
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+eaten = []
+try:
+    while True: eaten.append(os.open(os.devnull, os.O_RDONLY))
+except OSError: pass
+"""
+
+
+def test_a_rank_without_descriptors_tells_much_of_itself_and_lives_on(mesh: Mesh) -> None:
+    mesh.run(FULL, [1]).finished.get(20)
+    assert len(mesh.who(timeout=20).holdings) > 1500
+    assert mesh.run("rank").finished.get(20).progress.lost == {}
+
+
 def test_a_cell_whose_values_cannot_come_ends(mesh: Mesh) -> None:
     with no_descriptors():
         run = mesh.run("bytes(100_000)")
