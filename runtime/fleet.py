@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from .future import Future, Promise
@@ -11,7 +12,7 @@ from .ranks.place import coordinates
 from .wire.codec import Encoded
 from .wire.deferred import untorn
 from .wire.lane import Frames
-from .wire.messages import Answer, AnyMessage, Call, Note, Reply, Spawn, StopActor
+from .wire.messages import Answer, Call, Note, Reply, Spawn, StopActor
 from .wire.post import Caller, Post
 from .wire.reactor import Reactor
 
@@ -118,11 +119,14 @@ class RemoteFleet:
         return seq
 
     @untorn
-    def _send(self, ranks: Sequence[int], actor: int, message: AnyMessage, payload: Encoded | None) -> None:
+    def _send(
+        self, ranks: Sequence[int], actor: int, message: Spawn | Call | StopActor, payload: Encoded | None
+    ) -> None:
         for rank in ranks:
             why = self._dead.get(rank) or self._lost.get((rank, actor))
             if why is not None:
-                self._node.reactor.schedule(lambda rank=rank, why=why: self._post.lose(rank, why))
+                # This one alone: the process that has taken its place may owe others.
+                self._node.reactor.schedule(partial(self._post.lose_one, message.seq, rank, why))
             else:
                 self._node.send((self.mesh, rank), message, payload)
 

@@ -78,6 +78,12 @@ class Post:
         for caller in self.strike(rank):
             caller.on_lost(rank, why)
 
+    def lose_one(self, seq: int, rank: int, why: str) -> None:
+        """This call has found nobody there: who waits for its answer is told, and no other."""
+        caller = self._settle(seq, rank)
+        if caller is not None:
+            caller.on_lost(rank, why)
+
     def strike(self, rank: int) -> list[Caller]:
         """The rank owes nothing any more: who waits for it, to be told. On any thread."""
         callers = [self._settle(seq, rank) for seq in self.owed_by(rank)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,14 @@ import pytest
 
 from meshbook.runtime.actor import endpoint
 from meshbook.runtime.adverbs import view_of
+from meshbook.runtime.channel import Channel
 from meshbook.runtime.errors import MeshStopped, SupervisionError
 from meshbook.runtime.gather import Gather
 from meshbook.runtime.healing import heal, heal_mesh, heal_roster
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.orders import Order
 from meshbook.runtime.wire import codec
-from tests.runtime.troupe import Counter, Courier
+from tests.runtime.troupe import Counter, Courier, Gate
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Bench
@@ -137,6 +139,17 @@ class Owner(Courier):
         self.mesh = procs.spawn("counters of the owner", Counter)
         return self.mesh.add.call(1).get(10).values()
 
+    @endpoint
+    def ask_meanwhile(self, procs: Any) -> str:
+        """Call what was made, while a new actor there has not answered."""
+        port, receiver = Channel[Any].open()
+        held = procs.spawn("gate", Gate).hold.call_one(port)
+        go_on = receiver.recv().get(10)
+        with contextlib.suppress(SupervisionError):
+            self.mesh.add.call(1).get(10)
+        go_on.send("went on")
+        return held.get(10)
+
     def __supervise__(self, failure: Any) -> bool:
         return True
 
@@ -150,6 +163,15 @@ def test_actors_that_another_rank_made_are_lost_and_new_ones_can_be_made(bench: 
     with pytest.raises(SupervisionError, match="SIGKILL"):
         owner.total.call_one().get(10)
     assert owner.make.call_one(procs).get(10) == [1, 1]
+
+
+def test_a_call_of_an_actor_that_is_lost_fails_no_other(bench: Bench, until: Until):
+    procs = bench.up({"rank": 1})
+    owner = bench.up({"rank": 1}).spawn("owner", Owner)
+    assert owner.make.call_one(procs).get(10) == [1]
+    lose(procs, [0], until)
+    heal(procs)
+    assert owner.ask_meanwhile.call_one(procs).get(20) == "went on"
 
 
 def test_a_reference_to_an_actor_that_is_no_more_is_not_waited_for(bench: Bench, until: Until):

@@ -72,6 +72,12 @@ class Calls(RuleBasedStateMachine):
             if said.get(rank) == "":
                 said[rank] = why
 
+    @rule(seq=opened, rank=ranks)
+    def lose_one(self, seq: int, rank: int) -> None:
+        self.post.lose_one(seq, rank, "found nobody")
+        if self.calls[seq][1].get(rank) == "":
+            self.calls[seq][1][rank] = "found nobody"
+
     @rule(rank=ranks)
     def reply_to_nothing(self, rank: int) -> None:
         self.post.deliver(rank, Reply(0), [])
