@@ -7,6 +7,7 @@ A datagram is a message, or several small ones one behind the other; what is too
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
@@ -297,8 +298,9 @@ class Lane:
         if not self._released:
             return
         blocks: list[int] = []
-        while self._released:
-            blocks.append(self._released.popleft())
+        with contextlib.suppress(IndexError):  # it is empty; asking first would race with other threads that send
+            while True:
+                blocks.append(self._released.popleft())
         if blocks:
             self.send(Released(tuple(blocks), tuple(self._missing)))
 

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import threading
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -190,6 +191,28 @@ def test_the_next_receive_sends_the_releases(paired: Lanes) -> None:
     received(paired.far)
     assert paired.near.recv_nowait() is None
     assert paired.pool.stats().blocks == 0
+
+
+class Contended(deque[int]):
+    """Another thread takes one whenever this one has looked whether there are some."""
+
+    def __bool__(self) -> bool:
+        is_any = len(self) > 0
+        if is_any:
+            self.popleft()
+        return is_any
+
+
+def test_two_threads_may_send_releases_at_once(paired: Lanes) -> None:
+    for number in (1, 2):
+        paired.near.send(Reply(number), Encoded(b"", [memoryview(bytes(1 << 20))]))
+    held = [received(paired.far), received(paired.far)]
+    held.clear()
+    gc.collect()
+    paired.far._released = Contended(paired.far._released)
+    paired.far.send_releases()
+    assert paired.near.recv_nowait() is None
+    assert paired.pool.stats().blocks == 1
 
 
 def test_a_link_without_descriptors_has_no_pool(lanes: Lanes) -> None:
