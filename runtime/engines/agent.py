@@ -49,7 +49,7 @@ from ..wire.tape import Event, Tape, Text
 from ..wire.wiring import wiring
 from . import outside
 from .base import Exit, Listener
-from .openings import held_port, make_room, output_pipe
+from .openings import PIPE_BYTES, held_port, make_room, output_pipe
 from .spec import RankFds, RankSpec, encode_spec
 from .starter import Starter
 
@@ -324,6 +324,12 @@ class Agent:
             while tape.ended != run and self._on_pipe(peer, fd):
                 pass
 
+    def _read_the_last(self, peer: _Peer, fd: int) -> None:
+        """Read what a pipe has held when the rank ended; not for ever, where a child of it has left its session."""
+        for _ in range(PIPE_BYTES // _CHUNK + 1):  # the one more finds its end
+            if not self._on_pipe(peer, fd):
+                break
+
     def on_started(self, ticket: int, pid: int, trouble: str) -> None:
         peer = self._tickets.pop(ticket)
         if trouble:
@@ -350,16 +356,15 @@ class Agent:
 
     def _end(self, peer: _Peer, exit: Exit) -> None:
         """Take what the rank still said, then report its end."""
+        if peer.pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(peer.pid, signal.SIGKILL)  # what it started and left behind, and may print on
         self._wiring.pump()
         for outlet in (peer.data, peer.control):
             self._on_lane(peer, outlet, is_last=True)
         for fd in peer.tapes:
-            while self._on_pipe(peer, fd):
-                pass
+            self._read_the_last(peer, fd)
         peer.exit = exit
-        if peer.pid:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(peer.pid, signal.SIGKILL)  # what it started and left behind
         self._release(peer)
         if self._pool is not None:  # after the links are closed: what is put later finds out as it is sent
             for outlet in (peer.data, peer.control):

@@ -11,8 +11,10 @@ import socket
 from ..errors import SpawnError
 
 _FDS_A_RANK = 6
-_PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
+
+PIPE_BYTES = 1 << 20
+"""What a pipe of a rank holds at most."""
 
 
 def output_pipe() -> tuple[int, int]:
@@ -20,7 +22,7 @@ def output_pipe() -> tuple[int, int]:
     os.set_blocking(read_end, False)
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         with contextlib.suppress(PermissionError):  # over the user's limit for pipes: a smaller one only blocks sooner
-            fcntl.fcntl(write_end, _F_SETPIPE_SZ, _PIPE_BYTES)
+            fcntl.fcntl(write_end, _F_SETPIPE_SZ, PIPE_BYTES)
     return read_end, write_end
 
 

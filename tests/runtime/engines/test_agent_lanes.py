@@ -82,9 +82,9 @@ def reactor() -> Iterator[Reactor]:
 
 
 @contextlib.contextmanager
-def alone(reactor: Reactor, ears: Touchy, link: Any) -> Iterator[Stub]:
+def alone(reactor: Reactor, ears: Touchy, link: Any, stub: Stub | None = None) -> Iterator[Stub]:
     """An agent with one rank."""
-    stub = Stub()
+    stub = stub or Stub()
     agent = Agent(reactor, lambda: stub, specs_for({"rank": 1}, backend="none", link=link), ears)
     assert stub.lane is not None
     yield stub
@@ -126,6 +126,41 @@ def test_nor_does_it_keep_the_last_words_and_the_end_back(reactor: Reactor, repo
         until(lambda: ears.exits, 5)
     assert ears.heard == [1, 2]
     assert [report.exc_type for report in reported] == [ValueError] * 2
+
+
+def test_who_prints_on_at_the_end_of_a_rank_is_not_heard_out(reactor: Reactor, until: Until):
+    """A child of it in a session of its own, which has its output."""
+    nobody = 1 << 30
+
+    class Parent(Stub):
+        out = -1
+
+        def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
+            super().start(ticket, spec, fds, births)
+            self.out = os.dup(fds.out)
+
+        def end(self) -> None:
+            births, self.births = self.births, None
+            if births is not None:
+                os.write(self.out, b"still here\n")
+                births.on_exit(nobody, 0)
+
+    class Fed(Touchy):
+        rounds = 0
+
+        def on_output(self, rank: int, events: Sequence[Event]) -> None:
+            self.rounds += 1
+            if self.rounds < 1000:
+                os.write(parent.out, b"still here\n")
+
+    ears, parent = Fed(), Parent()
+    with alone(reactor, ears, "pair", parent):
+        assert parent.births is not None
+        parent.births.on_started(parent.ticket, nobody, "")
+        reactor.schedule(parent.end)
+        until(lambda: ears.exits, 5)
+        assert 0 < ears.rounds < 10
+    os.close(parent.out)
 
 
 def test_a_rank_that_cannot_be_started_is_not_waited_for(reactor: Reactor, reported: list[Any]):
