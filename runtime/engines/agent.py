@@ -427,7 +427,10 @@ class Agent:
 
     def stats(self, ranks: Sequence[int]) -> Mapping[int, Stat]:
         pids = {peer.rank: peer.pid for peer in self._living(ranks) if peer.pid}
-        return {rank: stat for rank, pid in pids.items() if (stat := stat_of(pid)) is not None}
+        try:
+            return {rank: stat for rank, pid in pids.items() if (stat := stat_of(pid)) is not None}
+        except OSError:  # this process has no descriptor left to look with: nothing is known of them now
+            return {}
 
     def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, outside.Glimpse]:
         return outside.look({peer.rank: peer.pid for peer in self._living(ranks) if peer.pid}, native)

@@ -51,7 +51,7 @@ from ..wire.messages import (
     decoder,
     wants_reply,
 )
-from ..wire.reactor import Reactor
+from ..wire.reactor import Reactor, contained
 from ..wire.zmq_link import ZmqLink
 from .agent import Agent
 from .base import Party
@@ -253,7 +253,7 @@ class RemoteAgent:
     def _beat(self) -> None:
         while not self._is_over.wait(PACE):
             self._listen()
-            self._tell()
+            contained(self._tell)  # who gave no sign of life any more would be lost, with all ranks here
 
     def _tell(self) -> None:
         """Say that this host lives, and what it sees of the processes on it."""

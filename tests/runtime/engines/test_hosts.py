@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -142,6 +143,19 @@ def test_a_dead_rank_comes_back_on_its_host(hosts: Bench, until: Until):
     assert heal_roster(roster).ranks == (2,)
     assert workers.rank.call().get(10).values() == [0, 1, 2, 3]
     assert psutil.Process(psutil.Process(roster.states[2].pid).ppid()).ppid() == agent_of(hosts, "beta")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limits of another process are not to be set")
+def test_a_host_whose_agent_is_out_of_descriptors_lives_on(hosts: Bench, until: Until):
+    roster = roster_of(hosts.up(HOSTS_2X2))
+    until(lambda: len(roster.crew.stats(range(4))) == 4, 10)
+    agent = agent_of(hosts, "beta")
+    usual = resource.prlimit(agent, resource.RLIMIT_NOFILE)
+    resource.prlimit(agent, resource.RLIMIT_NOFILE, (1, usual[1]))
+    until(lambda: len(roster.crew.stats(range(4))) == 2, 10)  # it beats on, and knows nothing of its ranks for now
+    resource.prlimit(agent, resource.RLIMIT_NOFILE, usual)
+    until(lambda: len(roster.crew.stats(range(4))) == 4, 10)
+    assert roster.alive() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
