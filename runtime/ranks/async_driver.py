@@ -50,13 +50,16 @@ class AsyncDriver(Driver):
     def put(self, job: Job | Callable[[], Any]) -> None:
         if isinstance(job, Job):
             self._waiting.append(job)
-            try:
-                self._loop.call_soon_threadsafe(self._queue.put_nowait, True)
-            except RuntimeError:  # it has ended, and closed its loop
-                self._refuse_queued()
+            self._give_turn()
         else:
             with contextlib.suppress(RuntimeError):  # as above
                 self._loop.call_soon_threadsafe(self._start, job)
+
+    def _give_turn(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, True)
+        except RuntimeError:  # it has ended, and closed its loop
+            self._refuse_queued()
 
     def put_first(self, work: Callable[[], Any]) -> None:
         # A hook may run in the middle of an endpoint's await, as in Monarch, and not in that of another hook: one that
@@ -123,6 +126,8 @@ class AsyncDriver(Driver):
                 else:
                     kept.append(job)
         self._waiting.extendleft(reversed(kept))
+        for _ in kept:  # the loop may have looked meanwhile and found none; a turn too many does no harm
+            self._give_turn()
 
     def _run(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
         take_share()

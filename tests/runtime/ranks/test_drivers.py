@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import itertools
 import os
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from meshbook.runtime import Channel
+from meshbook.runtime import Actor, Channel, endpoint
+from meshbook.runtime.actor import GIVEN_PORT
 from meshbook.runtime.errors import ActorError, SupervisionError
+from meshbook.runtime.ranks.async_driver import AsyncDriver
 from meshbook.runtime.ranks.intake import PlainJobs
 from meshbook.runtime.ranks.resident import Resident
+from meshbook.runtime.ranks.turns import Job
 from meshbook.runtime.scope import Instance
+from meshbook.runtime.wire import codec
+from meshbook.runtime.wire.messages import Call
 from tests.runtime.families import AsyncHeld, AsyncQuitter, Held, Leaver, Quitter
 from tests.runtime.troupe import Counter
 
@@ -91,6 +98,64 @@ def test_an_interrupt_leaves_what_it_lets_pass_in_order() -> None:
     may_go_on.set()
     assert has_ended.wait(10)
     assert story == ["first", "second"], "what came after the end is not done any more"
+
+
+class Dozer(Actor):
+    """Sleeps in its first call until it is to go on."""
+
+    is_asleep, may_wake = threading.Event(), threading.Event()
+
+    @endpoint
+    async def doze(self) -> None:
+        self.is_asleep.set()
+        await asyncio.to_thread(self.may_wake.wait, 10)
+
+    @endpoint
+    async def nod(self, port: Any) -> None: ...
+
+
+class GivenPort:
+    def ranked(self, rank: int) -> GivenPort:
+        return self
+
+
+class Emptied(deque[Job]):
+    """Messages that come back only when the loop has looked for them."""
+
+    def __init__(self, is_looked_for: threading.Event) -> None:
+        super().__init__()
+        self._is_looked_for = is_looked_for
+
+    def popleft(self) -> Job:
+        try:
+            return super().popleft()
+        except IndexError:
+            if threading.current_thread() is not threading.main_thread():
+                self._is_looked_for.set()
+            raise
+
+    def extendleft(self, jobs: Iterable[Job]) -> None:
+        Dozer.may_wake.set()
+        assert self._is_looked_for.wait(10)
+        super().extendleft(jobs)
+
+
+def test_an_interrupt_leaves_no_message_behind_of_those_it_lets_pass() -> None:
+    has_nodded, has_ended = threading.Event(), threading.Event()
+    instance = Instance("dozer", "Dozer")
+    nothing: Callable[..., Any] = lambda *_: 0  # noqa: E731
+    resident = Resident(instance, Dozer, Dozer, nothing, nothing, PlainJobs(), nothing, nothing, nothing)
+    driver = resident._driver
+    assert isinstance(driver, AsyncDriver)
+    driver._waiting = Emptied(threading.Event())
+    for name, args, answer in ("doze", (), nothing), (f"nod{GIVEN_PORT}", (GivenPort(),), lambda *_: has_nodded.set()):
+        resident.put(Job(Call(1, 1, name), [bytearray(codec.encode((args, {})).head)], instance.rank, answer))
+    resident.begin(nothing, instance.rank, 0)
+    assert Dozer.is_asleep.wait(10)
+    resident.strikes()
+    assert has_nodded.wait(10)
+    resident.end(has_ended.set)
+    assert has_ended.wait(10)
 
 
 @pytest.mark.parametrize("kind", [Quitter, AsyncQuitter])
