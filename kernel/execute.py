@@ -16,7 +16,7 @@ from .fold import ranks_text
 from .hangs import watches_of
 from .patience import Patience
 from .results import MeshResult
-from .story import tell
+from .story import noted, tell
 from .verdict import check, interrupted_text, note_failed
 
 if TYPE_CHECKING:
@@ -61,4 +61,4 @@ def _check_whole(mesh: Mesh) -> None:
         lost = {rank: f"{text}; nothing was run" for rank, text in why.items()}
         story = tell(mesh.axes, range(mesh.num_ranks), {}, lost)
         errors = {rank: SupervisionError(text) for rank, text in why.items()}
-        raise DeviceMeshError(story.summary, lost=gone, by_rank=errors, story=story.text(ansi=True))
+        raise noted(DeviceMeshError(story.summary, lost=gone, by_rank=errors), story)

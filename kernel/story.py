@@ -11,6 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from ..runtime.errors import MeshError
 from .chance import essence
 from .fold import coords_text, ranks_text
 from .outcome import Failure, Frame
@@ -38,6 +39,7 @@ _COLOURS: Final = {
 }
 
 T = TypeVar("T")
+E = TypeVar("E", bound=MeshError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,10 @@ class Story:
         """The story as plain text, with `ansi` in colour."""
         return "\n".join(_Painter(ansi).lines(self))
 
+    def body(self) -> str:
+        """What belongs under the summary in a traceback of Python: no headline again, nothing to type in a notebook."""
+        return "\n".join(_Painter(ansi=False).lines(self)[1:-1])
+
 
 def tell(
     axes: Mapping[str, int],
@@ -154,6 +160,19 @@ def tell(
         notes=tuple(notes[:_MAX_NOTES]),
         mended=mended,
     )
+
+
+def noted(error: E, story: Story) -> E:
+    """The error with its story, for those who read it: IPython asks for it, scripts, pytest and logs show notes.
+
+    Example:
+        >>> story = tell({"tp": 2}, range(2), {1: Failure("ValueError", "boom", (), "")})
+        >>> noted(MeshError(story.summary), story).__notes__
+        ['tp=1  ValueError: boom']
+    """
+    error.story = story.text(ansi=True)
+    error.add_note(story.body())
+    return error
 
 
 def with_memory(story: Story, held: Mapping[int, int]) -> Story:

@@ -18,7 +18,7 @@ from .queued import taken_back_text
 from .results import MeshResult
 from .slips import with_lines
 from .stopped import stopped
-from .story import Hint, tell, with_memory
+from .story import Hint, noted, tell, with_memory
 
 
 def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> MeshResult:
@@ -54,10 +54,9 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
         story = replace(
             story, hints=(Hint("bring it up again", f"%mesh up {drive.mesh.name} {axes_text(drive.mesh.axes)}"),)
         )
-    text = story.text(ansi=True)
     if gone := sorted(progress.gone | progress.missed):
-        raise DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result, story=text)
-    raise MeshError(story.summary, by_rank=result.errors, result=result, story=text)
+        raise noted(DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result), story)
+    raise noted(MeshError(story.summary, by_rank=result.errors, result=result), story)
 
 
 def note_failed(drive: Drive, result: MeshResult) -> None:

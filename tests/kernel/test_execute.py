@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -82,6 +83,7 @@ def test_a_rank_that_raises_ends_it_and_those_that_wait_are_released(mesh: Mesh)
         mesh.execute(f)
     assert not isinstance(caught.value, DeviceMeshError)
     assert str(caught.value) == "1 of 4 ranks failed (dp=1,tp=0)"
+    assert "dp=1,tp=0  ValueError: boom\n" in "".join(traceback.format_exception(caught.value))
     assert isinstance(caught.value.by_rank[2], ValueError)
     assert "was at cell 7 line 3, waiting in barrier; interrupted after 2 s, state kept" in caught.value.story
     assert "process groups renewed, as they were out of step" in caught.value.story
@@ -110,6 +112,7 @@ def test_a_rank_that_dies_is_lost_and_those_connected_to_it_are_not_blamed(mesh:
     with pytest.raises(DeviceMeshError, match=r"1 of 4 ranks lost \(dp=1,tp=1\)") as again:
         mesh.execute(notebook("def f():\n    global ran\n    ran = True")["f"])
     assert "nothing was run" in again.value.story
+    assert "nothing was run" in "".join(traceback.format_exception(again.value))
     assert values(mesh, "'ran' in globals()") == ["False"] * 3
     assert heal_mesh(mesh) is mesh
     assert values(mesh, SUM) == ["10.0"] * 4

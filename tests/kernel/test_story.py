@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+import traceback
 from collections.abc import Sequence
 
 import pytest
 
 from meshbook.kernel.outcome import Failure, Frame
-from meshbook.kernel.story import tell, without_escapes
+from meshbook.kernel.story import noted, tell, without_escapes
+from meshbook.runtime.errors import MeshError
 
 AXES = {"dp": 2, "tp": 4}
 FRAMES = (
@@ -39,6 +42,25 @@ def test_colour_adds_nothing_but_colour() -> None:
     story = tell(AXES, range(8), {7: BOOM}, {0: "died: SIGKILL"}, {1: "waited"}, {0: ["last words"]})
     coloured = story.text(ansi=True)
     assert coloured != story.text() == without_escapes(coloured)
+
+
+def test_whoever_reads_an_error_reads_its_story() -> None:
+    story = tell(AXES, range(4, 8), {7: BOOM}, waiting={4: "waited"})
+    error = noted(MeshError(story.summary), story)
+    travelled = pickle.loads(pickle.dumps(error))
+    told = """\
+MeshError: 1 of 4 ranks failed (dp=1,tp=3)
+dp=1,tp=3  ValueError: loss is nan
+     cell 5, line 1
+   → 1  if coord["tp"] == 3: check(l)
+     cell 2, line 9, in check
+   → 9  raise ValueError("loss is nan")
+◌ dp=1,tp=0  waited
+"""
+    for each in (error, travelled):
+        assert str(each) == story.summary
+        assert "".join(traceback.format_exception(each)).removeprefix("meshbook.runtime.errors.") == told
+        assert without_escapes("\n".join(each._render_traceback_()[:-1])) == story.text()
 
 
 def test_equal_failures_are_one_chapter_and_their_messages_are_counted() -> None:
