@@ -188,7 +188,9 @@ def actor_error(message: str, exception: BaseException | None, remote_traceback:
         error = ActorError.__new__(ActorError)
     ActorError.__init__(error, exception, message, remote_traceback)
     if exception is not None:
-        error.__dict__ |= {k: v for k, v in vars(exception).items() if k not in error.__dict__}
+        # Its notes are in the text: whoever prints a traceback would tell them twice.
+        own = {*vars(error), *(("__notes__",) if remote_traceback else ())}
+        vars(error).update((name, value) for name, value in vars(exception).items() if name not in own)
         _copy_members(exception, error)
     return error
 

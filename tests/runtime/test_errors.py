@@ -6,11 +6,13 @@ import asyncio
 import builtins
 import inspect
 import pickle
+import traceback
 
 import pytest
 
 from meshbook.runtime import errors
 from meshbook.runtime.errors import ActorError, MeshbookError, MeshError, actor_error, tell_of_all
+from meshbook.runtime.ranks.failure import describe, rebuild
 
 
 def test_the_tree_in_the_docstring_is_the_tree():
@@ -30,6 +32,15 @@ def test_a_remote_error_is_of_two_types(error: Exception):
     assert str(remote) == "a.f failed on rank 1\nremote traceback"
     assert type(remote).__name__ == "ActorError"
     assert type(actor_error("x", type(error)(), "")) is type(remote)
+
+
+def test_notes_are_told_once():
+    error = ValueError("v")
+    error.add_note("in batch 3")
+    remote = rebuild(describe(error), "a.f")
+    assert "".join(traceback.format_exception(pickle.loads(pickle.dumps(remote)))).count("in batch 3") == 1
+    bare = actor_error("a.f failed", error, "")
+    assert "".join(traceback.format_exception(bare)).count("in batch 3") == 1
 
 
 def test_the_error_of_a_call_that_an_actor_has_made_is_of_its_type_too():
