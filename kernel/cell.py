@@ -15,6 +15,7 @@ from itertools import count
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
+from ..runtime.ranks.children import end_child
 from ..runtime.wire import codec
 from .completion import complete
 from .debug.remains import is_out_of_memory, let_go, summary_of
@@ -318,6 +319,9 @@ class CellShell:
                 self._awaited = value
                 value = self._loop.run(value)
             return value
+        except BaseException as error:
+            end_child(error)
+            raise
         finally:
             self.on_done()
 
@@ -334,6 +338,9 @@ class CellShell:
     def _played(self, program: Program) -> Any:
         try:
             return self._play(program)
+        except BaseException as error:
+            end_child(error)
+            raise
         finally:
             self.on_done()
 

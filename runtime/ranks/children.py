@@ -9,6 +9,9 @@ import os
 import sys
 import traceback
 
+from ..cells import readable
+from .failure import cut
+
 _rank = 0  # the process that is the rank; 0: ranks are threads here
 
 
@@ -28,7 +31,8 @@ def end_child(error: BaseException | None) -> None:
         if status and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
     elif error is not None:
-        traceback.print_exception(error)
+        told = traceback.format_exception(type(error), error, cut(error.__traceback__))
+        print(readable("".join(told)), end="", file=sys.stderr)
         status = 1
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -74,7 +74,7 @@ def _format(error: BaseException) -> list[str]:
         return []
     return [
         line if i else "Traceback of where the remote call failed (most recent call last):\n"
-        for i, line in enumerate(traceback.format_exception(type(error), error, _cut(error.__traceback__)))
+        for i, line in enumerate(traceback.format_exception(type(error), error, cut(error.__traceback__)))
     ]
 
 
@@ -86,7 +86,7 @@ def _has_users(error: BaseException | None) -> bool:
     )
 
 
-def _cut(tb: TracebackType | None) -> TracebackType | None:
+def cut(tb: TracebackType | None) -> TracebackType | None:
     """A traceback without our frames at its ends: that of who called, and of what of ours it was raised in.
 
     Torch's collectives wait in a function of ours. What is ours altogether stays as it is.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import signal
 import sys
 import threading
@@ -89,6 +91,39 @@ def test_a_rank_that_raises_ends_it_and_those_that_wait_are_released(mesh: Mesh)
     assert "process groups renewed, as they were out of step" in caught.value.story
     assert mesh.last_failed == (2,)
     assert values(mesh, SUM) == ["10.0"] * 4
+
+
+CHILD = """
+import sys
+reading, writing = os.pipe()
+if not (pid := os.fork()):
+    sys.stderr = os.fdopen(writing, "w")
+    {end}
+os.close(writing)
+with os.fdopen(reading) as told:
+    text = told.read()
+f"{{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}} {{text}}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        ("sys.exit(3)", "3 "),
+        ("1 / 0", r"1 Traceback .*\n  cell \d+, line 6, in <module>\n    1 / 0\n( .*\n)?ZeroDivisionError: .*\n"),
+        ("await __import__('asyncio').sleep(0); sys.exit(2)", "2 "),
+    ],
+)
+def test_a_child_that_a_cell_forks_ends_as_a_program_does(mesh: Mesh, end: str, told: str) -> None:
+    [text] = values(mesh, CHILD.format(end=end), [0])
+    assert re.fullmatch(told, ast.literal_eval(text)), text
+
+
+def test_a_child_that_a_function_forks_ends_so_too(mesh: Mesh) -> None:
+    f = notebook(
+        "def f():\n    if not (pid := os.fork()):\n        raise SystemExit(3)\n    return os.waitpid(pid, 0)[1]"
+    )
+    assert mesh.execute(f["f"]).values() == [3 << 8] * 4
 
 
 VICTIM = """
