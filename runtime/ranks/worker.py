@@ -22,7 +22,7 @@ from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from . import children, dumps, first_stop, handlers, leaving, ledger, lifeline, seed, steward, trackers, waits
+from . import children, dumps, first_stop, handlers, leaving, ledger, lifeline, seed, spawning, steward, trackers, waits
 from .cleanup import PATIENCE
 from .control import Control
 from .group_plan import GroupPlan
@@ -105,6 +105,7 @@ def _stand_guard() -> Interrupts:
     interrupts.install()
     children.note_rank()
     trackers.install()
+    spawning.install()
     leaving.install(lambda: interrupts.running)
     return interrupts
 

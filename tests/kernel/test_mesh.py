@@ -19,6 +19,7 @@ from meshbook.kernel.outcome import Outcome
 from meshbook.kernel.run import Run
 from meshbook.runtime.gather import Gather
 from meshbook.runtime.wire.tape import Text
+from tests.spawned import SOURCE
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -128,6 +129,11 @@ def _value(mesh: Mesh, source: str) -> str:
     outcome = msgspec.msgpack.decode(data, type=Outcome)
     assert outcome.value is not None, outcome
     return outcome.value.text
+
+
+@pytest.mark.slow
+def test_processes_that_a_cell_spawns_get_its_classes_and_functions(mesh: Mesh) -> None:
+    assert _value(mesh, SOURCE) == "[42, 42, 42]"
 
 
 def test_a_full_collection_copies_nothing_of_what_ranks_share(mesh: Mesh) -> None:

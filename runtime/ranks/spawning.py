@@ -1,0 +1,65 @@
+"""Processes that user code on a rank spawns: what they could find in no file goes to them by value, as it came here.
+
+Classes and functions of a script or a notebook come to ranks by value. The pickle of `multiprocessing` only names them,
+and where a process begins afresh (by `forkserver`, the default of Python 3.14, or `spawn`) there is no `__main__` that
+has them; on ranks that run no cells not even here. A `DataLoader` sends its dataset so.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from operator import attrgetter
+from types import FunctionType
+from typing import Any
+
+from ..wire import codec
+from .imports import when_imported
+
+
+def install() -> None:
+    """From now on `multiprocessing` of this process pickles so."""
+    when_imported("multiprocessing.reduction", _install)
+
+
+def _install() -> None:
+    pickler: Any = sys.modules["multiprocessing.reduction"]
+    pickler.ForkingPickler.reducer_override = _reduced
+
+
+def _reduced(_pickler: object, obj: Any) -> Any:
+    if not isinstance(obj, FunctionType | type):
+        return NotImplemented
+    if is_found(obj) and not (obj.__module__ == "__main__" and _is_for_a_stranger()):
+        return NotImplemented
+    return rebuilt, (codec.dumps(obj),)
+
+
+def rebuilt(data: bytes) -> Any:
+    """What was sent by value; from here on it goes back so, too."""
+    install()
+    return codec.loads(data)
+
+
+def is_found(obj: Any) -> bool:
+    """Is it in its module, under its name?
+
+    Example:
+        >>> is_found(is_found), is_found(lambda: 0)
+        (True, False)
+    """
+    try:
+        return attrgetter(obj.__qualname__)(import_module(obj.__module__)) is obj
+    except (ImportError, AttributeError):
+        return False
+
+
+def _is_for_a_stranger() -> bool:
+    """Is a process being started that will not have our `__main__`, as it is of no file?
+
+    What is sent to those that run already may be for one that was forked: that has it, and whatever it refers to.
+    """
+    main = sys.modules["__main__"]
+    context: Any = sys.modules["multiprocessing.context"]
+    has_file = main.__spec__ is not None or getattr(main, "__file__", None) is not None
+    return not has_file and context.get_spawning_popen() is not None
