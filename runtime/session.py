@@ -62,6 +62,7 @@ class Session:
     """The loop, the engines and the rosters of this process."""
 
     def __init__(self) -> None:
+        _refuse_gevent(sys.modules.get("gevent.monkey"))
         own_streams.keep_places()
         self.reactor = Reactor()
         self._engines: dict[str, Engine] = {}
@@ -267,6 +268,21 @@ class Session:
             end.callback(self.hatch.close)
             if look in meanwhile.duties:
                 meanwhile.duties.remove(look)
+
+
+def _refuse_gevent(monkey: Any) -> None:
+    """Raises `SpawnError` where meshes would hang without a word (tried with gevent 26.9).
+
+    So they do on its sockets, and in its threads where Python's own `select` blocks them all.
+    """
+    if monkey is None:
+        return
+    has_threads = monkey.is_module_patched("threading") and not monkey.is_module_patched("select")
+    if has_threads or monkey.is_module_patched("socket"):
+        raise SpawnError(
+            f"gevent has patched the {'threads' if has_threads else 'sockets'} of this process (monkey.patch_all), and "
+            "meshes would hang in it: hold them in a process of their own, or call patch_all(socket=False)"
+        )
 
 
 _lock = threading.Lock()  # the background thread of `%load_ext` and the first cell may both be first

@@ -52,6 +52,33 @@ def test_there_is_one_until_it_is_closed(until: Callable[..., object]):
     assert second is not first
 
 
+class Monkey:
+    """What gevent's module of this name says after `patch_all`; seen of gevent 26.9."""
+
+    def __init__(self, *patched: str) -> None:
+        self.is_module_patched = patched.__contains__
+
+
+@pytest.mark.parametrize(
+    ("patched", "what"),
+    [(("threading", "select", "socket", "os"), "sockets"), (("socket",), "sockets"), (("threading", "os"), "threads")],
+)
+def test_where_gevent_would_let_it_hang_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, patched: tuple[str, ...], what: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "gevent.monkey", Monkey(*patched))
+    with pytest.raises(SpawnError, match=f"gevent has patched the {what} of this process"):
+        session.session()
+    assert loops() == []
+
+
+@pytest.mark.parametrize("patched", [(), ("threading", "select", "os"), ("select",)])
+def test_with_what_else_gevent_patches_it_works(monkeypatch: pytest.MonkeyPatch, patched: tuple[str, ...]) -> None:
+    monkeypatch.setitem(sys.modules, "gevent.monkey", Monkey(*patched))
+    session.session()
+    assert "meshbook-io" in loops()
+
+
 def test_many_threads_get_the_same():
     found: set[int] = set()
     threads = [threading.Thread(target=lambda: found.add(id(session.session()))) for _ in range(8)]
