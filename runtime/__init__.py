@@ -144,14 +144,21 @@ __all__ = (
 
 
 def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return _fetched(name)
+    except AttributeError as error:  # `from meshbook import` would take it for our having no such name, and drop it
+        file = getattr(error.obj, "__file__", None)
+        raise ImportError(f"cannot import {name!r}: {error}{f' ({file})' if file else ''}") from error
+
+
+def _fetched(name: str) -> object:
     if name in ("config", "rdma", "spmd"):
         return import_module(f".{name}", __name__)
     if name == "unhandled_fault_hook":
         return import_module(".supervision", __name__).default_fault_hook
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{home}", __name__), name)
+    return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

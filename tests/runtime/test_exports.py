@@ -7,6 +7,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +80,22 @@ def test_every_exported_name_is_there() -> None:
 def test_a_name_that_is_not_there() -> None:
     with pytest.raises(AttributeError, match=r"module 'meshbook.runtime' has no attribute 'Aktor'"):
         _ = meshbook.runtime.Aktor  # pyright: ignore
+
+
+@pytest.mark.parametrize("package", ["meshbook", "meshbook.runtime"])
+def test_what_goes_wrong_in_an_import_is_told(package: str, tmp_path: Path) -> None:
+    (tmp_path / "uuid.py").write_text("X = 1")  # msgspec takes it for Python's own
+    path = os.pathsep.join(each for each in sys.path if each)
+    answer = subprocess.run(
+        [sys.executable, "-c", f"from {package} import this_host"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    cause = f"module 'uuid' has no attribute 'UUID' ({tmp_path / 'uuid.py'})"
+    assert answer.stderr.splitlines()[-1] == f"ImportError: cannot import 'this_host': {cause}"
+    assert "direct cause" in answer.stderr
 
 
 def test_no_module_hides_a_name() -> None:
