@@ -11,6 +11,9 @@ import socket
 from ..errors import SpawnError
 
 _FDS_A_RANK = 6
+_LEAST_SPARE = 64
+"""Files beside those of ranks: we have 24 open, for a moment or for good, and the program some."""
+_SPARE = 256
 _F_SETPIPE_SZ = 1031
 
 PIPE_BYTES = 1 << 20
@@ -39,13 +42,41 @@ def make_room(num_ranks: int) -> None:
 
     Raises `SpawnError` where that does not help: the hard limit is the administrator's word.
     """
-    more = _FDS_A_RANK * num_ranks
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(os.listdir("/dev/fd")) + more + 256
-    if 0 < hard < needed:
+    limit = new_limit(num_ranks, _num_open(), soft, hard)
+    if limit != soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def _num_open() -> int:
+    try:
+        return len(os.listdir("/dev/fd"))
+    except FileNotFoundError:  # in a chroot or a sandbox: ranks could not watch for the end of who has started them
+        raise SpawnError("there is no /dev/fd here, and ranks need it: mount /proc, to which it leads") from None
+
+
+def new_limit(num_ranks: int, num_open: int, soft: int, hard: int) -> int:
+    """What the soft limit of open files is to be, so that these ranks fit; one that is not above 0 is none.
+
+    Raises `SpawnError` where they do not.
+
+    Example:
+        >>> new_limit(100, 12, 1024, 4096), new_limit(500, 12, 1024, 4096), new_limit(2, 12, 256, 256)
+        (1024, 4096, 256)
+        >>> new_limit(40, 12, 256, 256)
+        Traceback (most recent call last):
+        meshbook.runtime.errors.SpawnError: 40 ranks need 316 open files and this process may have 256: \
+ask for at most 30 ranks, or raise `ulimit -n`
+    """
+    taken = num_open + _FDS_A_RANK * num_ranks
+    if 0 < hard < taken + _LEAST_SPARE:
+        fitting = (hard - num_open - _LEAST_SPARE) // _FDS_A_RANK
+        fewer = f"ask for at most {fitting} rank{'s' * (fitting != 1)}, or " if fitting > 0 else ""
         raise SpawnError(
-            f"{num_ranks} ranks need {needed} open files and this process may have {hard}: "
-            f"ask for at most {max(0, (hard - needed + more) // _FDS_A_RANK)} ranks, or raise `ulimit -n`"
+            f"{num_ranks} rank{'s need' if num_ranks != 1 else ' needs'} {taken + _LEAST_SPARE} open files and this "
+            f"process may have {hard}: {fewer}raise `ulimit -n`"
         )
-    if soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed * 2, hard) if hard > 0 else needed * 2, hard))
+    wanted = taken + _SPARE
+    if not 0 < soft < wanted:
+        return soft
+    return min(wanted * 2, hard) if hard > 0 else wanted * 2
