@@ -152,10 +152,18 @@ class QuietShell(InteractiveShell):
 
     def _tell_of_stale(self) -> None:
         """Else it takes the files as they are now for those that were imported."""
-        times = getattr(self._reloader, "modules_mtimes", {})
-        sources = getattr(getattr(self._reloader, "deduper_reloader", None), "source_by_modname", {})
-        for name, (time, text) in self._editions.stale().items():
-            times[name], sources[name] = time, text
+        getattr(self._reloader, "modules_mtimes", {}).update(self._editions.stale())
+
+    def _reload_whole(self) -> None:
+        """Modules that have changed are to be run anew from their first line to their last.
+
+        IPython 9 compiles what has changed by itself, and counts its lines from 1: errors and the debugger would show
+        other lines, breakpoints would not be met. And where one edit was taken whole, as the first often is, those
+        after it would not come to the modules that have imported the class.
+        """
+        if (deduper := getattr(self._reloader, "deduper_reloader", None)) is not None:
+            deduper.enabled = False  # by itself too little: `%autoreload` sets it each time
+            deduper.maybe_reload_module = _decline
 
     @property
     def _reloader(self) -> Any:
@@ -190,6 +198,7 @@ class QuietShell(InteractiveShell):
         info = ExecutionInfo(source, False, False, True, None)
         info.transformed_cell = source
         result = ExecutionResult(info)
+        self._reload_whole()
         self._tell("pre_execute")
         self._tell("pre_run_cell", info)
         return result
@@ -271,6 +280,11 @@ class QuietShell(InteractiveShell):
             # The formatters keep the traceback, and with its frames all the cell's tensors.
             for formatter in cast("list[Any]", [self.InteractiveTB, self.SyntaxTB]):
                 formatter.tb = formatter.etype = formatter.evalue = None
+
+
+def _decline(module: ModuleType) -> bool:
+    """What IPython gives where it cannot renew a part of a module, and so renews all of it."""
+    return False
 
 
 def _code_of(command: str) -> int:

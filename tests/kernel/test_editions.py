@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from meshbook.kernel.editions import Edition, Editions
+from meshbook.kernel.editions import Editions
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def write(path: Path, text: str, at: float) -> None:
     os.utime(path, (at, at))
 
 
-def test_what_changed_after_it_was_imported_is_stale_as_it_was(folder: Path) -> None:
+def test_what_changed_after_it_was_imported_is_stale(folder: Path) -> None:
     editions = Editions()
     write(folder / "edition_a.py", "x = 1\n", 1e9)
     write(folder / "edition_b.py", "x = 1\n", 1e9)
@@ -39,7 +39,7 @@ def test_what_changed_after_it_was_imported_is_stale_as_it_was(folder: Path) -> 
     assert editions.stale() == {}
     write(folder / "edition_a.py", "x = 2\n", 1.1e9)
     editions.look()
-    assert editions.stale() == {"edition_a": Edition(1e9, "x = 1\n")}
+    assert editions.stale() == {"edition_a": 1e9}
     (folder / "edition_a.py").unlink()
     assert editions.stale() == {}, "what is gone cannot be loaded"
 
@@ -52,13 +52,4 @@ def test_what_is_installed_or_was_there_before_is_not_looked_at(folder: Path) ->
     importlib.import_module("colorsys")
     editions.look()
     write(folder / "edition_c.py", "x = 2\n", 1.1e9)
-    assert editions.stale() == {}
-
-
-def test_a_file_that_cannot_be_read_is_passed_over(folder: Path) -> None:
-    editions = Editions()
-    write(folder / "edition_d.py", "x = 1\n", 1e9)
-    importlib.import_module("edition_d")
-    (folder / "edition_d.py").write_bytes(b"# coding: no-such\n")
-    editions.look()
     assert editions.stale() == {}

@@ -84,6 +84,26 @@ def test_autoreload_of_ipython_means_ranks_too(kernel: Kernel, module: Module, w
     assert "('second', 'second')" in said(kernel, module)
 
 
+def test_modules_that_have_imported_a_class_have_each_edit_of_it_with_its_lines(kernel: Kernel, module: Module) -> None:
+    def edit(number: int) -> None:
+        method = f"    def place(self):\n        return {number}, sys._getframe().f_lineno\n"
+        module.write("# a line\n" * number + f"import sys\nclass Layer:\n    width = 1\n{method}")
+
+    edit(1)
+    kernel.ok("%mesh autoreload on")
+    (Path(kernel.folder) / "uses_layers.py").write_text(f"from {module.name} import Layer\n")
+    asked = (
+        "%%on_mesh\nfrom uses_layers import Layer\nold = globals().get('old', Layer())\nold.place(), Layer().place()"
+    )
+    for number in (1, 2, 3, 4):
+        edit(number)
+        assert str(((number, number + 5),) * 2) in kernel.ok(asked).text
+    kernel.ok("%mesh autoreload off")
+    edit(5)
+    assert str(((5, 10),) * 2) in kernel.ok(asked.replace("mesh", "mesh\n%autoreload", 1)).text
+    (Path(kernel.folder) / "uses_layers.py").unlink()
+
+
 def test_an_ipython_that_does_not_tell_is_told_of_once(kernel: Kernel, module: Module) -> None:
     """Its magics keep how they are set in a private place, which another version may not have."""
     magics = "get_ipython().magics_manager.registry['AutoreloadMagics']"
