@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from .fold import named
 
 GROUP_POSITIONS: dict[str, int] = {
     "all_gather": 2,
@@ -54,15 +56,19 @@ class Groupless:
     call: str
     lines: tuple[int, ...]
 
-    def warning(self, num_selected: int, num_ranks: int) -> str:
-        """One line that says what will happen and what would be right.
+    def warning(self, num_selected: int, num_ranks: int, dead: Sequence[int] = ()) -> str:
+        """One line that says what will happen and what would be right; if all others are `dead`, nobody chose a slice.
 
         >>> Groupless("dist.barrier()", (2,)).warning(2, 4)
         'line 2: dist.barrier() without group= runs on all 4 ranks but this cell is on 2 of them: pass group=group'
+        >>> Groupless("dist.barrier()", (2,)).warning(3, 4, [1])
+        'line 2: dist.barrier() without group= runs on all 4 ranks, and rank 1 is dead: %mesh restart @dead'
         """
         where = f"line{'s' * (len(self.lines) > 1)} {', '.join(map(str, self.lines))}"
-        cell = f"this cell is on {num_selected} of them"
-        return f"{where}: {self.call} without group= runs on all {num_ranks} ranks but {cell}: pass group=group"
+        what = f"{where}: {self.call} without group= runs on all {num_ranks} ranks"
+        if num_selected + len(dead) == num_ranks:
+            return f"{what}, and {named(dead)} {'are' if len(dead) > 1 else 'is'} dead: %mesh restart @dead"
+        return f"{what} but this cell is on {num_selected} of them: pass group=group"
 
 
 def groupless(source: str, first_line: int = 1) -> list[Groupless]:

@@ -35,7 +35,8 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     waiting = _fates(drive, told)
     failures = {rank: failure for rank, failure in told.items() if rank not in waiting}
     roster = drive.mesh.roster
-    whys = {rank: roster.why_dead(rank) for rank in progress.missed} | result.lost
+    missed = _missed(drive, result.failures)
+    whys = {rank: roster.why_dead(rank) for rank in missed} | result.lost
     lost = {rank: why.partition("\n")[0] for rank, why in whys.items()}
     words = {
         rank: roster.last_words(rank, drive.run.call)
@@ -54,7 +55,7 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
         story = replace(
             story, hints=(Hint("bring it up again", f"%mesh up {drive.mesh.name} {axes_text(drive.mesh.axes)}"),)
         )
-    if gone := sorted(progress.gone | progress.missed):
+    if gone := sorted(progress.gone | missed):
         raise noted(DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result), story)
     raise noted(MeshError(story.summary, by_rank=result.errors, result=result), story)
 
@@ -72,6 +73,8 @@ def interrupted_text(drive: Drive) -> str:
     told = [taken_back_text(drive.taken_back)] if drive.taken_back else []
     if drive.waiting or drive.killed or drive.abandoned or not told:
         told.append(_interrupted_text(drive))
+    if not drive.killed and (absent := sorted(_absent(drive))):
+        told.append(f"{named(absent)} {'are' if absent[1:] else 'is'} dead: `%mesh restart @dead`")
     return "; ".join(told)
 
 
@@ -126,9 +129,21 @@ def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
 
 def _cut_off(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
     progress = drive.run.progress
-    if not (progress.gone or progress.missed or progress.stopped):
+    if not (progress.gone or progress.stopped or _missed(drive, failures)):
         return set()
     return {rank for rank, failure in failures.items() if is_cut_off(failure)}
+
+
+def _missed(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
+    """The dead ranks that it has waited for; where it was cut off, those it had to do without from the start."""
+    if drive.run.progress.missed or not any(map(is_cut_off, failures.values())):
+        return drive.run.progress.missed
+    return _absent(drive)
+
+
+def _absent(drive: Drive) -> set[int]:
+    """The dead ranks of the mesh that it did not run on: mostly such as had died before, which was told then."""
+    return set(drive.mesh.roster.dead()) - set(drive.run.ranks)
 
 
 def _line(frames: Iterable[Frame]) -> str:

@@ -304,7 +304,8 @@ def _warn_of_groupless(mesh: Mesh, selection: Selection, source: str, first_line
     if len(selection.ranks) == mesh.num_ranks or mesh.options.pg == "none":
         return
     for found in groupless(source, first_line)[:_MAX_WARNINGS]:
-        print(f"warning: {found.warning(len(selection.ranks), mesh.num_ranks)}", file=sys.stderr)
+        warning = found.warning(len(selection.ranks), mesh.num_ranks, mesh.roster.dead())
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def _shaped(cell: Cell, result: MeshResult) -> MeshResult | DiffView | Pages:

@@ -23,6 +23,7 @@ class PretendedRun:
     """A run on three ranks; a test says what they do."""
 
     def __init__(self) -> None:
+        self.ranks = RANKS
         self.call = 7
         self.progress = Progress()
         self.news = threading.Event()
@@ -117,6 +118,9 @@ class PretendedMesh:
 
     def schedule(self, call: Callable[[], object]) -> None:
         self.scheduled.append(call)
+
+    def dead(self) -> list[int]:
+        return []
 
     def queued(self, run: Any) -> dict[int, str]:
         return {rank: name for rank, name in self.behind.items() if rank in run.owing}

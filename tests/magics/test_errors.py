@@ -156,6 +156,24 @@ def test_a_collective_with_a_dead_rank_is_given_up_and_says_why(spare: Kernel) -
     assert spare.ok("%on_mesh -- (dist.all_reduce(ones := torch.ones(1)), ones.item())[1]").text.startswith("3.0")
 
 
+def test_cells_without_the_dead_name_them_where_they_fail_in_collectives_or_are_stopped(spare: Kernel) -> None:
+    spare.ok("%on_mesh -- dist.barrier()")
+    psutil.Process(spare.pids()[1]).kill()
+    spare.cell("%%on_mesh rank=1\n1")  # returns when its end is known, and was told
+    well = spare.ok("%on_mesh -- 'well'")
+    assert "ranks 0,2" in well.text and not well.stderr
+    failed = spare.cell("%%on_mesh\ndist.barrier()")
+    why = "line 2: dist.barrier() without group= runs on all 3 ranks, and rank 1 is dead: %mesh restart @dead"
+    assert failed.stderr.startswith(f"warning: {why}\n")
+    assert failed.error == "DeviceMeshError: 1 of 3 ranks lost (dp=1)"
+    assert "lost its connection to a rank that is gone, at cell" in failed.traceback
+    assert "\nbring back: %mesh restart @dead   what it said: %mesh logs 1\n" in failed.traceback
+    cell = spare.start("%%on_mesh\nprint('in')\nimport time; time.sleep(60)")
+    cell.until("in")
+    spare.interrupt()
+    assert cell.end().error.endswith("they are idle and keep their state; rank 1 is dead: `%mesh restart @dead`")
+
+
 def test_a_cell_that_hangs_says_so_while_it_does(spare: Kernel) -> None:
     cell = spare.start("%%on_mesh\nif rank != 1:\n    dist.barrier()")
     cell.until("rank 1 has issued")
