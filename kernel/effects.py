@@ -108,6 +108,26 @@ def imported(source: str) -> Iterator[str]:
             yield from (f"{statement.module}.{each.name}".removesuffix(".*") for each in statement.names)
 
 
+def names_made(source: str) -> set[str]:
+    """The names that are there after a cell, as far as its text tells.
+
+    Example:
+        >>> sorted(names_made("import os.path, math as m; a, b.c = f(1)"))
+        ['a', 'm', 'os']
+    """
+    tree = parsed(source)
+    nodes = [node for statement in (tree.body if tree is not None else ()) for node in _run_now(statement)]
+    return {name for node in nodes for name in _names_made(node)}
+
+
+def _names_made(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    return [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else []
+
+
 def _defines(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Assign):  # of a constant
         return all(isinstance(node, _CONSTANT) for node in ast.walk(statement.value))

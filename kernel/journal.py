@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 from ..runtime.reshape import Reshape
-from .effects import definitions_of, hot_names, is_setup
+from .effects import definitions_of, hot_names, is_setup, names_made
 from .size import pickles_to_at_least
 
 Choice = Literal["auto", "all", "none"] | frozenset[int]
@@ -42,6 +42,8 @@ class Entry:
     failed: set[int] = field(default_factory=set[int])
     is_running: bool = False
     """Whether it still runs on other ranks: nobody knows then whether it would come to an end on a new one."""
+    unknown: set[int] = field(default_factory=set[int])
+    """Those of its ranks that came new since, and have not run it to its end."""
 
     @property
     def number(self) -> int | None:
@@ -110,6 +112,21 @@ class Journal:
         if len(entries := self.entries) > MOST_CELLS:
             del self._notes[entries[0].source or entries[0].name, entries[0].ranks]
         return entry
+
+    def note_new(self, ranks: Collection[int], replayed: Collection[Replay]) -> None:
+        """These ranks came new, and have run no cells to their end but those that were replayed."""
+        known = {(replay.source, replay.ranks) for replay in replayed if not replay.is_part}
+        for entry in self.entries:
+            if (entry.source, entry.ranks) not in known:
+                entry.unknown.update(set(ranks).intersection(entry.ranks))
+
+    def missed_maker(self, name: str, rank: int) -> Entry | None:
+        """The cell that makes what goes by a name, if that ran before this rank came new, and not since."""
+        for entry in reversed(self.entries):
+            is_done = rank not in entry.failed and not entry.is_running
+            if rank in entry.ranks and (is_done or rank in entry.unknown) and name in names_made(entry.source):
+                return entry if rank in entry.unknown else None
+        return None
 
     def reshape(self, plan: Reshape) -> None:
         """The mesh was resized: what ran on some ranks is for those of that slice in the new grid."""
@@ -195,7 +212,7 @@ def _moved(note: Entry | Pushed, plan: Reshape) -> Entry | Pushed:
     ranks = plan.extended(note.ranks)
     if isinstance(note, Pushed):
         return replace(note, ranks=ranks)
-    return replace(note, ranks=ranks, failed={*plan.renumbered(note.failed)})
+    return replace(note, ranks=ranks, failed={*plan.renumbered(note.failed)}, unknown={*plan.renumbered(note.unknown)})
 
 
 def _whole(entry: Entry) -> Replay:

@@ -14,10 +14,11 @@ from ..runtime.healing import Healed
 from ..runtime.resize import Resized
 from ..runtime.wire.codec import EncodeError
 from .heavy import heavy_imports
-from .journal import Pushed, Replay
+from .journal import Journal, Pushed, Replay
 from .outcome import Outcome
 from .replaying import Replaying, Tell
 from .run import Run
+from .slips import missed_name
 
 if TYPE_CHECKING:
     from .mesh import Mesh
@@ -50,6 +51,8 @@ class HealedMesh:
     """The cells that ran to their end there before, and of which nothing was chosen to run again."""
     together: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Of what cells failed there, those that waited for ranks which live on, with all ranks that ran them before."""
+    wanting: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of what cells failed there, those that want what another cell makes, which has not run there, with that."""
     mended: str = ""
     """What was said of process groups that cells which communicate there left out of step; empty where all was well."""
 
@@ -93,6 +96,7 @@ def restore(
     deadline = time.monotonic() + timeout
     replaying = Replaying(mesh, runs, healed.ranks, tell)
     replaying.wait(deadline)
+    mesh.journal.note_new(healed.ranks, [replay for replay, run in runs if not _failed(run)])
     until = max(deadline, time.monotonic() + _PUSH_SECONDS)
     unpushed = [name for name, push in pushes if push is None or not _arrived(push, until)]
     return HealedMesh(
@@ -105,6 +109,7 @@ def restore(
         healed.seconds + time.monotonic() - started,
         {replay.name: _reason(replay, run, replaying) for replay, run in runs if _failed(run)},
         together={replay.name: tuple(sorted(replay.ranks)) for replay, _ in runs if replay.name in replaying.vain},
+        wanting={replay.name: maker for replay, run in runs if (maker := _missed_maker(mesh.journal, run))},
     )
 
 
@@ -141,6 +146,15 @@ def _reason(replay: Replay, run: Run, replaying: Replaying) -> str:
     failures = [_outcome_of(progress.outcomes[rank]).failure for rank in progress.failed]
     told = [f"{each.type_name}: {each.message}".removesuffix(": ") for each in failures if each is not None]
     return [*told, *progress.lost.values(), ""][0].partition("\n")[0]
+
+
+def _missed_maker(journal: Journal, run: Run) -> str:
+    """The cell that makes the name which a replayed cell has not found, if that has not run there itself."""
+    for rank in run.progress.failed:
+        failure = _outcome_of(run.progress.outcomes[rank]).failure
+        if failure is not None and (name := missed_name(failure)) and (maker := journal.missed_maker(name, rank)):
+            return maker.name
+    return ""
 
 
 def _failed(run: Run) -> tuple[int, ...]:

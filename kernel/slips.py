@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 
 from .cut_off import is_cut_off
+from .fold import named, ranks_text
+from .journal import Entry
 from .outcome import Failure
 from .story import Hint, Story
 
@@ -42,14 +44,43 @@ def with_lines(
     return replace(story, hints=(*hints, *story.hints))
 
 
+def missed_name(failure: Failure) -> str:
+    """The name that a cell has not found; empty where it failed otherwise."""
+    found = _MISSED.match(failure.message) if failure.type_name == "NameError" else None
+    return found[1] if found else ""
+
+
+def with_makers(
+    story: Story, failures: Mapping[int, Failure], maker: Callable[[str, int], Entry | None], num_ranks: int
+) -> Story:
+    """The story with the cells that make what ranks have not found which came new, as `Journal.missed_maker` tells.
+
+    To run the failed cell again would fail again: that advice goes.
+    """
+    ranks: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}
+    for rank, failure in failures.items():
+        if (name := missed_name(failure)) and (entry := maker(name, rank)):
+            ranks.setdefault((name, entry.name, entry.ranks), []).append(rank)
+    if not ranks:
+        return story
+    hints = [_of_maker(*made, sorted(new), num_ranks) for made, new in ranks.items()]
+    kept = [hint for hint in story.hints if not hint.command.startswith("%%on_mesh")]
+    return replace(story, hints=(*hints, *kept))
+
+
+def _of_maker(name: str, cell: str, ranks: tuple[int, ...], new: list[int], num_ranks: int) -> Hint:
+    since = "it came new" if len(new) == 1 else "they came new"
+    where = "%%on_mesh" if len(ranks) == num_ranks else f"%%on_mesh {ranks_text(ranks)}"
+    return Hint(f"{cell} makes {name}, and has not run on {named(new)} since {since}; run that again on all", where)
+
+
 _SHELLS = {"In", "Out", "exit", "quit", "get_ipython"}
 """What a notebook has without having assigned it: no rank can do anything with it."""
 
 
 def _of_names(failures: Iterable[Failure], notebook: Container[str]) -> list[Hint]:
-    found = [_MISSED.match(failure.message) for failure in failures if failure.type_name == "NameError"]
-    names = list(dict.fromkeys(each[1] for each in found if each is not None and each[1] in notebook))
-    names = [name for name in names if name not in _SHELLS]
+    missed = dict.fromkeys(map(missed_name, failures))
+    names = [name for name in missed if name in notebook and name not in _SHELLS]
     if not names:
         return []
     purpose = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} in the notebook"

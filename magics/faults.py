@@ -201,7 +201,9 @@ def trouble_lines(healed: HealedMesh) -> list[str]:
     for cell, ranks in healed.failed.items():
         why = f": {healed.reasons[cell]}" if healed.reasons.get(cell) else ""
         again = ranks_text(healed.together.get(cell, ranks))
-        lines.append(f"{cell} failed there ({named(ranks)}){why}; `%%on_mesh {again}` runs it again")
+        maker = healed.wanting.get(cell)
+        what = f"{maker} makes it, and has not run there" if maker else f"`%%on_mesh {again}` runs it again"
+        lines.append(f"{cell} failed there ({named(ranks)}){why}; {what}")
     for name, errors in healed.process.failed.items():
         lines.append(f"{name} could not be made again: {_first_line(next(iter(errors.values())))}")
     for name, ranks in healed.process.making.items():

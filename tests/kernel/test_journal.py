@@ -45,6 +45,19 @@ def test_of_what_ran_to_its_end_and_is_not_planned_the_name_is_told() -> None:
     assert journal.left_out(plan, [1, 3]) == ("cell 2", "cell 3")
 
 
+def test_what_a_new_rank_misses_was_made_by_a_cell_that_has_not_run_there() -> None:
+    journal = noted("import a", "net = DDP(Net())", "loss = net(a.x)\ndist.barrier()")
+    journal.note("cell 4", "net = 1", 1, [0])
+    journal.note_new([1], replays(journal))
+    assert [journal.missed_maker("net", rank) for rank in (0, 1)] == [None, journal.entries[1]]
+    assert journal.missed_maker("a", 1) is None, "it was replayed"
+    assert journal.missed_maker("nosuch", 1) is None
+    journal.note("cell 5", "net = DDP(net)", 1, [0, 1]).failed.add(1)
+    assert journal.missed_maker("net", 1) == journal.entries[1], "who failed has made nothing"
+    journal.note("cell 6", "net = DDP(Net())", 1, [0, 1])
+    assert journal.missed_maker("net", 1) is None
+
+
 def test_functions_of_the_notebook_that_train_are_known_by_name_also_through_others() -> None:
     journal = noted(
         "def step(x):\n    loss(x).backward()",

@@ -82,6 +82,23 @@ def test_a_rank_that_dies_again_is_not_called_back(kernel: Kernel, gate: Path) -
     assert "0,1: 1" in kernel.ok("slow.ping.call().get()").text
 
 
+def test_what_a_new_rank_lacks_is_told_with_the_cell_that_makes_it(kernel: Kernel) -> None:
+    """To run a cell again that has not found it would fail again."""
+    kernel.ok("%mesh up lacking dp=2 --pg none")
+    ran = [kernel.ok(f"%%on_mesh\n{each}") for each in ("loader = list('ab')\nopen('log', 'w')", "first = loader[0]")]
+    made, looked = (f"cell {each.reply['execution_count']}" for each in ran)
+    told = kernel.ok("%mesh restart 1").stdout
+    why = f"NameError: name 'loader' is not defined; {made} makes it, and has not run there"
+    assert f"{looked} failed there (rank 1): {why}\n" in told
+    failed = kernel.cell("%%on_mesh\nlen(loader)").traceback
+    why = f"{made} makes loader, and has not run on rank 1 since it came new; run that again on all: %%on_mesh"
+    assert f"\n{why}   look inside: %mesh debug --pm\n" in failed
+    kernel.ok("%%on_mesh 1\nloader = []")
+    assert f"{looked} makes first, and has not run on rank 1" in kernel.cell("%%on_mesh\nfirst").traceback
+    (kernel.folder / "log").unlink()
+    kernel.ok("%mesh down lacking --grace 0.2")
+
+
 def test_a_cell_that_fails_on_a_new_rank_is_told_with_its_error(kernel: Kernel) -> None:
     kernel.ok("%mesh up moody dp=2 --pg none")
     ran = kernel.ok("%%on_mesh\nimport os\nif os.path.exists('no-data'): raise ValueError('there is no data')")
