@@ -108,6 +108,8 @@ class Drive:
     """The ranks that had not begun, each with the cell that it still works on."""
     waiting: dict[int, str] = field(default_factory=dict[int, str])
     """Where the ranks were that had to be interrupted."""
+    struck: tuple[int, ...] = ()
+    """The ranks whose code was interrupted, as far as they said so."""
     mended: str = ""
     """What had to be done to the process groups afterwards, in one line."""
     parted: list[str] = field(default_factory=list[str])
@@ -206,7 +208,8 @@ class Drive:
                     findings = self.mesh.ledger(owing, timeout=0.4, depth=64).findings
                     self.parted = reasons(findings, owing, time.monotonic() - self.patience.start)
             with suppress(KeyboardInterrupt):
-                self.mesh.interrupt([*owing, *self.taken_back], self.run.call, timeout=0.2)
+                hit = self.mesh.interrupt([*owing, *self.taken_back], self.run.call, timeout=0.2)
+                self.struck = tuple(rank for rank, was_at_work in hit.items() if was_at_work)
             self._told_dead.update(self.taken_back)
             self.run.take_back(self.taken_back)
             if self.mesh.desk.stops.waiting:
@@ -346,7 +349,7 @@ def drive(drive: Drive) -> None:
 def _heed_rest(drive: Drive, button: StopButton) -> None:
     """A press that came too late for the ranks does not for the cells that wait behind this one."""
     if button.take():
-        drive.patience.reason = "user"
+        drive.patience.reason, drive.struck = "user", ()
 
 
 def _wait(drive: Drive, seconds: float, button: StopButton) -> None:

@@ -17,7 +17,7 @@ from .hangs import watches_of
 from .patience import Patience
 from .results import MeshResult
 from .story import noted, tell
-from .verdict import check, interrupted_text, note_failed
+from .verdict import check, interrupted_text, note_failed, was_stopped
 
 if TYPE_CHECKING:
     from .mesh import Mesh
@@ -49,8 +49,10 @@ def execute(mesh: Mesh, function: Callable[..., Any], args: tuple[Any, ...], kwa
     progress = run.progress
     result = MeshResult(run.axes, run.ranks, progress.outcomes, progress.seconds, progress.lost, codec.loads)
     note_failed(driven, result)
-    if driven.patience.reason == "user":
+    if was_stopped(driven, result):
         raise Interrupted(interrupted_text(driven))
+    if driven.mended and result.ok:
+        teller.note(run.ranks, "↻", driven.mended)
     return ValueMesh(Shape.row_major(mesh.axes), check(driven, result).values())
 
 

@@ -69,6 +69,12 @@ def note_failed(drive: Drive, result: MeshResult) -> None:
     drive.mesh.last_failed = tuple(rank for rank in sorted(result.failed) if rank not in innocent)
 
 
+def was_stopped(drive: Drive, result: MeshResult) -> bool:
+    """Did the user's press end it? Not where its own code has caught the interrupt, and all ranks came to its end."""
+    has_caught = bool(drive.struck) and drive.patience.rung is Step.INTERRUPT and result.ok
+    return drive.patience.reason == "user" and not has_caught
+
+
 def interrupted_text(drive: Drive) -> str:
     """One line for the user who pressed stop: where the ranks were, and what they are now."""
     told = [taken_back_text(drive.taken_back)] if drive.taken_back else []

@@ -25,7 +25,7 @@ from ..kernel.patience import Patience
 from ..kernel.results import MeshResult
 from ..kernel.run import Run
 from ..kernel.slice_check import groupless
-from ..kernel.verdict import check, interrupted_text, note_failed
+from ..kernel.verdict import check, interrupted_text, note_failed, was_stopped
 from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.wire import codec, sigint
 from ..widgets.arrivals import Arrivals
@@ -144,7 +144,7 @@ class OnMesh:
         drive(cell.drive)
         cell.arrivals.settle(None)
         note_failed(cell.drive, result_of(cell))
-        _raise_if_stopped(cell)
+        _raise_if_stopped(cell, result_of(cell))
         checked(cell)
         return view_of(mesh, cell.run, Tolerance(args.rtol, args.atol), args.max_bytes)
 
@@ -252,7 +252,7 @@ class OnMesh:
         shown = _shaped(cell, result)
         cell.arrivals.settle(_bundle_of(shown) if _is_shown(cell, result) else None)
         cell.stage.leave()
-        _raise_if_stopped(cell)
+        _raise_if_stopped(cell, result)
         checked(cell, result)
         for name in cell.args.get:
             self._shell.user_ns[name] = list(pull(cell.mesh, name, cell.selection.ranks).values())
@@ -311,7 +311,7 @@ def _warn_of_groupless(mesh: Mesh, selection: Selection, source: str, first_line
 def _shaped(cell: Cell, result: MeshResult) -> MeshResult | DiffView | Pages:
     """A result as `--show` asks for it."""
     show = cell.args.show
-    if show == "diff" and result.ok and result.has_values and cell.drive.patience.reason != "user":
+    if show == "diff" and result.ok and result.has_values and not was_stopped(cell.drive, result):
         return view_of(cell.mesh, cell.run, Tolerance())
     if show == "first":
         return result.sel(rank=result.ranks[0])
@@ -328,9 +328,11 @@ def _bundle_of(shown: MeshResult | DiffView | Pages) -> Mapping[str, object]:
     return shown._repr_mimebundle_()  # pyright: ignore[reportPrivateUsage] - what IPython calls
 
 
-def _raise_if_stopped(cell: Cell) -> None:
-    if cell.drive.patience.reason == "user":
+def _raise_if_stopped(cell: Cell, result: MeshResult) -> None:
+    if was_stopped(cell.drive, result):
         raise Interrupted(interrupted_text(cell.drive))
+    if cell.drive.mended and result.ok:  # no story tells it
+        print(f"↻ {cell.drive.mended}", file=sys.stderr)
 
 
 def _watch(cell: Cell) -> None:

@@ -132,11 +132,12 @@ class PretendedMesh:
         findings = [Finding("rank 1 has issued none", (1,), (0, 2)), Finding("rank 9 has issued none", (9,), (8,))]
         return SimpleNamespace(findings=findings)
 
-    def interrupt(self, ranks: Sequence[int], call: int, timeout: float) -> None:
+    def interrupt(self, ranks: Sequence[int], call: int, timeout: float) -> dict[int, bool]:
         self.interrupted.append((list(ranks), call))
         if not self._is_deaf:
             for rank in list(ranks):
                 self._run.end(rank, failed=True)
+        return dict.fromkeys(ranks, True)
 
     def release(self, ranks: Sequence[int], call: int, timeout: float) -> None:
         self.released.append((list(ranks), call))
