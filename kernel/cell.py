@@ -346,7 +346,7 @@ class CellShell:
 
     def _play(self, program: Program) -> Any:
         names = self.namespace
-        if program.is_async:
+        if program.wants_loop:
             self._awaited = awaited = _play_async(program, names)
             try:
                 return self._loop.run(awaited)

@@ -20,6 +20,9 @@ _FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.a
 
 _PARSE_ONLY = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
+_ASK_FOR_LOOP = {"create_task", "ensure_future", "get_running_loop"}
+"""What of asyncio works only while a loop runs, called by a cell itself. `asyncio.run` works in both kinds of cells."""
+
 _CELL_FILE = re.compile(r"<(.*), run \d+>")
 
 
@@ -57,15 +60,14 @@ class Program:
     is_plain: bool = True
     """Is it Python as it stands? Else what it means may depend on the names there are: `pwd`, a magic or a variable."""
 
-    @property
-    def is_async(self) -> bool:
-        return is_async(self.body) or is_async(self.last)
+    wants_loop: bool = False
+    """Does it await, or make tasks of the event loop, as any cell of a notebook may?"""
 
     def named(self, former: str, file: str) -> Program:
         """The same as a cell of another file: one that runs again under a new number is not compiled again."""
         files = {former: file}
         body, last = (code and renamed(code, files) for code in (self.body, self.last))
-        return Program(body, last, self.is_plain)
+        return Program(body, last, self.is_plain, self.wants_loop)
 
 
 def renamed(code: CodeType, files: Mapping[str, str]) -> CodeType:
@@ -187,7 +189,9 @@ def program_of(source: str, file: str, first_line: int, syntax: Syntax) -> Progr
     if first is not None:
         syntax.future_flags |= first.co_flags & _FUTURES
         flags |= syntax.future_flags
-    return Program(first, compile(last, file, "eval", flags, dont_inherit=True) if last else None, is_plain)
+    second = compile(last, file, "eval", flags, dont_inherit=True) if last else None
+    wants_loop = any(is_async(code) or not _ASK_FOR_LOOP.isdisjoint(code.co_names) for code in (first, second) if code)
+    return Program(first, second, is_plain, wants_loop)
 
 
 def remember(source: str, file: str, first_line: int) -> None:

@@ -220,6 +220,15 @@ def test_a_task_of_one_cell_is_awaited_in_the_next(notebook: Notebook) -> None:
     assert notebook.value("await task").text == "'done'"
 
 
+@pytest.mark.parametrize(
+    "make", ["asyncio.create_task", "asyncio.ensure_future", "asyncio.get_running_loop().create_task"]
+)
+def test_a_task_is_made_in_a_cell_without_await(notebook: Notebook, make: str) -> None:
+    notebook.run("import asyncio\nasync def work(): return 'done'")
+    notebook.run(f"task = {make}(work())")
+    assert notebook.value("await task").text == "'done'"
+
+
 def test_asyncio_run_works_in_a_cell_without_await(notebook: Notebook) -> None:
     assert notebook.value("import asyncio\nasync def f(): return 6\nasyncio.run(f())").text == "6"
 
