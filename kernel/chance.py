@@ -14,14 +14,17 @@ _BY_CHANCE = re.compile(r"(?<=\]:)\d+|\b0x[0-9a-f]{6,}")
 """In messages of errors: a peer's port, as gloo writes it, and an address."""
 
 
-def essence(message: str) -> str:
-    """What is equal in messages that differ by chance alone: to compare, not to show.
+def essence(message: str, rank: int | None = None) -> str:
+    """What is equal in messages that differ by chance alone, or in the number of the rank: to compare, not to show.
 
     Example:
         >>> essence("closed by peer [127.0.0.1]:17") == essence("closed by peer [127.0.0.1]:4")
         True
+        >>> essence("no grad for rank 0: 2 3", 0) == essence("no grad for rank 1: 2 3", 1)
+        True
     """
-    return _BY_CHANCE.sub("", message)
+    text = _BY_CHANCE.sub("", message)
+    return text if rank is None else re.sub(rf"\b([Rr]ank) {rank}\b", r"\1", text)
 
 
 def unaddressed(value: Value) -> Value:

@@ -258,7 +258,7 @@ def _chapter(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure
     different: dict[str, str] = {}
     for rank in ranks:
         message = without_escapes(failures[rank].message.strip())
-        different.setdefault(essence(message), message)
+        different.setdefault(essence(message, rank), message)
     messages = list(different.values())
     last = first.frames[-1] if first.frames else None
     return Chapter(

@@ -90,6 +90,16 @@ def test_what_explains_it_stands_below_everybodys_fate() -> None:
     assert story.hints[-1].command == "%mesh ledger"
 
 
+@pytest.mark.parametrize(
+    ("message", "num_told"),
+    [("no grad for rank {0}: 2 3", 1), ("expected what rank {1} has", 2), ("rank 1{0} is late", 2)],
+)
+def test_messages_that_differ_in_the_number_of_their_own_rank_are_told_once(message: str, num_told: int) -> None:
+    failures = {rank: Failure("RuntimeError", message.format(rank, 1 - rank), (), "") for rank in (0, 1)}
+    messages = tell({"dp": 2}, range(2), failures).chapters[0].messages
+    assert messages == tuple(each.message for each in failures.values())[:num_told]
+
+
 def test_a_dead_rank_has_its_last_words() -> None:
     story = tell(AXES, range(8), {}, {3: "died: SIGSEGV, pid 9"}, last_lines={3: ["\x1b[31mFatal\x1b[0m"]})
     assert story.headline == "1 of 8 ranks lost"
