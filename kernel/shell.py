@@ -28,6 +28,7 @@ from traitlets import Type
 from traitlets.config import Config
 
 from .editions import INSTALLED, Editions
+from .heirs import estate, hand_over
 from .source import name_of
 
 Publish = Callable[[Mapping[str, object], Mapping[str, object], str | None, bool], None]
@@ -90,6 +91,7 @@ class QuietShell(InteractiveShell):
         self.set_hook("show_in_pager", _print_page)
         self._transformers = self._count_transformers()
         self._editions = Editions()
+        self._former: list[tuple[ModuleType, dict[str, Any]]] = []  # modules that are renewed, and what they had
         # IPython's other call for completions is "provisional" and wants `catch_warnings` around it: those
         # filters are the process's, and a cell may run on another thread meanwhile.
         warnings.filterwarnings("ignore", category=PendingDeprecationWarning, module=r"IPython\.core\.completer")
@@ -163,7 +165,18 @@ class QuietShell(InteractiveShell):
         """
         if (deduper := getattr(self._reloader, "deduper_reloader", None)) is not None:
             deduper.enabled = False  # by itself too little: `%autoreload` sets it each time
-            deduper.maybe_reload_module = _decline
+            deduper.maybe_reload_module = self._decline
+
+    def _decline(self, module: ModuleType) -> bool:
+        """What IPython gives where it cannot renew a part of a module, and so renews all of it."""
+        self._former.append((module, estate(module)))
+        return False
+
+    def _settle(self) -> None:
+        """Who has imported something of the modules that were renewed has the new one."""
+        while self._former:
+            module, former = self._former.pop()
+            hand_over(former, module, self.user_ns)
 
     @property
     def _reloader(self) -> Any:
@@ -198,9 +211,11 @@ class QuietShell(InteractiveShell):
         info = ExecutionInfo(source, False, False, True, None)
         info.transformed_cell = source
         result = ExecutionResult(info)
-        self._reload_whole()
         self._tell("pre_execute")
-        self._tell("pre_run_cell", info)
+        if self.events.callbacks["pre_run_cell"]:  # autoreload is among them, if it is on
+            self._reload_whole()
+            self.events.trigger("pre_run_cell", info)
+            self._settle()
         return result
 
     def after_cell(self, result: ExecutionResult) -> None:
@@ -280,11 +295,6 @@ class QuietShell(InteractiveShell):
             # The formatters keep the traceback, and with its frames all the cell's tensors.
             for formatter in cast("list[Any]", [self.InteractiveTB, self.SyntaxTB]):
                 formatter.tb = formatter.etype = formatter.evalue = None
-
-
-def _decline(module: ModuleType) -> bool:
-    """What IPython gives where it cannot renew a part of a module, and so renews all of it."""
-    return False
 
 
 def _code_of(command: str) -> int:

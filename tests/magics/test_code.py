@@ -98,6 +98,8 @@ def test_modules_that_have_imported_a_class_have_each_edit_of_it_with_its_lines(
     for number in (1, 2, 3, 4):
         edit(number)
         assert str(((number, number + 5),) * 2) in kernel.ok(asked).text
+    kinds = "isinstance(old, Layer), Layer is sys.modules[Layer.__module__].Layer"
+    assert "(True, True)" in kernel.ok(f"%%on_mesh\nimport sys\n{kinds}").text
     kernel.ok("%mesh autoreload off")
     edit(5)
     assert str(((5, 10),) * 2) in kernel.ok(asked.replace("mesh", "mesh\n%autoreload", 1)).text
