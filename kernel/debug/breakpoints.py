@@ -39,9 +39,8 @@ class Breakpoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def lines_in(self, code: CodeType) -> frozenset[int]:
         """The lines of this code object at which it stops: none, or one."""
         if self.function:
-            is_it = self.function in (code.co_name, code.co_qualname) or _is_tail(self.function, code)
             body = [line for _, _, line in code.co_lines() if line is not None and line > code.co_firstlineno]
-            return frozenset([min(body, default=code.co_firstlineno)]) if is_it else frozenset()
+            return frozenset([min(body, default=code.co_firstlineno)]) if is_named(self.function, code) else frozenset()
         if self.line not in {line for _, _, line in code.co_lines()}:
             return frozenset()
         is_it = name_of(code.co_filename) == self.cell if self.cell else _is_file(self.file, code.co_filename)
@@ -96,6 +95,11 @@ def target_of(text: str) -> dict[str, str | int]:
 def _is_file(wanted: str, file: str) -> bool:
     end = PurePath(wanted).parts
     return PurePath(file).parts[-len(end) :] == end
+
+
+def is_named(function: str, code: CodeType) -> bool:
+    """Is this code called so: `forward`, `Model.forward` or `nets.Model.forward`?"""
+    return function in (code.co_name, code.co_qualname) or _is_tail(function, code)
 
 
 def _is_tail(function: str, code: CodeType) -> bool:

@@ -13,8 +13,10 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from ...runtime.ours import is_ours
+from ...runtime.ranks.users import is_users
 from .breakpoints import Breakpoint
 from .conditions import Condition, Test
+from .functions import has_user, is_for_us, is_theirs
 
 Stop = Callable[[FrameType, str], None]
 """Called with the frame and why it stops."""
@@ -62,6 +64,7 @@ class Watcher:
         self._plans: dict[int, _Plan] = {}
         self._hot: dict[int, _Hot] = {}  # by line; of several pieces of code, the one that ran it last
         self._hits: dict[int, int] = {}
+        self._of_users: dict[str, bool] = {}  # by name of a function: whether the user's code has one
 
     @property
     def is_armed(self) -> bool:
@@ -72,6 +75,7 @@ class Watcher:
         self._armed = tuple(each for each in breakpoints if each.is_on)
         self._plans = {}
         self._hot = {}
+        self._of_users = {}
         if _monitoring is not None:
             self._monitor()
 
@@ -182,6 +186,8 @@ class Watcher:
         lines: dict[int, _Points] = {}
         for each in self._armed if not is_ours(code.co_filename) else ():
             for line in each.lines_in(code):
+                if each.function and is_users(code.co_filename):
+                    self._of_users[each.function] = True
                 lines[line] = (
                     *lines.get(line, ()),
                     (each, Condition(each.condition, code) if each.condition else None),
@@ -195,16 +201,37 @@ class Watcher:
                 if condition is not None and not condition.test_in(frame)(frame.f_locals):
                     continue
             except Exception as error:  # noqa: BLE001 - as above
-                self._stop_at(point, frame, error)
+                has_stopped = self._stop_at(point, frame, error)
             else:
-                self._stop_at(point, frame)
-            return True
+                has_stopped = self._stop_at(point, frame)
+            if has_stopped:
+                return True
         return False
 
-    def _stop_at(self, point: Breakpoint, frame: FrameType, error: Exception | None = None) -> None:
+    def _stop_at(self, point: Breakpoint, frame: FrameType, error: Exception | None = None) -> bool:
+        if point.function and not self._is_meant(point.function, frame):
+            return False
         self._hits[point.number] = self._hits.get(point.number, 0) + 1
         failed = f"its condition fails: {type(error).__name__}: {error}" if error is not None else point.text
         self._stop(frame, f"breakpoint {point.number}: {failed}")
+        return True
+
+    def _is_meant(self, function: str, frame: FrameType) -> bool:
+        """A name alone may be that of many functions: the one that the user's names hold, else any of the user's own.
+
+        One of a library is meant where the user's code has none, and never in what we call ourselves.
+        """
+        if "." in function:
+            return True
+        is_own = is_users(frame.f_code.co_filename)
+        if not is_own and is_for_us(frame):
+            return False
+        is_it = is_theirs(function, frame.f_code)
+        if is_it is not None or is_own:
+            return is_it is not False
+        if function not in self._of_users:
+            self._of_users[function] = has_user(function)
+        return not self._of_users[function]
 
 
 def _running() -> Iterator[CodeType]:

@@ -98,6 +98,14 @@ def test_a_file_that_is_not_here_is_told_and_may_be_somewhere_else(clean: Any) -
     assert cell.end().status == "ok"
 
 
+def test_a_function_of_ours_or_a_library_that_has_the_same_name(clean: Any) -> None:
+    clean.ok("%mesh break helper 0")
+    cell = clean.start("%%on_mesh\ndef helper(x):\n    return x + 1\nhelper(40)")
+    assert cell.talk("p x + 2", "c") == ["rank 0 ipdb> "] * 2
+    assert "\n42\n" in cell.end().stdout
+    assert "hit 1 time on rank 0" in clean.ok("%mesh break").text
+
+
 def test_it_goes_on_stopping_after_a_step(clean: Any) -> None:
     clean.ok("%mesh break again:4 0")
     cell = clean.start("%%on_mesh 0 --label again\nfor i in range(3):\n    a = i\n    b = a\nb")

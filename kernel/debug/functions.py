@@ -1,0 +1,89 @@
+"""Which code a breakpoint means that names a function, as far as it is loaded in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any, cast
+
+from ...runtime.ours import is_ours
+from ...runtime.ranks.users import is_users
+from ..source import name_of
+from .breakpoints import is_named
+from .places import users_frame
+
+
+def is_theirs(function: str, code: CodeType) -> bool | None:
+    """Is this the code that `function` stands for in the user's names? None where it stands for no code of that name.
+
+    That of a cell may run under an earlier number: a hook that was registered then.
+    """
+    named = [each for each in _codes_of(_main().get(function)) if is_named(function, each)]
+    return _key(named[0]) == _key(code) if named else None
+
+
+def is_for_us(frame: FrameType) -> bool:
+    """Does it run for meshbook alone, with no code of the user's that has called it?"""
+    if users_frame(frame) is not None:
+        return False
+    each: FrameType | None = frame
+    while each is not None and not is_ours(each.f_code.co_filename):
+        each = each.f_back
+    return each is not None
+
+
+def has_user(function: str) -> bool:
+    """Has the user's code, as far as it is loaded, a function of this name?"""
+    return any(is_named(function, code) for room in _rooms() for value in list(room.values()) for code in _own(value))
+
+
+def _main() -> dict[str, Any]:
+    return vars(sys.modules["__main__"])
+
+
+def _modules() -> list[ModuleType]:
+    return [module for module in list(sys.modules.values()) if isinstance(cast("object", module), ModuleType)]
+
+
+def _file_of(module: ModuleType) -> str:
+    """From its dictionary: asked for an attribute, some modules load others."""
+    return str(vars(module).get("__file__") or "")
+
+
+def _rooms() -> Iterator[dict[str, Any]]:
+    """The names of the user's modules."""
+    yield _main()
+    for module in _modules():
+        if (file := _file_of(module)) and is_users(file):
+            yield vars(module)
+
+
+def _own(value: object) -> Iterator[CodeType]:
+    """The user's code in a value, with the functions inside it."""
+    codes = list(_codes_of(value))
+    while codes:
+        code = codes.pop()
+        if is_users(code.co_filename):
+            yield code
+            codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+
+
+def _codes_of(value: object) -> Iterator[CodeType]:
+    """The code of a function, also under its decorators, and of the methods of a class."""
+    if isinstance(value, type):
+        for each in list(vars(value).values()):
+            if not isinstance(each, type):
+                yield from _codes_of(each)
+        return
+    if isinstance(value, property):
+        value = value.fget
+    if isinstance(value, staticmethod | classmethod | MethodType):
+        value = cast("Any", value).__func__
+    while isinstance(value, FunctionType):
+        yield value.__code__
+        value = vars(value).get("__wrapped__")
+
+
+def _key(code: CodeType) -> tuple[str, str]:
+    return code.co_qualname, code.co_filename if name_of(code.co_filename) is None else ""

@@ -1,0 +1,117 @@
+"""A breakpoint by a function's name means the user's code of that name, before what libraries have."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType, ModuleType
+from typing import Any
+
+import pytest
+
+from meshbook.kernel.debug.breakpoints import Breakpoint
+from meshbook.kernel.debug.functions import has_user, is_for_us, is_theirs
+from meshbook.kernel.debug.watcher import Watcher
+from meshbook.runtime.ours import HOME
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    module = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    return vars(module)
+
+
+def define(text: str, file: str, names: dict[str, Any]) -> None:
+    exec(compile(text, file, "exec", dont_inherit=True), names)
+
+
+@contextlib.contextmanager
+def nothing() -> Iterator[None]:
+    yield
+
+
+def stops(armed: str, function: Callable[[], object]) -> list[str]:
+    """The files in which it stops."""
+    files: list[str] = []
+
+    def stop(frame: FrameType, why: str) -> None:
+        files.append(frame.f_code.co_filename)
+
+    former = sys.gettrace()
+    watcher = Watcher(stop)
+    watcher.arm([Breakpoint(1, function=armed)])
+    watcher.take_up()
+    try:
+        function()
+    finally:
+        watcher.arm([])
+        sys.settrace(former)
+    assert watcher.hits().get(1, 0) == len(files)
+    return files
+
+
+def test_a_function_of_the_users_and_no_other(main: dict[str, Any]) -> None:
+    define("def helper(x):\n    return x + 1\n", "/home/u/mine.py", main)
+    other: dict[str, Any] = {}
+    define("def helper(x):\n    return x + 2\n", "/home/u/other.py", other)
+
+    def run() -> None:
+        with nothing():  # through a function of contextlib that is called helper, too
+            main["helper"](other["helper"](3))
+
+    assert stops("helper", run) == ["/home/u/mine.py"]
+
+
+def test_methods_of_the_users_before_those_of_libraries(main: dict[str, Any]) -> None:
+    define("class Net:\n    def __enter__(self):\n        return self\n", "<cell 3, run 3>", main)
+
+    def run() -> None:
+        with nothing():
+            main["Net"]().__enter__()
+
+    assert stops("__enter__", run) == ["<cell 3, run 3>"]
+
+
+def test_a_library_where_the_user_has_none(main: dict[str, Any]) -> None:
+    main["nothing"] = nothing
+    define("def run():\n    with nothing():\n        pass\n", "<cell 3, run 3>", main)
+    assert stops("helper", main["run"]) == [contextlib.__file__]
+
+
+@pytest.mark.parametrize(
+    ("callers", "is_it"),
+    [("oL", True), ("L", False), ("ouL", False), ("uoL", False)],  # of ours, of the user's, of a library
+)
+def test_what_runs_for_us_alone(callers: str, is_it: bool) -> None:
+    files = {"o": f"{HOME}/kernel/agent.py", "u": "theirs.py", "L": contextlib.__file__}
+    said: list[bool] = []
+    call: Callable[[], object] = bool
+    for caller in reversed(callers):
+        text = "def call():\n    said.append(is_for_us(sys._getframe()))\n    inner()\n"
+        names: dict[str, Any] = {"said": said, "is_for_us": is_for_us, "sys": sys, "inner": call}
+        define(text if caller == "L" else "def call():\n    inner()\n", files[caller], names)
+        call = names["call"]
+    thread = threading.Thread(target=call)  # with no frame of this file, which is the user's in an environment
+    thread.start()
+    thread.join()
+    assert said == [is_it]
+
+
+def test_the_same_function_under_an_earlier_number(main: dict[str, Any]) -> None:
+    former: dict[str, Any] = {}
+    define("def hook():\n    return 1\n", "<cell 3, run 3>", former)
+    define("def hook():\n    return 1\n", "<cell 7, run 9>", main)
+    assert is_theirs("hook", former["hook"].__code__)
+    define("class Net:\n    def hook(self):\n        return 1\n", "<cell 7, run 9>", former)
+    assert is_theirs("hook", former["Net"].hook.__code__) is False
+    assert is_theirs("nowhere", former["hook"].__code__) is None
+
+
+def test_what_the_user_has(main: dict[str, Any]) -> None:
+    define("class Net:\n    def forward(self):\n        def inner():\n            return 1\n", "<cell 3, run 3>", main)
+    assert [has_user(name) for name in ("forward", "Net.forward", "inner", "nothere", "ExitStack.close")] == [
+        True, True, True, False, False
+    ]  # fmt: skip
