@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from ..kernel.debug.breakpoints import Breakpoint, lines_with_code, target_of
+from ..kernel.debug.functions import Doubt
 from ..kernel.debug.points import Points
 from ..kernel.fold import named
 from ..kernel.mesh import Mesh
@@ -68,8 +69,8 @@ def set_break(book: Book, args: Break, cells: Sequence[str]) -> None:
     """Set, change or list breakpoints, and say what is there now. `cells` are the notebook's, as they were typed."""
     mesh = book.get(args.mesh)
     if args.where:
-        made = _add(mesh, book, args)
-        if note := note_of(made, cells):
+        made, doubts = _add(mesh, book, args)
+        if note := note_of(made, cells) or doubt_text(made, doubts):
             print(note)
         return
     changes: list[tuple[tuple[int, ...] | None, Callable[[Collection[int]], object]]] = [
@@ -83,7 +84,7 @@ def set_break(book: Book, args: Break, cells: Sequence[str]) -> None:
     print(points_text(mesh.points))
 
 
-def _add(mesh: Mesh, book: Book, args: Break) -> Breakpoint:
+def _add(mesh: Mesh, book: Book, args: Break) -> tuple[Breakpoint, dict[int, Doubt]]:
     if args.condition:
         try:
             compile(args.condition, "<condition>", "eval")
@@ -94,12 +95,12 @@ def _add(mesh: Mesh, book: Book, args: Break) -> Breakpoint:
     except ValueError as error:
         raise GrammarError(f"%mesh break: {error}") from None
     ranks = book.select(args.selector, mesh).ranks if args.selector else None
-    made = mesh.points.add(ranks, **where, condition=args.condition)
+    made, doubts = mesh.points.add(ranks, **where, condition=args.condition)
     on = "all ranks" if ranks is None else named(ranks)
     print(f"breakpoint {made.number}: {made.text}, on {on}")
     if sys.version_info < (3, 12) and len(mesh.points.numbers) == 1:
         print(COST)
-    return made
+    return made, doubts
 
 
 def note_of(point: Breakpoint, cells: Sequence[str]) -> str:
@@ -112,7 +113,9 @@ def note_of(point: Breakpoint, cells: Sequence[str]) -> str:
     """
     number = point.cell.removeprefix("cell ")
     text = ""
-    if number.isdigit() and int(number) < len(cells):
+    if number.isdigit():
+        if int(number) >= len(cells):
+            return f"note: there is no {point.cell} yet: nothing stops until it runs"
         text = cells[int(number)]
     elif point.file and (path := Path(point.file)).is_file():
         text = path.read_text(errors="replace")
@@ -125,6 +128,25 @@ def note_of(point: Breakpoint, cells: Sequence[str]) -> str:
         (f"the next that has is line {line}" for line in lines if line > point.line), f"{lines[-1]} is the last"
     )
     return f"note: line {point.line} has no code, so nothing stops there: {later}"
+
+
+def doubt_text(point: Breakpoint, doubts: Mapping[int, Doubt]) -> str:
+    """What ranks doubt of it: that they have no such function, or that lines of the file are others to them.
+
+    >>> doubt_text(Breakpoint(1, file="net.py", line=3), {0: "", 1: "old"})
+    'note: rank 1 runs an older net.py, whose lines count: `%mesh autoreload on` loads what was edited since'
+    >>> doubt_text(Breakpoint(1, function="Net.step"), {0: "unknown", 1: ""})
+    ''
+    """
+    if old := [rank for rank, doubt in doubts.items() if doubt == "old"]:
+        who = f"{named(old)} {'runs' if len(old) == 1 else 'run'} an older {point.file}, whose lines count"
+        return f"note: {who}: `%mesh autoreload on` loads what was edited since"
+    if not doubts or set(doubts.values()) != {"unknown"}:
+        return ""
+    if "." in point.function:
+        name = point.function
+        return f"note: no code named {name} is loaded there (a method goes by the class that defines it): nothing stops"
+    return f"note: your code there has no {point.function} yet: it stops where a library has one"
 
 
 def _is_known(file: str) -> bool:

@@ -43,7 +43,7 @@ class Breakpoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
             return frozenset([min(body, default=code.co_firstlineno)]) if is_named(self.function, code) else frozenset()
         if self.line not in {line for _, _, line in code.co_lines()}:
             return frozenset()
-        is_it = name_of(code.co_filename) == self.cell if self.cell else _is_file(self.file, code.co_filename)
+        is_it = name_of(code.co_filename) == self.cell if self.cell else is_file(self.file, code.co_filename)
         return frozenset([self.line]) if is_it else frozenset()
 
 
@@ -92,7 +92,8 @@ def target_of(text: str) -> dict[str, str | int]:
     return {"cell": found["where"], "line": line}
 
 
-def _is_file(wanted: str, file: str) -> bool:
+def is_file(wanted: str, file: str) -> bool:
+    """Is this the end of a file's path?"""
     end = PurePath(wanted).parts
     return PurePath(file).parts[-len(end) :] == end
 

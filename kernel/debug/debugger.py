@@ -27,6 +27,7 @@ from .breakpoints import Breakpoint
 from .dap import Dap
 from .dialog import Dialog
 from .events import CANNOT_ASK, Event, Kind
+from .functions import Doubt, doubt_of
 from .places import Stack, place_of, suspended, users_frame
 from .strikes import Strikes
 from .views import locals_text, users_of, users_stack, view_of
@@ -253,10 +254,16 @@ class Debugger:
         """The user has begun another cell: actors stop again."""
         self._others_pass = False
 
-    def arm(self, breakpoints: bytes) -> None:
-        """Stop at these from now on, and at no others that were armed from outside: encoded `Breakpoint`s."""
-        self._watcher.arm(_breakpoints_of(breakpoints))
+    def arm(self, breakpoints: bytes, asked: int = 0) -> Doubt:
+        """Stop at these from now on, and at no others that were armed from outside: encoded `Breakpoint`s.
+
+        Gives why that of the number `asked` may stop nowhere here.
+        """
+        armed = _breakpoints_of(breakpoints)
+        self._watcher.arm(armed)
         self._place.visits.request(self._take_up)
+        point = next((each for each in armed if each.number == asked), None)
+        return doubt_of(point) if point is not None else ""
 
     def _take_up(self, frame: FrameType) -> None:
         stopped = self._pdbs.get(self._main)

@@ -1,17 +1,22 @@
-"""Which code a breakpoint means that names a function, as far as it is loaded in this process."""
+"""Which code a breakpoint means that names a function or a file, as far as it is loaded in this process."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from ...runtime.ours import is_ours
 from ...runtime.ranks.users import is_users
 from ..source import name_of
-from .breakpoints import is_named
+from .breakpoints import Breakpoint, is_file, is_named
 from .places import users_frame
+
+Doubt = Literal["", "unknown", "old"]
+"""Why a breakpoint may stop nowhere: no such function is loaded, or the file was edited since it was."""
 
 
 def is_theirs(function: str, code: CodeType) -> bool | None:
@@ -36,6 +41,13 @@ def is_for_us(frame: FrameType) -> bool:
 def has_user(function: str) -> bool:
     """Has the user's code, as far as it is loaded, a function of this name?"""
     return any(is_named(function, code) for room in _rooms() for value in list(room.values()) for code in _own(value))
+
+
+def doubt_of(point: Breakpoint) -> Doubt:
+    """Why it may stop nowhere here, or nothing. Runs no code of the user's."""
+    if point.function:
+        return "" if has_user(point.function) or _is_loaded(point.function) else "unknown"
+    return "old" if point.file and any(_is_old(path, room) for path, room in _loaded_from(point.file)) else ""
 
 
 def _main() -> dict[str, Any]:
@@ -87,3 +99,41 @@ def _codes_of(value: object) -> Iterator[CodeType]:
 
 def _key(code: CodeType) -> tuple[str, str]:
     return code.co_qualname, code.co_filename if name_of(code.co_filename) is None else ""
+
+
+def _is_loaded(function: str) -> bool:
+    """Does a library have it? Of a name without a class or module, only what stands in modules is found."""
+    first, *rest = function.split(".")
+    found = [vars(module)[first] for module in _modules() if first in vars(module)]
+    for value in [*found, sys.modules.get(first)]:
+        for part in rest:
+            value = inspect.getattr_static(value, part, None) if isinstance(value, type | ModuleType) else None
+        if any(is_named(function, code) for code in _codes_of(value)):
+            return True
+    return False
+
+
+def _loaded_from(file: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for module in _modules():
+        path = _file_of(module)
+        if path.endswith(".py") and is_file(file, path):
+            yield path, vars(module)
+
+
+def _is_old(path: str, room: dict[str, Any]) -> bool:
+    """Has a function of a module another text now, in its file? One that does not compile is being edited."""
+    try:
+        whole = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    except (OSError, SyntaxError, ValueError):
+        return False
+    now = set(_inner(whole))  # of functions that it defines twice, one is loaded
+    names = {code.co_qualname for code in now}
+    loaded = (code for value in list(room.values()) for code in _codes_of(value) if code.co_filename == path)
+    return any(code.co_qualname in names and code not in now for code in loaded)
+
+
+def _inner(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _inner(each)

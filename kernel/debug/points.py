@@ -10,6 +10,7 @@ import msgspec
 
 from ...runtime.wire.unicode import packed
 from .breakpoints import Breakpoint
+from .functions import Doubt
 
 if TYPE_CHECKING:
     from ...runtime.reshape import Reshape
@@ -35,13 +36,16 @@ class Points:
         self._points: dict[int, Point] = {}
         self._last = 0
 
-    def add(self, ranks: Sequence[int] | None, **where: Any) -> Breakpoint:
-        """Set one on these ranks (None: all); `where` are the fields of `Breakpoint`."""
+    def add(self, ranks: Sequence[int] | None, **where: Any) -> tuple[Breakpoint, dict[int, Doubt]]:
+        """Set one on these ranks (None: all); `where` are the fields of `Breakpoint`.
+
+        Gives it, and why it may stop nowhere, for those of its ranks that tell in time.
+        """
         self._last += 1
         made = Breakpoint(self._last, **where)
-        self._points[made.number] = Point(made, None if ranks is None else tuple(ranks))
-        self.send()
-        return made
+        point = self._points[made.number] = Point(made, None if ranks is None else tuple(ranks))
+        told = self.send(asked=made.number)
+        return made, {rank: doubt for rank, doubt in told.items() if point.is_on(rank)}
 
     def switch(self, numbers: Collection[int], on: bool) -> None:
         """Turn some on or off. Raises `KeyError` for a number that there is not."""
@@ -69,16 +73,18 @@ class Points:
         if moved:
             self.send()
 
-    def send(self, ranks: Collection[int] | None = None) -> None:
-        """Tell ranks (default: all that live) which are theirs."""
+    def send(self, ranks: Collection[int] | None = None, asked: int = 0) -> dict[int, Doubt]:
+        """Tell ranks (default: all that live) which are theirs; what they say of the one that is `asked` about."""
         alive = self._mesh.roster.alive()
         by_rank = {
             rank: packed([point.what for point in self._points.values() if point.is_on(rank)])
             for rank in alive
             if ranks is None or rank in ranks
         }
+        told: dict[int, Doubt] = {}
         for data in set(by_rank.values()):
-            self._mesh.tell_debugger([rank for rank, own in by_rank.items() if own == data], "arm", data)
+            told |= self._mesh.tell_debugger([rank for rank, own in by_rank.items() if own == data], "arm", data, asked)
+        return told
 
     def renew(self, ranks: Collection[int]) -> None:
         """These ranks are new processes."""

@@ -98,8 +98,26 @@ def test_a_file_that_is_not_here_is_told_and_may_be_somewhere_else(clean: Any) -
     assert cell.end().status == "ok"
 
 
+def test_what_will_stop_nowhere_is_told(clean: Any) -> None:
+    assert "note: there is no cell 999 yet: nothing stops until it runs" in clean.ok("%mesh break 999:3").text
+    clean.ok("%%on_mesh\nclass Netlet:\n    def go(self):\n        return 1")
+    assert "note" not in clean.ok("%mesh break Netlet.go").text
+    assert "note: no code named Netlet.nosuch is loaded there" in clean.ok("%mesh break Netlet.nosuch").text
+
+
+def test_a_file_that_was_edited_since_ranks_loaded_it_is_told(clean: Any) -> None:
+    file = clean.folder / "edited_since.py"
+    file.write_text("def f():\n    return 1\n")
+    clean.ok("%%on_mesh 1\nimport edited_since")
+    assert "note" not in clean.ok("%mesh break edited_since.py:2").text
+    file.write_text("import math\n\ndef f():\n    return 1\n")
+    said = clean.ok("%mesh break edited_since.py:4").text
+    assert "note: rank 1 runs an older edited_since.py, whose lines count: `%mesh autoreload on` loads" in said
+
+
 def test_a_function_of_ours_or_a_library_that_has_the_same_name(clean: Any) -> None:
-    clean.ok("%mesh break helper 0")
+    said = clean.ok("%mesh break helper 0").text
+    assert "note: your code there has no helper yet: it stops where a library has one" in said
     cell = clean.start("%%on_mesh\ndef helper(x):\n    return x + 1\nhelper(40)")
     assert cell.talk("p x + 2", "c") == ["rank 0 ipdb> "] * 2
     assert "\n42\n" in cell.end().stdout

@@ -6,13 +6,14 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
 
 from meshbook.kernel.debug.breakpoints import Breakpoint
-from meshbook.kernel.debug.functions import has_user, is_for_us, is_theirs
+from meshbook.kernel.debug.functions import doubt_of, has_user, is_for_us, is_theirs
 from meshbook.kernel.debug.watcher import Watcher
 from meshbook.runtime.ours import HOME
 
@@ -115,3 +116,27 @@ def test_what_the_user_has(main: dict[str, Any]) -> None:
     assert [has_user(name) for name in ("forward", "Net.forward", "inner", "nothere", "ExitStack.close")] == [
         True, True, True, False, False
     ]  # fmt: skip
+
+
+def test_what_stops_nowhere(main: dict[str, Any]) -> None:
+    define("class Net:\n    def forward(self):\n        return 1\n", "<cell 3, run 3>", main)
+    known = "Net.forward", "ExitStack.close", "contextlib.ExitStack.close", "contextmanager"
+    assert [doubt_of(Breakpoint(1, function=name)) for name in known] == [""] * 4
+    unknown = "Net.nosuch", "net.forward", "math.floor", "contextlib.nosuch"
+    assert [doubt_of(Breakpoint(1, function=name)) for name in unknown] == ["unknown"] * 4
+
+
+def test_a_file_that_was_edited_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "edited_here.py"
+    file.write_text("def f():\n    return 1\n")
+    module = ModuleType("edited_here")
+    module.__file__ = str(file)
+    define(file.read_text(), str(file), vars(module))
+    monkeypatch.setitem(sys.modules, "edited_here", module)
+    point = Breakpoint(1, file="edited_here.py", line=2)
+    assert doubt_of(point) == ""
+    file.write_text("def f(:\n")
+    assert doubt_of(point) == "", "it is being edited"
+    file.write_text("# words\ndef f():\n    return 1\n")
+    assert doubt_of(point) == "old"
+    assert doubt_of(Breakpoint(1, file="not_loaded.py", line=2)) == ""
