@@ -22,7 +22,21 @@ from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
 from ..wire.reactor import Reactor
-from . import children, dumps, first_stop, handlers, leaving, ledger, lifeline, seed, spawning, steward, trackers, waits
+from . import (
+    children,
+    dumps,
+    first_stop,
+    handlers,
+    leaving,
+    ledger,
+    lifeline,
+    printed_stacks,
+    seed,
+    spawning,
+    steward,
+    trackers,
+    waits,
+)
 from .cleanup import PATIENCE
 from .control import Control
 from .group_plan import GroupPlan
@@ -62,6 +76,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     mailbox = Mailbox(spec.mesh, place, data, streams, interrupts)
     place.movers += [outpost.move, mailbox.move]
     first_stop.install(place)
+    printed_stacks.install()
     mailbox.settle(numbers.STEWARD, "steward", steward.Steward(place))
     answering = Control(control, outpost.intake, mailbox, interrupts, outpost.strike, outpost.on_control, _die)
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()

@@ -27,6 +27,21 @@ def test_a_cell_that_takes_a_given_name_is_told_so(kernel: Kernel) -> None:
     assert kernel.ok("%%on_mesh -o back\nrank").stderr == "" and kernel.value("back.values()") == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import traceback\ndef f(): traceback.print_stack()\nf()",
+        "import logging\nlogging.warning('here', stack_info=True)",
+        "import torch\nwith torch.autograd.detect_anomaly(check_nan=False):\n"
+        "    print(torch.ones(1, requires_grad=True).sqrt().grad_fn.metadata['traceback_'])",
+    ],
+)
+def test_stacks_that_ranks_print_begin_in_the_cell(kernel: Kernel, body: str) -> None:
+    said = kernel.ok(f"%%on_mesh 0\n{body}").text
+    assert 'File "<cell' in said
+    assert "mailbox.py" not in said and "runpy" not in said and "agent.py" not in said
+
+
 def test_displays_keep_their_place_between_prints(kernel: Kernel) -> None:
     outputs = kernel.ok(
         "%%on_mesh 0\nfrom IPython.display import HTML, display\n"
