@@ -90,8 +90,7 @@ class Book:
         shown(error)
         lost = [mesh for mesh in self.meshes.values() if self._obituaries.are_in(error, mesh)]
         back = [f"bring back: %mesh restart @dead{self._of(mesh)}" for mesh in lost]
-        where: tuple[int, int] | None = getattr(error, "raised_on", None)
-        mesh = next((each for each in self.meshes.values() if where and each.roster.mesh == where[0]), None)
+        mesh = self.raised_on(error)
         if mesh is None:
             return back
         raised = getattr(error, "exception", None)
@@ -103,6 +102,11 @@ class Book:
             *([f"↻ {OF_OLD_GROUPS}"] if is_cut_off else []),
             f"look inside: %mesh debug --pm{self._of(mesh)}",
         ]
+
+    def raised_on(self, error: object) -> Mesh | None:
+        """The mesh on which an actor has raised this error, if that is one of these."""
+        where: tuple[int, int] | None = getattr(error, "raised_on", None)
+        return next((each for each in self.meshes.values() if where and each.roster.mesh == where[0]), None)
 
     def _of(self, mesh: Mesh) -> str:
         return "" if mesh.name == self.current else f" -m {mesh.name}"

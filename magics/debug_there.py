@@ -1,4 +1,4 @@
-"""`%debug` after a cell of the mesh has failed: the frames of its error are on the ranks, not here."""
+"""`%debug` after a cell of the mesh or a call of an actor has failed: the frames of its error are on the ranks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,19 @@ def debug_there(
     """What `%debug` calls: where the last error is one that ranks still hold it becomes `%mesh debug --pm`."""
 
     def debugger(force: bool = False) -> object:
-        failed = [mesh.name for mesh in book.meshes.values() if mesh.last_failed and not mesh.is_down]
-        if not failed or not isinstance(getattr(sys, "last_value", None), MeshError):
+        name = _holder(book, getattr(sys, "last_value", None))
+        if name is None:
             return former(force)
-        name = book.current if book.current in failed else failed[0]
         print(f"the error is on the ranks: `%mesh debug --pm -m {name}`")
         return mesh_line(f"debug --pm -m {name}")
 
     return debugger
+
+
+def _holder(book: Book, error: object) -> str | None:
+    """The name of the mesh whose ranks hold this error still; None where no mesh does."""
+    if isinstance(error, MeshError):
+        failed = [mesh.name for mesh in book.meshes.values() if mesh.last_failed and not mesh.is_down]
+        return book.current if book.current in failed else next(iter(failed), None)
+    mesh = book.raised_on(error)
+    return mesh.name if mesh is not None and not mesh.is_down and mesh.with_errors() else None

@@ -79,6 +79,14 @@ def test_the_frames_of_an_endpoint(trainer: Any) -> None:
     assert "return 1 / z" in told and "\n0\n" in told and "(3, torch.Size([1000, 1000]))" in told
 
 
+def test_percent_debug_looks_at_it_there_too(trainer: Any) -> None:
+    trainer.cell("trainer.step.call(7).get()")
+    prompts, told = pm(trainer, "p z", "q", line="%debug")
+    assert prompts == ["rank 3 ipdb> "] * 2 and "the error is on the ranks: `%mesh debug --pm -m m`" in told
+    trainer.ok("trainer.fine.call().get()")
+    assert pm(trainer, "q", line="%debug")[0] == ["ipdb> "], "it was dropped there: the notebook's own frames"
+
+
 def test_until_the_actor_is_called_again_or_a_cell_runs(trainer: Any) -> None:
     trainer.cell("trainer.step.call(7).get()")
     assert "no error was left there" in trainer.cell("%mesh debug 0 --pm").text
