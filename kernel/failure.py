@@ -99,7 +99,7 @@ def _headline(error: BaseException) -> str:
     files = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     file, line = next(filter(lambda place: is_users(place[0]), reversed(files)), ("", 0))
     place = f" ({name_of(file) or file}, line {line})" if file else ""
-    message = _message(error).partition("\n")[0]
+    message = _message(error).strip().partition("\n")[0]
     return f"{type(error).__name__}{message and ': '}{message}{place}"
 
 

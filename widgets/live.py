@@ -16,6 +16,7 @@ from ..kernel.comms import CommMessage
 from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
 from ..kernel.mime import unpacked
 from ..kernel.outcome import Display, Outcome
+from ..kernel.rows import error_line
 from ..kernel.run import Progress, Said
 from ..kernel.summary import readable
 from ..runtime.wire.tape import Text
@@ -344,7 +345,7 @@ def _first_words(progress: Progress) -> str:
     for rank in sorted(progress.failed):
         failure = msgspec.msgpack.decode(progress.outcomes[rank], type=Outcome).failure
         assert failure is not None
-        told[f"{failure.type_name}: {failure.message}".partition("\n")[0]] = None
+        told[error_line(failure.type_name, failure.message)] = None
     first, *others = told
     return f"{first}, and {len(others)} other{'s' * (len(others) > 1)}" if others else first
 

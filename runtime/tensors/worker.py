@@ -105,7 +105,7 @@ class TensorWorker(Actor):
             self._spoil(op, poison)
         except Exception as error:  # noqa: BLE001 - the rim: it is told to who asks for what was to come of it
             story = describe(error)
-            what = f"{story.type_name}: {story.message}".partition("\n")[0]
+            what = f"{story.type_name}: {story.message.strip()}".partition("\n")[0]
             trace = "" if isinstance(op.function, str) else story.traceback  # below an operator there is only torch
             self._spoil(op, Poison(op.number, current_rank().rank, what, trace))
         else:

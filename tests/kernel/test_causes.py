@@ -55,6 +55,7 @@ def test_a_ring_and_a_long_chain_come_to_an_end() -> None:
         ),
         ("try: {}['lr']\nexcept KeyError: raise ValueError('bad') from None", "bad"),
         ("e = ValueError('x\\ny')\nraise OSError('z') from e", "z\ncaused by ValueError: x"),
+        ("e = ValueError('\\n  x\\ny')\nraise OSError('z') from e", "z\ncaused by ValueError: x"),
         ("e = ValueError('x')\ne.add_note('in batch 3')\nraise e", "x\nin batch 3"),
         ("try: {}['lr']\nexcept KeyError: raise KeyboardInterrupt", ""),
     ],

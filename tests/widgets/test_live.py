@@ -261,8 +261,9 @@ def test_what_comes_late_is_told_in_whole_lines(paper: Paper) -> None:
     ]
 
 
-def test_a_failure_is_told_while_others_work(paper: Paper) -> None:
-    outcome = Outcome(failure=Failure("ValueError", "boom\nand more", (), ""))
+@pytest.mark.parametrize("message", ["boom\nand more", "\n  boom\nand more"])
+def test_a_failure_is_told_while_others_work(paper: Paper, message: str) -> None:
+    outcome = Outcome(failure=Failure("ValueError", message, (), ""))
     progress = Progress(outcomes={3: msgspec.msgpack.encode(outcome)}, failed=[3])
     live = Live(paper, range(4))
     live.tell_failures(progress, [0, 1])
