@@ -16,6 +16,7 @@ from ..runtime.shape import Extent, Point
 from .chance import essence, unaddressed
 from .fold import blocks_text, coord_blocks, coords_text, ranks_text
 from .outcome import Failure, Outcome, Value
+from .prose import markdown_of
 from .rows import (
     Row,
     distances,
@@ -281,6 +282,8 @@ class MeshResult:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         bundle = {"text/plain": self.text()}
+        if self._is_folded and (prose := markdown_of(self.rows())) is not None:  # else a table was asked for
+            return bundle | {"text/markdown": prose}
         return bundle if self._render_html is None else bundle | {"text/html": self._render_html(self)}
 
     def _of(self, ranks: Sequence[int]) -> Self:
