@@ -36,6 +36,11 @@ class Breakpoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
         where = self.function or f"{self.cell or self.file} line {self.line}"
         return f"{where} if {self.condition}" if self.condition else where
 
+    @property
+    def place(self) -> str:
+        """Where it is, as the user writes it: `5:3`, `train.py:120`, `Model.forward`."""
+        return self.function or f"{self.file or self.cell.removeprefix('cell ')}:{self.line}"
+
     def lines_in(self, code: CodeType) -> frozenset[int]:
         """The lines of this code object at which it stops: none, or one."""
         if self.function:

@@ -212,8 +212,10 @@ class Watcher:
         if point.function and not self._is_meant(point.function, frame):
             return False
         self._hits[point.number] = self._hits.get(point.number, 0) + 1
-        failed = f"its condition fails: {type(error).__name__}: {error}" if error is not None else point.text
-        self._stop(frame, f"breakpoint {point.number}: {failed}")
+        why = point.text if error is None else f"its condition fails: {type(error).__name__}: {error}"
+        if isinstance(error, NameError) and error.name == "rank":
+            why += f" (ranks stand before the condition: `%mesh break {point.place} 1`)"
+        self._stop(frame, f"breakpoint {point.number}: {why}")
         return True
 
     def _is_meant(self, function: str, frame: FrameType) -> bool:

@@ -87,6 +87,16 @@ def test_a_condition_that_fails_stops_and_says_why(names: dict[str, Any], watche
     assert hits[0][2] == "breakpoint 2: its condition fails: NameError: name 'nothing' is not defined"
 
 
+def test_a_condition_on_the_rank_where_nothing_is_called_so(
+    names: dict[str, Any], watched: tuple[Watcher, Hits]
+) -> None:
+    watcher, hits = watched
+    watcher.arm([Breakpoint(2, cell="cell 5", line=5, condition="rank == 1")])
+    run(watcher, lambda: names["work"](1))
+    hint = "(ranks stand before the condition: `%mesh break 5:5 1`)"
+    assert hits[0][2] == f"breakpoint 2: its condition fails: NameError: name 'rank' is not defined {hint}"
+
+
 def test_a_condition_is_looked_at_once_a_turn(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
     watcher, hits = watched
     seen = names["seen"] = []
