@@ -359,3 +359,16 @@ def place() -> Line | None:
             return Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
     return None
+
+
+_OPTIMIZERS = str(Path(torch.optim.__file__).parent)
+
+
+def is_in_optimizer() -> bool:
+    """Whether it is the code of an optimizer of torch's that has called torch, and not the user's."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        if frame.f_code.co_filename.startswith(_OPTIMIZERS):
+            return True
+        frame = frame.f_back
+    return False

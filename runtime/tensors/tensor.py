@@ -26,7 +26,7 @@ from ..errors import checks_for_caller, marked
 from ..mesh import ProcMesh
 from ..wire.deferred import untorn
 from ..wire.torch_forms import torch_reducers
-from .dispatch import Dispatcher, dispatcher_of, place
+from .dispatch import Dispatcher, dispatcher_of, is_in_optimizer, place
 from .forms import Form, NotHere, Other, Traits, fake_mode, result_of, traits_of
 from .program import Ref
 from .worker import shard
@@ -221,8 +221,11 @@ class _Mode(TorchDispatchMode):
             return func(*args, **kwargs)
         leaves = pytree.arg_tree_leaves(*args, **kwargs)
         local = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not isinstance(leaf, Tensor)]
-        if local and func not in _CONSTANTS and not any(isinstance(leaf, Tensor) for leaf in leaves):
-            return func(*args, **kwargs)  # what has been brought here is computed with here
+        if local and not any(isinstance(leaf, Tensor) for leaf in leaves):
+            if func not in _CONSTANTS:
+                return func(*args, **kwargs)  # what has been brought here is computed with here
+            if is_in_optimizer():
+                return func(*args, **kwargs)  # its count of steps, of which Adam wants the value at each
         return _dispatch(func, args, kwargs)
 
 

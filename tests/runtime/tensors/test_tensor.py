@@ -154,20 +154,6 @@ def test_a_model_trains_as_it_would_here(grid: ProcMesh) -> None:
     assert found[-1] < found[0]
 
 
-def test_an_optimizer_that_counts_steps_counts_them_here(grid: ProcMesh) -> None:
-    def trained(weight: nn.Parameter) -> nn.Parameter:
-        optimizer = torch.optim.Adam([weight], 0.5)
-        for _ in range(2):
-            weight.square().sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return weight
-
-    with grid.activate():
-        weight = nn.Parameter(torch.ones(2))
-    assert torch.allclose(inspect(trained(weight)), trained(nn.Parameter(torch.ones(2))))
-
-
 def test_all_ranks_draw_the_same_numbers_as_they_would_be_drawn_here(grid: ProcMesh) -> None:
     torch.manual_seed(5)
     expected = [torch.rand(2), torch.randn(3), torch.randperm(4)]
