@@ -35,6 +35,7 @@ from .inspection import inspect_name
 from .kept import Kept
 from .lookup import Unreadable
 from .names import held_in
+from .odd_tensors import for_notebook
 from .outcome import Display
 from .reading import read_number
 from .source import call_cell, lines_text
@@ -42,6 +43,10 @@ from .summary import readable
 
 VALUE_LIMIT = 1 << 20
 """Bytes up to which the value of a cell travels to the notebook by itself; a larger one stays until it is pulled."""
+
+
+def _to_notebook(value: object) -> bytes:
+    return codec.dumps(value, for_notebook())
 
 
 class RankMesh:
@@ -117,7 +122,7 @@ class KernelActor(Actor):
         self._sources: dict[int, str] = {}
         self._kept: dict[int, Kept] = {}  # by cell: of the last one at most
         names = {"mesh": RankMesh(place), "device": place.device, **names_of(place)}
-        self._cells = CellShell(names, self._show, dumps=codec.dumps, limit=VALUE_LIMIT, opened=place.opened)
+        self._cells = CellShell(names, self._show, dumps=_to_notebook, limit=VALUE_LIMIT, opened=place.opened)
         if self._cells.owns_process:
             if os.environ.get("TERM") == _SIXTEEN_COLOURS:
                 os.environ["TERM"] = "xterm-256color"
@@ -278,15 +283,15 @@ class KernelActor(Actor):
         names = self._cells.namespace
         if name not in names:
             raise NameError(f"name {name!r} is not defined on rank {self._place.rank}")
-        value = names[name]
+        value, reducers = names[name], for_notebook()
         with self._place.opened():
-            size = codec.encode(value).nbytes
-        if size > max_bytes:
+            encoded = codec.encode(value, reducers)
+        if (size := encoded.nbytes) > max_bytes:
             raise ValueError(
                 f"{name} is {readable(size)} on rank {self._place.rank}, over the limit of {readable(max_bytes)}: "
                 f"ask for it with --max-bytes {size}"
             )
-        return value
+        return encoded if reducers else value
 
     @control_endpoint
     def complete(self, text: str, cursor: int) -> tuple[int, list[str]]:

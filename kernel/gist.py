@@ -6,6 +6,7 @@ import math
 import sys
 from typing import Any, Final
 
+from .odd_tensors import as_it_lies, partial_of
 from .outcome import Gist, Heat
 from .size import is_array, is_tensor
 
@@ -27,8 +28,9 @@ LEVELS: Final = 64
 def gist_of(value: object) -> Gist | None:
     """The gist of a plain tensor, of an array, or of a number of numpy; None of anything else.
 
-    Runs nobody's code: of tensors only `torch.Tensor` and `Parameter` themselves are looked at, since those of a
-    distributed tensor might call a collective. A GPU that captures a graph is left alone.
+    Runs nobody's code: of tensors only `torch.Tensor` and `Parameter` themselves are looked at, and of a distributed
+    one (DTensor) the part of this rank, since all of it would take a collective. A GPU that captures a graph is left
+    alone.
 
     Example:
         >>> import torch
@@ -82,6 +84,8 @@ def numbers_of(value: Any) -> Any:
         return None
     if is_array(value) and type(value) is sys.modules["numpy"].ndarray:
         return torch.tensor(_sample(value, CPU_LIMIT)) if value.dtype.kind in "biuf" else None
+    if is_tensor(value) and hasattr(value, "to_local"):
+        value = None if partial_of(value) else as_it_lies(value.detach())
     if not is_tensor(value) or type(value) not in (torch.Tensor, torch.nn.Parameter):
         return None
     is_plain = value.layout is torch.strided and value.device.type in ("cpu", "cuda")

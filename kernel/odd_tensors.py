@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -21,6 +22,28 @@ def as_it_lies(tensor: Any) -> Any:
             return tensor
 
 
+def for_notebook() -> dict[type, Callable[[Any], Any]]:
+    """Reducers (`codec.encode`) by which distributed tensors (DTensor) travel: as this rank's part, a plain tensor.
+
+    A notebook has no process groups. A DTensor that came there whole would stack to a false one, and warn each time.
+    """
+    distributed: Any = sys.modules.get("torch.distributed.tensor")
+    kind = getattr(distributed, "DTensor", None)
+    return {} if kind is None else {kind: _as_part}
+
+
+def _as_part(tensor: Any) -> Any:
+    torch: Any = sys.modules["torch"]
+    part = as_it_lies(tensor.detach()).detach()
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter, (part, tensor.requires_grad)
+    return _same, (part.requires_grad_(tensor.requires_grad),)
+
+
+def _same(tensor: Any) -> Any:
+    return tensor
+
+
 def shard_of(tensor: Any) -> str:
     """Which part of a distributed tensor (DTensor) this rank has: `dp 1, tp 0`; empty where all have the same.
 
@@ -33,6 +56,14 @@ def shard_of(tensor: Any) -> str:
     names: Any = mesh.mesh_dim_names or range(mesh.ndim)
     axes: Any = zip(names, coordinate, placements, strict=True)
     return ", ".join(f"{name} {place}" for name, place, placement in axes if not placement.is_replicate())
+
+
+def partial_of(tensor: Any) -> str:
+    """How a distributed tensor (DTensor) is still to be combined, in torch's words: `Partial(sum)`; empty if it is not.
+
+    What a rank has of it is no value yet: `clip_grad_norm_` of an FSDP model gives such a norm.
+    """
+    return ", ".join(repr(each) for each in getattr(tensor, "placements", ()) if each.is_partial())
 
 
 def parts_of(tensor: Any) -> list[tuple[object, Any]]:

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
 from .gist import numbers_of
+from .odd_tensors import as_it_lies, partial_of, shard_of
 from .size import is_array, is_tensor
 
 Entry = int | float | bool | str | None
@@ -93,9 +94,15 @@ def _entry(value: Any) -> Entry:
 
 
 def _of_numbers(value: Any) -> Entry:
-    """Of those that are looked at without running anybody's code, as for a gist."""
+    """Of those that are looked at without running anybody's code, as for a gist.
+
+    What a rank has of a sum over ranks is a number, and told as what it is: it is not the sum.
+    """
     shape = list(value.shape)
-    numbers = numbers_of(value) if math.prod(shape) <= _MAX_NUMBERS and len(shape) < 2 else None
+    if not shape and (combined := partial_of(value)):
+        return f"{entry_text(as_it_lies(value.detach()).item())} of {combined}"
+    is_short = math.prod(shape) <= _MAX_NUMBERS and len(shape) < 2
+    numbers = numbers_of(value) if is_short and not shard_of(value) else None
     if numbers is None or not numbers.numel():
         return f"{str(value.dtype).removeprefix('torch.')} {shape}"
     if not shape:

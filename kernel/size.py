@@ -61,7 +61,7 @@ def bytes_of_data(value: object) -> int | None:
     if isinstance(value, str | bytes | bytearray):
         return len(value)
     if is_tensor(value):
-        tensor = cast("Any", value)
+        tensor = getattr(value, "_local_tensor", cast("Any", value))  # of a DTensor the part that is here
         return int(tensor.nbytes) if tensor.layout is sys.modules["torch"].strided else None
     if is_array(value):
         return int(cast("Any", value).nbytes)

@@ -62,7 +62,10 @@ class DecodeError(ValueError):
 
 
 class Encoded(msgspec.Struct, frozen=True, gc=False):
-    """A value as bytes: the pickle stream, and the buffers that stand beside it, not copied."""
+    """A value as bytes: the pickle stream, and the buffers that stand beside it, not copied.
+
+    In a message it is the value, encoded by whoever knows how.
+    """
 
     head: bytes
     buffers: list[memoryview]
@@ -70,6 +73,9 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     @property
     def nbytes(self) -> int:
         return len(self.head) + sum(buffer.nbytes for buffer in self.buffers)
+
+    def __reduce__(self) -> Any:
+        return decode, (self.head, [pickle.PickleBuffer(buffer) for buffer in self.buffers])
 
 
 def encode(value: object, reducers: Mapping[type, Reducer] | None = None, whole_classes: bool = False) -> Encoded:

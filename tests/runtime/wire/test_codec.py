@@ -114,6 +114,14 @@ def test_a_slice_of_a_large_tensor_travels_alone() -> None:
     assert encode(torch.zeros(1000, 1000)[:2]).nbytes < 10_000
 
 
+def test_a_value_that_was_encoded_before_it_was_sent_arrives_as_the_value() -> None:
+    tensor = torch.arange(4096.0)
+    data = encode({"x": encode({"y": tensor, "z": 1})})
+    assert [buffer.nbytes for buffer in data.buffers] == [tensor.nbytes]
+    found = decode(data.head, data.buffers)["x"]
+    assert found["z"] == 1 and found["y"].equal(tensor)
+
+
 def test_a_tensor_is_not_copied_to_be_sent_or_received() -> None:
     tensor = torch.zeros(1 << 20)
     data = encode({"x": tensor})
