@@ -45,19 +45,21 @@ def compare(call: Call, ranks: Sequence[int], tolerance: Tolerance, max_bytes: i
     others = {each[0]: each for each in groups.values() if each[0] != first}
     partings = {rank: _parting_of(told) for rank, told in call(list(others), "parting", data).items()}
     members = {first: groups[summaries[first]], **others}
-    leaves, num_left_out, num_sharded = _leaf_diffs(first, table_of(data), partings, members)
+    leaves, num_left_out, num_sharded, num_alone = _leaf_diffs(first, table_of(data), partings, members)
     if not all(summary.can_measure for summary in summaries.values()):
         max_bytes = 0
     measured = _measured(call, leaves, tolerance, max_bytes)
-    return Comparison(tuple(ranks), summaries, tuple(measured), tolerance, num_left_out, max_bytes, num_sharded)
+    return Comparison(
+        tuple(ranks), summaries, tuple(measured), tolerance, num_left_out, max_bytes, num_sharded, num_alone
+    )
 
 
 def _leaf_diffs(
     first: int, table: Table, partings: Mapping[int, Parting], members: Mapping[int, Sequence[int]]
-) -> tuple[list[LeafDiff], int, int]:
+) -> tuple[list[LeafDiff], int, int, int]:
     """The leaves that differ between ranks which have the same part of them; how many more there are at the least.
 
-    And how many are distributed over ranks.
+    And how many are distributed over ranks; of how many of those no two ranks have the same part.
     """
     names = dict.fromkeys([*table, *(name for parting in partings.values() for name in parting.leaves)])
     partial = [list(parting.leaves) for parting in partings.values() if parting.num_left_out]
@@ -66,7 +68,7 @@ def _leaf_diffs(
         end = min(places[told[-1]] for told in partial)
         names = dict.fromkeys(list(names)[: end + 1])
     found: list[LeafDiff] = []
-    num_sharded = 0
+    num_sharded = num_alone = 0
     for name in names:
         leaves: dict[Leaf | None, list[int]] = {}
         for rank, ranks in members.items():
@@ -74,9 +76,10 @@ def _leaf_diffs(
             leaves.setdefault(own[name] if name in own else table.get(name), []).extend(ranks)
         parts = _by_shard(leaves)
         num_sharded += len(parts) > 1
+        num_alone += len(parts) > 1 and all(sum(map(len, groups.values())) == 1 for groups in parts)
         found += [_leaf_diff(name, groups) for groups in parts if len(groups) > 1]
     most = max(sum(name not in names for name in each.leaves) + each.num_left_out for each in partings.values())
-    return found, most, num_sharded
+    return found, most, num_sharded, num_alone
 
 
 def _by_shard(leaves: Mapping[Leaf | None, list[int]]) -> list[dict[Leaf | None, list[int]]]:

@@ -98,6 +98,7 @@ class Comparison:
         num_left_out: int = 0,
         max_bytes: int = 0,
         num_sharded: int = 0,
+        num_alone: int = 0,
     ) -> None:
         self.ranks = tuple(ranks)
         self.leaves = tuple(leaf for leaf in leaves if len(leaf.groups) > 1)
@@ -108,7 +109,9 @@ class Comparison:
         self._num_near = len(leaves) - len(self.leaves)
         self._summaries = summaries
         self._max_bytes = max_bytes
-        self._num_sharded = num_sharded
+        self._num_compared = num_sharded - num_alone
+        """Distributed leaves of which some ranks have the same part."""
+        self._num_alone = num_alone
 
     @property
     def is_equal(self) -> bool:
@@ -156,8 +159,10 @@ class Comparison:
         """Who agrees and who does not, and what it is that was compared."""
         summary = self._summaries[self.groups[0][0]]
         usual, *others = self.groups
-        if not others:
-            verb = "agree" if self._num_sharded else "are equal"
+        if self._num_alone == summary.num_leaves:
+            says = f"nothing to compare: each of {_ranks(self.ranks)} has another part"
+        elif not others:
+            verb = "agree" if self._num_compared or self._num_alone else "are equal"
             says = f"{_ranks(usual)} {verb if len(usual) > 1 else 'alone'}"
         elif len(usual) > 1:
             odd = [rank for ranks in others for rank in ranks]
@@ -179,9 +184,10 @@ class Comparison:
     def remarks(self) -> list[str]:
         """What else there is to say."""
         remarks: list[str] = []
-        if self._num_sharded:
-            parts = "leaf is distributed, and was" if self._num_sharded == 1 else "leaves are distributed, and were"
-            remarks.append(f"{self._num_sharded:,} {parts} compared between ranks that hold the same part")
+        if self._num_compared:
+            remarks.append(f"{_distributed(self._num_compared)} compared between ranks that hold the same part")
+        if 0 < self._num_alone < self._summaries[self.ranks[0]].num_leaves:
+            remarks.append(f"{_distributed(self._num_alone)} not compared: each rank has another part")
         if self._num_near:
             within = ", ".join(f"{name}={value:g}" for name, value in self._limits if value) or "but in their bytes"
             remarks.append(f"{self._num_near:,} more {'are' if self._num_near > 1 else 'is'} equal within {within}")
@@ -222,6 +228,10 @@ class Comparison:
 def _place(leaf: LeafDiff, rank: int) -> int:
     """The number of the group that a rank is in; one that has another part of the leaf does not differ."""
     return next((number for number, group in enumerate(leaf.groups) if rank in group.ranks), 0)
+
+
+def _distributed(count: int) -> str:
+    return f"{count:,} {'leaf is distributed, and was' if count == 1 else 'leaves are distributed, and were'}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

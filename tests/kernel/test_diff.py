@@ -181,7 +181,8 @@ def test_parts_of_a_distributed_model_are_compared_where_they_are_the_same() -> 
     values = [model_on(rank) for rank in range(4)]
     assert lines(*values) == [
         "ranks 0-3 agree   dict, 4 leaves, 32 B",
-        "2 leaves are distributed, and were compared between ranks that hold the same part",
+        "1 leaf is distributed, and was compared between ranks that hold the same part",
+        "1 leaf is distributed, and was not compared: each rank has another part",
     ]
     values[3]["tp"].local[1] += 0.5  # type: ignore[attr-defined]
     values[2]["norm"].local[0] += 0.25  # type: ignore[attr-defined]
@@ -189,13 +190,23 @@ def test_parts_of_a_distributed_model_are_compared_where_they_are_the_same() -> 
         "ranks 2-3 differ from ranks 0-1   dict, 2 of 4 leaves differ",
         "≠ tp (tp 1)  float32 [2]  rank 3  1 of 2 differ by up to 0.5 (0.33 relative), first at [1]",
         "≠ norm       float32 [2]  rank 2  1 of 2 differ by up to 0.25 (0.2 relative), first at [0]",
-        "2 leaves are distributed, and were compared between ranks that hold the same part",
+        "1 leaf is distributed, and was compared between ranks that hold the same part",
+        "1 leaf is distributed, and was not compared: each rank has another part",
     ]
     del values[3]["both"]
     assert "≠ both (dp 0, tp 0)  float32 [2]  rank 3  missing" in lines(*values)
     for rank in (2, 3):
         values[rank]["tp"].local.add_(1)  # type: ignore[attr-defined]
     assert "3 of 4 leaves differ" in lines(*values)[0]  # of one of them both parts do
+
+
+def test_where_no_two_ranks_have_the_same_part_nothing_is_said_to_agree() -> None:
+    def shards(num_ranks: int) -> list[object]:
+        return [{"w": spread(rank, torch.ones(2), Shard(0), Shard(1))} for rank in range(num_ranks)]
+
+    assert lines(*shards(2)) == ["nothing to compare: each of ranks 0-1 has another part   dict"]
+    assert lines(*shards(4), shards(1)[0])[0] == "ranks 0-4 agree   dict"
+    assert lines(*shards(1)) == ["rank 0 alone   dict"]
 
 
 def test_however_many_leaves_are_spread_those_that_differ_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
