@@ -26,6 +26,7 @@ from .node import Address, Node
 from .numbers import SERVICES, is_own
 from .orders import BOOTSTRAP, Birth
 from .ranks.place import axes_text
+from .ranks.seed import heeding
 from .reshape import Reshape
 from .root_services import RootServices
 from .roster import Roster
@@ -259,9 +260,10 @@ class Bootstrap(Actor):
     """Runs a bootstrap once, in its constructor. With an endpoint that is sync, as it may run an event loop there."""
 
     def __init__(self, bootstrap: Callable[[], Any]) -> None:
-        outcome = bootstrap()
-        if hasattr(outcome, "__await__"):
-            asyncio.run(_awaited(outcome))
+        with heeding():
+            outcome = bootstrap()
+            if hasattr(outcome, "__await__"):
+                asyncio.run(_awaited(outcome))
 
     @endpoint
     def idle(self) -> None:

@@ -187,8 +187,8 @@ UNLESS_SAID = {
 }
 """Variables that are read when torch is loaded, also by processes that a rank starts; who sets them has them so.
 
-A rank's main thread and its actors get their share of the cores (`ranks.seed`). Else each would take all cores, and
-ranks wait for each other at every operation: 16 ms for a product of small matrices that takes 2 us.
+A rank's main thread and its actors get their share of the cores then (`ranks.seed`). Else each would take all cores,
+and ranks wait for each other at every operation: 16 ms for a product of small matrices that takes 2 us.
 """
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from msgspec.structs import replace
-
 from ..errors import LinkClosed
 from ..forks import let_go_in_child
 from ..wire.lane import Lane
@@ -214,8 +212,8 @@ class Exec:
         self._python = python
 
     def spec_for(self, spec: RankSpec) -> RankSpec:
-        """The same in its Python, with what torch is to find: a rank imports it when it has taken its environment."""
-        return self._python.spec_for(replace(spec, env=UNLESS_SAID | spec.env))
+        """The same in its Python."""
+        return self._python.spec_for(spec)
 
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
         spec = self.spec_for(spec)
@@ -223,7 +221,7 @@ class Exec:
             line_for(self._python.executable, "meshbook.runtime.ranks.worker", *fds.as_list()),
             pass_fds=fds.as_list(),
             stdin=subprocess.PIPE,
-            env=spec.env | {"PYTHONPATH": os.pathsep.join(spec.path)},
+            env=UNLESS_SAID | spec.env | {"PYTHONPATH": os.pathsep.join(spec.path)},
             cwd=spec.cwd,
             start_new_session=True,
         )

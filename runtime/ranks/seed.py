@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 import random
 import secrets
 import sys
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from ..cores import cores
@@ -21,8 +23,18 @@ _BLAS_SETTERS = (
 )
 
 
-def prepare_torch(local_world_size: int, rank: int) -> None:
+_OF_TORCH = ("MKL_NUM_THREADS", "OMP_NUM_THREADS")
+_OF_BLAS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+"""The variables that say how many threads to compute with, the first before the second, as the libraries read them."""
+
+_unsaid: list[str] = []
+"""Those that nobody but us has set for this rank (`UNLESS_SAID`)."""
+
+
+def prepare_torch(local_world_size: int, rank: int, env: Mapping[str, str]) -> None:
     """Give this rank its share of the cores and its own random numbers, in torch, numpy and `random`.
+
+    Where `env`, as the program wants it, says with how many threads to compute, that is its share.
 
     The random numbers differ between ranks and between runs, as in processes that were started one by one;
     who wants them equal or repeatable calls `torch.manual_seed` in a cell. What is not imported yet gets its
@@ -35,8 +47,44 @@ def prepare_torch(local_world_size: int, rank: int) -> None:
         raise ValueError(f"local_world_size must be 1 or more, not {local_world_size}")
     share = max(1, cores() // local_world_size)
     _reseed(rank)
-    when_imported("torch", lambda: _share_torch(share))
-    when_imported("numpy", lambda: share_openblas(share))
+    _unsaid[:] = [name for name in {*_OF_TORCH, *_OF_BLAS} if name not in env]
+    _share(_number_in(env, _OF_TORCH) or share, _number_in(env, _OF_BLAS) or share)
+
+
+def _share(for_torch: int, for_blas: int) -> None:
+    """Numbers of threads; 0: as it is."""
+    if for_torch:
+        when_imported("torch", lambda: _share_torch(for_torch))
+    if for_blas:
+        when_imported("numpy", lambda: share_openblas(for_blas))
+
+
+@contextlib.contextmanager
+def heeding() -> Generator[None]:
+    """What a bootstrap says in this block holds: a library that was loaded before the fork does not read it again.
+
+    Our own variables are out of the way meanwhile: who sets one to the same number means it.
+    """
+    ours = {name: value for name in _unsaid if (value := os.environ.pop(name, None)) is not None}
+    before = dict(os.environ)
+    try:
+        yield
+        said = {name: value for name, value in os.environ.items() if before.get(name) != value}
+        _share(_number_in(said, _OF_TORCH), _number_in(said, _OF_BLAS))
+    finally:
+        for name, value in ours.items():
+            os.environ.setdefault(name, value)
+
+
+def _number_in(env: Mapping[str, str], names: Sequence[str]) -> int:
+    """The number of threads that the first of these variables says; 0: none does.
+
+    Example:
+        >>> _number_in({"OMP_NUM_THREADS": "4,2"}, _OF_TORCH), _number_in({"OMP_NUM_THREADS": "all"}, _OF_TORCH)
+        (4, 0)
+    """
+    firsts = (env.get(name, "").partition(",")[0].strip() for name in names)
+    return next((int(first) for first in firsts if first.isdecimal() and int(first)), 0)
 
 
 def _reseed(rank: int) -> None:

@@ -184,7 +184,7 @@ def _prepare(spec: RankSpec, groups: Groups) -> str:
     try:
         for name in spec.preload:
             import_named(name)
-        seed.prepare_torch(1 if spec.binding else spec.local_world_size, spec.rank)
+        seed.prepare_torch(1 if spec.binding else spec.local_world_size, spec.rank, spec.env)
         when_imported("torch", lambda: _prepare_torch(spec.device))
         groups.start()
     except Exception as error:  # noqa: BLE001 - the rim: `up` tells it in the notebook

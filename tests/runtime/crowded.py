@@ -17,6 +17,11 @@ def num_threads() -> int:
     return ctypes.CDLL(paths.pop()).omp_get_max_threads()
 
 
+def say(variable: str, number: int) -> None:
+    """A bootstrap."""
+    os.environ[variable] = str(number)
+
+
 class Crowd(Actor):
     """Counts in its own thread, and in one that it starts."""
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from meshbook.runtime import default_bootstrap_cmd
 from meshbook.runtime.cores import cores
-from tests.runtime.crowded import AsyncCrowd, Crowd
+from tests.runtime.crowded import AsyncCrowd, Crowd, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from meshbook.runtime.engines.local import LocalEngine
-    from tests.runtime.conftest import Bench
+    from tests.runtime.conftest import Bench, Stage
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -33,3 +35,27 @@ def test_threads_do_not_take_the_cores_of_other_ranks(
     assert crowd.setting.call().get(10).values() == ["1"] * size
     assert mesh.spawn("late", Crowd).own.call().get(30).values() == [share] * size
     assert mesh.spawn("async", AsyncCrowd).own.call().get(30).values() == [share] * size
+
+
+@pytest.mark.parametrize(("how", "said"), [("fork", cores() + 1), ("exec", cores() + 2)])
+def test_who_says_with_how_many_threads_to_compute_has_it_so(
+    local: Bench, new_engine: Callable[..., LocalEngine], how: str, said: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", str(said))
+    local.engine = new_engine("torch", "meshbook.runtime.ranks.worker")
+    assert local.up({"rank": 1}, how).spawn("crowd", Crowd).counts.call_one().get(30) == [said] * 3
+
+
+@pytest.mark.parametrize("said", [1, cores() + 1])
+@pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
+def test_a_bootstrap_may_say_it_too(
+    process_stage: Stage, monkeypatch: pytest.MonkeyPatch, said: int, variable: str
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    command = default_bootstrap_cmd().with_env({variable: str(said)})
+    by_command = process_stage.procs({"rank": 1}, bootstrap_command=lambda point: command)
+    by_itself = process_stage.procs({"rank": 1}, bootstrap=partial(say, variable, said))
+    for procs in (by_command, by_itself):
+        crowd = procs.spawn("crowd", Crowd)
+        assert crowd.counts.call_one().get(30)[0] == said
+        assert crowd.setting.call_one().get(10) == (str(said) if variable == "OMP_NUM_THREADS" else "1")
