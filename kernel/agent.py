@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -319,9 +318,10 @@ class KernelActor(Actor):
 
     def _lines_now(self) -> str:
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
-        # Not `extract_stack`, which looks at each file on the disk: ranks are asked this while they work.
-        stack = [(each.f_code.co_filename, line) for each, line in traceback.walk_stack(frame)] if frame else []
-        stack.reverse()
+        stack: list[tuple[str, int]] = []
+        while frame is not None:  # not by `traceback`, which leaves us out on ranks, and looks at files on the disk
+            stack.insert(0, (frame.f_code.co_filename, frame.f_lineno))
+            frame = frame.f_back
         return lines_text(stack) or lines_text(self._cells.suspended_at()) or _place_in_module(stack)
 
     @control_endpoint

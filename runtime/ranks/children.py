@@ -25,15 +25,30 @@ def end_child(error: BaseException | None) -> None:
     """User code has returned, or raised this. In a child of the rank that is the end, as it is of a Python program."""
     if not _rank or os.getpid() == _rank:
         return
-    status = 0
+    try:
+        _tell(error)
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+    finally:  # whatever became of its streams: it must not go on as the rank
+        os._exit(_status_of(error))
+
+
+def _tell(error: BaseException | None) -> None:
     if isinstance(error, SystemExit):
-        status = error.code if isinstance(error.code, int) else int(error.code is not None)
-        if status and not isinstance(error.code, int):
+        if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
     elif error is not None:
         told = traceback.format_exception(type(error), error, cut(error.__traceback__))
         print(readable("".join(told)), end="", file=sys.stderr)
-        status = 1
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(status)
+
+
+def _status_of(error: BaseException | None) -> int:
+    """What Python ends with.
+
+    Example:
+        >>> _status_of(None), _status_of(ValueError()), _status_of(SystemExit(3)), _status_of(SystemExit("no"))
+        (0, 1, 3, 1)
+    """
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return int(error is not None)
