@@ -49,8 +49,8 @@ class Unstuck:
 def regroup(roster: Roster, renews: bool = False) -> tuple[int, ...]:
     """New process groups on all living ranks; those that make theirs later: busy ranks, and stopped ones.
 
-    With `renews`, groups stay the objects they were where that can be, and models that hold them go on; not where ranks
-    have others.
+    With `renews`, groups stay the objects they were where that can be, and models that hold them go on; but not those
+    that only some of their ranks have.
 
     Raises:
         MeshbookError: a rank could not make its groups.
@@ -66,9 +66,10 @@ def _regroup(roster: Roster, renews: bool) -> tuple[int, ...]:
     busy = tuple(rank for rank in living if roster.states[rank].open_calls)
     ports = _ports(roster, SEQUENCE_SECONDS)
     roster.groups.store_rank, port = _meeting_place(roster, sorted(living, key=lambda rank: rank in busy))
-    since = roster.groups.begin(renews and roster.groups.can_renew and _have_the_same(roster, living))
+    kept = _shared_groups(roster, living) if renews and roster.groups.can_renew else []
+    since = roster.groups.begin(renews=bool(kept))
     addr = roster.specs[roster.groups.store_rank].host_addr
-    payload = _arguments(addr, port, roster.groups.store_rank, roster.groups.generation, ports, since)
+    payload = _arguments(addr, port, roster.groups.store_rank, roster.groups.generation, ports, since, kept)
     idle = [rank for rank in living if rank not in busy]
     ask(roster, busy, "announce", roster.groups.generation)
     told = _told(roster, idle, payload)
@@ -78,36 +79,26 @@ def _regroup(roster: Roster, renews: bool) -> tuple[int, ...]:
     return tuple(rank for rank in living if rank in busy or rank in told.left)
 
 
-def _have_the_same(roster: Roster, living: Sequence[int]) -> bool:
-    """Are these all ranks, and has each the groups that the others say it is in?
-
-    One that has made a group in which the others are not would wait for them under names that they do not know.
-    """
+def _shared_groups(roster: Roster, living: Sequence[int]) -> list[str]:
+    """The names of the groups that can be renewed; none where a rank is dead, says nothing, or has no default group."""
     if len(living) < len(roster.states):
-        return False
+        return []
     asked = ask(roster, living, "members")
     asked.wait(MEMBER_SECONDS)
     told: dict[int, dict[str, tuple[int, ...]] | None] = asked.answers
-    return len(told) == len(living) and are_shared(told)
+    known = {rank: groups for rank, groups in told.items() if groups is not None}
+    return sorted(shared(known)) if len(known) == len(living) else []
 
 
-def are_shared(told: Mapping[int, Mapping[str, tuple[int, ...]] | None]) -> bool:
-    """Have all ranks of each group that one of these ranks has, as far as they are among these, it as well?
+def shared(told: Mapping[int, Mapping[str, tuple[int, ...]]]) -> set[str]:
+    """The groups that all their ranks have. One that only some have made is of no use to them.
 
     Example:
-        >>> are_shared({0: {"0": (0, 1), "a": (0,)}, 1: {"0": (0, 1)}}), are_shared({0: {"0": (0, 1)}, 1: {}})
-        (True, False)
-        >>> are_shared({0: {"0": (0, 1)}, 1: None})
-        False
+        >>> sorted(shared({0: {"0": (0, 1), "a": (0,), "b": (0, 1)}, 1: {"0": (0, 1)}}))
+        ['0', 'a']
     """
-    known = {rank: groups for rank, groups in told.items() if groups}
-    return len(known) == len(told) and all(
-        known[member].get(name) == ranks
-        for groups in known.values()
-        for name, ranks in groups.items()
-        for member in ranks
-        if member in known
-    )
+    found = {(name, ranks) for groups in told.values() for name, ranks in groups.items()}
+    return {name for name, ranks in found if all(told.get(rank, {}).get(name) == ranks for rank in ranks)}
 
 
 def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False, renews: bool = True) -> str:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -40,6 +40,9 @@ WAKE_SECONDS = 0.5
 
 _MODULE = "torch.distributed.distributed_c10d"
 
+_GROUPS_A_GENERATION = 100_000
+"""Groups that torch numbers are named by how many there were before: fewer than these until they are renewed."""
+
 _worn: list[Any] = []
 """Renewed groups that were destroyed: they keep backends whose destructors would wait for ever (see `_hold_wake`)."""
 
@@ -61,6 +64,8 @@ class Bent:
         """Where the gloo groups of this process listen: their connections have one of these ports at one end."""
         self.is_worn = False
         """Whether groups were renewed."""
+        self._made: Counter[str] = Counter()
+        self._series = ""
         self._before: list[tuple[Any, str, object]] = []
         self._bend_timeouts()
         self._bend_names()
@@ -87,10 +92,20 @@ class Bent:
         """The groups of this process by name, with their ranks; None where one cannot be renewed."""
         return renewal.members(self.c10d)
 
-    def renew(self, store: Any, generation: int) -> None:
-        """Give all groups new backends, which meet at this store; models that hold them begin their next step anew."""
+    def renew(self, store: Any, generation: int, kept: Collection[str]) -> list[Any]:
+        """Give groups of these names new backends, which meet at this store, and destroy the others. Those.
+
+        Models that hold them begin their next step anew. Ranks may have made different numbers of groups: names of
+        those to come begin with the generation, which all share.
+        """
         world = self.c10d._world
         self.is_worn = True
+        gone = [group for group, name in world.pg_names.items() if name not in kept]
+        for group in gone:
+            self.destroy(group)
+        self._made.clear()
+        self._series = f"{generation}/"
+        world.group_count = generation * _GROUPS_A_GENERATION
         for group, name in list(world.pg_names.items()):
             kept = self.dist.PrefixStore(f"renewed/{generation}/{name}", store)
             free = kept if group is self.c10d.GroupMember.WORLD else _connect_again(kept)
@@ -99,6 +114,7 @@ class Bent:
             world.pg_map[group] = world.pg_map[group][0], kept
         ledger.forget()
         models.put_back(list(world.pg_map))
+        return gone
 
     def abort_nccl(self) -> None:
         """End what waits in nccl: aborts the communicators of all groups, which must be made anew after it.
@@ -126,12 +142,12 @@ class Bent:
         torch puts in the number of *all* groups this rank has: once two members are also in different other
         groups, they wait for each other under different names, for ever.
         """
-        made: Counter[str] = Counter()
 
         def name_of(ranks: Sequence[int]) -> str:
             joined = "_".join(map(str, ranks))
-            made[joined] += 1
-            return hashlib.sha1(f"{joined}_{made[joined]}".encode(), usedforsecurity=False).hexdigest()
+            self._made[joined] += 1
+            name = f"{self._series}{joined}_{self._made[joined]}"
+            return hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()
 
         self._put(self.c10d, "_hash_ranks_to_str", name_of)
 

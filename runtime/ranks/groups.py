@@ -192,11 +192,13 @@ class Groups:
         """All groups of this rank by name, with their ranks; None where they are not such as `rebuild` can renew."""
         return self._bent.members() if self._bent is not None and self._world() is not None else None
 
-    def rebuild(self, plan: GroupPlan, ports: Collection[Port] = (), since: int | None = None) -> None:
+    def rebuild(
+        self, plan: GroupPlan, ports: Collection[Port] = (), since: int | None = None, kept: Collection[str] = ()
+    ) -> None:
         """Drop all groups, also the user's, and start again among the ranks of `plan`.
 
-        Groups of generation `since` or later are not dropped but renewed: who holds them goes on with them. What waits
-        on a connection to `ports`, or to one of this rank's own, is broken off.
+        But with `since`, those of the names in `kept` are renewed, if they are of that generation or later: who holds
+        them goes on with them. What waits on a connection to `ports`, or to one of this rank's own, is broken off.
         """
         self.break_off(self.ports() | set(ports))
         renews = self._bent if since is not None and self.plan.generation >= since and self.members() else None
@@ -211,7 +213,7 @@ class Groups:
             if renews is None:
                 self.start()
             else:
-                self._renew(renews)
+                self._renew(renews, kept)
         except Exception as error:
             self.trouble = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise
@@ -236,10 +238,11 @@ class Groups:
         self._bent.undo()
         self._bent = None
 
-    def _renew(self, bent: Bent) -> None:
+    def _renew(self, bent: Bent, kept: Collection[str]) -> None:
         store, self._served = self._served or open_store(bent.dist, self.plan), None
         former, self._store = [self._store], store
-        bent.renew(store, self.plan.generation)
+        gone = bent.renew(store, self.plan.generation, kept)
+        self._slices = {ranks: group for ranks, group in self._slices.items() if group not in gone}
         bury(former)
 
     def _begin(self) -> None:

@@ -6,7 +6,7 @@ The controller reaches it by its number, like the actors that users make.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..actor import Actor, control_endpoint, endpoint
@@ -94,11 +94,12 @@ class Steward(Actor):
         generation: int,
         ports: Sequence[Port],
         since: int | None = None,
+        kept: Collection[str] = (),
     ) -> None:
         """Drop all process groups and make new ones, which meet at the store that `store_rank` serves there.
 
-        Those made in generation `since` or later are renewed instead. Groups of any rank listen at `ports`: what waits
-        for one of them is broken off.
+        But with `since`, those of the names in `kept` are renewed, if they are of that generation or later. Groups of
+        any rank listen at `ports`: what waits for one of them is broken off.
         """
         if generation < self._newest:
             return
@@ -106,4 +107,4 @@ class Steward(Actor):
         groups = self._place.groups
         if groups is not None and port:
             meeting = replace(groups.plan, master_addr=addr, master_port=port, store_rank=store_rank)
-            groups.rebuild(replace(meeting, generation=generation), ports, since)
+            groups.rebuild(replace(meeting, generation=generation), ports, since, kept)

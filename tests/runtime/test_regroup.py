@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshbook.runtime.regroup import are_shared, out_of_step
+from meshbook.runtime.regroup import out_of_step, shared
 
 Counts = st.dictionaries(st.sampled_from(["world", "dp", "tp"]), st.integers(0, 5))
 
@@ -23,14 +23,10 @@ def test_ranks_are_in_step_when_no_group_disagrees(others: list[dict[str, int]],
 Members = st.dictionaries(st.sampled_from(["0", "a", "b"]), st.sets(st.integers(0, 3), min_size=1).map(tuple))
 
 
-@given(Members)
-def test_groups_are_shared_when_each_member_has_each(groups: dict[str, tuple[int, ...]]):
-    told = {rank: {name: ranks for name, ranks in groups.items() if rank in ranks} for rank in range(4)}
-    told = {rank: own for rank, own in told.items() if own}  # who has none cannot be renewed
-    assert are_shared(told)
-    for rank, own in told.items():
-        for name in own:
-            others = own.keys() - {name}
-            lacking = {**told, rank: {other: own[other] for other in others}}
-            assert are_shared(lacking) == (bool(others) and set(own[name]) & lacking.keys() == {rank})
-    assert not are_shared({**told, 9: None})
+@given(Members, st.sets(st.tuples(st.integers(0, 3), st.sampled_from(["0", "a", "b"]))))
+def test_a_group_is_shared_when_all_its_ranks_have_it(groups: dict[str, tuple[int, ...]], lacks: set[tuple[int, str]]):
+    told = {
+        rank: {name: ranks for name, ranks in groups.items() if rank in ranks and (rank, name) not in lacks}
+        for rank in range(4)
+    }
+    assert shared(told) == {name for name, ranks in groups.items() if not any((rank, name) in lacks for rank in ranks)}

@@ -197,7 +197,7 @@ def in_rank_device_mesh(seat: Seat) -> object:
 def in_rank_data_parallel(seat: Seat) -> object:
     import torch
 
-    prepare_torch(2, seat.rank)
+    prepare_torch(2, seat.rank, {})
     seat.groups.start()
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
     model(torch.randn(8, 3)).square().mean().backward()
@@ -402,13 +402,13 @@ def in_rank_seeds(seat: Seat) -> object:
     import numpy
     import torch
 
-    prepare_torch(4, seat.rank)
+    prepare_torch(4, seat.rank, {})
     return [torch.rand(1).item(), float(numpy.random.rand()), random.random(), torch.get_num_threads()]
 
 
 def in_rank_late_torch(seat: Seat) -> object:
     assert "torch" not in sys.modules
-    prepare_torch(64, seat.rank)
+    prepare_torch(64, seat.rank, {})
     seat.groups.start()
     if seat.rank == 0:
         assert seat.hear() == "imported"  # rank 1 got through, so our door thread has answered

@@ -242,7 +242,7 @@ def test_plan_must_hold_its_ranks() -> None:
     with pytest.raises(ValueError, match=r"rank must be in 0\.\.7, not 8"):
         replace(plan, rank=8)
     with pytest.raises(ValueError, match="local_world_size"):
-        prepare_torch(0, 0)
+        prepare_torch(0, 0, {})
 
 
 def test_when_imported_waits_for_an_import_that_succeeds(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
