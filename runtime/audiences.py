@@ -56,7 +56,8 @@ class Audiences:
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._listeners: list[Listener | None] = []
-        self._lock = threading.Lock()  # calls are made on any thread, what is said comes on the loop's
+        # Calls are made on any thread, what is said comes on the loop's, and a `__del__` that calls inside of either.
+        self._lock = threading.RLock()
 
     def open(self, run: int) -> None:
         """The running code makes a call of this number."""

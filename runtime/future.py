@@ -371,7 +371,9 @@ class Promise(Generic[R]):
             _call_each(self._callbacks)
 
 
-_asking = threading.Lock()  # two threads may ask for the first callback of a promise: most promises have none
+# Two threads may ask for the first callback of a promise: most promises have none. Reentrant, as the collector may run
+# a `__del__` inside that asks for another's.
+_asking = threading.RLock()
 
 
 def _call_each(callbacks: list[Callable[[], object]]) -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -46,6 +47,7 @@ from .wire.messages import (
     Reply,
     StopActor,
 )
+from .wire.outlet import owned
 from .wire.post import NOBODY, Caller, Post
 from .wire.reactor import Reactor
 from .wire.tape import Event, Text
@@ -89,7 +91,8 @@ class Roster:
         self._is_stopped = False
         self.how_stopped = "the mesh was taken down"
         self._why_stopped = "this mesh was taken down: spawn another one, or in a notebook bring one up with %mesh up"
-        self._posting = threading.Lock()  # the order in `open_calls` is the order on the wire
+        # The order in `open_calls` is the order on the wire. Reentrant only because it knows its owner.
+        self._posting = threading.RLock()
         self.checkup = Checkup()
         self._pids: Mapping[int, int] = {}  # known before a rank is ready; actors may be called by then
         self.crew: Crew = engine.spawn(specs, self, how)
@@ -194,6 +197,8 @@ class Roster:
     ) -> int:
         if self._is_stopped:
             raise MeshStopped(self._why_stopped)
+        if self._posting._is_owned():  # type: ignore[attr-defined] - as in `Lane`
+            return self._send_after(ranks, caller, make, payload and owned(payload), on_main, audience)
         with self._posting:
             seq = self._post.open(ranks if caller else (), caller or NOBODY)
             self.audiences.open(seq)
@@ -208,6 +213,21 @@ class Roster:
         if dead:
             self._reactor.schedule(functools.partial(self._lose, dead))
         return seq
+
+    def _send_after(
+        self, ranks: Sequence[int], caller: Caller | None, make: Callable[[int], AnyMessage], *rest: Any
+    ) -> int:
+        """For a `__del__` that the collector runs inside of `_send`: the loop sends it, when that is done."""
+
+        def send() -> None:
+            try:
+                self._send(ranks, caller, make, *rest)
+            except MeshStopped as stopped:
+                for rank in ranks:
+                    (caller or NOBODY).on_lost(rank, str(stopped))
+
+        self._reactor.schedule(send)
+        return 0
 
     def post_control(self, rank: int, message: AnyMessage, payload: Encoded | None = None) -> None:
         """Send a message that is no call of this controller's own."""

@@ -42,7 +42,9 @@ class Outlet:
     link: NearLink
     reactor: Reactor
     backlog: deque[Datagram] = field(default_factory=deque[Datagram])
-    lock: threading.Lock = field(default_factory=threading.Lock)  # senders are on any thread
+    # Senders are on any thread. Reentrant only because it knows its owner: the garbage collector may run a `__del__`
+    # that sends inside of a send, and what that sends goes after it.
+    lock: threading.RLock = field(default_factory=threading.RLock)
     _together: list[Buffer] = field(default_factory=list[Buffer])
 
     def send(self, message: AnyMessage, payload: Encoded | None = None, fds: Sequence[int] = ()) -> None:
@@ -51,6 +53,9 @@ class Outlet:
 
     def post(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         """Send what `pack` made, for this process among others."""
+        if self.lock._is_owned():  # type: ignore[attr-defined] - as in `Lane`
+            self.reactor.schedule(lambda: self.post(parts, fds))
+            return
         with self.lock:
             if self._together:
                 self._send_together()
@@ -58,7 +63,7 @@ class Outlet:
 
     def post_soon(self, parts: Sequence[Buffer]) -> None:
         """The same for a message that may wait for the next ones: until there are many, or the loop comes round."""
-        if len(parts) > 1 or len(parts[0]) > _SMALL:
+        if len(parts) > 1 or len(parts[0]) > _SMALL or self.lock._is_owned():  # type: ignore[attr-defined] - as in `Lane`
             self.post(parts)
             return
         with self.lock:

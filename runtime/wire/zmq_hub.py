@@ -191,7 +191,8 @@ class HubLink:
         self._inbox: deque[memoryview] = deque()
         self._arrived = threading.Condition()  # of `_inbox`, for `recv` on a thread that does not run the loop
         self._unsent: list[bytes] | None = []  # None: the rank is there
-        self._sending = threading.Lock()  # what waited must go before what is sent now
+        # What waited must go before what is sent now. Reentrant, as the collector may run a `__del__` that sends.
+        self._sending = threading.RLock()
         self._trouble = ""
 
     def fileno(self) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
@@ -37,7 +39,9 @@ class GuardedSocket:
         # Whether a `KeyboardInterrupt` may have left half a message: an empty frame ends it, and alone is nothing.
         self._is_torn = False
         self._is_told = False
-        self._lock = threading.Lock()  # a zmq socket may move between threads, and must not be used by two
+        # A zmq socket may move between threads, and must not be used by two. Reentrant only because it knows its owner.
+        self._lock = threading.RLock()
+        self._late: deque[Sequence[Buffer]] = deque()  # what a `__del__` has sent that the collector ran under the lock
 
     def bind(self, endpoint: str) -> str:
         """Listen at `endpoint`; what it is in full. Raises `OSError` where it cannot be had."""
@@ -51,19 +55,32 @@ class GuardedSocket:
 
     def send(self, *frames: Buffer) -> None:
         """Send one message. Raises `LinkClosed` when the one it is for is gone."""
+        if self._lock._is_owned():  # type: ignore[attr-defined] - as in `Lane`
+            self._late.append(frames)
+            return
         with self._lock:
-            if self.is_closed:
-                raise LinkClosed("this end is closed")
-            if self._is_torn:
-                self._send(b"")
-            self._is_torn = len(frames) > 1
-            for frame in frames[:-1]:
-                self._send(frame, zmq.SNDMORE)
-            self._send(frames[-1])
-            self._is_torn = False
+            self._send_whole(frames)
             if not self._is_told and self._has_input():
                 self._on_pending()
                 self._is_told = True
+            if self._late:
+                self._send_late()
+
+    def _send_whole(self, frames: Sequence[Buffer]) -> None:
+        if self.is_closed:
+            raise LinkClosed("this end is closed")
+        if self._is_torn:
+            self._send(b"")
+        self._is_torn = len(frames) > 1
+        for frame in frames[:-1]:
+            self._send(frame, zmq.SNDMORE)
+        self._send(frames[-1])
+        self._is_torn = False
+
+    def _send_late(self) -> None:
+        while self._late:
+            with contextlib.suppress(LinkClosed):  # it is told elsewhere
+                self._send_whole(self._late.popleft())
 
     def _send(self, frame: Buffer, flags: int = 0) -> None:
         try:
@@ -78,15 +95,21 @@ class GuardedSocket:
     def recv(self) -> list[Any] | None:
         """The frames of the next message that is there, or None."""
         with self._lock:
-            if self.is_closed:
-                return None
-            if not self._has_input():
-                self._is_told = False
-                return None
-            frames = [self.raw.recv(_DONTWAIT, copy=False)]
-            while frames[-1].more:
-                frames.append(self.raw.recv(copy=False))
+            frames = self._recv()
+            if self._late:
+                self._send_late()
             return frames
+
+    def _recv(self) -> list[Any] | None:
+        if self.is_closed:
+            return None
+        if not self._has_input():
+            self._is_told = False
+            return None
+        frames = [self.raw.recv(_DONTWAIT, copy=False)]
+        while frames[-1].more:
+            frames.append(self.raw.recv(copy=False))
+        return frames
 
     def _has_input(self) -> bool:
         """To ask costs 3 us, to try to receive and be told `Again` 16."""

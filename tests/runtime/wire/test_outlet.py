@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -143,3 +145,29 @@ def test_what_was_packed_for_a_process_that_has_ended_meanwhile_takes_no_memory(
     pool.forget("rank")  # its end has been told
     ends.outlet.send(Call(1, 1, "work"), codec.encode(b"1" * 100_000))
     assert pool.stats().blocks == 0
+
+
+class Interrupting(PairLink):
+    """Inside of each send something else wants to send, as a `__del__` may that the garbage collector runs there."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self.inside: list[Callable[[], object]] = []
+
+    def send_nowait(self, *args: Any, **kwargs: Any) -> bool:
+        while self.inside:
+            self.inside.pop()()
+        return super().send_nowait(*args, **kwargs)
+
+
+def test_what_is_sent_inside_of_a_send_goes_after_it(reactor: Reactor) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    near = Interrupting(ours)
+    with closing(Outlet(Lane(near), near, reactor)) as outlet, closing(Lane(PairLink(theirs))) as far:
+        ends = Ends(outlet, far)
+        near.inside.append(lambda: ends.post_soon(2))
+        near.inside.append(lambda: outlet.send(Call(3, 1, "work"), codec.encode((3, None))))
+        outlet.send(Call(1, 1, "work"), codec.encode((1, None)))
+        reactor.let_finish()
+        reactor.let_finish()  # of two that were to share a datagram
+        assert sorted(ends.received()) == [1, 2, 3]
