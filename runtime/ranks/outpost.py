@@ -77,9 +77,9 @@ class Outpost(Node):
         self._forwarded: dict[Address, tuple[_Forwarder, _Way]] = {}  # of what the controller hands on
         self._met: dict[Address, list[_Way]] = {}  # all open links
         self._asked: dict[Address, list[tuple[AnyMessage, Encoded | None]]] = {}
-        self._lock = (
-            threading.Lock()
-        )  # of ways, met and asked: actors send on their threads, links come on the control thread
+        # Of ways, met and asked: actors send on their threads, links come on the control thread. Reentrant only because
+        # it knows its owner.
+        self._lock = threading.RLock()
         self._is_holding = False
         self._held: list[Callable[[], None]] = []
         self._holding = threading.RLock()  # of the two above: messages come on the control thread and on the loop
@@ -126,6 +126,10 @@ class Outpost(Node):
     def send_away(self, address: Address, message: AnyMessage, payload: Encoded | None) -> None:
         if address == ROOT:
             self._answer_root(message, payload)
+            return
+        if self._lock._is_owned():  # type: ignore[attr-defined] - a `__del__` that the collector runs inside of a send
+            later = payload and owned(payload)
+            self.reactor.schedule(lambda: self.send_away(address, message, later))
             return
         with self._lock:
             way = self._ways.get(address)

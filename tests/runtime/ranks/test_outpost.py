@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -146,3 +147,27 @@ def test_large_values_come_over_each_of_two_links(outpost: Outpost, pool: Pool) 
     outpost.reactor.let_finish()
     for lane in far:
         lane.close()
+
+
+class Interrupting(PairLink):
+    """Inside of its first send something else is sent, as a `__del__` may that the garbage collector runs there."""
+
+    inside: Callable[[], object] | None = None
+
+    def send_nowait(self, *args: Any, **kwargs: Any) -> bool:
+        inside, self.inside = self.inside, None
+        if inside is not None:
+            inside()
+        return super().send_nowait(*args, **kwargs)
+
+
+def test_a_finalizer_that_runs_inside_of_a_send_may_send_too(outpost: Outpost) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    link, far = Interrupting(ours), Lane(PairLink(theirs))
+    link.inside = lambda: outpost.send_away((7, 1), Call(2, 1, "release"), codec.encode(None))
+    outpost.send_away((7, 1), Call(1, 1, "work"), codec.encode(None))  # waits for a way
+    outpost.meet((7, 1), link)
+    assert [far.recv()[0] for _ in range(2)] == [Call(1, 1, "work"), Call(2, 1, "release")]
+    outpost.reactor.schedule(outpost.hang_up)
+    outpost.reactor.let_finish()
+    far.close()
