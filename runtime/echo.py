@@ -33,6 +33,6 @@ class Echo:
 
     def settle(self) -> None:
         with self._lock:
-            for (_, _, stream), rest in self._open.items():
+            left, self._open = self._open, {}  # first: what cannot be written now cannot be later
+            for (_, _, stream), rest in left.items():
                 write(stream, "".join(rest))
-            self._open.clear()

@@ -30,16 +30,22 @@ def write(stream: str, text: str) -> None:
         try:
             target.write(text)
         except UnicodeEncodeError:
-            coding = target.encoding or "ascii"
+            coding = getattr(target, "encoding", None) or "ascii"
             target.write(text.encode(coding, "backslashreplace").decode(coding))
-        target.flush()
+        put_out(target)
 
 
 def flush() -> None:
     """Put out what the program itself has printed."""
     for target in _streams().values():
         with contextlib.suppress(OSError, ValueError):  # as above
-            target.flush()
+            put_out(target)
+
+
+def put_out(target: TextIO) -> None:
+    """Flush a stream, if it can: what stands in place of one may have `write` alone, all that `print` needs."""
+    if callable(flush := getattr(target, "flush", None)):
+        flush()
 
 
 def _streams() -> dict[str, TextIO]:

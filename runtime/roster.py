@@ -49,7 +49,7 @@ from .wire.messages import (
 )
 from .wire.outlet import owned
 from .wire.post import NOBODY, Caller, Post
-from .wire.reactor import Reactor
+from .wire.reactor import Reactor, contained
 from .wire.tape import Event, Text
 
 _CLEANUP_SECONDS = 5.0
@@ -414,7 +414,7 @@ class Roster:
         """Before the answer that a caller waits for reaches it: what was said until then is told first."""
         listener = self.audiences.of(reply.seq)
         if listener is not None and (not reply.ok or self._post.owed(reply.seq) <= {rank}):
-            listener.settle()
+            contained(listener.settle)  # into a stream of the program, which may raise anything
 
     def _on_ready(self, rank: int, message: Ready) -> None:
         state = self.states[rank]
@@ -461,7 +461,7 @@ class Roster:
         why = f"{self.name_of(rank)}: {self.how_stopped}" if self._is_stopped else self.why_dead(rank)
         for seq in self._post.owed_by(rank):
             if (listener := self.audiences.of(seq)) is not None:
-                listener.settle()  # its last words stand before the error
+                contained(listener.settle)  # its last words stand before the error
         self._post.lose(rank, why)
         self._doubts.release()
         self._tell_ready()

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from ..runtime.own_streams import put_out
+
 StreamName = Literal["stdout", "stderr"]
 
 
@@ -101,10 +103,10 @@ class NotebookStage:
         # the thread that writes.
         if self._is_live or self._kernel is None or (not self._is_over and not hasattr(target, "pub_thread")):
             target.write(text)
-            target.flush()
+            put_out(target)
         else:
             if not self._is_over:
-                target.flush()  # what the cell itself has printed stands before
+                put_out(target)  # what the cell itself has printed stands before
             self._send("stream", {"name": stream, "text": text})
 
     def display(

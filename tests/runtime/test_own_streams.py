@@ -32,6 +32,24 @@ def test_a_closed_stream_and_none(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert tuple(capsys.readouterr()) == ("to somebody", "")
 
 
+class Tee:
+    """What a script may have in place of `sys.stdout`: `print` is content with it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+
+def test_a_stream_that_can_only_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    tee = Tee()
+    monkeypatch.setattr(sys, "stdout", tee)
+    own_streams.write("stdout", "to both")
+    own_streams.flush()
+    assert tee.text == "to both"
+
+
 PROGRAM = """
 import os, sys
 from meshbook.runtime import Actor, endpoint, this_host

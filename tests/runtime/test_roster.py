@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from meshbook.runtime.audiences import listen_by
 from meshbook.runtime.engines.base import Exit
 from meshbook.runtime.engines.spec import RankSpec, Seat, environment, standings
 from meshbook.runtime.errors import MeshStopped, SpawnError
@@ -207,6 +208,32 @@ def test_names_of_ranks():
     assert new_roster({"rank": 2}, ready=False)[0].name_of(1) == "rank 1"
     assert new_roster({"rank": 2})[0].name_of(1) == "rank 1 (pid 101)"
     assert new_roster({})[0].name_of(0) == "rank 0 (pid 100)"
+
+
+class BrokenListener:
+    """What is printed goes to a stream of the program that raises."""
+
+    def on_said(self, roster: Roster, rank: int, event: object) -> None: ...
+
+    def settle(self) -> None:
+        raise AttributeError("'Tee' object has no attribute 'flush'")
+
+
+def test_who_waits_is_told_also_where_what_was_printed_cannot_be_shown(monkeypatch: pytest.MonkeyPatch):
+    reported: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    roster, _, _ = new_roster({"rank": 2})
+    heard = Heard()
+    listen_by(BrokenListener)
+    try:
+        call = roster.call([0, 1], CALL, heard)
+    finally:
+        listen_by(None)
+    roster.on_exit(0, Exit(code=3))
+    roster.on_message(1, Reply(call, talked=True), [])
+    assert heard.by_rank.keys() == {0, 1}
+    assert roster.dead() == [0]
+    assert [type(args.exc_value) for args in reported] == [AttributeError] * 2
 
 
 def test_a_rank_is_busy_until_it_has_answered_all():
