@@ -371,11 +371,11 @@ class Roster:
         """
         if not self._is_stopped:
             self._is_stopped = True
-            self.look_at_vitals(time.monotonic())  # who is stopped reads no goodbye
-            self._send_home(self.alive())
             try:
+                self.look_at_vitals(time.monotonic())  # who is stopped reads no goodbye
+                self._send_home(self.alive())
                 self._reactor.wait(self._all_gone, grace)
-            finally:  # Ctrl-C says: do not wait for those that would leave by themselves
+            finally:  # whatever is raised, Ctrl-C among it: nobody else would end those that do not leave by themselves
                 self.crew.close()
                 for log in self.logs.values():
                     log.close()

@@ -236,6 +236,17 @@ def test_who_waits_is_told_also_where_what_was_printed_cannot_be_shown(monkeypat
     assert [type(args.exc_value) for args in reported] == [AttributeError] * 2
 
 
+def test_ranks_that_cannot_be_sent_home_are_ended():
+    class FullCrew(PaperCrew):
+        def post(self, ranks: Sequence[int], message: AnyMessage, payload: Any = None) -> None:
+            raise OSError("Too many open files")
+
+    roster, crew, _ = new_roster({"rank": 1}, crew=FullCrew())
+    with pytest.raises(OSError, match="Too many"):
+        roster.stop(0)
+    assert crew.is_closed
+
+
 def test_a_rank_is_busy_until_it_has_answered_all():
     roster, _, _ = new_roster({"rank": 1})
     numbers = [roster.call([0], CALL, Heard()) for _ in range(2)]

@@ -204,6 +204,18 @@ def test_ranks_speak_to_each_other_where_no_descriptor_is_left_for_a_link(local:
     assert first.do.call_one("actor.kept.echo.call_one(bytes(1 << 20)).get(10)").get(20) == bytes(1 << 20)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked at in /proc")
+def test_a_mesh_is_looked_at_and_taken_down_without_a_descriptor_left(local: Bench):
+    procs = local.up()
+    procs.initialized.get(20)
+    roster = roster_of(procs)
+    pids = [state.pid for state in roster.states.values()]
+    with no_descriptor_left():
+        assert roster.look_at_vitals(0.0) == {}
+        procs.stop().get(20)
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
 def test_output_flows_while_nobody_waits(local: Bench):
     """The loop reads the pipes even while the main thread does something else: else the rank would wait for room."""
     workers = local.workers({"rank": 1})
