@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol,
 
 from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .cells import readable
-from .channel import Port
+from .channel import Port, ReplyPort
 from .cut_off import lost_peer
 from .errors import ActorError, MeshStopped, SupervisionError, checks_for_caller, mark, marked, tell_of_all
 from .fleet import Fleet
@@ -380,6 +380,8 @@ class _ToPort:
         self._places = {rank: place for place, rank in enumerate(target.ranks)}
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
+        if self._is_answered():
+            return
         port = self._port.ranked(self._places[rank])
         try:
             answer = opened(reply.ok, frames, self._title, self._fleet, rank)
@@ -391,7 +393,12 @@ class _ToPort:
     def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
 
     def on_lost(self, rank: int, why: str) -> None:
-        self._port.ranked(self._places[rank]).exception(lost(self._title, why))
+        if not self._is_answered():
+            self._port.ranked(self._places[rank]).exception(lost(self._title, why))
+
+    def _is_answered(self) -> bool:
+        """Is the port that of a call? Several answer it here: the first counts."""
+        return isinstance(self._port, ReplyPort) and self._port.is_used
 
 
 def _fold(

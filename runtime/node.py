@@ -37,6 +37,7 @@ from .wire import codec
 from .wire.codec import Encoded
 from .wire.lane import Frames
 from .wire.messages import Answer, AnyMessage, Call, Fault, Note, PortSend, Reply, Spawn, StopActor, View
+from .wire.post import tell_lost
 from .wire.reactor import Reactor
 
 Address = tuple[int, int]
@@ -128,8 +129,7 @@ class Node(ABC):
         def tell() -> None:
             for actor in list(self._early) if is_fault else ():  # it may have been the one that was to make it
                 self.reactor.later(LOST_PATIENCE, lambda actor=actor: self._refuse_late(actor))
-            for caller in waiting:
-                caller.on_lost(address[1], why)
+            tell_lost(waiting, address[1], why)
             for owner, name in owners.items():
                 self.supervise(Fault(owner, name, 0, address[1], report_of_death(name, why)))
             if has_ended:

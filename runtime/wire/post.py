@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from functools import partial
 from typing import Protocol
 
 from .lane import Frames
 from .messages import Answer, Note, Reply
+from .reactor import contained
 
 _numbers = itertools.count(1)
 """Of calls: unlike all others of this process."""
@@ -75,8 +77,7 @@ class Post:
 
     def lose(self, rank: int, why: str) -> None:
         """The rank has ended: all that it owed is lost, and those who wait are told."""
-        for caller in self.strike(rank):
-            caller.on_lost(rank, why)
+        tell_lost(self.strike(rank), rank, why)
 
     def lose_one(self, seq: int, rank: int, why: str) -> None:
         """This call has found nobody there: who waits for its answer is told, and no other."""
@@ -114,3 +115,9 @@ class Post:
         if not owing:
             self._open.pop(seq, None)
         return caller
+
+
+def tell_lost(callers: Iterable[Caller], rank: int, why: str) -> None:
+    """Tell each that the rank has ended before it answered. One that raises keeps it from none of the others."""
+    for caller in callers:
+        contained(partial(caller.on_lost, rank, why))

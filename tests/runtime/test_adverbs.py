@@ -23,6 +23,10 @@ from meshbook.runtime import (
     ValueMesh,
     send,
 )
+from meshbook.runtime.adverbs import Target, _ToPort
+from meshbook.runtime.channel import ReplyPort
+from meshbook.runtime.wire import codec
+from meshbook.runtime.wire.messages import Call, Reply
 from tests.runtime.troupe import Boom, Counter, Courier, Diary, Gate, Poet, Trouble
 
 if TYPE_CHECKING:
@@ -135,6 +139,16 @@ class TestAnswers:
         with pytest.raises(ValueError, match="Invalid selection: 'some' is neither all nor choose"):
             send(counters.add, (), {}, selection="some")
         assert stage.one(Courier).send_to_port.call_one(counters).get(10) == [0, 1]
+
+    def test_of_several_who_answer_a_call_by_its_port_the_first_counts(self) -> None:
+        answers: list[Any] = []
+        port = ReplyPort[int](Call(5, 1, "relay"), lambda reply, _: answers.append(reply))
+        fleet: Any = None
+        caller = _ToPort("workers.step", fleet, port, Target((0, 1, 2), None))
+        for rank in (1, 0):
+            caller.on_reply(rank, Reply(6), [bytearray(codec.encode(rank).head)])
+        caller.on_lost(2, "rank 2 was killed")
+        assert answers == [Reply(5, True, 0.0, True)]
 
     def test_arguments_of_our_own_kinds_travel(self, stage: Stage) -> None:
         counter = stage.one(Counter)

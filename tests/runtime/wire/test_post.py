@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
@@ -100,3 +102,19 @@ class Calls(RuleBasedStateMachine):
 
 TestCalls = Calls.TestCase
 TestCalls.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+class Touchy(Caller):
+    def on_lost(self, rank: int, why: str) -> None:
+        raise RuntimeError("OncePortRef already used")
+
+
+def test_a_caller_that_raises_keeps_the_loss_from_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    post, others = Post(), [Caller(), Caller()]
+    for caller in (others[0], Touchy(), others[1]):
+        post.open([1], caller)
+    post.lose(1, "killed")
+    assert [caller.heard[1] for caller in others] == [["killed"]] * 2
+    assert len(reported) == 1
