@@ -205,15 +205,11 @@ def _copy_members(original: BaseException, twin: ActorError) -> None:
                     setattr(twin, name, getattr(original, name))
 
 
-_twins: dict[type[BaseException], type[ActorError]] = {}
-
-
+@functools.lru_cache(maxsize=256)  # a class that an endpoint makes is another in each of its answers
 def _twin(original: type[BaseException]) -> type[ActorError]:
     if issubclass(original, ActorError):  # of a call that an actor has made: it is of the type of that one's error
         return original
-    if original not in _twins:
-        _twins[original] = _made_twin(original)
-    return _twins[original]
+    return _made_twin(original)
 
 
 _OF_THE_RUNNING_CODE = (StopIteration, StopAsyncIteration)

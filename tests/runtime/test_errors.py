@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import gc
 import inspect
 import pickle
 import traceback
+import weakref
 
 import pytest
 
@@ -90,6 +92,17 @@ def test_so_does_what_errors_of_python_keep_elsewhere():
     assert (error.errno, error.filename) == (2, "/nothing/here")
     undecoded = actor_error("a.f", UnicodeDecodeError("utf-8", b"\xff", 0, 1, "why"), "")
     assert isinstance(undecoded, UnicodeDecodeError) and (undecoded.reason, undecoded.end) == ("why", 1)
+
+
+def test_classes_that_endpoints_make_are_not_kept_for_good():
+    def told() -> weakref.ref[type[ValueError]]:
+        original = type("Odd", (ValueError,), {})
+        assert isinstance(actor_error("it failed", original("odd"), ""), original)
+        return weakref.ref(original)
+
+    made = [told() for _ in range(300)]
+    gc.collect()
+    assert made[0]() is None
 
 
 def test_a_property_of_the_original_is_not_in_the_way():
