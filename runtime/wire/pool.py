@@ -10,8 +10,7 @@ the receiver drops the block's pages before it gives the block back; only then d
 A memfd has no name: nothing is left behind when processes die, and it needs no room in `/dev/shm`. It counts
 as memory of the processes that use it.
 
-What this does not cover is `os.fork` in a receiver: when the parent has given a block back, the child, which
-still sees it, sees it change.
+A child that a receiver forks sees its blocks too: they are given back when both have let go (`leases`).
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..oom import memory_size
 from .extents import Extents
+from .leases import Lease, lend_to_children
 from .messages import BlockRef
 
 if TYPE_CHECKING:
@@ -335,8 +335,9 @@ class Pool:
 class _Held(weakref.ref["ctypes.Array[ctypes.c_ubyte]"]):
     """Watches an object that `take` gave out, and knows the block below it."""
 
-    __slots__ = ("is_dropped", "memory", "notify", "ref")
+    __slots__ = ("is_dropped", "leases", "memory", "notify", "ref")
 
+    leases: tuple[Lease, ...]
     memory: mmap.mmap
     ref: BlockRef
     is_dropped: bool
@@ -355,6 +356,8 @@ class Mapped:
         self._memory: dict[int, mmap.mmap] = {}
         self._held: dict[int, _Held] = {}
         self._dead: deque[_Held] = deque()
+        self._lent: deque[_Held] = deque()  # dead as well, but for children
+        lend_to_children(self)
 
     def add(self, segment: int, fd: int, size: int) -> None:
         """Map a segment, and close the descriptor."""
@@ -369,6 +372,8 @@ class Mapped:
 
     def take(self, ref: BlockRef) -> memoryview:
         """The bytes of a block, writable and private to this process. Whatever is made of them keeps it."""
+        if self._lent:
+            self._dead.extend(self._lent.popleft() for _ in range(len(self._lent)))
         self._collect()
         assert ref.id not in self._held, "a block is taken once, and released once"
         memory = self._memory[ref.segment]
@@ -376,7 +381,7 @@ class Mapped:
         notify = weakref.ref(array, self._collect)
         # The later one is called first. It is C alone: a KeyboardInterrupt meanwhile loses no block.
         held = _Held(array, self._dead.append)
-        held.memory, held.ref, held.is_dropped, held.notify = memory, ref, False, notify
+        held.memory, held.ref, held.is_dropped, held.notify, held.leases = memory, ref, False, notify, ()
         self._held[ref.id] = held
         return memoryview(array).cast("B")
 
@@ -389,6 +394,15 @@ class Mapped:
         self._memory.clear()
         self._held.clear()
         self._dead.clear()
+        self._lent.clear()
+
+    @property
+    def holds_any(self) -> bool:
+        return bool(self._held)
+
+    def lend(self, lease: Lease) -> None:
+        for held in list(self._held.values()):
+            held.leases = (*(each for each in held.leases if not each.is_over), lease)
 
     def _collect(self, _: object = None) -> None:
         with contextlib.suppress(IndexError):  # the deque is empty; asking first would race with other threads
@@ -400,6 +414,10 @@ class Mapped:
                     raise
 
     def _give_back(self, held: _Held) -> None:
+        if held.leases and not all(lease.is_over for lease in held.leases):
+            self._lent.append(held)
+            self._held.pop(held.ref.id, None)  # children of later forks have nothing to see it by
+            return
         if not held.is_dropped:
             held.memory.madvise(mmap.MADV_DONTNEED, held.ref.offset, held.ref.length)
             held.is_dropped = True  # never twice: after the report these pages may belong to another block

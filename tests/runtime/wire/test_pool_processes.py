@@ -116,6 +116,53 @@ def test_what_receivers_write_in_place_stays_their_own(pool: Pool) -> None:
     assert [fork.end() for fork in forks] == [0, 0, 0]
 
 
+def test_what_a_child_of_a_receiver_sees_does_not_change(pool: Pool) -> None:
+    """As with a checkpoint that it writes: the receiver goes on meanwhile, and lets go of what the child has."""
+    released: list[int] = []
+    mapped = Mapped(released.append)
+
+    def received(byte: bytes) -> tuple[BlockRef, memoryview]:
+        ref = pool.put(byte * PAGE, ["here"])
+        for segment in pool.segments_for("here"):
+            mapped.add(segment.id, os.dup(segment.fd), segment.size)
+        return ref, mapped.take(ref)
+
+    def write(link: socket.socket) -> None:
+        link.recv(1)
+        link.send(bytes(views[0][:1]))
+        link.recv(1)
+
+    ref, view = received(b"a")
+    views = [view]
+    del view
+    child = Fork(write)
+    views.clear()
+    other, _ = received(b"b")
+    assert ref.id not in released
+    assert other.offset != ref.offset
+    child.socket.send(b"-")
+    assert child.answer() == b"a"
+    assert child.end() == 0
+    received(b"c")
+    assert ref.id in released
+    mapped.close()
+
+
+def test_a_child_keeps_only_what_was_held_when_it_was_forked(pool: Pool) -> None:
+    released: list[int] = []
+    mapped = Mapped(released.append)
+    early, late = (pool.put(byte * PAGE, ["here"]) for byte in (b"a", b"b"))
+    for segment in pool.segments_for("here"):
+        mapped.add(segment.id, os.dup(segment.fd), segment.size)
+    view = mapped.take(early)
+    child = Fork(lambda link: [link.recv(1)].clear())
+    mapped.take(late)
+    del view
+    assert released == [late.id]
+    assert child.end() == 0
+    mapped.close()
+
+
 def pattern(block: int, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Bytes that differ from page to page and from block to block."""
     words = np.arange(length // 8 + 1, dtype=np.uint64) * np.uint64(2 * block + 1) + np.uint64(block)
