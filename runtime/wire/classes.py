@@ -17,9 +17,10 @@ import itertools
 import operator
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FunctionType, MemberDescriptorType
 from typing import Any, Final, cast
+from weakref import ref
 
 from cloudpickle import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 
@@ -54,9 +55,9 @@ class Marks:
         for name, value in attributes.items():
             if name != _REGISTRY:
                 parts, (former, mark) = tuple(_parts(value)), self._known.get(name, ((), ""))
-                if len(parts) != len(former) or not all(map(operator.is_, parts, former)):
+                if len(parts) != len(former) or not all(map(operator.is_, parts, _now(former))):
                     mark = _new_mark()
-                    self._known[name] = parts, mark
+                    self._known[name] = _kept(parts), mark
                 found[name] = mark
         return found
 
@@ -68,7 +69,7 @@ class Marks:
         if mark is None or name not in self._known:
             return True
         parts, known = self._known[name]
-        return known != mark and cls.__dict__.get(name, self) is parts[0]
+        return known != mark and cls.__dict__.get(name, self) is next(_now(parts))
 
     def gone(self, attributes: Mapping[str, Any]) -> list[str]:
         """What had come before, and is no attribute any more."""
@@ -78,7 +79,7 @@ class Marks:
         """These have been set."""
         for name, value in attributes.items():
             if name in marks:
-                self._known[name] = tuple(_parts(value)), marks[name]
+                self._known[name] = _kept(_parts(value)), marks[name]
 
     def forget(self, name: str) -> None:
         """It was deleted."""
@@ -143,6 +144,24 @@ def _new_mark() -> str:
     if _process[0] != os.getpid():  # ranks are forked
         _process = os.getpid(), secrets.token_hex(8)
     return f"{_process[1]}-{next(_numbers)}"
+
+
+def _kept(parts: Iterable[object]) -> tuple[object, ...]:
+    """What parts are known by: a method may name hundreds of MB, which are to go when the program lets go of them."""
+    return tuple(ref(each) if type(each).__weakrefoffset__ else each for each in parts)
+
+
+def _now(kept: Iterable[object]) -> Iterator[object]:
+    """The parts; those that are gone are like nothing else."""
+    for each in kept:
+        if isinstance(each, ref):
+            there = cast("object", each())
+            yield _GONE if there is None else there
+        else:
+            yield each
+
+
+_GONE = object()
 
 
 def _parts(value: object) -> Iterator[object]:

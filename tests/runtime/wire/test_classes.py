@@ -5,9 +5,11 @@ from __future__ import annotations
 import abc
 import contextlib
 import enum
+import gc
 import pickle
 import subprocess
 import sys
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import cloudpickle
 import pytest
 
+from meshbook.runtime.wire.classes import Marks
 from meshbook.runtime.wire.codec import decode, dumps, encode, loads
 
 if TYPE_CHECKING:
@@ -252,3 +255,20 @@ def test_others_may_pickle_such_a_class(notebook: dict[str, Any]) -> None:
     result = notebook["Result"]
     assert loads(dumps(result)) is result
     assert pickle.loads(cloudpickle.dumps(result(4))).value == 4
+
+
+class Weights:
+    """Something large."""
+
+
+def test_what_methods_name_is_not_kept() -> None:
+    names: dict[str, Any] = {"DATA": Weights()}
+    exec("def total(self): return DATA", names)
+    marks = Marks(is_copy=False)
+    first = marks.of({"total": names["total"]})
+    assert marks.of({"total": names["total"]}) == first
+    data = weakref.ref(names["DATA"])
+    names["DATA"] = None
+    gc.collect()
+    assert data() is None
+    assert marks.of({"total": names["total"]}) != first
