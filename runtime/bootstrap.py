@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,8 @@ from .scope import current_rank
 from .shape import Extent, Point
 
 Bootstrap = Callable[[], None] | Callable[[], Awaitable[None]]
+Env = dict[str, str | None]
+"""Variables that are to be set, or (None) taken away."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +40,35 @@ BootstrapCommands = BootstrapCommand | Callable[[Point], BootstrapCommand]
 """One for all processes, or for each by its point in the mesh."""
 
 
-def with_command(command: BootstrapCommands | None, bootstrap: Bootstrap | None, extent: Extent) -> Bootstrap | None:
-    """What runs first in each process of a mesh: the variables of its command are set, then `bootstrap` runs.
+def envs_of(command: BootstrapCommands | None, extent: Extent) -> list[Env]:
+    """The variables that each process of a mesh is to have; None where none is named.
 
     Raises `TypeError` for what is no command, or gives none.
     """
-    if command is None:
-        return bootstrap
-    envs = [_env_at(command, point) for point in extent.points()]
+    return [] if command is None else [_env_at(command, point) for point in extent.points()]
+
+
+def shared(envs: Sequence[Env]) -> dict[str, str]:
+    """The variables that all of them have alike: processes may be born with those, and libraries read them so.
+
+    Example:
+        >>> shared([{"A": "1", "B": "0", "C": None}, {"A": "1", "B": "1", "C": None}])
+        {'A': '1'}
+    """
+    first = envs[0] if envs else {}
+    return {name: value for name, value in first.items() if value is not None and _is_alike(name, envs)}
+
+
+def _is_alike(name: str, envs: Sequence[Env]) -> bool:
+    return all(env.get(name) == envs[0][name] for env in envs)
+
+
+def with_envs(envs: Sequence[Env], bootstrap: Bootstrap | None) -> Bootstrap | None:
+    """What runs first in each process of a mesh: its variables are set, then `bootstrap` runs."""
     return _Begin(dict(enumerate(envs)), bootstrap) if any(envs) else bootstrap
 
 
-def _env_at(command: Any, point: Point) -> dict[str, str | None]:
+def _env_at(command: Any, point: Point) -> Env:
     found = command if isinstance(command, BootstrapCommand) or not callable(command) else command(point)
     if not isinstance(found, BootstrapCommand):
         raise TypeError(f"bootstrap_command is what default_bootstrap_cmd() gives, or a function to it, not {found!r}")
@@ -60,7 +79,7 @@ def _env_at(command: Any, point: Point) -> dict[str, str | None]:
 class _Begin:
     """Runs in the new process."""
 
-    envs: dict[int, dict[str, str | None]]
+    envs: dict[int, Env]
     """By rank; a resize may bring ranks that have none."""
     bootstrap: Bootstrap | None
 

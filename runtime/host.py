@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from .binding import Binding, check
-from .bootstrap import Bootstrap, BootstrapCommands, with_command
+from .bootstrap import Bootstrap, BootstrapCommands, envs_of, shared, with_envs
 from .engines.spec import HOME, PYTHON, Site
 from .errors import checks_for_caller
 from .future import Future, done
@@ -77,9 +77,10 @@ class HostMesh(MeshTrait):
         if bootstrap is not None and not callable(bootstrap):
             raise TypeError(f"bootstrap must be a function without arguments, not {bootstrap!r}")
         sizes = {**self.sizes, **axes}
-        begin = with_command(bootstrap_command, bootstrap, Shape.row_major(sizes).extent)
+        envs = envs_of(bootstrap_command, Shape.row_major(sizes).extent)
         bindings = tuple({key: str(value) for key, value in each.items()} for each in proc_bind or ())
-        procs = node().spawn_procs(MeshSpec(sizes, name or NAMELESS, begin, bindings, self._site))
+        begin = with_envs(envs, bootstrap)
+        procs = node().spawn_procs(MeshSpec(sizes, name or NAMELESS, begin, bindings, self._site, shared(envs)))
         context().actor_instance.own(procs)
         self._hosts.add(procs)
         return procs

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .binding import Binding
@@ -25,3 +25,5 @@ class MeshSpec:
     bindings: tuple[Binding, ...] = ()
     """What the processes of each host are bound to, in the order of their local ranks; or nothing for any of them."""
     site: Site = HOME
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables that its processes are born with, besides those of the environment there."""

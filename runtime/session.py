@@ -33,6 +33,7 @@ from .engines.spec import (
     search_path,
     seats_here,
     standings,
+    with_named,
 )
 from .errors import SpawnError
 from .hatch import Hatch, look
@@ -371,7 +372,7 @@ def specs_for(
         token="",
         env=dict(env or {}),
         cwd=_inside(folder, cwd or _working_folder()),
-        path=tuple(_inside(folder, each) for each in search_path(sys.path if path is None else path)),
+        path=tuple(_inside(folder, each) for each in _search_path(env or {}, path)),
         bindings=tuple(map(dict, bindings)),
         names=given(sys.modules),
         device=device,
@@ -383,6 +384,11 @@ def specs_for(
         master_addr=seats[0].addr,
     )
     return [_seated(of_mesh, seat, standing) for seat, standing in zip(seats, standings(seats), strict=True)]
+
+
+def _search_path(env: Mapping[str, str], path: Sequence[str] | None) -> list[str]:
+    """What is said, or what of the program's own ranks may need, and what their environment adds to it."""
+    return search_path(path) if path is not None else with_named(search_path(sys.path), {**os.environ, **env})
 
 
 def _seated(of_mesh: RankSpec, seat: Seat, standing: Standing) -> RankSpec:
@@ -434,6 +440,7 @@ def _specs_of(wanted: MeshSpec, mesh: int | None) -> list[RankSpec]:
         wanted.axes,
         mesh=mesh,
         has_bootstrap=wanted.bootstrap is not None,
+        env=wanted.env,
         bindings=wanted.bindings,
         seats=() if is_here else session().seats_on(wanted.site, math.prod(wanted.axes.values())),
         engine=wanted.site.engine,

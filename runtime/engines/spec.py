@@ -208,6 +208,17 @@ def search_path(path: Sequence[object]) -> list[str]:
     return [folder for folder in path if isinstance(folder, str)]
 
 
+def with_named(path: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """A `sys.path` of the program with the folders that a `PYTHONPATH` for its ranks names, where Python puts them.
+
+    Example:
+        >>> with_named(["/here", "/usr/lib/python3"], {"PYTHONPATH": "/here:/mine"})
+        ['/here', '/mine', '/usr/lib/python3']
+    """
+    named = [os.path.abspath(each) for each in env.get("PYTHONPATH", "").split(os.pathsep) if each]
+    return [*path[:1], *(each for each in dict.fromkeys(named) if each not in path), *path[1:]]
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(RankSpec).decode
 

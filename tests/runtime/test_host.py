@@ -26,6 +26,7 @@ from meshbook.runtime import (
     this_proc,
 )
 from meshbook.runtime.session import session
+from tests.runtime.actors import Worker
 from tests.runtime.families import Held, Owner
 from tests.runtime.troupe import Counter, Courier, Diary, Mortal
 
@@ -275,6 +276,29 @@ class TestBootstrap:
         assert all(mortals.environ.call("MESHBOOK_BOOTED").get(20).values()) == (bootstrap is not None)
         one_for_all = process_stage.procs(bootstrap_command=command.with_env({"MESHBOOK_R": "all"}))
         assert one_for_all.spawn("m", Mortal).environ.call_one("MESHBOOK_R").get(20) == "all"
+
+    @pytest.mark.slow
+    @pytest.mark.real
+    def test_a_command_sets_what_a_process_reads_as_it_begins(
+        self, process_stage: Stage, leaks: Any, tmp_path: Path
+    ) -> None:
+        (tmp_path / "only_there.py").write_text("value = 34")
+        env = {"PYTHONHASHSEED": "0", "TZ": "Asia/Tokyo", "PYTHONOPTIMIZE": "1", "PYTHONPATH": str(tmp_path)}
+        procs = process_stage.procs({"r": 2}, bootstrap_command=default_bootstrap_cmd().with_env(env))
+        source = "import only_there, time\n(hash('abc'), time.tzname[0], __debug__, only_there.value)"
+        line = [sys.executable, "-c", "print(hash('abc'))"]
+        number = int(subprocess.run(line, env=os.environ | env, capture_output=True, check=True).stdout)
+        assert procs.spawn("w", Worker).do.call(source).get(30).values() == [(number, "JST", False, 34)] * 2
+        leaks.allow_what_stands()  # such ranks have a zygote of their own
+
+    def test_processes_find_modules_in_a_folder_that_the_program_has_named_for_them(
+        self, process_stage: Stage, leaks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "only_there.py").write_text("value = 34")
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+        worker = process_stage.procs({"r": 1}).spawn("w", Worker)
+        assert worker.do.call_one("import only_there\nonly_there.value").get(20) == 34
+        leaks.allow_what_stands()
 
     def test_one_that_raises_is_told(self, stage: Stage) -> None:
         procs = stage.procs({"r": 2}, bootstrap=boot_badly)
