@@ -213,12 +213,15 @@ class _ActorsJobs:
         self.is_empty = self._queue.empty
         self.get_nowait = self._queue.get_nowait
         self._desk: _Desk | None = None  # from when it first is the reader
+        self._ringing = threading.Lock()  # its thread may find the last item without the bell, and close that, at once
         self._closing: weakref.finalize[..., Any] | None = None
 
     def put(self, item: Any, /) -> None:
         self._queue.put(item)
-        if self.is_waiting and self._desk is not None:
-            self._desk.ring()
+        if self.is_waiting:
+            with self._ringing:
+                if self._desk is not None:
+                    self._desk.ring()
 
     def wait(self) -> bool:
         """Until the lane has something, or somebody has added something here; whether the lane has."""
@@ -233,9 +236,10 @@ class _ActorsJobs:
 
     def close(self) -> None:
         """Its thread ends: two descriptors would be left to the garbage collector."""
-        self.is_waiting, self._desk = False, None
-        if self._closing is not None:
-            self._closing()
+        with self._ringing:
+            self.is_waiting, self._desk = False, None
+            if self._closing is not None:
+                self._closing()
 
     def get(self) -> Any:
         intake = self._intake

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from queue import SimpleQueue
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -178,6 +178,26 @@ def test_the_control_thread_is_told_that_the_controller_is_gone_though_an_actor_
         done(rank, 1, 3)
         rank.near.close()
         assert rank.heeded.get(timeout=LONG) is None
+
+
+def test_an_actor_that_ends_does_not_close_the_bell_that_somebody_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread may have found the last item by itself, and be gone before the one who put it there rings."""
+    with rank_of() as rank:
+        jobs: Any = rank.intake.jobs(1)
+        jobs.put(1)
+        jobs.wait()  # returns, as there is something
+        ring, thread = jobs._desk.ring, threading.Thread(target=jobs.close)
+
+        def late() -> None:
+            thread.start()
+            thread.join(0.05)
+            ring()
+
+        monkeypatch.setattr(jobs._desk, "ring", late)
+        jobs.is_waiting = True
+        jobs.put(None)
+        thread.join(LONG)
+        assert not thread.is_alive()
 
 
 @pytest.mark.slow
