@@ -264,9 +264,12 @@ class ActorMesh(_View, Generic[A]):
         return sorted({*super().__dir__(), *endpoints_of(self._class)})
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__call__":  # what pickle and others ask for; a mesh has none of it
-            raise AttributeError(name)
         endpoints = endpoints_of(self._class)
+        if name.startswith("__") and name not in (
+            "__call__",
+            *endpoints,
+        ):  # what pickle and others ask for; a mesh has none of it
+            raise AttributeError(name)
         if name in endpoints:
             found: Endpoint[Any, Any] = Endpoint(self, name, endpoints[name])
             setattr(self, name, found)  # the next one to ask need not come here

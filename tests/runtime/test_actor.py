@@ -19,6 +19,10 @@ class Adder(Counter):
         return self.value + n
 
     @endpoint
+    def __getitem__(self, n: int) -> int:
+        return self.value * n
+
+    @endpoint
     def rank(self) -> int:
         return super().rank._method(self) + 100  # pyright: ignore
 
@@ -26,6 +30,7 @@ class Adder(Counter):
 def test_one_is_called_like_its_actor_and_one_asks_its_parent(stage: Stage) -> None:
     adder = stage.one(Adder, 3)
     assert adder.__call__.call_one(4).get(10) == 7
+    assert adder.__getitem__.call_one(4).get(10) == 12
     assert adder.rank.call_one().get(10) == 100
 
 
