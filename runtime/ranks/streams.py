@@ -339,6 +339,9 @@ class TextStream(io.TextIOBase):
         self.name = f"<std{voice}>"
         self.buffer = ByteStream(streams, voice)
 
+    def __reduce__(self) -> Any:
+        return _stream_of, (f"std{self._voice}",)
+
     def write(self, text: str, /) -> int:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
@@ -374,6 +377,11 @@ class TextStream(io.TextIOBase):
     @property
     def errors(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return _ERRORS
+
+
+def _stream_of(name: str) -> Any:
+    """What an object has that held the stream of a rank, and was sent on: that of the process where it has come to."""
+    return getattr(sys, name)
 
 
 class ByteStream(io.BufferedIOBase):

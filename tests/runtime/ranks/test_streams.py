@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from meshbook.runtime.ranks.streams import Streams, TextStream, _parted
+from meshbook.runtime.wire import codec
 from meshbook.runtime.wire.tape import Ended, Event, Shown, Tape, Text
 
 TOKEN = "0123456789abcdef"
@@ -467,6 +468,10 @@ def test_the_stream_looks_like_any_text_stream(stdout: TextStream):
     stdout.close()
     assert not stdout.closed
     assert stdout.write("still there") == 11
+
+
+def test_what_holds_the_stream_of_a_rank_may_leave_it(stdout: TextStream):
+    assert codec.loads(codec.dumps({"out": stdout})) == {"out": sys.stdout}
 
 
 def test_the_wrong_type_is_refused_at_the_write(stdout: TextStream):
