@@ -127,7 +127,9 @@ def test_an_extra_line_of_one_rank_does_not_tear_the_others_apart() -> None:
 
 
 def test_rows_of_a_tensor_stay_together_and_lines_alternate() -> None:
-    said = [(rank, "stdout", f"tensor([[{rank}.],\n        [{rank}.]])\nloss {rank}\nstep {rank}\n") for rank in (0, 1)]
+    said: list[Feed] = [
+        (rank, "stdout", f"tensor([[{rank}.],\n        [{rank}.]])\nloss {rank}\nstep {rank}\n") for rank in (0, 1)
+    ]
     told = [("0", "tensor([[0.],"), ("0", "        [0.]])"), ("1", "tensor([[1.],"), ("1", "        [1.]])")]
     told += [("0", "loss 0"), ("1", "loss 1"), ("0", "step 0"), ("1", "step 1")]
     assert text_of(run(said, [0, 1], poll=9)) == told
