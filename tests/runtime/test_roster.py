@@ -19,19 +19,8 @@ from meshbook.runtime.orders import Birth, Order
 from meshbook.runtime.roster import Roster
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.wire import codec
-from meshbook.runtime.wire.messages import (
-    Answer,
-    AnyMessage,
-    Ask,
-    Bye,
-    Call,
-    Interrupt,
-    Note,
-    Ready,
-    Reply,
-    Spawn,
-    View,
-)
+from meshbook.runtime.wire.messages import Answer, AnyMessage, Ask, Bye, Call, Interrupt, Note, Ready, Reply, Spawn
+from meshbook.runtime.wire.messages import View as View
 from meshbook.runtime.wire.tape import Ended, Text
 
 NOTHING = codec.encode(((), {}))
