@@ -28,8 +28,9 @@ def members(c10d: Any) -> dict[str, tuple[int, ...]] | None:
 
 def _is_plain_gloo(group: Any) -> bool:
     gloo = getattr(sys.modules["torch.distributed"], "ProcessGroupGloo", None)
+    devices = getattr(group, "_device_types", ())
     try:
-        return all(type(group._get_backend(device)) is gloo for device in group._device_types)
+        return bool(devices) and all(type(group._get_backend(device)) is gloo for device in devices)
     except RuntimeError:  # it has none for one of its devices
         return False
 

@@ -161,14 +161,6 @@ def test_what_was_counted_before_does_not_count(mesh: Mesh) -> None:
     assert mesh.mend() == ""
 
 
-def test_groups_that_only_some_ranks_have_are_dropped_and_the_others_go_on(mesh: Mesh) -> None:
-    part(mesh, "if rank == 1: raise ValueError\nalone = dist.new_group()\ndist.barrier()")
-    assert mesh.roster.groups.num_renewals
-    met = "y = torch.ones(1)\nfor g in (pair, None, dist.new_group()): dist.all_reduce(y, group=g)\ny.item()"
-    assert values(mesh, met) == ["8.0", "8.0"]
-    assert "Invalid process group" in values(mesh, "dist.destroy_process_group(alone)", [0])[0]
-
-
 def test_the_group_of_a_slice_goes_on(mesh: Mesh) -> None:
     """It is made as a cell runs on the slice: by those of its ranks that come so far."""
     ran(mesh, "mine = group\nassert group.size() == 1", [0])

@@ -90,7 +90,7 @@ def test_a_cell_that_catches_the_interrupt_itself_ends_well(kernel: Kernel, wait
     ended = cell.end(PROMPT)
     assert (ended.status, behind.end().status) == ("ok", "ok")
     assert "True   ranks 0-3" in ended.text
-    assert ended.stderr.startswith("↻ new process groups, as ") == (wait == "dist.barrier()")
+    assert ended.stderr.startswith("↻ process groups renewed, as ") == (wait == "dist.barrier()")
 
 
 def test_where_a_rank_does_not_catch_it_the_cell_was_stopped(kernel: Kernel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import signal
@@ -151,7 +152,9 @@ def test_a_host_whose_agent_is_out_of_descriptors_lives_on(hosts: Bench, until: 
     until(lambda: len(roster.crew.stats(range(4))) == 4, 10)
     agent = agent_of(hosts, "beta")
     usual = resource.prlimit(agent, resource.RLIMIT_NOFILE)
-    resource.prlimit(agent, resource.RLIMIT_NOFILE, (1, usual[1]))
+    held = set(map(int, os.listdir(f"/proc/{agent}/fd")))
+    full = next(fd for fd in itertools.count() if fd not in held)
+    resource.prlimit(agent, resource.RLIMIT_NOFILE, (full, usual[1]))
     until(lambda: len(roster.crew.stats(range(4))) == 2, 10)  # it beats on, and knows nothing of its ranks for now
     resource.prlimit(agent, resource.RLIMIT_NOFILE, usual)
     until(lambda: len(roster.crew.stats(range(4))) == 4, 10)

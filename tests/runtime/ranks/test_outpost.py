@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -159,15 +158,3 @@ class Interrupting(PairLink):
         if inside is not None:
             inside()
         return super().send_nowait(*args, **kwargs)
-
-
-def test_a_finalizer_that_runs_inside_of_a_send_may_send_too(outpost: Outpost) -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    link, far = Interrupting(ours), Lane(PairLink(theirs))
-    link.inside = lambda: outpost.send_away((7, 1), Call(2, 1, "release"), codec.encode(None))
-    outpost.send_away((7, 1), Call(1, 1, "work"), codec.encode(None))  # waits for a way
-    outpost.meet((7, 1), link)
-    assert [far.recv()[0] for _ in range(2)] == [Call(1, 1, "work"), Call(2, 1, "release")]
-    outpost.reactor.schedule(outpost.hang_up)
-    outpost.reactor.let_finish()
-    far.close()
