@@ -27,7 +27,7 @@ def members(c10d: Any) -> dict[str, tuple[int, ...]] | None:
 
 
 def _is_plain_gloo(group: Any) -> bool:
-    gloo = getattr(sys.modules["torch.distributed"], "ProcessGroupGloo", None)
+    gloo = getattr(sys.modules.get("torch.distributed"), "ProcessGroupGloo", None)
     devices = getattr(group, "_device_types", ())
     try:
         return bool(devices) and all(type(group._get_backend(device)) is gloo for device in devices)
