@@ -25,7 +25,6 @@ from meshbook.runtime.wire.tape import Ended, Text
 
 NOTHING = codec.encode(((), {}))
 CALL = Order(1, "f", NOTHING)
-RELEASE = Order(1, "release", NOTHING)
 ON_MAIN = Order(1, "f", NOTHING, on_main=True)
 
 
@@ -131,28 +130,6 @@ def new_roster(
     return roster, crew, reactor
 
 
-class Handle:
-    """Something of a program that tells an actor when it is not needed any more."""
-
-    def __init__(self, roster: Roster, caller: Heard) -> None:
-        self.roster, self.caller = roster, caller
-
-    def __del__(self) -> None:
-        self.roster.call([0], RELEASE, self.caller)
-
-
-class CollectingCrew(PaperCrew):
-    """What is garbage is found while it sends."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.garbage: list[object] = []
-
-    def post_control(self, ranks: Sequence[int], message: AnyMessage, payload: Any = None) -> None:
-        self.garbage.clear()
-        super().post_control(ranks, message, payload)
-
-
 def close(roster: Roster) -> None:
     for log in roster.logs.values():
         log.close()
@@ -246,35 +223,6 @@ def test_a_rank_is_busy_until_it_has_answered_all():
     roster.on_message(0, Reply(numbers[1]), [])
     assert roster.states[0].name == "idle"
     assert roster.states[0].since >= began
-
-
-def call_with_a_finalizer(roster: Roster, crew: CollectingCrew, heard: Heard) -> None:
-    """One that calls too; on a thread, as one that waits for itself would hold up all tests."""
-    crew.garbage.append(Handle(roster, heard))
-    calling = threading.Thread(target=roster.call, args=([0], CALL, None), daemon=True)
-    calling.start()
-    calling.join(10)
-    assert not calling.is_alive()
-
-
-def test_a_call_that_a_finalizer_makes_inside_of_a_call_goes_after_it():
-    crew, heard = CollectingCrew(), Heard()
-    roster, _, reactor = new_roster({"rank": 1}, crew=crew)
-    call_with_a_finalizer(roster, crew, heard)
-    reactor.turn()
-    sent = [message for _, _, message in crew.posted if isinstance(message, Call)]
-    assert [call.endpoint for call in sent] == ["f", "release"]
-    roster.on_message(0, Reply(sent[1].seq), [])
-    assert heard.by_rank == {0: ["reply"]}
-
-
-def test_who_calls_in_a_finalizer_as_the_mesh_is_taken_down_is_told():
-    crew, heard = CollectingCrew(), Heard()
-    roster, _, reactor = new_roster({"rank": 1}, crew=crew)
-    call_with_a_finalizer(roster, crew, heard)
-    roster.stop(0)
-    reactor.turn()
-    assert "was taken down" in heard.by_rank[0][0]
 
 
 def test_a_call_that_wants_no_answer_keeps_nobody_busy():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -158,3 +159,18 @@ class Interrupting(PairLink):
         if inside is not None:
             inside()
         return super().send_nowait(*args, **kwargs)
+
+
+def test_what_a_finalizer_sends_inside_of_a_send_goes_after_it(outpost: Outpost) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    link, far = Interrupting(ours), Lane(PairLink(theirs))
+    for number in (1, 2):
+        outpost.send_away((7, 1), Call(number, 1, "work"), codec.encode(None))  # waits for a way
+    outpost.meet((7, 1), link)
+    link.inside = lambda: outpost.send_away((7, 1), Call(3, 1, "release"), codec.encode(None))
+    far.send(Peer(7, 1, has_link=True))  # on which the loop sends what has waited
+    sent = [message for message in (far.recv()[0] for _ in range(4)) if isinstance(message, Call)]
+    assert [call.endpoint for call in sent] == ["work", "work", "release"]
+    outpost.reactor.schedule(outpost.hang_up)
+    outpost.reactor.let_finish()
+    far.close()
