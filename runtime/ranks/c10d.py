@@ -102,6 +102,9 @@ class Bent:
         self.is_worn = True
         gone = [group for group, name in world.pg_names.items() if name not in kept]
         for group in gone:
+            world.pg_group_ranks.setdefault(
+                group, {}
+            )  # one whose making was interrupted has none, and torch wants some
             self.destroy(group)
         self._made.clear()
         self._series = f"{generation}/"

@@ -23,7 +23,8 @@ def members(c10d: Any) -> dict[str, tuple[int, ...]] | None:
     groups = list(world.pg_map)
     if not groups or not all(map(_is_plain_gloo, groups)):
         return None
-    return {world.pg_names[group]: tuple(sorted(world.pg_group_ranks[group])) for group in groups}
+    made = [group for group in groups if group in world.pg_group_ranks]  # one that was interrupted before is not whole
+    return {world.pg_names[group]: tuple(sorted(world.pg_group_ranks[group])) for group in made}
 
 
 def _is_plain_gloo(group: Any) -> bool:
