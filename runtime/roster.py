@@ -317,6 +317,7 @@ class Roster:
         homes = self._births.homes()
         leaving = [rank for rank in ranks if self.states[rank].can_leave(rank in homes)]
         self.crew.kill([rank for rank in ranks if rank not in leaving])
+        self.crew.post_control(leaving, Bye())  # behind what its actors were sent: the other may overtake that
         self.crew.post(leaving, Bye())
 
     def reshape(self, plan: Reshape, specs: Sequence[RankSpec]) -> None:

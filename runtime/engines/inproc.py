@@ -25,7 +25,7 @@ from ..errors import LinkClosed
 from ..numbers import STEWARD
 from ..proc import Stat
 from ..ranks import steward
-from ..ranks.cleanup import PATIENCE
+from ..ranks.cleanup import HEARING, PATIENCE
 from ..ranks.control import Control
 from ..ranks.interrupts import Interrupts
 from ..ranks.mailbox import Mailbox
@@ -245,7 +245,8 @@ class _ThreadRank:
         self.interrupts.thread = threading.get_ident()
         with contextlib.suppress(LinkClosed):
             self._theirs[0].send(Ready(0))
-            self.mailbox.run()
+            if self.mailbox.run():
+                self.outpost.has_heard_all.wait(HEARING)
             self.outpost.close(PATIENCE)
         self.place.leave()
         self._theirs[0].close()

@@ -18,6 +18,10 @@ PATIENCE = 3.0
 """Seconds that an actor which ends waits for each mesh it owns, and that who ends it waits for what it works on."""
 
 
+HEARING = 1.0
+"""Seconds in which a rank that ends reads what has come for its actors."""
+
+
 def stop_owned(resident: Resident) -> None:
     """Stop the meshes that a sync actor owns; nobody is answered through a port of its own any more."""
     for mesh in owned_by(resident.instance):

@@ -25,6 +25,7 @@ from ..wire.link import Buffer, NearLink, PairLink
 from ..wire.messages import (
     Answer,
     AnyMessage,
+    Bye,
     Call,
     Connect,
     Died,
@@ -80,6 +81,8 @@ class Outpost(Node):
         # Of ways, met and asked: actors send on their threads, links come on the control thread. Reentrant only because
         # it knows its owner.
         self._lock = threading.RLock()
+        self.has_heard_all = threading.Event()
+        """Set when its actors have what they were sent before the goodbye; the main thread may have its own sooner."""
         self._is_holding = False
         self._held: list[Callable[[], None]] = []
         self._holding = threading.RLock()  # of the two above: messages come on the control thread and on the loop
@@ -155,6 +158,8 @@ class Outpost(Node):
             self.reactor.schedule(lambda: self.deliver(ROOT, message, frames))
         elif isinstance(message, PortSend | Fault):
             self.reactor.schedule(lambda: self.receive(message, frames, self._answer_root))
+        elif isinstance(message, Bye):
+            self.has_heard_all.set()
         else:
             self.receive(message, frames, self._answer_root)
 

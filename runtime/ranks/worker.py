@@ -37,7 +37,7 @@ from . import (
     trackers,
     waits,
 )
-from .cleanup import PATIENCE
+from .cleanup import HEARING, PATIENCE
 from .control import Control
 from .group_plan import GroupPlan
 from .groups import Groups
@@ -85,6 +85,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     data.send(Ready(os.getpid(), trouble))
     if not mailbox.run():
         _die()  # at once: one that left in good order might be gone, with its lifeline, before its children are ended
+    outpost.has_heard_all.wait(HEARING)
     outpost.close(PATIENCE)
     place.leave()
     _leave(groups, streams)

@@ -158,7 +158,7 @@ class Fault(Message, frozen=True):
 
 
 class Bye(Message, frozen=True):
-    """Controller to rank, data, or to agent, host: leave when you have done what was sent before."""
+    """Controller to rank, control and data, or to agent, host: leave when you have done what was sent before."""
 
 
 class Ready(Message, frozen=True):

@@ -26,7 +26,7 @@ from meshbook.runtime import (
     this_proc,
 )
 from meshbook.runtime.session import session
-from tests.runtime.actors import Worker
+from tests.runtime.actors import Marks, Worker
 from tests.runtime.families import Held, Owner
 from tests.runtime.troupe import Counter, Courier, Diary, Mortal
 
@@ -207,6 +207,17 @@ class TestProcs:
         procs.stop("for the night").get(10)
         with pytest.raises(SupervisionError, match="stopped: for the night"):
             counter.add.call_one(1).get(10)
+
+    def test_what_actors_were_sent_before_is_done(self, stage: Stage, tmp_path: Path) -> None:
+        for mesh in range(4):
+            procs = stage.procs({"r": 2})
+            marks = procs.spawn("m", Marks, tmp_path)
+            for _ in range(3):  # from the second call on its own thread reads what comes, when it has nothing to do
+                marks.count.call().get(20)
+            for number in range(5):
+                marks.put.broadcast(f"{mesh}-{number}")
+            procs.stop().get(10)
+        assert len([*tmp_path.iterdir()]) == 4 * 2 * 5
 
     def test_a_with_block_stops(self, stage: Stage) -> None:
         async def main() -> Any:

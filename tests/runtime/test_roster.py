@@ -264,7 +264,7 @@ def test_taking_down_lets_go_whose_main_thread_is_free_and_ends_the_rest():
     roster.on_exit(2, Exit(code=1))
     roster.stop()
     assert crew.killed == [1]
-    assert ("data", (0, 3), Bye()) in crew.posted
+    assert crew.posted[-2:] == [("control", (0, 3), Bye()), ("data", (0, 3), Bye())]
     assert crew.is_closed
     roster.on_exit(1, Exit(signum=9))
     assert heard.by_rank == {1: ["rank 1 (pid 101): the mesh was taken down"]}
