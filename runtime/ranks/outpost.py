@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -302,8 +303,8 @@ class Outpost(Node):
             self._pool.forget(way.lane.peer)
 
     def unhandled(self, failure: MeshFailure) -> None:
-        """The owner has gone: the failure ends here, on the log of the rank."""
-        print(f"meshbook: a failure without an owner: {failure.report()}", flush=True)
+        """The owner has gone: the failure ends here, on the log of the rank, beside what is printed."""
+        print(f"meshbook: a failure without an owner: {failure.report()}", file=sys.stderr, flush=True)
 
     def proc_mesh(self, shape: Shape) -> ProcMesh:
         return ProcMesh(self.fleet(self.address[0], self._place.axes), shape, is_owned=False)

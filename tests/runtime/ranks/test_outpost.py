@@ -11,6 +11,7 @@ import pytest
 
 from meshbook.runtime.ranks.outpost import Outpost
 from meshbook.runtime.ranks.place import Place
+from meshbook.runtime.supervision import MeshFailure
 from meshbook.runtime.wire import codec
 from meshbook.runtime.wire.inproc import InprocLink
 from meshbook.runtime.wire.lane import Lane
@@ -129,6 +130,12 @@ def test_a_link_to_a_rank_that_is_gone_is_no_way_to_the_one_in_its_place(outpost
     outpost.reactor.schedule(outpost.hang_up)
     outpost.reactor.let_finish()
     far.close()
+
+
+def test_a_failure_without_an_owner_is_none_of_what_the_program_prints(outpost: Outpost, capsys: Any) -> None:
+    outpost.unhandled(MeshFailure("workers", [0], "it raised"))
+    out, err = capsys.readouterr()
+    assert out == "" and "a failure without an owner" in err and "it raised" in err
 
 
 @pytest.mark.skipif(not Pool.available(), reason="needs memfds")
