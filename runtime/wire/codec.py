@@ -19,6 +19,7 @@ import reprlib
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice, repeat
 from types import FunctionType, MethodType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -250,13 +251,30 @@ def _pickled(value: object, reducers: Mapping[type, Reducer], whole_classes: boo
     return Encoded(stream.getvalue(), beside)
 
 
+class _Searcher(_Pickler):
+    """Passes over what is searched already: a method that names its class fails with it, and is not at fault."""
+
+    above: set[int]
+
+    def persistent_id(self, obj: Any) -> Any:
+        return True if id(obj) in self.above else None
+
+
+def _check_part(part: object, reducers: Mapping[type, Reducer], above: set[int]) -> None:
+    """Raises what is in the way of pickling a part, where that is in it, and not only what has the part in it."""
+    searcher = _Searcher(io.BytesIO(), _Beside(), reducers, False)
+    searcher.above = above
+    searcher.dump(part)
+
+
 def _blame(value: object, error: BaseException, reducers: Mapping[type, Reducer]) -> str:
     """The line that names the innermost part of the value that cannot be pickled."""
     path = _type_name(value)
     steps = ""
-    seen = {id(value)}
-    while (found := _broken_part(value, reducers, seen)) is not None and len(seen) < 1000:
+    seen, above = {id(value)}, {id(value)}
+    while (found := _broken_part(value, reducers, seen, above)) is not None and len(seen) < 1000:
         step, value, error = found
+        above.add(id(value))
         steps += step
     what = _type_name(value)
     where = f"{path}{steps} is {_article(what)}" if steps else _article(what)
@@ -265,7 +283,7 @@ def _blame(value: object, error: BaseException, reducers: Mapping[type, Reducer]
 
 
 def _broken_part(
-    value: object, reducers: Mapping[type, Reducer], seen: set[int]
+    value: object, reducers: Mapping[type, Reducer], seen: set[int], above: set[int]
 ) -> tuple[str, object, BaseException] | None:
     if _refuses(value):
         return None
@@ -274,7 +292,7 @@ def _broken_part(
             continue
         seen.add(id(part))
         try:
-            _pickled(part, reducers)
+            _check_part(part, reducers, above)
         except Exception as error:  # noqa: BLE001 - as in `encode`
             return step, part, error
     return None
@@ -306,11 +324,27 @@ def _parts(value: Any) -> Iterator[tuple[str, object]]:
         yield ".__self__", value.__self__
     elif kind is FunctionType:
         yield from _names_used(value)
+    for name in _WITHIN.get(cast("type", kind), ()):
+        yield f".{name}", getattr(value, name)
     for name, item in [*getattr(value, "__dict__", {}).items()]:
         yield f".{name}", item
     for name in _slots(value.__class__):
         if hasattr(value, name):
             yield f".{name}", getattr(value, name)
+    if not issubclass(kind, type) and not kind.__flags__ & _IMMUTABLE:
+        yield ".__class__", kind  # that of a notebook travels with its instances
+
+
+_IMMUTABLE = 1 << 8
+"""The flag of classes that are written in C."""
+
+_WITHIN: dict[type, tuple[str, ...]] = {
+    partial: ("func", "args", "keywords"),
+    property: ("fget", "fset", "fdel"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+}
+"""What objects of C hold."""
 
 
 def _names_used(function: FunctionType) -> Iterator[tuple[str, object]]:

@@ -362,53 +362,6 @@ class Holder:
         self.content = content
 
 
-class Slotted:
-    __slots__ = ("content", "unset")
-
-    def __init__(self, content: object) -> None:
-        self.content = content
-
-
-class Refuses:
-    def __reduce__(self) -> Any:
-        raise RuntimeError("not today")
-
-
-def uses_a_lock() -> Any:
-    lock = threading.Lock()
-    return lambda: lock
-
-
-LOCK = threading.Lock()
-HERE = f"{__name__}."
-BLAMES = [
-    (LOCK, "a _thread.lock"),
-    ({"lock": LOCK}, "dict['lock'] is a _thread.lock"),
-    ((1, [2, {"a": LOCK}]), "tuple[1][1]['a'] is a _thread.lock"),
-    (Holder({"x": LOCK}), f"{HERE}Holder.content['x'] is a _thread.lock"),
-    (Slotted(LOCK), f"{HERE}Slotted.content is a _thread.lock"),
-    (uses_a_lock(), "uses_a_lock.<locals>.<lambda> -> lock is a _thread.lock"),
-    ((i for i in ()), "a generator"),
-    ([Refuses()], f"list[0] is {HERE}Refuses (RuntimeError: not today)"),
-]
-
-
-@pytest.mark.parametrize(("value", "text"), BLAMES, ids=[text for _, text in BLAMES])
-def test_an_error_says_where_in_the_value_its_cause_is(value: object, text: str) -> None:
-    with pytest.raises(EncodeError) as caught:
-        encode(value)
-    assert str(caught.value).replace(f"is a {HERE}", f"is {HERE}") == f"cannot pickle: {text}"
-    assert caught.value.__cause__ is not None
-
-
-def test_an_error_is_found_in_a_value_that_holds_itself() -> None:
-    value: dict[str, Any] = {}
-    value["self"] = value
-    value["lock"] = LOCK
-    with pytest.raises(TypeError, match=r"dict\['lock'\] is a _thread.lock"):
-        encode(value)
-
-
 def test_values_nested_too_deeply_are_an_encode_error() -> None:
     value: list[Any] = []
     for _ in range(100_000):
