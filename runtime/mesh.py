@@ -265,10 +265,8 @@ class ActorMesh(_View, Generic[A]):
 
     def __getattr__(self, name: str) -> Any:
         endpoints = endpoints_of(self._class)
-        if name.startswith("__") and name not in (
-            "__call__",
-            *endpoints,
-        ):  # what pickle and others ask for; a mesh has none of it
+        # Of other special names, which pickle and others ask for, a mesh has none.
+        if name.startswith("__") and name != "__call__" and name not in endpoints:
             raise AttributeError(name)
         if name in endpoints:
             found: Endpoint[Any, Any] = Endpoint(self, name, endpoints[name])
