@@ -45,7 +45,7 @@ def mended_text(mesh: Repairs, renews: bool = True) -> str:
         return f"no new process groups: {error}; `%mesh unstick` tries again"
     if not why:
         return ""
-    if mesh.roster.groups.num_renewals:
+    if mesh.roster.groups.is_renewed:
         return f"process groups renewed, as {why}: models go on with them"
     return f"new process groups, as {why}: wrap models in DistributedDataParallel or fully_shard again"
 

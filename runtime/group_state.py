@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 from .engines.spec import Backend
 
-MOST_RENEWALS = 24
-"""How often groups are renewed before they are made anew: each time leaves them threads and sockets that have ended."""
+MOST_RENEWALS = 32
+"""How often a rank renews its groups at most: each time leaves it three threads and descriptors a group."""
 
 
 class GroupState:
@@ -22,32 +23,40 @@ class GroupState:
         """The rank that serves the store at which they meet."""
         self.ports: dict[int, list[tuple[str, int]]] = {}
         """By rank, where they listened when that was last asked."""
-        self.num_renewals = 0
-        """How often they were renewed since they were made anew: 0 where they are new, or as at birth."""
+        self.is_renewed = False
+        """Whether they were renewed last, and not made anew."""
+        self._worn: Counter[int] = Counter()  # by rank: how often its process has renewed them
         self.whole_since = 0
         """The generation in which all were last made anew: what was built on those before has no groups."""
         self.is_cut = False
         """Whether connections of theirs were broken off since they were made."""
         self.regrouping = threading.Lock()  # a cell in the background may mend them while another heals the mesh
 
-    def begin(self, renews: bool) -> int | None:
-        """The next generation begins. The one since which all ranks have had the groups that are to be renewed.
+    def begin(self, ranks: Collection[int], renews: bool) -> int | None:
+        """The next generation begins on these ranks. The one since which they have had the groups that they renew.
 
         None where all groups are to be made anew.
         """
         self.generation += 1
-        self.is_cut = False
-        self.num_renewals = self.num_renewals + 1 if renews else 0
+        self.is_cut, self.is_renewed = False, renews
         if not renews:
             self.whole_since = self.generation
-        return self.whole_since if renews else None
+            return None
+        self._worn.update(ranks)
+        return self.whole_since
 
     @property
     def can_renew(self) -> bool:
-        """Is there still room in them?"""
-        return self.num_renewals < MOST_RENEWALS
+        """May all ranks do so once more?"""
+        return max(self._worn.values(), default=0) < MOST_RENEWALS
+
+    def renew_processes(self, ranks: Collection[int]) -> None:
+        """These ranks are new processes, in which nothing was left behind."""
+        for rank in ranks:
+            del self._worn[rank]
 
     def renumber(self, kept: Mapping[int, int]) -> None:
         """The mesh was resized: its ranks have other numbers, by their old ones; those left out have ended."""
         self.store_rank = kept.get(self.store_rank, 0)
         self.ports = {kept[rank]: ports for rank, ports in self.ports.items() if rank in kept}
+        self._worn = Counter({kept[rank]: count for rank, count in self._worn.items() if rank in kept})

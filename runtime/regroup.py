@@ -14,6 +14,7 @@ from .errors import MeshbookError
 from .gather import Gather
 from .numbers import STEWARD
 from .orders import Order
+from .ranks.renewal import Members
 from .ranks.sockets import Port
 from .roster import Roster
 from .wire import codec
@@ -67,7 +68,7 @@ def _regroup(roster: Roster, renews: bool) -> tuple[int, ...]:
     ports = _ports(roster, SEQUENCE_SECONDS)
     roster.groups.store_rank, port = _meeting_place(roster, sorted(living, key=lambda rank: rank in busy))
     kept = _shared_groups(roster, living) if renews and roster.groups.can_renew else []
-    since = roster.groups.begin(renews=bool(kept))
+    since = roster.groups.begin(living, renews=bool(kept))
     addr = roster.specs[roster.groups.store_rank].host_addr
     payload = _arguments(addr, port, roster.groups.store_rank, roster.groups.generation, ports, since, kept)
     idle = [rank for rank in living if rank not in busy]
@@ -85,9 +86,11 @@ def _shared_groups(roster: Roster, living: Sequence[int]) -> list[str]:
         return []
     asked = ask(roster, living, "members")
     asked.wait(MEMBER_SECONDS)
-    told: dict[int, dict[str, tuple[int, ...]] | None] = asked.answers
-    known = {rank: groups for rank, groups in told.items() if groups is not None}
-    return sorted(shared(known)) if len(known) == len(living) else []
+    told: list[Members | None] = [asked.answers.get(rank) for rank in living]
+    known = {rank: each for rank, each in zip(living, told, strict=True) if each is not None}
+    names = shared({rank: each.groups for rank, each in known.items()})
+    defaults = {each.default for each in known.values()}
+    return sorted(names) if len(known) == len(living) and len(defaults) == 1 and defaults <= names else []
 
 
 def shared(told: Mapping[int, Mapping[str, tuple[int, ...]]]) -> set[str]:
@@ -197,8 +200,8 @@ def unstick(roster: Roster, ranks: Sequence[int], reinit: bool = True, timeout: 
             _are_free(roster, stuck, timeout / 2)
     left = tuple(rank for rank in stuck if roster.states[rank].name == "busy")
     late = regroup(roster, renews=True) if reinit else None
-    is_renewed = reinit and roster.groups.num_renewals > 0
-    return Unstuck(tuple(rank for rank in stuck if rank not in left), left, late, is_renewed)
+    freed = tuple(rank for rank in stuck if rank not in left)
+    return Unstuck(freed, left, late, reinit and roster.groups.is_renewed)
 
 
 def _interrupt(roster: Roster, ranks: Sequence[int]) -> None:

@@ -296,6 +296,7 @@ class Roster:
         for rank in ranks:
             self.states[rank] = RankState(rank)
             self.meters.forget_loops(rank)
+        self.groups.renew_processes(ranks)
         for made in list(self.made.values()):
             made.failed -= {*ranks} & {*made.ranks}
         self._settled.clear()

@@ -19,9 +19,9 @@ from datetime import timedelta
 from typing import Any
 
 from . import ledger, models, renewal
-from .loops import hurry, rest, threads
+from .loops import doze, hurry, rest, threads
 from .names import ask_no_names
-from .sockets import Port, knock, listening_ports
+from .sockets import Port, close_all, knock, listening_ports
 
 LONG = timedelta(days=7)
 """The timeout of all groups made without one: a cell may stand in a debugger over a weekend.
@@ -43,8 +43,8 @@ _MODULE = "torch.distributed.distributed_c10d"
 _GROUPS_A_GENERATION = 100_000
 """Groups that torch numbers are named by how many there were before: fewer than these until they are renewed."""
 
-_worn: list[Any] = []
-"""Renewed groups that were destroyed: they keep backends whose destructors would wait for ever (see `_hold_wake`)."""
+_worn: dict[int, Any] = {}
+"""Groups that were renewed or dropped, by id: destructors of their backends would wait for ever (`_hold_wake`)."""
 
 
 class Bent:
@@ -62,8 +62,8 @@ class Bent:
         """Whether groups that are destroyed now were broken off, and stay for a moment."""
         self.ports: set[Port] = set()
         """Where the gloo groups of this process listen: their connections have one of these ports at one end."""
-        self.is_worn = False
-        """Whether groups were renewed."""
+        self._retired: set[Port] = set()
+        """Where the backends listen that were in use before the last renewal."""
         self._made: Counter[str] = Counter()
         self._series = ""
         self._before: list[tuple[Any, str, object]] = []
@@ -88,8 +88,8 @@ class Bent:
                 counts[name] = renewal.num_issued(group)
         return counts
 
-    def members(self) -> dict[str, tuple[int, ...]] | None:
-        """The groups of this process by name, with their ranks; None where one cannot be renewed."""
+    def members(self) -> renewal.Members | None:
+        """The groups of this process; None where one cannot be renewed."""
         return renewal.members(self.c10d)
 
     def renew(self, store: Any, generation: int, kept: Collection[str]) -> list[Any]:
@@ -99,25 +99,35 @@ class Bent:
         those to come begin with the generation, which all share.
         """
         world = self.c10d._world
-        self.is_worn = True
         gone = [group for group, name in world.pg_names.items() if name not in kept]
         for group in gone:
-            world.pg_group_ranks.setdefault(
-                group, {}
-            )  # one whose making was interrupted has none, and torch wants some
+            # One whose making was interrupted has none yet, and torch wants to delete them.
+            world.pg_group_ranks.setdefault(group, {})
+            _worn[id(group)] = group
             self.destroy(group)
         self._made.clear()
         self._series = f"{generation}/"
         world.group_count = generation * _GROUPS_A_GENERATION
+        self._retire()
         for group, name in list(world.pg_names.items()):
-            kept = self.dist.PrefixStore(f"renewed/{generation}/{name}", store)
-            free = kept if group is self.c10d.GroupMember.WORLD else _connect_again(kept)
+            own = self.dist.PrefixStore(f"renewed/{generation}/{name}", store)
+            free = own if group is self.c10d.GroupMember.WORLD else _connect_again(own)
             with self._noting_ports():
                 renewal.renew(group, free, generation)
-            world.pg_map[group] = world.pg_map[group][0], kept
+            world.pg_map[group] = world.pg_map[group][0], own
+            _worn[id(group)] = group
         ledger.forget()
         models.put_back(list(world.pg_map))
         return gone
+
+    def _retire(self) -> None:
+        """Present backends are not used any more, and never end: what they keep open is closed one renewal later.
+
+        By then they have closed themselves what they are going to close.
+        """
+        doze()
+        close_all(self._retired)
+        self._retired, self.ports = self.ports, set()
 
     def abort_nccl(self) -> None:
         """End what waits in nccl: aborts the communicators of all groups, which must be made anew after it.
@@ -205,9 +215,8 @@ class Bent:
             original(group)
             if is_all:
                 ledger.forget()
-            if self.is_worn:
-                _worn.extend(groups or [group])
-            elif self.holds_wake:
+            groups = [each for each in groups if id(each) not in _worn]
+            if self.holds_wake:
                 threading.Thread(target=_hold_wake, args=(groups,), name="mesh-wake", daemon=True).start()
             else:
                 finishes(groups.clear, BURIAL_SECONDS)

@@ -28,6 +28,7 @@ from .c10d import BURIAL_SECONDS, LONG, Bent, finishes
 from .group_plan import GroupPlan
 from .imports import when_imported
 from .meeting import Door, open_store
+from .renewal import Members
 from .sockets import Port, knock, port_at, shut_connections
 
 if TYPE_CHECKING:
@@ -188,8 +189,8 @@ class Groups:
         size = math.prod(axes.values())
         self.plan = replace(self.plan, rank=rank, world_size=size, local_rank=rank, axes=axes, listen_fd=None)
 
-    def members(self) -> dict[str, tuple[int, ...]] | None:
-        """All groups of this rank by name, with their ranks; None where they are not such as `rebuild` can renew."""
+    def members(self) -> Members | None:
+        """All groups of this rank; None where they are not such as `rebuild` can renew."""
         return self._bent.members() if self._bent is not None and self._world() is not None else None
 
     def rebuild(
@@ -201,7 +202,8 @@ class Groups:
         them goes on with them. What waits on a connection to `ports`, or to one of this rank's own, is broken off.
         """
         self.break_off(self.ports() | set(ports))
-        renews = self._bent if since is not None and self.plan.generation >= since and self.members() else None
+        can_renew = since is not None and self.plan.generation >= since and self.members() is not None
+        renews = self._bent if can_renew else None
         if self._bent is not None and renews is None:
             self._bent.holds_wake = True
         if renews is None:

@@ -17,6 +17,11 @@ REST = 0.02
 
 _PROMPT = 50e-6  # what Linux gives a thread
 
+_DOZE = 3600.0
+
+_dozing: set[str] = set()
+"""The threads there were when groups were given up: their loops are not waited for any more."""
+
 _NAME = b"gloo_tcp_loop\n"
 
 _TASKS = "/proc/self/task"
@@ -49,6 +54,12 @@ def hurry() -> None:
     _set_slack(_PROMPT)
 
 
+def doze() -> None:
+    """Let those there are look next to never: their groups are not used any more, and never end."""
+    _set_slack(_DOZE)
+    _dozing.update(threads())
+
+
 def _has_nameless(threads: Collection[str]) -> bool:
     with open("/proc/self/comm", "rb", buffering=0) as comm:
         own = comm.read()
@@ -65,7 +76,7 @@ def _name_of(thread: str) -> bytes:
 
 
 def _set_slack(seconds: float) -> None:
-    for thread in threads():
+    for thread in threads() - _dozing:
         with contextlib.suppress(OSError):  # it has ended meanwhile, or the system is one that does not have it
             if _name_of(thread) == _NAME:
                 with open(f"/proc/{thread}/timerslack_ns", "wb", buffering=0) as slack:

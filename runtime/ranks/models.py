@@ -1,7 +1,6 @@
 """Models whose process groups were renewed in the middle of a step: put back to where a step begins.
 
-What they had begun is given up. Their groups are the same objects, but what they count on in their groups' collectives
-is not as it was.
+What they had begun is given up: their groups are the same objects, but no collective in them came to its end.
 """
 
 from __future__ import annotations
@@ -18,15 +17,18 @@ _replicated: WeakSet[Any] = WeakSet()
 """All models in DistributedDataParallel."""
 
 _flat: WeakSet[Any] = WeakSet()
-"""All in FullyShardedDataParallel, of which nobody knows how to put them back."""
+"""All in FullyShardedDataParallel (FSDP1), of which nobody knows how to put them back."""
+
+_given_up: WeakSet[Any] = WeakSet()
+"""Those that refuse their next step."""
 
 _to_be_alike: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """Those of which rank 0 is to tell the others its parameters before the next step, with the handle of their hook."""
 
 
 LOST = (
-    "this model in FullyShardedDataParallel was in the middle of a step when its process groups were renewed: build it "
-    "again (fully_shard, which has taken its place in torch, goes on)"
+    "this sharded model may have been in the middle of a step when its process groups were renewed: build it again "
+    "(with torch 2.13 and later, models of fully_shard go on)"
 )
 
 
@@ -61,8 +63,13 @@ def put_back(groups: Collection[Any]) -> None:
         _put_shards_back(model)
     for model in list(_flat):
         if any(model.process_group is group for group in groups):
-            model.register_forward_pre_hook(_refuse, prepend=True)
-            _flat.discard(model)
+            _give_up(model)
+
+
+def _give_up(model: Any) -> None:
+    if model not in _given_up:
+        _given_up.add(model)
+        model.register_forward_pre_hook(_refuse, prepend=True)
 
 
 def _refuse(*_: Any) -> None:
@@ -96,6 +103,9 @@ def _put_shards_back(model: Any) -> None:
     state = model._get_fsdp_state()
     if not state._is_root:  # its root does it for all; or it has not begun yet, and there is nothing to do
         return
+    if not hasattr(model, "reset_iter_state"):
+        _give_up(model)
+        return
     for each in state._state_ctx.all_states:
         for group in each._fsdp_param_groups:
             group._all_gather_result = None  # it was broken off: to wait for it, as torch does, would raise
@@ -103,8 +113,8 @@ def _put_shards_back(model: Any) -> None:
 
 
 def _sharded() -> Iterator[Any]:
-    """All modules of `fully_shard`, where torch knows how to put them back (2.13 and later)."""
+    """All modules of `fully_shard`."""
     known: Any = sys.modules.get("torch.distributed._composable_state")
     for module in list(known._module_state_mapping) if known is not None else ():
-        if hasattr(module, "reset_iter_state"):
+        if hasattr(module, "_get_fsdp_state"):  # others have states, too
             yield module

@@ -9,7 +9,7 @@ with its three threads: `group_state.MOST_RENEWALS` bounds that. Only gloo's are
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 _FIRST_TYPE = 32
 """The first number of a type that is ours; torch counts its own from 0."""
@@ -17,14 +17,24 @@ _FIRST_TYPE = 32
 _NUM_TYPES = 256 - _FIRST_TYPE
 
 
-def members(c10d: Any) -> dict[str, tuple[int, ...]] | None:
-    """The groups of this process by name, with their ranks; None where there are none, or one cannot be renewed."""
+class Members(NamedTuple):
+    """The process groups of a rank."""
+
+    default: str
+    """The name of the default group."""
+    groups: dict[str, tuple[int, ...]]
+    """By name, with their ranks."""
+
+
+def members(c10d: Any) -> Members | None:
+    """The groups of this process; None where there are none, or one cannot be renewed."""
     world = c10d._world
     groups = list(world.pg_map)
-    if not groups or not all(map(_is_plain_gloo, groups)):
+    if c10d.GroupMember.WORLD not in groups or not all(map(_is_plain_gloo, groups)):
         return None
     made = [group for group in groups if group in world.pg_group_ranks]  # one that was interrupted before is not whole
-    return {world.pg_names[group]: tuple(sorted(world.pg_group_ranks[group])) for group in made}
+    ranks = {world.pg_names[group]: tuple(sorted(world.pg_group_ranks[group])) for group in made}
+    return Members(world.pg_names[c10d.GroupMember.WORLD], ranks)
 
 
 def _is_plain_gloo(group: Any) -> bool:

@@ -85,7 +85,19 @@ def look_at(fd: int) -> socket.socket:
     return socket.socket(type=_AS_IT_IS, fileno=os.dup(fd))
 
 
+def close_all(ports: Collection[Port]) -> None:
+    """Close the sockets of this process at these ports: whoever has them will never touch them again."""
+    for number, sock in _numbered_sockets():
+        if port_at(*sock.getsockname()[:2]) in ports:
+            os.close(number)
+
+
 def _tcp_sockets() -> Iterator[socket.socket]:
+    yield from (sock for _, sock in _numbered_sockets())
+
+
+def _numbered_sockets() -> Iterator[tuple[int, socket.socket]]:
+    """The TCP sockets of this process, by their descriptors; each through another, so that its own is not touched."""
     for name in os.listdir("/dev/fd"):
         try:
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
@@ -95,7 +107,7 @@ def _tcp_sockets() -> Iterator[socket.socket]:
             continue  # closed meanwhile by another thread
         with copy:
             if copy.family in (socket.AF_INET, socket.AF_INET6) and _kind(copy) == socket.SOCK_STREAM:
-                yield copy
+                yield int(name), copy
 
 
 def _kind(sock: socket.socket) -> int:

@@ -14,6 +14,7 @@ from ..engines.spec import Standing, environment
 from ..wire.unicode import packed
 from . import ledger
 from .place import Move, Place
+from .renewal import Members
 from .sockets import Port
 
 
@@ -46,8 +47,8 @@ class Steward(Actor):
         return groups.sequences() if groups is not None else {}
 
     @control_endpoint
-    def members(self) -> dict[str, tuple[int, ...]] | None:
-        """The process groups of this rank by name, with their ranks; None where they are not such as can be renewed."""
+    def members(self) -> Members | None:
+        """The process groups of this rank; None where they are not such as can be renewed."""
         groups = self._place.groups
         return groups.members() if groups is not None else None
 
