@@ -45,6 +45,8 @@ def mended_text(mesh: Repairs, renews: bool = True) -> str:
         return f"no new process groups: {error}; `%mesh unstick` tries again"
     if not why:
         return ""
+    if mesh.roster.dead():  # their restart makes the groups of all anew
+        return f"new process groups for the ranks that live, as {why}"
     if mesh.roster.groups.is_renewed:
         return f"process groups renewed, as {why}: models go on with them"
     return f"new process groups, as {why}: wrap models in DistributedDataParallel or fully_shard again"
