@@ -33,6 +33,7 @@ from .reshape import Reshape
 from .vitals import Halt
 from .wire.codec import Encoded
 from .wire.deferred import untorn
+from .wire.held import held_here
 from .wire.lane import Frames
 from .wire.log import RankLog
 from .wire.messages import (
@@ -91,8 +92,8 @@ class Roster:
         self._is_stopped = False
         self.how_stopped = "the mesh was taken down"
         self._why_stopped = "this mesh was taken down: spawn another one, or in a notebook bring one up with %mesh up"
-        # The order in `open_calls` is the order on the wire. Reentrant only because it knows its owner.
-        self._posting = threading.RLock()
+        self._posting = threading.RLock()  # the order in `open_calls` is the order on the wire
+        self._is_posting_here = held_here(self._posting)
         self.checkup = Checkup()
         self._pids: Mapping[int, int] = {}  # known before a rank is ready; actors may be called by then
         self.crew: Crew = engine.spawn(specs, self, how)
@@ -197,7 +198,7 @@ class Roster:
     ) -> int:
         if self._is_stopped:
             raise MeshStopped(self._why_stopped)
-        if self._posting._is_owned():  # type: ignore[attr-defined] - as in `Lane`
+        if self._is_posting_here():
             return self._send_after(ranks, caller, make, payload and owned(payload), on_main, audience)
         with self._posting:
             seq = self._post.open(ranks if caller else (), caller or NOBODY)

@@ -21,6 +21,7 @@ from ..root_services import Leased, ask_root
 from ..shape import Shape
 from ..supervision import MeshFailure
 from ..wire.codec import Encoded
+from ..wire.held import held_here
 from ..wire.lane import Frames, Lane, pack
 from ..wire.link import Buffer, NearLink, PairLink
 from ..wire.messages import (
@@ -79,9 +80,9 @@ class Outpost(Node):
         self._forwarded: dict[Address, tuple[_Forwarder, _Way]] = {}  # of what the controller hands on
         self._met: dict[Address, list[_Way]] = {}  # all open links
         self._asked: dict[Address, list[tuple[AnyMessage, Encoded | None]]] = {}
-        # Of ways, met and asked: actors send on their threads, links come on the control thread. Reentrant only because
-        # it knows its owner.
+        # Of ways, met and asked: actors send on their threads, links come on the control thread.
         self._lock = threading.RLock()
+        self._is_sending_here = held_here(self._lock)
         self.has_heard_all = threading.Event()
         """Set when its actors have what they were sent before the goodbye; the main thread may have its own sooner."""
         self._is_holding = False
@@ -131,7 +132,7 @@ class Outpost(Node):
         if address == ROOT:
             self._answer_root(message, payload)
             return
-        if self._lock._is_owned():  # type: ignore[attr-defined] - a `__del__` that the collector runs inside of a send
+        if self._is_sending_here():  # a `__del__` that the collector runs inside of a send
             later = payload and owned(payload)
             self.reactor.schedule(lambda: self.send_away(address, message, later))
             return

@@ -18,6 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from .codec import Encoded
+from .held import held_here
 from .link import LARGEST, Buffer, Link
 from .messages import AnyMessage, BlockRef, Dropped, Packet, Released, Segment, decoder
 from .pool import Mapped, Pool
@@ -159,8 +160,9 @@ class Lane:
         """Descriptors that came with the last message that was received."""
         self.on_release: Callable[[], None] = lambda: None
         """Called, on any thread and from finalizers, when there is something for `send_releases` to send."""
-        # A segment's descriptor must go before the message that uses it. Reentrant only because it knows its owner.
-        self._sending = threading.RLock()
+        self._sending = threading.RLock()  # a segment's descriptor must go before the message that uses it
+        self.is_sending_here = held_here(self._sending)
+        """Has a signal handler, which asks, interrupted its own thread while that sends?"""
 
     def send(self, message: AnyMessage, payload: Encoded | None = None, fds: Sequence[int] = ()) -> None:
         """Send to the other end; waits while it is slow."""
@@ -178,10 +180,6 @@ class Lane:
         with self._sending:
             for datagram, cargo in self.outgoing(parts, fds):
                 self.link.send(datagram, cargo)
-
-    def is_sending_here(self) -> bool:
-        """Has a signal handler, which asks, interrupted its own thread while that sends?"""
-        return self._sending._is_owned()  # type: ignore[attr-defined] - what `threading.Condition` asks too
 
     def outgoing(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> Sequence[Datagram]:
         """What is to be sent, in order, for what `pack` made: nearly always that alone.

@@ -10,11 +10,12 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import LinkClosed
 from .codec import Encoded
+from .held import held_here
 from .lane import Datagram, Lane, pack
 from .link import Buffer, NearLink
 from .messages import AnyMessage
@@ -42,10 +43,12 @@ class Outlet:
     link: NearLink
     reactor: Reactor
     backlog: deque[Datagram] = field(default_factory=deque[Datagram])
-    # Senders are on any thread. Reentrant only because it knows its owner: the garbage collector may run a `__del__`
-    # that sends inside of a send, and what that sends goes after it.
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(default_factory=threading.RLock)  # senders are on any thread
+    _is_sending_here: Callable[[], bool] = field(init=False)
     _together: list[Buffer] = field(default_factory=list[Buffer])
+
+    def __post_init__(self) -> None:
+        self._is_sending_here = held_here(self.lock)
 
     def send(self, message: AnyMessage, payload: Encoded | None = None, fds: Sequence[int] = ()) -> None:
         """Send to this process alone. One that is gone is passed over: its end is told elsewhere."""
@@ -53,7 +56,7 @@ class Outlet:
 
     def post(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         """Send what `pack` made, for this process among others."""
-        if self.lock._is_owned():  # type: ignore[attr-defined] - as in `Lane`
+        if self._is_sending_here():  # a `__del__` sends: after what it was run in the midst of
             self.reactor.schedule(lambda: self.post(parts, fds))
             return
         with self.lock:
@@ -63,7 +66,7 @@ class Outlet:
 
     def post_soon(self, parts: Sequence[Buffer]) -> None:
         """The same for a message that may wait for the next ones: until there are many, or the loop comes round."""
-        if len(parts) > 1 or len(parts[0]) > _SMALL or self.lock._is_owned():  # type: ignore[attr-defined] - as in `Lane`
+        if len(parts) > 1 or len(parts[0]) > _SMALL or self._is_sending_here():
             self.post(parts)
             return
         with self.lock:

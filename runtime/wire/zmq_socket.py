@@ -13,6 +13,7 @@ from typing import Any
 import zmq
 
 from ..errors import LinkClosed
+from .held import held_here
 from .link import Buffer
 
 END = b""
@@ -39,8 +40,8 @@ class GuardedSocket:
         # Whether a `KeyboardInterrupt` may have left half a message: an empty frame ends it, and alone is nothing.
         self._is_torn = False
         self._is_told = False
-        # A zmq socket may move between threads, and must not be used by two. Reentrant only because it knows its owner.
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # a zmq socket may move between threads, and must not be used by two
+        self._is_in_use_here = held_here(self._lock)
         self._late: deque[Sequence[Buffer]] = deque()  # what a `__del__` has sent that the collector ran under the lock
 
     def bind(self, endpoint: str) -> str:
@@ -55,7 +56,7 @@ class GuardedSocket:
 
     def send(self, *frames: Buffer) -> None:
         """Send one message. Raises `LinkClosed` when the one it is for is gone."""
-        if self._lock._is_owned():  # type: ignore[attr-defined] - as in `Lane`
+        if self._is_in_use_here():
             self._late.append(frames)
             return
         with self._lock:
