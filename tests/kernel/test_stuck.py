@@ -162,6 +162,7 @@ def test_a_rank_that_hears_nothing_is_named(mesh: Mesh, tmp_path: Path) -> None:
         "    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])"
     )
     assert wait_until(mesh.roster, lambda: run.owing == [2], 10)
+    until_at(mesh, "line 4", [2])  # it hears nothing from here on
     done = mesh.unstick(timeout=0.3)
     assert (done.freed, done.busy, done.late) == ((), (2,), (2,))
     gate.touch()
