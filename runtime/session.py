@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .engines.courier import Delivery
     from .engines.hosts import HostsEngine
 
-ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker", "meshbook.runtime.ranks.seed:warm"]
+ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker:warm", "meshbook.runtime.ranks.seed:warm"]
 """What the zygote imports; wings above add theirs before the first mesh (see `local.LocalEngine.preload`)."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterator
-from functools import wraps
+from functools import cache, wraps
 from traceback import walk_stack
 from types import FrameType
 
@@ -19,6 +19,7 @@ from .users import is_users
 _Entry = tuple[FrameType, int]
 
 
+@cache
 def install() -> None:
     """From now on in this process; who has imported `walk_stack` before (our ledger) walks the whole stack."""
     traceback.walk_stack = _walk_from_users

@@ -8,6 +8,7 @@ has them; on ranks that run no cells not even here. A `DataLoader` sends its dat
 from __future__ import annotations
 
 import sys
+from functools import cache
 from importlib import import_module
 from operator import attrgetter
 from types import FunctionType
@@ -17,6 +18,7 @@ from ..wire import codec
 from .imports import when_imported
 
 
+@cache
 def install() -> None:
     """From now on `multiprocessing` of this process pickles so."""
     when_imported("multiprocessing.reduction", _install)

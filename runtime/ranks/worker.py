@@ -30,6 +30,7 @@ from . import (
     leaving,
     ledger,
     lifeline,
+    models,
     printed_stacks,
     seed,
     spawning,
@@ -51,8 +52,16 @@ from .streams import Streams
 from .visits import Visits
 
 
+def warm() -> None:
+    """What is alike on all ranks: done before they are forked, it is not copied into each of them."""
+    models.watch()
+    printed_stacks.install()
+    spawning.install()
+
+
 def main(spec: RankSpec, fds: RankFds) -> None:
     """Be the rank that `spec` describes until the controller says goodbye or is gone."""
+    warm()
     _detach(fds.lifeline)
     streams = Streams(spec.token, fds.out, fds.err)
     streams.install()
@@ -76,7 +85,6 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     mailbox = Mailbox(spec.mesh, place, data, streams, interrupts)
     place.movers += [outpost.move, mailbox.move]
     first_stop.install(place)
-    printed_stacks.install()
     mailbox.settle(numbers.STEWARD, "steward", steward.Steward(place))
     answering = Control(control, outpost.intake, mailbox, interrupts, outpost.strike, outpost.on_control, _die)
     threading.Thread(target=answering.run, name="meshbook-control", daemon=True).start()
@@ -121,7 +129,6 @@ def _stand_guard() -> Interrupts:
     interrupts.install()
     children.note_rank()
     trackers.install()
-    spawning.install()
     leaving.install(lambda: interrupts.running)
     return interrupts
 
