@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterator
-from functools import cache, wraps
+from functools import wraps
 from traceback import walk_stack
 from types import FrameType
 
@@ -19,10 +19,10 @@ from .users import is_users
 _Entry = tuple[FrameType, int]
 
 
-@cache
 def install() -> None:
     """From now on in this process; who has imported `walk_stack` before (our ledger) walks the whole stack."""
-    traceback.walk_stack = _walk_from_users
+    if traceback.walk_stack is not _walk_from_users:  # to set it is to copy a page of who has forked us
+        traceback.walk_stack = _walk_from_users
 
 
 @wraps(walk_stack)
