@@ -81,13 +81,17 @@ def _regroup(roster: Roster, renews: bool) -> tuple[int, ...]:
 
 
 def _shared_groups(roster: Roster, living: Sequence[int]) -> list[str]:
-    """The names of the groups that can be renewed; none where a rank is dead, says nothing, or has no default group."""
+    """The names of the groups that can be renewed; none where a rank is dead, says nothing, or has no default group.
+
+    Nor where one still has groups of before all were last made anew: it was busy since, and is to make its own.
+    """
     if len(living) < len(roster.states):
         return []
     asked = ask(roster, living, "members")
     asked.wait(MEMBER_SECONDS)
     told: list[Members | None] = [asked.answers.get(rank) for rank in living]
-    known = {rank: each for rank, each in zip(living, told, strict=True) if each is not None}
+    since = roster.groups.whole_since
+    known = {rank: m for rank, m in zip(living, told, strict=True) if m is not None and m.generation >= since}
     names = shared({rank: each.groups for rank, each in known.items()})
     defaults = {each.default for each in known.values()}
     return sorted(names) if len(known) == len(living) and len(defaults) == 1 and defaults <= names else []

@@ -88,9 +88,9 @@ class Bent:
                 counts[name] = renewal.num_issued(group)
         return counts
 
-    def members(self) -> renewal.Members | None:
+    def members(self, generation: int) -> renewal.Members | None:
         """The groups of this process; None where one cannot be renewed."""
-        return renewal.members(self.c10d)
+        return renewal.members(self.c10d, generation)
 
     def renew(self, store: Any, generation: int, kept: Collection[str]) -> list[Any]:
         """Give groups of these names new backends, which meet at this store, and destroy the others. Those.

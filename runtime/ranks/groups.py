@@ -191,7 +191,8 @@ class Groups:
 
     def members(self) -> Members | None:
         """All groups of this rank; None where they are not such as `rebuild` can renew."""
-        return self._bent.members() if self._bent is not None and self._world() is not None else None
+        generation = self.plan.generation  # first: the main thread may be about to make others
+        return self._bent.members(generation) if self._bent is not None and self._world() is not None else None
 
     def rebuild(
         self, plan: GroupPlan, ports: Collection[Port] = (), since: int | None = None, kept: Collection[str] = ()

@@ -24,9 +24,11 @@ class Members(NamedTuple):
     """The name of the default group."""
     groups: dict[str, tuple[int, ...]]
     """By name, with their ranks."""
+    generation: int
+    """Of the groups: a rank that was busy as others were made may have those of before still."""
 
 
-def members(c10d: Any) -> Members | None:
+def members(c10d: Any, generation: int) -> Members | None:
     """The groups of this process; None where there are none, or one cannot be renewed."""
     world = c10d._world
     groups = list(world.pg_map)
@@ -34,7 +36,7 @@ def members(c10d: Any) -> Members | None:
         return None
     made = [group for group in groups if group in world.pg_group_ranks]  # one that was interrupted before is not whole
     ranks = {world.pg_names[group]: tuple(sorted(world.pg_group_ranks[group])) for group in made}
-    return Members(world.pg_names[c10d.GroupMember.WORLD], ranks)
+    return Members(world.pg_names[c10d.GroupMember.WORLD], ranks, generation)
 
 
 def _is_plain_gloo(group: Any) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meshbook.kernel.mesh import Mesh
 from meshbook.runtime import group_state
-from meshbook.runtime.regroup import wait_until
+from meshbook.runtime.regroup import regroup, wait_until
 from tests.kernel.cells import SUM, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -201,6 +203,19 @@ def test_where_the_user_has_made_the_default_group_it_goes_on(mesh: Mesh) -> Non
     ran(mesh, "dist.destroy_process_group(dist.new_group())\ndist.destroy_process_group()")
     mesh.unstick()
     assert values(mesh, "x = torch.ones(1)\ndist.all_reduce(x)\nx.item()") == ["2.0", "2.0"]
+    ran(mesh, MODELS)
+
+
+def test_a_rank_that_lacks_the_newest_groups_keeps_the_others_from_renewing_theirs(mesh: Mesh, tmp_path: Path) -> None:
+    """It has been busy since before all were made anew: what it had then meets nobody."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    run = mesh.run(f"open({str(gate)!r}).read()", [1])
+    assert regroup(mesh.roster) == (1,)
+    assert regroup(mesh.roster, renews=True) == (1,)
+    gate.write_text("")
+    run.finished.get(30)
+    assert values(mesh, SUM) == ["3.0", "3.0"]
     ran(mesh, MODELS)
 
 
