@@ -92,8 +92,8 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
     _end(roster, [rank for rank in chosen if roster.states[rank].exit is None])
     made, late = Remade({}, {}), ()
     if chosen:
-        roster.revive(chosen)
         try:
+            roster.revive(chosen)
             roster.wait_ready(timeout, chosen)
             late = regroup(roster)  # before there are actors: their constructors may ask for their rank
         except BaseException:  # also Ctrl-C: ranks that live and have no actors would be taken for sound

@@ -48,7 +48,7 @@ from ..wire.reactor import Reactor, When, contained, report
 from ..wire.tape import Event, Tape, Text
 from ..wire.wiring import wiring
 from . import outside
-from .base import Exit, Listener
+from .base import Exit, Listener, not_started
 from .openings import PIPE_BYTES, held_port, make_room, output_pipe
 from .spec import RankFds, RankSpec, encode_spec
 from .starter import Starter
@@ -135,13 +135,20 @@ class Agent:
         self._wiring.seal()
 
     def respawn(self, specs: Sequence[RankSpec]) -> None:
-        make_room(len(specs))
-        self._starter = self._find_starter()  # the zygote of old may be gone, or stale
-        for spec in specs:
-            if self._spares:
-                self._place_spare(spec)
-            else:
-                self._start(spec, port=0, listen=-1)
+        former = self._peers.copy()
+        try:
+            make_room(len(specs))
+            self._starter = self._find_starter()  # the zygote of old may be gone, or stale
+            for spec in specs:
+                if self._spares:
+                    self._place_spare(spec)
+                else:
+                    self._start(spec, port=0, listen=-1)
+        except BaseException as error:
+            exit = Exit(why=not_started(error))
+            missing = [spec.rank for spec in specs if self._peers.get(spec.rank) is former.get(spec.rank)]
+            self._reactor.perform(lambda: [contained(partial(self._listener.on_exit, rank, exit)) for rank in missing])
+            raise
         self._wiring.seal()
 
     def keep_spares(self, count: int, like: RankSpec) -> None:

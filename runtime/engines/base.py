@@ -49,6 +49,16 @@ class Exit:
         return self.why or "ended" if self.code is None else f"exited with code {self.code}"
 
 
+def not_started(error: BaseException) -> str:
+    """Why there is no process, as the end of a rank tells it; Ctrl-C says nothing itself.
+
+    Example:
+        >>> not_started(OSError(24, "Too many open files")), not_started(KeyboardInterrupt())
+        ('was not started: [Errno 24] Too many open files', 'was not started: KeyboardInterrupt')
+    """
+    return f"was not started: {str(error) or type(error).__name__}"
+
+
 class Listener(Protocol):
     """What a mesh hears from its ranks, on the thread that runs the loop, in order for each rank."""
 
@@ -82,7 +92,8 @@ class Crew(Protocol):
     def respawn(self, specs: Sequence[RankSpec]) -> None:
         """Start ranks that are new, or that have ended; each reports as after `Engine.spawn`.
 
-        Where they meet comes later.
+        Where they meet comes later. Where it raises, of those that were not started the end is reported: nobody is to
+        wait for them.
         """
         ...
 

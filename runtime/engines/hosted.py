@@ -34,7 +34,7 @@ from ..wire.messages import (
 )
 from ..wire.reactor import Reactor, contained
 from ..wire.unicode import packed
-from .base import Exit, Listener
+from .base import Exit, Listener, not_started
 from .outside import DUMP_TIMEOUT, SPY_TIMEOUT, Glimpse
 from .remote_host import News, Pending, RemoteHost
 from .sayings import events_of
@@ -134,8 +134,8 @@ class HostedCrew:
         # A port of an agent that is new: where groups meet comes later, as for those that take an old one's place.
         try:
             self._enlist([replace(spec, master_port=0) for spec in specs])
-        except SpawnError as error:
-            exit = Exit(why=f"ended: {error}")
+        except BaseException as error:
+            exit = Exit(why=not_started(error))
             missing = [spec.rank for spec in specs if spec.rank not in self._hosts]
             self._reactor.schedule(lambda: [self._end(rank, exit) for rank in missing])
             self.kill([spec.rank for spec in specs])

@@ -12,7 +12,7 @@ import pytest
 from meshbook.runtime.actor import endpoint
 from meshbook.runtime.adverbs import view_of
 from meshbook.runtime.channel import Channel
-from meshbook.runtime.errors import MeshStopped, SupervisionError
+from meshbook.runtime.errors import MeshStopped, SpawnError, SupervisionError
 from meshbook.runtime.gather import Gather
 from meshbook.runtime.healing import heal, heal_mesh, heal_roster
 from meshbook.runtime.mesh import roster_of
@@ -237,6 +237,33 @@ def test_an_end_is_told_whole_before_another_process_comes(local: Bench, until: 
     lose(procs, [1], until)
     heal_roster(roster)
     assert (story, roster.states[1].is_ready) == (["told", "started"], True)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SpawnError("no room"), OSError("no file left")])
+def test_ranks_that_could_not_be_started_are_dead_and_come_back_later(
+    local: Bench, until: Until, monkeypatch: pytest.MonkeyPatch, error: Any
+):
+    """Ctrl-C strikes while a zygote imports, say; nobody else would tell of ranks that have no process."""
+    workers = local.workers({"rank": 3})
+    lose(workers, [0, 2], until)
+    roster = roster_of(workers)
+    agent: Any = roster.crew
+    open_links, left = agent._wiring.open, [None, None]
+
+    def open_two() -> Any:
+        """For one rank; the other one has no luck."""
+        if not left:
+            raise error
+        left.pop()
+        return open_links()
+
+    with monkeypatch.context() as patch, pytest.raises(type(error) if isinstance(error, Exception) else error):
+        patch.setattr(agent._wiring, "open", open_two)
+        heal(workers)
+    until(lambda: roster.dead() == [0, 2])
+    assert "was not started: " in roster.why_dead(2)
+    assert heal(workers).ranks == (0, 2)
+    assert workers.add.call(1).get(10).values() == [1, 1, 1]
 
 
 def test_who_stops_it_before_there_are_actors_finds_the_ranks_dead(
