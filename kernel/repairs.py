@@ -138,6 +138,7 @@ class Repairs(Questions):
                 resized = resize_roster(self.roster, sizes, timeout)
             finally:
                 self._take_shape(sizes)
+        self._sent.renew(resized.ranks)  # once more: one may have died meanwhile
         self.points.renew(resized.ranks)
         self._lent.renew(resized.ranks)
         healed = Healed(resized.ranks, resized.failed, (), resized.seconds, resized.making)

@@ -25,6 +25,7 @@ from .reshape import Reshape
 from .roster import Roster
 from .spares import keep_spares
 from .wire import codec
+from .wire.deferred import untorn
 
 IDLE_SECONDS = 0.5
 """How long ranks that are busy may take to be done: an actor that was just spawned is being made."""
@@ -76,7 +77,7 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
         ValueError: there is no such axis, a size is below 1, or there are not so many hosts or GPUs.
         MeshError: a rank that is to stay is busy; nothing was done.
         SpawnError: there is no room for so many ranks, and nothing was done; or one did not come up in `timeout`
-            seconds, and is dead in a mesh that has its new size.
+            seconds, and is dead in a mesh that has its new size. So are those that come when Ctrl-C ends the wait.
         MeshStopped: the mesh was taken down.
     """
     started = time.monotonic()
@@ -88,16 +89,10 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     _dismiss(roster, plan)
     specs = _specs(roster, plan, seats)
     stopped = () if plan.keeps_numbers else tuple(made.name for made in list(roster.made.values()))
-    roster.reactor.perform(lambda: roster.reshape(plan, specs))  # between two messages of the ranks
-    survivors = roster.alive()
+    told = _reshape(roster, plan, specs)
     new = tuple(roster.dead())
-    if new:
-        roster.revive(new)
-    if plan.old != plan.new:
-        _tell(roster, survivors, plan)
-    made = _welcome(roster, new, timeout)
-    if plan.old != plan.new and not new:
-        regroup(roster)
+    _settle(roster, plan, told, new, timeout)
+    made = _remake(roster, new)
     given_back = tuple(roster.crew.settle(plan.new))
     keep_spares(roster)
     return Resized(plan, new, dropped, stopped, made.failed, time.monotonic() - started, given_back, made.making)
@@ -176,31 +171,42 @@ def _devices(stayed: Mapping[int, RankSpec], seats: Sequence[Seat], kind: str) -
     return found
 
 
-def _tell(roster: Roster, survivors: Sequence[int], plan: Reshape) -> None:
-    """Let the ranks that stayed know where they stand now."""
+@untorn  # who stays must hear of the size that the mesh has then
+def _reshape(roster: Roster, plan: Reshape, specs: Sequence[RankSpec]) -> Told:
+    """Give the mesh its new size, and let the ranks that stay know where they stand now."""
+    roster.reactor.perform(lambda: roster.reshape(plan, specs))  # between two messages of the ranks
+    survivors = roster.alive() if plan.old != plan.new else []
     told = Told(roster, survivors, "the new size of the mesh")
-    specs = [roster.specs[rank] for rank in range(plan.num_ranks)]
     told_to_all = roster.mesh, plan.new, plan.kept, standings([spec.seat for spec in specs])
-    payload = codec.encode((told_to_all, dict[str, Any]()))
     if survivors:
+        payload = codec.encode((told_to_all, dict[str, Any]()))
         roster.call(survivors, Order(STEWARD, "move", payload, on_main=True), told)
-    told.wait(REGROUP_SECONDS + REGROUP_SECONDS_A_RANK * len(survivors))
-    told.check()
+    return told
 
 
-def _welcome(roster: Roster, new: Sequence[int], timeout: float) -> Remade:
-    """Wait for the ranks that come, give all new process groups, and make the actors there that belong there."""
-    if not new:
-        return Remade({}, {})
+def _settle(roster: Roster, plan: Reshape, told: Told, new: Sequence[int], timeout: float) -> None:
+    """Wait for the ranks that come, and for those that hear of the new size; then all get new process groups."""
     try:
-        roster.wait_ready(timeout, new)
-        regroup(roster)
-        try:
-            return remake(roster, new)
-        finally:
-            if roster.groups.is_cut:
-                regroup(roster)
-    except SpawnError as error:
+        if new:
+            roster.revive(new)
+        told.wait(REGROUP_SECONDS + REGROUP_SECONDS_A_RANK * len(told.owing))
+        told.check()
+        if new:
+            roster.wait_ready(timeout, new)
+        if new or plan.old != plan.new:
+            regroup(roster)
+    except BaseException as error:  # also Ctrl-C, as in `heal_roster`
         roster.kill(new)  # also those that are up: they have no actors yet
         regroup(roster)
-        raise SpawnError(f"{error}\nThe mesh has its new size: `%mesh restart @dead` tries again") from None
+        if isinstance(error, SpawnError):
+            raise SpawnError(f"{error}\nThe mesh has its new size: `%mesh restart @dead` tries again") from None
+        raise
+
+
+def _remake(roster: Roster, new: Sequence[int]) -> Remade:
+    """Make the actors that belong on the ranks that came."""
+    try:
+        return remake(roster, new) if new else Remade({}, {})
+    finally:
+        if roster.groups.is_cut:
+            regroup(roster)

@@ -295,6 +295,7 @@ class Roster:
             raise MeshStopped(self._why_stopped)
         self._reactor.let_finish()  # it may be telling of their ends still
         for rank in ranks:
+            self._dropped.pop(rank, None)  # by a resize that was broken off
             self.states[rank] = RankState(rank)
             self.meters.forget_loops(rank)
         self.groups.renew_processes(ranks)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from meshbook.kernel import repairs
 from meshbook.kernel.mesh import Mesh
 from meshbook.runtime.errors import MeshError, MeshStopped, SpawnError
 from meshbook.runtime.regroup import wait_until
-from tests.kernel.cells import SUM, ran, values
+from meshbook.runtime.resize import Resized, resize_roster
+from meshbook.runtime.roster import Roster
+from tests.kernel.cells import SUM, lose, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
@@ -158,6 +162,35 @@ def test_ranks_that_do_not_come_up_are_dead_in_a_mesh_that_works(mesh: Mesh) -> 
     assert values(mesh, "rank, world_size") == [f"({rank}, 6)" for rank in (0, 1, 3, 4)]
     assert mesh.heal().ranks == (2, 5)
     check(mesh, 2, 3)
+
+
+def test_who_stops_it_finds_the_ranks_that_come_dead_in_a_mesh_that_works(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(mesh.roster, "wait_ready", pressed)
+        mesh.resize({"tp": 3})
+    assert wait_until(mesh.roster, lambda: mesh.roster.dead() == [2, 5], 10)
+    assert values(mesh, "rank, world_size") == [f"({rank}, 6)" for rank in (0, 1, 3, 4)]
+    assert mesh.heal().ranks == (2, 5)
+    check(mesh, 2, 3)
+
+
+def test_a_rank_that_dies_as_it_begins_comes_back_as_one_that_knows_nothing(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(roster: Roster, *args: Any) -> Resized:
+        lose(mesh, [1])
+        return resize_roster(roster, *args)
+
+    ran(mesh, "late = rank")
+    monkeypatch.setattr(repairs, "resize_roster", dies)
+    assert mesh.resize({"dp": 1}).healed.ranks == (1,)
+    assert values(mesh, "late") == ["0", "1"]
+    check(mesh, 1, 2)
 
 
 def test_many_times_at_random(mesh: Mesh) -> None:
