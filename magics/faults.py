@@ -38,13 +38,15 @@ def restart(book: Book, args: grammar.Restart) -> Mesh:
     is_name = args.mesh is None and args.selector.isidentifier() and args.selector != "all"
     mesh = book.get(args.selector if is_name else args.mesh)
     selector = "" if is_name else args.selector
-    ranks = book.select(selector, mesh).ranks if selector else tuple(range(mesh.num_ranks))
+    # Who is to come back may well be dead: also one in the midst of `2-5`, which cells pass over.
+    chosen = book.select(selector, mesh, also_dead=not mesh.is_down).ranks if selector else range(mesh.num_ranks)
+    ranks = tuple(chosen)
     try:
         healed = mesh.heal(ranks, replay=args.replay, tell=print)
     except MeshbookError as error:
         raise UsageError(f"{named(ranks)} did not come back: {error}") from None
     except KeyboardInterrupt:
-        raise Interrupted(_half_done(mesh, ranks)) from None
+        raise Interrupted(half_done(mesh, ranks)) from None
     print("\n".join([restart_text(healed), *_died_again(mesh, ranks)]))
     return mesh
 
@@ -57,8 +59,8 @@ def _died_again(mesh: Mesh, ranks: Sequence[int]) -> list[str]:
     return [*lines, *([f"so did {len(dead) - _MOST_DEAD} more"] if len(dead) > _MOST_DEAD else [])]
 
 
-def _half_done(mesh: Mesh, ranks: Sequence[int]) -> str:
-    """Of a restart that was not waited for."""
+def half_done(mesh: Mesh, ranks: Sequence[int]) -> str:
+    """Of ranks that get new processes, where these were not waited for."""
     states = mesh.roster.states
     dead = [rank for rank in ranks if states[rank].exit is not None or states[rank].is_doomed]
     again = f"`%mesh restart {ranks_text(ranks)}` begins again"

@@ -70,6 +70,12 @@ def test_it_may_be_stopped_and_cells_run_there_all_the_same(kernel: Kernel, gate
     assert "0,1: 1" in kernel.ok("slow.ping.call().get()").text
 
 
+def test_a_dead_rank_in_the_midst_of_others_comes_back_with_them(kernel: Kernel, gate: Path) -> None:
+    gate.unlink()
+    kernel.ok("%mesh interrupt 1 --kill -m m4")
+    assert "ranks 0-1 are back in " in kernel.ok("%mesh restart 0-1 -m m4").stdout
+
+
 def test_a_rank_that_dies_again_is_not_called_back(kernel: Kernel, gate: Path) -> None:
     gate.with_suffix(".exit").touch()
     told = kernel.ok("%mesh restart 1").stdout.splitlines()
