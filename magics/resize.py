@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from IPython.core.error import UsageError
 
+from ..kernel.drive import Interrupted
 from ..kernel.fold import coords_text, ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.restore import HealedMesh, ResizedMesh
@@ -21,15 +24,26 @@ _MOST_PIDS = 16
 def resize(book: Book, args: grammar.Resize) -> Mesh:
     """Grow or shrink a mesh, and say what was done."""
     mesh = book.get(args.mesh)
+    former, dead = mesh.axes, mesh.roster.dead()
     try:
         resized = mesh.resize(args.axes, replay=args.replay, timeout=args.ready_timeout)
     except (ValueError, MeshbookError) as error:
         raise UsageError(f"%mesh resize: {error}") from None
+    except KeyboardInterrupt:
+        plan = Reshape.of(former, args.axes)
+        came = [*plan.added, *plan.renumbered(dead)] if mesh.axes == plan.new else mesh.roster.dead()
+        raise Interrupted(_half_done(mesh, sorted(came))) from None
     print(resize_text(resized))
     if mesh.roster.groups.backend != "none" and (resized.process.ranks or resized.process.dropped):
         print(faults.BUILD_AGAIN)
     _check_slice(book, mesh)
     return mesh
+
+
+def _half_done(mesh: Mesh, came: Sequence[int]) -> str:
+    """What a resize that was not waited for has come to."""
+    told = f"stopped; the sizes are {axes_text(mesh.axes)}"
+    return f"{told}; {faults.half_done(mesh, came)}" if came else told
 
 
 def _check_slice(book: Book, mesh: Mesh) -> None:

@@ -46,6 +46,17 @@ def test_a_mesh_grows_and_shrinks_and_says_so(elastic: Kernel, gone: Callable[..
     assert elastic.ok("%mesh resize dp=1").stdout == "nothing to do: the sizes are dp=1\n"
 
 
+def test_who_stops_it_is_told_what_has_become_of_the_mesh(elastic: Kernel) -> None:
+    elastic.ok("import meshbook.runtime.roster as roster\nready = roster.Roster.wait_ready")
+    elastic.ok("def pressed(*_): raise KeyboardInterrupt\nroster.Roster.wait_ready = pressed")
+    stopped = elastic.cell("%mesh resize dp=4").error
+    elastic.ok("roster.Roster.wait_ready = ready")
+    come = "ranks 2-3 did not come back: `%mesh restart 2-3` begins again"
+    assert stopped == f"KeyboardInterrupt: stopped; the sizes are dp=4; {come}"
+    assert elastic.ok("%mesh restart 2-3").stdout.startswith("ranks 2-3 are back in ")
+    assert elastic.ok("%%on_mesh\nx = torch.ones(1)\ndist.all_reduce(x)\nx.item()").text.startswith("4.0   ranks 0-3")
+
+
 def test_ranks_that_get_other_numbers_are_told(elastic: Kernel) -> None:
     elastic.ok("i = %mesh up i dp=2 tp=1 --device cpu --pg none")
     elastic.ok("from meshbook import Actor\nclass A(Actor): pass\na = i.spawn('mine', A)\na.initialized.get()")
