@@ -55,7 +55,8 @@ def pack(
 ) -> list[Buffer]:
     """The parts of one datagram. With a pool the large frames are put there, for these receivers.
 
-    Without one (a link that cannot pass descriptors) everything is inline, whatever its size.
+    Without one (a link that cannot pass descriptors), or in the midst of its use, everything is inline, whatever its
+    size.
     """
     if payload is None:
         return [_head(Packet(message))]
@@ -63,7 +64,7 @@ def pack(
         head = packed(Packet(message, (len(payload.head),)))
         return [_SIZE.pack(len(head)) + head + payload.head]
     frames: list[Buffer] = [payload.head, *payload.buffers]
-    if pool is None:
+    if pool is None or pool.is_in_use_here():
         head = _head(Packet(message, tuple(memoryview(f).nbytes for f in frames)))
         return [b"".join([head, *frames])]  # here, once for all receivers
     places = _place(frames, pool, tuple(receivers))
@@ -162,7 +163,8 @@ class Lane:
         """Called, on any thread and from finalizers, when there is something for `send_releases` to send."""
         self._sending = threading.RLock()  # a segment's descriptor must go before the message that uses it
         self.is_sending_here = held_here(self._sending)
-        """Has a signal handler, which asks, interrupted its own thread while that sends?"""
+        """Has a signal handler, which asks, interrupted its own thread while that sends? Or does a `__del__` ask?"""
+        self._late: deque[tuple[Sequence[Buffer], Sequence[int]]] = deque()  # what a `__del__` has sent meanwhile
 
     def send(self, message: AnyMessage, payload: Encoded | None = None, fds: Sequence[int] = ()) -> None:
         """Send to the other end; waits while it is slow."""
@@ -177,16 +179,24 @@ class Lane:
 
     def send_parts(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         """Send what `pack` made, after the descriptors of the shared memory it may refer to."""
+        if self.is_sending_here():
+            self._late.append((parts, fds))
+            return
         with self._sending:
-            for datagram, cargo in self.outgoing(parts, fds):
-                self.link.send(datagram, cargo)
+            self._send_whole(parts, fds)
+            while self._late:
+                self._send_whole(*self._late.popleft())
+
+    def _send_whole(self, parts: Sequence[Buffer], fds: Sequence[int]) -> None:
+        for datagram, cargo in self.outgoing(parts, fds):
+            self.link.send(datagram, cargo)
 
     def outgoing(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> Sequence[Datagram]:
         """What is to be sent, in order, for what `pack` made: nearly always that alone.
 
         Before it goes what tells the other end of new segments of shared memory, and of closed ones.
         """
-        has_news = self.pool is not None and self._told != self.pool.news
+        has_news = self.pool is not None and self._told != self.pool.news and not self.pool.is_in_use_here()
         if len(parts) == 1 and len(parts[0]) <= INLINE and not has_news:
             return ((parts, fds),)
         told = self._announcements(self.pool) if self.pool is not None and has_news else []

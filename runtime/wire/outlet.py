@@ -93,7 +93,7 @@ class Outlet:
                     self._keep(datagram, cargo)
         except LinkClosed:
             # That the process has ended will be told elsewhere. It may have been already, before this was packed.
-            if self.lane.pool is not None:
+            if self.lane.pool is not None and not self.lane.pool.is_in_use_here():
                 self.lane.pool.forget(self.lane.peer)
 
     def _keep(self, datagram: Sequence[Buffer], fds: Sequence[int]) -> None:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..oom import memory_size
 from .extents import Extents
+from .held import held_here
 from .leases import Lease, lend_to_children
 from .messages import BlockRef
 
@@ -146,7 +147,9 @@ class Pool:
         self._last_segment = 0
         self.news = 0
         """Goes up when `segments_for` or `closed_for` may have something new for somebody."""
-        self._lock = threading.Lock()  # callers put while the thread that receives releases; no copy under it
+        self._lock = threading.RLock()  # callers put while the thread that receives releases; no copy under it
+        self.is_in_use_here = held_here(self._lock)
+        """Does a `__del__` ask, which the collector runs in the midst of what this thread does here? It passes by."""
 
     @staticmethod
     def available() -> bool:

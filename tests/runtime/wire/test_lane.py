@@ -7,8 +7,9 @@ import gc
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -155,6 +156,55 @@ def test_a_lane_without_a_pool_sends_any_size_too() -> None:
         message, (frame,) = received(lanes.far)
         sender.join()
         assert message == Reply(3) and bytes(frame) == data
+
+
+class Sender:
+    """Something of a program that says a last word when it is not needed any more."""
+
+    def __init__(self, lane: Lane, payload: Encoded) -> None:
+        self.lane, self.payload = lane, payload
+
+    def __del__(self) -> None:
+        self.lane.send(Reply(2), self.payload)
+
+
+def collecting(call: Callable[..., Any], garbage: list[Sender]) -> Callable[..., Any]:
+    """As if the collector ran inside of this call."""
+
+    def collects(*args: Any) -> Any:
+        garbage.clear()
+        return call(*args)
+
+    return collects
+
+
+def test_what_a_finalizer_sends_between_two_pieces_goes_after_them(
+    paired: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control, large = Lane(paired.near.link), [Encoded(os.urandom(3 * LARGEST), []) for _ in range(2)]
+    garbage = [Sender(control, large[1])]
+    monkeypatch.setattr(control.link, "send", collecting(control.link.send, garbage))
+    sender = threading.Thread(target=control.send, args=(Reply(1), large[0]))
+    sender.start()
+    got = [received(paired.far) for _ in range(2)]
+    sender.join()
+    assert [(message, bytes(frames[0])) for message, frames in got] == [
+        (Reply(number), payload.head) for number, payload in enumerate(large, 1)
+    ]
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_what_a_finalizer_sends_inside_of_the_pool_passes_it_by(
+    paired: Lanes, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """On a thread, as one that waits for itself would hold up all tests."""
+    garbage = [Sender(paired.near, Encoded(bytes(size), []))]
+    monkeypatch.setattr(paired.pool, "_grow", collecting(paired.pool._grow, garbage))
+    sender = threading.Thread(target=paired.near.send, args=(Reply(1), encode(bytearray(100_000))), daemon=True)
+    sender.start()
+    sender.join(10)
+    assert not sender.is_alive()
+    assert sorted(received(paired.far)[0].seq for _ in range(2)) == [1, 2]  # type: ignore[union-attr]
 
 
 def test_a_segment_is_announced_once(paired: Lanes) -> None:
