@@ -206,7 +206,7 @@ class Drive:
                 self.waiting = self.mesh.where(owing, timeout=0.2)
                 if self.patience.reason != "user":  # who pressed the button wants it at once
                     findings = self.mesh.ledger(owing, timeout=0.4, depth=64).findings
-                    self.parted = reasons(findings, owing, time.monotonic() - self.patience.start)
+                    self.parted = reasons(findings, owing, time.monotonic() - self.run.started)
             with suppress(KeyboardInterrupt):
                 hit = self.mesh.interrupt([*owing, *self.taken_back], self.run.call, timeout=0.2)
                 self.struck = tuple(rank for rank, was_at_work in hit.items() if was_at_work)

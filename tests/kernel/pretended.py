@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
@@ -25,6 +26,9 @@ class PretendedRun:
     def __init__(self) -> None:
         self.ranks = RANKS
         self.call = 7
+        self.started = time.monotonic()
+        self.parted_for = 0.0
+        """Seconds since its ranks have parted."""
         self.progress = Progress()
         self.news = threading.Event()
         self.owing = list(RANKS)
@@ -129,7 +133,10 @@ class PretendedMesh:
         return {rank: f"cell 1 line {rank}" for rank in ranks}
 
     def ledger(self, ranks: Sequence[int], timeout: float, depth: int) -> Any:
-        findings = [Finding("rank 1 has issued none", (1,), (0, 2)), Finding("rank 9 has issued none", (9,), (8,))]
+        findings = [
+            Finding("rank 1 has issued none", (1,), (0, 2), self._run.parted_for),
+            Finding("rank 9 has issued none", (9,), (8,)),
+        ]
         return SimpleNamespace(findings=findings)
 
     def interrupt(self, ranks: Sequence[int], call: int, timeout: float) -> dict[int, bool]:

@@ -212,6 +212,14 @@ def test_where_ranks_parted_is_asked_before_late_ones_are_interrupted(run: Prete
     assert driven.parted == ["rank 1 has issued none"]
 
 
+def test_where_ranks_parted_is_told_also_where_the_user_has_been_at_a_prompt_since(run: PretendedRun) -> None:
+    run.started -= 10.0
+    run.parted_for = 9.0
+    driven = drive_of(run, timeout=0.01)
+    drive(driven)
+    assert driven.parted == ["rank 1 has issued none"]
+
+
 def test_who_presses_stop_does_not_wait_for_ledgers(run: PretendedRun) -> None:
     driven = drive_of(run)
     run.on_take = lambda: signal.raise_signal(signal.SIGINT)
