@@ -185,8 +185,8 @@ class Repairs(Questions):
 
         What ranks wait in that are busy is their own affair.
         """
-        ledger, states = self._keep_ledger(), self.states()
-        return any(states.get(rank) == "idle" for found in ledger.findings for rank in found.waiting)
+        ledger = self._keep_ledger()
+        return any(rank in ledger.idle for found in ledger.findings for rank in found.waiting)
 
     def _keep_ledger(self) -> MeshLedger:
         """The process groups may be made anew now, which forgets what was issued in them."""
