@@ -37,6 +37,11 @@ _ONE_SIZE = {"all_reduce", "broadcast", "reduce", "all_reduce_coalesced"}
 """Operations for which all ranks must bring tensors of one size."""
 _ANY_SIZE = {"scatter", "all_to_all", "alltoall", "all_to_all_single", "alltoall_base", "gather", "coalesced"}
 """Operations to which a rank may bring what the others do not."""
+_ROOTED = {"broadcast": "src", "scatter": "src", "gather": "dst", "reduce": "dst"}
+"""Operations around one rank, and what they call it. No record has it; where each has another, they never end."""
+
+_NUMBERS_A_SECOND = 10_000_000
+"""What a slow network carries: a collective that all have issued is under way for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +171,8 @@ def _findings(history: History, patience: float, idle: Collection[int], dead: Co
         absent = [rank for rank in history.by_rank if history.last(rank) < number]
         if waiting and (absent or history.silent):
             return [*past, _missing(history, number, {rank: here[rank] for rank in waiting}, absent, idle, dead)]
+        if waiting and (finding := _endless(history, number, here, waiting, patience, idle)):
+            return [*past, finding]
     return past
 
 
@@ -221,12 +228,7 @@ def _missing(
     idle: Collection[int],
     dead: Collection[int],
 ) -> Finding:
-    group = history.group
-    first = next(iter(waiting.values()))
-    of = "" if group.about == "default_pg" else f" of {group_text(group)}"
-    what = f"{first.call} #{number} {sizes_text(first)}".rstrip() + of
-    verb = f"left {what} open" if set(waiting) <= set(idle) else f"{_s('wait', waiting)} in {what}"
-    parts = [f"{_who(waiting)} {verb} {_places(waiting)}", *_lacks(history, absent)]
+    parts = [_waits(history.group, number, waiting, idle), *_lacks(history, absent)]
     gone = [rank for rank in history.silent if rank in dead]
     if gone:
         parts.append(f"{_who(gone)} {'is' if len(gone) == 1 else 'are'} dead")
@@ -235,6 +237,44 @@ def _missing(
     seconds = min(entry.seconds for entry in waiting.values())
     odd = sorted({*absent, *gone}) or history.silent
     return Finding("; ".join(parts), tuple(odd), tuple(waiting), seconds)
+
+
+def _endless(
+    history: History,
+    number: int,
+    here: Mapping[int, Entry],
+    waiting: Sequence[int],
+    patience: float,
+    idle: Collection[int],
+) -> Finding | None:
+    """What all have issued, and does not end.
+
+    While they work, only operations around one rank are suspected: others may stand in a queue behind many, as the
+    gradients of a large model do. What runs on a GPU may always.
+    """
+    first = here[waiting[0]]
+    root = _ROOTED.get(first.op, "")
+    is_suspect = history.group.backend != "nccl" and (root or set(waiting) <= set(idle))
+    seconds = min(entry.seconds - _transfer_seconds(entry) for entry in here.values())
+    if not is_suspect or seconds < patience:
+        return None
+    open_ones = {rank: here[rank] for rank in waiting}
+    why = f", perhaps each with another {root!r}" if root else ""
+    text = f"{_waits(history.group, number, open_ones, idle)}; all have issued it{why}"
+    return Finding(text, (), tuple(waiting), seconds)
+
+
+def _transfer_seconds(entry: Entry) -> float:
+    return sum(map(_product, entry.sizes)) / _NUMBERS_A_SECOND
+
+
+def _waits(group: Group, number: int, waiting: Mapping[int, Entry], idle: Collection[int]) -> str:
+    """Example: `ranks 0,2 wait in all_reduce #2 (4,) at cell 5, line 3`."""
+    first = next(iter(waiting.values()))
+    of = "" if group.about == "default_pg" else f" of {group_text(group)}"
+    what = f"{first.call} #{number} {sizes_text(first)}".rstrip() + of
+    verb = f"left {what} open" if set(waiting) <= set(idle) else f"{_s('wait', waiting)} in {what}"
+    return f"{_who(waiting)} {verb} {_places(waiting)}"
 
 
 def _lacks(history: History, absent: Sequence[int]) -> list[str]:

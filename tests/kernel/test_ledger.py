@@ -59,7 +59,7 @@ class Step:
 def steps(draw: st.DrawFn) -> Step:
     ops = draw(st.lists(st.sampled_from(OPS), min_size=1, max_size=8))
     num_ranks = draw(st.integers(3, 6))
-    is_open, odd = draw(st.booleans()), draw(st.integers(0, num_ranks - 1))
+    is_open, odd = draw(st.booleans()) and ops[-1] != "broadcast", draw(st.integers(0, num_ranks - 1))
     return Step(ops, num_ranks, is_open, odd, draw(st.integers(0, len(ops) - 1)))
 
 
@@ -156,6 +156,34 @@ def test_what_an_interrupted_cell_has_left_open_is_not_told_as_waiting() -> None
     told = {0: RankLedger((default(2),), (entry(1, is_open=True),)), 1: RankLedger()}
     [finding] = compare(told, idle=[0, 1])
     assert finding.text == "rank 0 left all_reduce #1 (4,) open at cell 5, line 2; rank 1 has issued none"
+
+
+@pytest.mark.parametrize(
+    ("op", "why"),
+    [("gather", "dst"), ("reduce", "dst"), ("broadcast", "src"), ("scatter", "src"), ("all_reduce", "")],
+)
+def test_what_all_have_issued_and_does_not_end(op: str, why: str) -> None:
+    """No record has the rank that it is about. What stands in no queue of gradients is suspected while it hangs."""
+    left = [[entry(1, op, is_open=rank < 2)] for rank in range(3)]
+    said = f"; all have issued it, perhaps each with another {why!r}" if why else "; all have issued it"
+    assert texts(3, left) == ([f"ranks 0-1 wait in {op} #1 (4,) at cell 5, line 2{said}"] if why else [])
+    told = {rank: RankLedger((default(3),), tuple(entries)) for rank, entries in enumerate(left)}
+    [finding] = compare(told, idle=[0, 1, 2])
+    assert finding.text == f"ranks 0-1 left {op} #1 (4,) open at cell 5, line 2{said}"
+    assert (finding.odd, finding.waiting, finding.seconds) == ((), (0, 1), pytest.approx(9.0))
+
+
+@pytest.mark.parametrize("changes", [{"sizes": ((100_000_000,),)}, {"seconds": 0.01}], ids=["large", "just issued"])
+def test_what_all_have_issued_may_be_under_way(changes: dict[str, object]) -> None:
+    left = [entry(1, "gather", is_open=True), entry(1, "gather", is_open=True), entry(1, "gather", **changes)]
+    told = {rank: RankLedger((default(3),), (each,)) for rank, each in enumerate(left)}
+    assert not compare(told) and not compare(told, idle=[0, 1, 2])
+
+
+def test_what_all_have_issued_on_a_gpu_waits_for_what_stands_before_it() -> None:
+    group = msgspec.structs.replace(default(2), backend="nccl")
+    told = {rank: RankLedger((group,), (entry(1, "broadcast", is_open=True),)) for rank in range(2)}
+    assert not compare(told) and not compare(told, idle=[0, 1])
 
 
 def test_what_was_issued_just_now_is_no_reason_to_accuse() -> None:

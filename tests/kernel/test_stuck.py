@@ -94,7 +94,30 @@ def test_ranks_that_met_in_different_collectives_leave_no_trap_behind(mesh: Mesh
         until_at(mesh, "waiting in", [1])
         mesh.interrupt(run.owing, run.call)
         run.finished.get(10)
+        mesh.last_failed = tuple(run.ranks)  # a cell that failed before leaves it so
         assert mesh.mend() == "they were not in the same collective"
+        assert values(mesh, SUM) == ["6.0"] * 3
+    mesh.last_failed = ()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "dist.gather(x, [x, x, x] if rank < 2 else None, dst=rank % 2)",
+        "dist.broadcast(x, src=min(rank, 1))",
+        "try: dist.all_to_all_single(torch.ones(3 if rank else 6), torch.ones(3))\nexcept RuntimeError: pass",
+    ],
+    ids=["gather to different ranks", "broadcast from different ranks", "a rank whose sizes torch refuses"],
+)
+def test_what_all_have_issued_and_never_ends_leaves_no_trap_behind(mesh: Mesh, call: str) -> None:
+    for _ in range(3):
+        run = mesh.run(f"x = torch.ones(2)\n{call}")
+        until_at(mesh, "waiting in", [1])
+        mesh.interrupt(run.owing, run.call)
+        run.finished.get(10)
+        deadline = time.monotonic() + 20
+        while (why := mesh.mend()) != "they were not in the same collective":
+            assert not why and time.monotonic() < deadline, why
         assert values(mesh, SUM) == ["6.0"] * 3
 
 
