@@ -78,9 +78,33 @@ def _refuse(*_: Any) -> None:
 
 
 def _put_replicas_back(model: Any) -> None:
-    model._update_process_group(model.process_group)
+    if model.static_graph:
+        _begin_graph_again(model)
+    else:
+        model._update_process_group(model.process_group)
     if model not in _to_be_alike:
         _to_be_alike[model] = model.register_forward_pre_hook(_make_alike)
+
+
+def _begin_graph_again(model: Any) -> None:
+    """A static graph is learnt in the first step, which only some ranks may have begun: all learn it again.
+
+    torch's own way back forgets the buckets, but not that there was a step: the next one would have other collectives
+    here than elsewhere.
+    """
+    dist: Any = sys.modules["torch.distributed"]
+    model._remove_autograd_hooks()
+    parameters, expects_sparse = model._build_params_for_reducer()
+    names = model._build_debug_param_to_name_mapping(parameters)
+    model._ddp_init_helper(parameters, expects_sparse, names, True)
+    model._has_rebuilt_buckets = model.static_graph = False  # it is set where it was not
+    model._set_static_graph()
+    for hook, state in model._comm_hooks:
+        dist._register_comm_hook(model.reducer, state, hook)
+    if model.mixed_precision is not None:
+        model.reducer._set_mixed_precision_param_dtype(model.mixed_precision.param_dtype)
+    if any(hasattr(each, "_in_backward_optimizers") for each in parameters):
+        model.reducer._set_optimizer_in_backward()
 
 
 def _make_alike(model: Any, _: Any) -> None:

@@ -118,6 +118,25 @@ def test_a_model_goes_on_as_if_the_step_in_which_one_rank_raised_had_not_been(
     assert values(mesh, "total(model) == total(twin), total(twin) == total(small())") == ["(True, False)"] * 2
 
 
+@pytest.mark.parametrize("num_steps", [0, 1, 2])
+@pytest.mark.parametrize("hook", ["", "model.register_comm_hook(None, halved)\n"])
+def test_a_model_of_a_static_graph_learns_it_again(mesh: Mesh, num_steps: int, hook: str) -> None:
+    """Of its first step, which rank 1 has not come to, rank 0 keeps that it was."""
+    made = f"model = nn.parallel.DistributedDataParallel(small(), static_graph=True)\n{hook}"
+    ran(mesh, HALVED + made + f"for _ in range({num_steps}): step(model)")
+    part(mesh, "step(model, 'loss')")
+    ran(mesh, "step(model)\nstep(model)\nfound = total(model)")
+    ran(mesh, made + f"for _ in range({num_steps} + 2): step(model)")
+    assert values(mesh, "found == total(model), found == total(small())") == ["(True, False)"] * 2
+
+
+HALVED = """
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+def halved(state, bucket):
+    return default_hooks.allreduce_hook(state, bucket).then(lambda future: future.value() / 2)
+"""
+
+
 def test_a_sharded_model_goes_on_after_its_parameters_were_under_way(mesh: Mesh) -> None:
     needs_reset()
     ran(mesh, "model = sharded()\nstep(model)")
