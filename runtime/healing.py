@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from .errors import SpawnError, checks_for_caller
 from .mesh import ActorMesh, ProcMesh, roster_of
 from .regroup import regroup, wait_until
-from .remaking import Remade, remake
+from .remaking import Remade, begin_remaking, finish_remaking
 from .roster import Roster
 from .spares import keep_spares
 
@@ -96,11 +96,12 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
             roster.revive(chosen)
             roster.wait_ready(timeout, chosen)
             late = regroup(roster)  # before there are actors: their constructors may ask for their rank
+            begun = begin_remaking(roster, chosen)
         except BaseException:  # also Ctrl-C: ranks that live and have no actors would be taken for sound
             roster.kill(chosen)
             raise
         try:
-            made = remake(roster, chosen)
+            made = finish_remaking(roster, chosen, begun)
         finally:
             late = regroup(roster) if roster.groups.is_cut else late
     keep_spares(roster)  # not before: their imports would slow down the others

@@ -55,12 +55,8 @@ class Remaking(Told):
         return {rank: self.freed.get(rank, error) for rank, error in dict(self.errors).items()}
 
 
-def remake(roster: Roster, ranks: Sequence[int]) -> Remade:
-    """Make the actors of ranks that came new.
-
-    The process groups of all ranks are of no use afterwards where `roster.groups.is_cut`: a constructor waited in them
-    for ranks that live on, and was freed.
-    """
+def begin_remaking(roster: Roster, ranks: Sequence[int]) -> list[Remaking]:
+    """Let the actors of ranks that came new be made again; without waiting."""
     made: list[Remaking] = []
 
     def caller(name: str, chosen: Sequence[int]) -> Remaking:
@@ -69,6 +65,15 @@ def remake(roster: Roster, ranks: Sequence[int]) -> Remade:
 
     _refuse_dropped(roster, ranks)
     roster.remake_actors(ranks, caller)
+    return made
+
+
+def finish_remaking(roster: Roster, ranks: Sequence[int], made: Sequence[Remaking]) -> Remade:
+    """Wait until they are made, as `begin_remaking` has begun.
+
+    The process groups of all ranks are of no use afterwards where `roster.groups.is_cut`: a constructor waited in them
+    for ranks that live on, and was freed.
+    """
     vigil = Vigil(len(roster.states), frozenset(ranks))
     try:
         _wait(roster, made, vigil)

@@ -20,7 +20,7 @@ from .numbers import STEWARD, new_mesh
 from .orders import Order
 from .ranks.place import coordinates
 from .regroup import REGROUP_SECONDS, REGROUP_SECONDS_A_RANK, Told, regroup, wait_until
-from .remaking import Remade, remake
+from .remaking import Remade, Remaking, begin_remaking, finish_remaking
 from .reshape import Reshape
 from .roster import Roster
 from .spares import keep_spares
@@ -91,8 +91,8 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     stopped = () if plan.keeps_numbers else tuple(made.name for made in list(roster.made.values()))
     told = _reshape(roster, plan, specs)
     new = tuple(roster.dead())
-    _settle(roster, plan, told, new, timeout)
-    made = _remake(roster, new)
+    begun = _settle(roster, plan, told, new, timeout)
+    made = _remake(roster, new, begun)
     given_back = tuple(roster.crew.settle(plan.new))
     keep_spares(roster)
     return Resized(plan, new, dropped, stopped, made.failed, time.monotonic() - started, given_back, made.making)
@@ -184,8 +184,11 @@ def _reshape(roster: Roster, plan: Reshape, specs: Sequence[RankSpec]) -> Told:
     return told
 
 
-def _settle(roster: Roster, plan: Reshape, told: Told, new: Sequence[int], timeout: float) -> None:
-    """Wait for the ranks that come, and for those that hear of the new size; then all get new process groups."""
+def _settle(roster: Roster, plan: Reshape, told: Told, new: Sequence[int], timeout: float) -> list[Remaking]:
+    """Wait for the ranks that come, and for those that hear of the new size; then all get new process groups.
+
+    The actors that are on their way to the new ranks.
+    """
     try:
         if new:
             roster.revive(new)
@@ -195,6 +198,7 @@ def _settle(roster: Roster, plan: Reshape, told: Told, new: Sequence[int], timeo
             roster.wait_ready(timeout, new)
         if new or plan.old != plan.new:
             regroup(roster)
+        return begin_remaking(roster, new) if new else []
     except BaseException as error:  # also Ctrl-C, as in `heal_roster`
         roster.kill(new)  # also those that are up: they have no actors yet
         regroup(roster)
@@ -203,10 +207,10 @@ def _settle(roster: Roster, plan: Reshape, told: Told, new: Sequence[int], timeo
         raise
 
 
-def _remake(roster: Roster, new: Sequence[int]) -> Remade:
-    """Make the actors that belong on the ranks that came."""
+def _remake(roster: Roster, new: Sequence[int], begun: Sequence[Remaking]) -> Remade:
+    """Wait for the actors that belong on the ranks that came."""
     try:
-        return remake(roster, new) if new else Remade({}, {})
+        return finish_remaking(roster, new, begun) if new else Remade({}, {})
     finally:
         if roster.groups.is_cut:
             regroup(roster)

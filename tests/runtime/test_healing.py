@@ -266,18 +266,19 @@ def test_ranks_that_could_not_be_started_are_dead_and_come_back_later(
     assert workers.add.call(1).get(10).values() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("place", ["healing.regroup", "roster.Roster.remake_actors"])
 def test_who_stops_it_before_there_are_actors_finds_the_ranks_dead(
-    bench: Bench, until: Until, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, until: Until, monkeypatch: pytest.MonkeyPatch, place: str
 ):
     workers = bench.workers({"rank": 3})
     lose(workers, [1], until)
     roster = roster_of(workers)
 
-    def pressed(roster: object) -> None:
+    def pressed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("meshbook.runtime.healing.regroup", pressed)
+        patch.setattr(f"meshbook.runtime.{place}", pressed)
         with pytest.raises(KeyboardInterrupt):
             heal(workers)
     until(lambda: roster.dead() == [1])
