@@ -110,6 +110,8 @@ class Drive:
     """Where the ranks were that had to be interrupted."""
     struck: tuple[int, ...] = ()
     """The ranks whose code was interrupted, as far as they said so."""
+    late: tuple[int, ...] = ()
+    """The ranks that were not done when they were to be interrupted: others raised by themselves, whatever it was."""
     mended: str = ""
     """What had to be done to the process groups afterwards, in one line."""
     parted: list[str] = field(default_factory=list[str])
@@ -202,6 +204,7 @@ class Drive:
         if step is Step.INTERRUPT:
             self.taken_back = self.mesh.queued(self.run)
             owing = [rank for rank in owing if rank not in self.taken_back]
+            self.late = tuple(owing)
             with suppress(KeyboardInterrupt):  # pressed again, as people do
                 self.waiting = self.mesh.where(owing, timeout=0.2)
                 if self.patience.reason != "user":  # who pressed the button wants it at once

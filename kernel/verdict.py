@@ -63,9 +63,9 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
 
 def note_failed(drive: Drive, result: MeshResult) -> None:
     """What `@failed` selects: not the ranks that worked or waited until they were told to stop, or lost a peer."""
-    stopped = drive.patience.reason in ("user", "failure")
-    innocent = {r for r, failure in result.failures.items() if stopped and failure.type_name == "KeyboardInterrupt"}
-    innocent |= _cut_off(drive, result.failures)
+    innocent = _cut_off(drive, result.failures)
+    if drive.patience.reason in ("user", "failure"):
+        innocent |= _interrupted(drive, result.failures)
     drive.mesh.last_failed = tuple(rank for rank in sorted(result.failed) if rank not in innocent)
 
 
@@ -125,13 +125,14 @@ def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
         return cut_off
     # One whose collective was broken off says so by an error of torch's.
     was_released = drive.patience.rung >= Step.RELEASE
-    released = [
-        rank
-        for rank, failure in failures.items()
-        if failure.type_name == "KeyboardInterrupt" or (was_released and rank in drive.waiting)
-    ]
+    released = _interrupted(drive, failures) | (failures.keys() & drive.waiting if was_released else set())
     after = f"interrupted after {drive.patience.grace:g} s, state kept"
-    return {rank: f"was at {_place(drive, rank)}; {after}" for rank in released} | cut_off
+    return {rank: f"was at {_place(drive, rank, failures[rank])}; {after}" for rank in sorted(released)} | cut_off
+
+
+def _interrupted(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
+    """The ranks that worked until they were interrupted: who raises the same error by itself has failed."""
+    return {rank for rank in drive.late if rank in failures and failures[rank].type_name == "KeyboardInterrupt"}
 
 
 def _cut_off(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
@@ -164,17 +165,17 @@ def _timed_out(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, Failu
     if drive.patience.reason != "timeout":
         return dict(failures)
     seconds = f"{drive.patience.timeout:g} s"
-    return {
+    late = {
         rank: msgspec.structs.replace(
-            failure,
+            failures[rank],
             type_name="TimeoutError",
-            message=f"not done after {seconds}, at {_place(drive, rank)}; interrupted, state kept",
+            message=f"not done after {seconds}, at {_place(drive, rank, failures[rank])}; interrupted, state kept",
         )
-        if failure.type_name == "KeyboardInterrupt"
-        else failure
-        for rank, failure in failures.items()
+        for rank in _interrupted(drive, failures)
     }
+    return {rank: late.get(rank, failure) for rank, failure in failures.items()}
 
 
-def _place(drive: Drive, rank: int) -> str:
-    return drive.waiting.get(rank) or "an unknown line"
+def _place(drive: Drive, rank: int, failure: Failure) -> str:
+    """Where it was before it was interrupted; of one that did not say so in time, where that has struck."""
+    return drive.waiting.get(rank) or _line(failure.frames)

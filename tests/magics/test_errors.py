@@ -90,6 +90,16 @@ def test_ranks_that_wait_for_one_that_raised_are_released(spare: Kernel, wait: s
     assert spare.ok("%on_mesh -- (dist.all_reduce(ones := torch.ones(1)), ones.item())[1]").text.startswith("3.0")
 
 
+def test_a_rank_that_interrupts_itself_has_failed(spare: Kernel) -> None:
+    """Its own code may raise it, or somebody signals it from outside: it is why the others were interrupted."""
+    failed = spare.cell("%%on_mesh --grace 0.3\nif rank == 1:\n    raise KeyboardInterrupt('mine')\ndist.barrier()")
+    assert failed.error == "MeshError: 1 of 3 ranks failed (dp=1)"
+    cell = f"cell {failed.reply['execution_count']}"
+    assert f"dp=1  KeyboardInterrupt: mine\n     {cell}, line 3\n" in failed.traceback
+    assert f"◌ dp=(0,2) ×2  was at {cell} line 4, waiting in barrier; interrupted after 0.3 s" in failed.traceback
+    assert spare.ok("%%on_mesh @failed\nrank").text.startswith("1   rank 1")
+
+
 def test_others_may_be_waited_for(kernel: Kernel) -> None:
     failed = kernel.cell("%%on_mesh --on-error wait --grace 0 -o r\nif rank == 0:\n    1/0\ntime.sleep(0.4)\nrank")
     assert "✗ ZeroDivisionError: division by zero; 1-3 still work" in failed.stderr
