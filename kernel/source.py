@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from types import CodeType
 from typing import Protocol
 
@@ -22,6 +23,9 @@ _PARSE_ONLY = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 _ASK_FOR_LOOP = {"create_task", "ensure_future", "get_running_loop"}
 """What of asyncio works only while a loop runs, called by a cell itself. `asyncio.run` works in both kinds of cells."""
+
+_OF_TOKENIZER = ("<tokenize>", "<string>")
+"""The name that Python's tokenizer gives to what it reads: up to 3.11, and since."""
 
 _CELL_FILE = re.compile(r"<(.*), run \d+>")
 
@@ -220,8 +224,22 @@ def _parsed(source: str, file: str, first_line: int, syntax: Syntax) -> tuple[as
         else:
             if not _is_one_word(tree):
                 return tree, above + source, True
-    text = above + syntax.translated(source)
+    text = above + _translated(source, file, first_line, syntax)
     return _tree_of(text, file, flags), text, False
+
+
+def _translated(source: str, file: str, first_line: int, syntax: Syntax) -> str:
+    """IPython's syntax as Python. Where it cannot be read, the error has the place in the cell.
+
+    Indents are read by Python's tokenizer, which knows no file, after empty lines were left out at the beginning.
+    """
+    try:
+        return syntax.translated(source)
+    except SyntaxError as error:
+        if error.filename in _OF_TOKENIZER and error.lineno:
+            num_blank = sum(1 for _ in takewhile(str.isspace, source.splitlines(keepends=True)))
+            error.filename, error.lineno = file, error.lineno + first_line - 1 + num_blank
+        raise
 
 
 def _tree_of(text: str, file: str, flags: int) -> ast.Module:

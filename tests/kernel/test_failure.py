@@ -85,6 +85,7 @@ def test_a_signal_handler_that_raises_while_a_failure_is_told_is_what_failed(not
     [
         ("x = 1\nx = (1,\n", 3, "'(' was never closed (cell 1, line 3)"),
         ("x = 1\n  y = 2", 3, "unexpected indent (cell 1, line 3)"),
+        ("\n\nif x:\n    x = 1\n  y = 2", 6, "unindent does not match any outer indentation level (cell 1, line 6)"),
         ("return 3", 2, "'return' outside function (cell 1, line 2)"),
         ("%time x = = 3", 2, "invalid syntax"),
     ],
