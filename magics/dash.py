@@ -182,8 +182,11 @@ class MeshHands:
         if not working or not self._mesh.desk.is_served:
             after = " --pm" if set(ranks) & set(self._mesh.last_failed) else ""
             return Deed(f"type `%mesh debug {where}{after}` in a cell")
-        found = [f"{named(some)} {rung.value}" for rung, some in enter(self._mesh, working).items()]
-        return Deed(f"{'; '.join(found)}; the prompt is in the cell that runs")
+        found = enter(self._mesh, working)
+        said = [f"{named(some)} {rung.value}" for rung, some in found.items()]
+        if any(rung.has_prompt for rung in found):
+            said.append("the prompt is in the cell that runs")
+        return Deed("; ".join(said))
 
     def _working(self, ranks: Sequence[int], runs: Sequence[int]) -> dict[int, int]:
         """Those of the ranks that work on one of these calls still, each with its call."""

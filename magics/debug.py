@@ -76,13 +76,13 @@ def debug(book: Book, consoles: Consoles, args: Debug) -> None:
         _attach(mesh, book.select(args.selector, mesh).ranks)
     elif not mesh.desk.is_wanted and not args.console:
         print("no rank is stopped: `%mesh debug 3` stops rank 3 where it is, `%mesh debug --pm` looks at an error")
-    if args.console:
+    if args.console or not mesh.desk.is_wanted:
         return
     if mesh.desk.has_console:
         print("the prompt is in the console of this mesh: its close button brings it back into the cells")
-    elif mesh.desk.is_served or (mesh.desk.is_wanted and meanwhile.is_waiting()):
+    elif mesh.desk.is_served or meanwhile.is_waiting():
         print("the prompt is in the cell that runs")
-    elif mesh.desk.is_wanted:
+    else:
         serve(mesh, _someone(user), lambda: all(state.name != "busy" for state in mesh.roster.states.values()), _tell)
 
 

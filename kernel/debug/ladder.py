@@ -20,9 +20,14 @@ class Rung(Enum):
 
     LIVE = "stopped"
     INSPECTOR = "no stop, as C code runs there: looked at while it runs on (`q` leaves, `refresh` looks again)"
-    STACK = "no answer, as C code runs there; the stack:"
+    STACK = "no answer, as C code holds the interpreter there, or the process is stopped; the stack:"
     IDLE = "nothing runs there"
     DEAD = "dead (`%mesh restart @dead` brings back what is dead)"
+
+    @property
+    def has_prompt(self) -> bool:
+        """Can one talk with it then?"""
+        return self in (Rung.LIVE, Rung.INSPECTOR)
 
 
 def enter(mesh: Debugged, ranks: Sequence[int]) -> dict[Rung, list[int]]:

@@ -273,10 +273,25 @@ def test_of_a_rank_that_cannot_answer_the_stack_is_shown(kernel: Any) -> None:
     )
     cell.until("go")
     said = kernel.start_aside("%mesh debug 0").end().text
-    assert "no answer" in said and "line 6" in said, said
+    assert "no answer" in said and "line 6" in said and "the prompt is" not in said, said
     kernel.start_aside("%mesh interrupt 0 --kill").end()
     assert cell.end().status == "error"
     kernel.ok("%mesh down held")
+
+
+def test_what_does_not_stop_has_no_prompt_in_the_cell_that_runs(kernel: Any) -> None:
+    pid = kernel.pids()[1]
+    cell = kernel.start("%%on_mesh 0\nprint('go', flush=True)\ntime.sleep(600)")
+    cell.until("go")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        said = kernel.start_aside("%mesh debug 1-2").end().text
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert "rank 2: nothing runs there" in said and "or the process is stopped; the stack:" in said
+    assert "stopped (SIGSTOP): `kill -CONT" in said and "the prompt is" not in said
+    kernel.interrupt()
+    cell.end()
 
 
 def test_what_is_idle_or_dead_is_said(kernel: Any) -> None:
