@@ -126,6 +126,7 @@ class Drive:
     _offered_at: Step = Step.WAIT
     """The rung at which it was last said, or asked, what comes next."""
     _has_debugged: bool = False
+    _has_told_failure: bool = False
 
     def steps(self) -> Generator[float, int, None]:
         """Yields seconds to wait for news; is sent how often the user pressed stop meanwhile."""
@@ -143,7 +144,7 @@ class Drive:
 
     def _wait(self) -> Generator[float, int, None]:
         """Until the run has ended: show what comes, and do what is to be done about those that do not."""
-        told, now, num_presses = False, time.monotonic(), 0
+        now, num_presses = time.monotonic(), 0
         while not self.run.finished.done():
             num_presses += yield _SOON if self._untold_deaths() else TICK
             self.live.update(self.run.take(), time.monotonic())
@@ -157,8 +158,10 @@ class Drive:
                 self.patience.pause(now - looked)
             for watch in self.watches:
                 watch(now)
-            told = told or self._tell_failure(now)
-            self._tell_deaths(now)
+            if self.patience.failing_for(now) >= _TOLD_AFTER:
+                self._tell_failure()
+            if self.patience.failing_for(now) >= _SOON:
+                self._tell_deaths()
             self._act(self.patience.step(now, self._has_failure, num_presses))
             num_presses = self._offer(now)
 
@@ -180,7 +183,10 @@ class Drive:
         return 0
 
     def _catch_up(self) -> None:
+        """Show what came while the user was at a prompt, also of ranks that have failed since."""
         self.live.catch_up(self.run.take(), time.monotonic())
+        self._tell_failure()
+        self._tell_deaths()
 
     def _debug_failed(self) -> None:
         """`--on-error debug`: look at what failed first, while the others wait."""
@@ -263,14 +269,13 @@ class Drive:
             self.patience.wait_on()
         return 0
 
-    def _tell_failure(self, now: float) -> bool:
-        """Say who failed while others still work; whether it was said. Who was interrupted did not fail."""
-        if not self.run.progress.failed or self.patience.reason or self.patience.failing_for(now) < _TOLD_AFTER:
-            return False
-        failed = self._failed_by_themselves()
-        if failed:
+    def _tell_failure(self) -> None:
+        """Say once who failed while others still work. Who was interrupted did not fail."""
+        if self._has_told_failure or not self.run.progress.failed or self.patience.reason:
+            return
+        if failed := self._failed_by_themselves():
+            self._has_told_failure = True
             self.live.tell_failures(replace(self.run.progress, failed=failed), self.run.owing)
-        return bool(failed)
 
     def _failed_by_themselves(self) -> list[int]:
         """The ranks that failed, but for those that were stopped, or only lost their connection to one that is gone."""
@@ -282,10 +287,10 @@ class Drive:
         failures = {rank: _outcome_of(progress.outcomes[rank]).failure for rank in failed}
         return [rank for rank, failure in failures.items() if failure is None or not is_cut_off(failure)]
 
-    def _tell_deaths(self, now: float) -> None:
+    def _tell_deaths(self) -> None:
         """Say who has died while others still work, those of one moment together."""
         lost, owing = self._untold_deaths(), self.run.owing
-        if lost and owing and self.patience.failing_for(now) >= _SOON:
+        if lost and owing:
             self.live.tell_deaths(lost, owing)
             self._told_dead.update(lost)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,22 @@ def test_a_breakpoint_asks_in_the_cell_and_names_the_rank(kernel: Any) -> None:
     assert "----> 5     x += 1" in done.stdout
     assert "11   rank 1" in done.text
     assert "meshbook" not in done.stdout  # no frame of ours
+
+
+def test_a_rank_that_fails_while_the_user_is_at_a_prompt_is_told_there(kernel: Any, tmp_path: Path) -> None:
+    late = tmp_path / "late"
+    cell = kernel.start(
+        f"%%on_mesh 0-1\nimport os\nwhile rank and not os.path.exists({str(late)!r}):\n    time.sleep(0.01)\n"
+        "if rank:\n    raise ValueError('late')\nbreakpoint()"
+    )
+    cell.talk("p 1")
+    late.touch()
+    for _ in range(1000):
+        cell.talk("p 1")
+        if "  1 ✗ ValueError: late; 0 still works" in cell.text:
+            break
+    cell.talk("c")
+    assert cell.end().stderr.count("✗ ValueError: late") == 1
 
 
 def test_the_next_cell_is_not_traced(kernel: Any) -> None:
