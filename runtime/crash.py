@@ -1,4 +1,4 @@
-"""What a process says as it ends by itself: the stacks that `faulthandler` writes, told apart from other stderr. Pure.
+"""What a process says as it ends by itself: the stacks that `faulthandler` writes, told apart from other stderr.
 
 A segmentation fault makes forty lines, of which one is the user's. The log keeps all; a reader is told the one.
 """
@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from .cells import cell_of
 from .ours import WINGS
 
 LEFT_BY = "Left by "
@@ -22,6 +23,9 @@ _OTHER = re.compile(r"  (?:\.\.\.|<|Binary file |/|Garbage-collecting)|Extension
 _C_STACK = "Current thread's C stack trace"
 
 _MOST_PLACES = 6
+
+_THREAD_BEGINS = ("_bootstrap", "_bootstrap_inner", "run")
+"""What `threading` calls before the code of a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +163,20 @@ def _head_in(line: str) -> str | None:
 def places_text(stack: Iterable[Place], ours: Sequence[str] = ()) -> list[str]:
     """The frames of a stack, one a line, the innermost last; of a deep one its inner end.
 
-    Frames of files that begin with one of `ours` are of no interest.
+    Frames of files that begin with one of `ours` are of no interest. Cells of this notebook have their names.
 
     Example:
         >>> places_text([Place("/rt/x.py", 1, "g"), Place("a.py", 3, "f"), Place("a.py", 9, "<module>")], ["/rt/"])
         ['a.py, line 9', 'a.py, line 3, in f']
     """
-    inner = [place for place in stack if not place.file.startswith(("<frozen ", *ours))][:_MOST_PLACES]
-    return [f"{p.file}, line {p.line}" + ("" if p.name == "<module>" else f", in {p.name}") for p in reversed(inner)]
+    told = [place for place in stack if not (place.file.startswith(("<frozen ", *ours)) or _begins_thread(place))]
+    return [_place_text(place) for place in reversed(told[:_MOST_PLACES])]
+
+
+def _begins_thread(place: Place) -> bool:
+    return place.name in _THREAD_BEGINS and place.file.endswith("/threading.py")
+
+
+def _place_text(place: Place) -> str:
+    inside = "" if place.name == "<module>" else f", in {place.name}"
+    return f"{cell_of(place.file) or place.file}, line {place.line}{inside}"

@@ -73,6 +73,14 @@ def test_however_the_text_is_cut_the_dump_is_held_back(data: st.DataObject) -> N
     assert sieve.crash() == crash.read(text)
 
 
+def test_the_frames_of_an_actor_begin_with_its_endpoint_and_name_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs on a thread, and its class came to the rank by value: with the name that IPython gives the cell."""
+    monkeypatch.setattr(crash, "cell_of", {"/tmp/ipykernel_7/12.py": "cell 3"}.get)
+    thread = [Place("/lib/threading.py", line, name) for line, name in ((982, "run"), (1002, "_bootstrap"))]
+    stack = [Place("/lib/ctypes/__init__.py", 519, "string_at"), Place("/tmp/ipykernel_7/12.py", 31, "crash"), *thread]
+    assert crash.places_text(stack) == ["cell 3, line 31, in crash", "/lib/ctypes/__init__.py, line 519, in string_at"]
+
+
 def test_what_was_held_back_can_be_had_after_all() -> None:
     sieve = Sieve()
     assert sieve.feed(DUMP) == ""
