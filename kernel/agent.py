@@ -15,7 +15,7 @@ import msgspec
 
 from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.channel import Port
-from ..runtime.ranks import waits
+from ..runtime.ranks import models, waits
 from ..runtime.ranks.groups import Groups, bury
 from ..runtime.ranks.place import Place, here
 from ..runtime.ranks.users import is_users
@@ -35,7 +35,7 @@ from .kept import Kept
 from .lookup import Unreadable
 from .names import held_in
 from .odd_tensors import for_notebook
-from .outcome import Display
+from .outcome import Display, Outcome
 from .reading import read_number
 from .source import call_cell, lines_text
 from .summary import readable
@@ -178,7 +178,7 @@ class KernelActor(Actor):
             with self._place.shield():
                 for note in self._given.notes():
                     print(note, file=sys.stderr)
-        return outcome.failure is None, packed(outcome)
+        return self._closed(outcome)
 
     @endpoint
     def execute(self, run: int, head: bytes, buffers: list[Any], lines: list[Lines]) -> tuple[bool, bytes]:
@@ -191,6 +191,12 @@ class KernelActor(Actor):
 
         with self._debugged(run):
             outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
+        return self._closed(outcome)
+
+    def _closed(self, outcome: Outcome) -> tuple[bool, bytes]:
+        if outcome.failure is not None:
+            with self._place.shield():
+                models.end_broken_steps()
         return outcome.failure is None, packed(outcome)
 
     @contextlib.contextmanager

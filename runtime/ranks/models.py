@@ -1,13 +1,16 @@
-"""Models whose process groups were renewed in the middle of a step: put back to where a step begins.
+"""Models that were left in the middle of a step, by an error or as their process groups were renewed: put back.
 
-What they had begun is given up: their groups are the same objects, but no collective in them came to its end.
+What they had begun is given up, and they are where a step begins: of renewed groups, which are the same objects, no
+collective came to its end; and torch takes a backward pass that was broken off for one that still goes on.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator
+from traceback import walk_stack
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -19,6 +22,9 @@ _replicated: WeakSet[Any] = WeakSet()
 _flat: WeakSet[Any] = WeakSet()
 """All in FullyShardedDataParallel (FSDP1), of which nobody knows how to put them back."""
 
+_schedules: WeakSet[Any] = WeakSet()
+"""All schedules of pipelines."""
+
 _given_up: WeakSet[Any] = WeakSet()
 """Those that refuse their next step."""
 
@@ -27,9 +33,12 @@ _to_be_alike: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 LOST = (
-    "this sharded model may have been in the middle of a step when its process groups were renewed: build it again "
-    "(with torch 2.13 and later, models of fully_shard go on)"
+    "this sharded model may have been in the middle of a step that failed, or when its process groups were renewed: "
+    "build it again (with torch 2.13 and later, models of fully_shard go on)"
 )
+
+_STEPS = ("autograd/graph.py", "pipelining/schedules.py")
+"""Where a thread stands, in torch, that is in a backward pass or in a step of a pipeline."""
 
 
 @functools.cache
@@ -38,6 +47,7 @@ def watch() -> None:
     for module, name, known in (
         ("torch.nn.parallel.distributed", "DistributedDataParallel", _replicated),
         ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel", _flat),
+        ("torch.distributed.pipelining.schedules", "_PipelineSchedule", _schedules),
     ):
         when_imported(module, functools.partial(_note, module, name, known))
 
@@ -54,8 +64,27 @@ def _note(module: str, name: str, known: WeakSet[Any]) -> None:
     wrapper.__init__ = note
 
 
+def end_broken_steps() -> None:
+    """What ran on this thread has failed: no step is under way any more, whatever torch thinks.
+
+    A model of `fully_shard` that thinks itself in a backward pass reduces only a part of its gradients from then on.
+    """
+    broken = [model for model in _sharded() if model._get_fsdp_state()._state_ctx.post_backward_final_callback_queued]
+    if (broken or _schedules) and not _steps_elsewhere():
+        for model in broken:
+            _put_shards_back(model)
+        _forget_losses()
+
+
+def _steps_elsewhere() -> bool:
+    own, frames = threading.get_ident(), sys._current_frames()  # pyright: ignore[reportPrivateUsage] - it is documented
+    stacks = [walk_stack(frame) for thread, frame in frames.items() if thread != own]
+    return any(frame.f_code.co_filename.endswith(_STEPS) for stack in stacks for frame, _ in stack)
+
+
 def put_back(groups: Collection[Any]) -> None:
     """Let all models that hold one of these groups begin their next step anew."""
+    _forget_losses()
     for model in list(_replicated):
         if any(model.process_group is group for group in groups):
             _put_replicas_back(model)
@@ -133,7 +162,22 @@ def _put_shards_back(model: Any) -> None:
     for each in state._state_ctx.all_states:
         for group in each._fsdp_param_groups:
             group._all_gather_result = None  # it was broken off: to wait for it, as torch does, would raise
+            for param in group.fsdp_params:
+                _forget_gradient(param)
     model.reset_iter_state()
+
+
+def _forget_gradient(param: Any) -> None:
+    """What a parameter of `fully_shard` has not reduced yet; nobody else can reach it, and torch would add to it."""
+    param.unsharded_accumulated_grad = None
+    if hasattr(param, "_unsharded_param"):  # it comes with the first forward pass
+        param._unsharded_param.grad = None
+
+
+def _forget_losses() -> None:
+    """Those of microbatches of a step that has failed: the next one would begin with their backward passes."""
+    for schedule in list(_schedules):
+        schedule._internal_losses.clear()
 
 
 def _sharded() -> Iterator[Any]:

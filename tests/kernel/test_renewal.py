@@ -32,7 +32,7 @@ def replicated():
 
 def sharded():
     net = small()
-    for part in (net[0], net[3], net):
+    for part in (net[0], net):
         fully_shard(part, mesh=mesh.device_mesh)
     return net
 
@@ -44,11 +44,14 @@ def step(model, bad=""):
     x = torch.randn(8, 4)
     if bad == "input" and rank == 1:
         x = x[:, :3]
-    loss = model(x).pow(2).mean()
+    out = model(x)
+    loss = out.pow(2).mean()
     if bad == "loss" and rank == 1:
         raise ValueError("boom")
     for p in model.parameters():
         p.grad = None
+    if bad == "all" or bad == "gradient" and rank == 1:
+        out.register_hook(lambda _: 1 / 0)
     loss.backward()
     if bad == "update" and rank == 1:
         raise ValueError("boom")
@@ -100,9 +103,11 @@ def needs_reset() -> None:
     [
         ("replicated", "input", 3),
         ("replicated", "loss", 3),
+        ("replicated", "gradient", 3),
         ("replicated", "update", 4),  # rank 0 has made its step
         ("sharded", "input", 3),
         ("sharded", "loss", 3),
+        ("sharded", "gradient", 3),
     ],
 )
 def test_a_model_goes_on_as_if_the_step_in_which_one_rank_raised_had_not_been(
@@ -128,6 +133,44 @@ def test_a_model_of_a_static_graph_learns_it_again(mesh: Mesh, num_steps: int, h
     ran(mesh, "step(model)\nstep(model)\nfound = total(model)")
     ran(mesh, made + f"for _ in range({num_steps} + 2): step(model)")
     assert values(mesh, "found == total(model), found == total(small())") == ["(True, False)"] * 2
+
+
+@pytest.mark.parametrize("kind", ["replicated", "sharded"])
+def test_a_model_goes_on_after_a_backward_pass_that_no_rank_has_ended(mesh: Mesh, kind: str) -> None:
+    """torch takes that of a sharded model for one that still goes on, and begins none again."""
+    if kind == "sharded":
+        needs_reset()
+    ran(mesh, f"model = {kind}()\nstep(model)")
+    assert all("ZeroDivisionError" in told for told in values(mesh, "step(model, 'all')"))
+    assert mesh.mend() == ""
+    ran(mesh, f"step(model)\nstep(model)\ntwin = {kind}()\nfor _ in range(3): step(twin)")
+    assert values(mesh, "total(model) == total(twin), total(twin) == total(small())") == ["(True, False)"] * 2
+
+
+PIPELINE = """
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+def square(out, target):
+    if bad and len(schedule._internal_losses) == 1: raise ValueError("boom")
+    return (out - target).pow(2).mean()
+def chain():
+    torch.manual_seed(rank)
+    return ScheduleGPipe(PipelineStage(nn.Linear(4, 4), rank, 2, device), 2, loss_fn=square)
+def feed(schedule):
+    losses = []
+    schedule.step(*([torch.ones(4, 4)] if rank == 0 else []), target=torch.zeros(4, 4) if rank else None, losses=losses)
+    return sum(loss.item() for loss in losses)
+bad, schedule = False, chain()
+"""
+
+
+def test_a_pipeline_goes_on_after_a_microbatch_has_failed(mesh: Mesh) -> None:
+    pytest.importorskip("torch.distributed.pipelining")
+    once = values(mesh, f"{PIPELINE}\nfeed(schedule)")
+    ran(mesh, "bad = True")
+    part(mesh, "feed(schedule)")
+    ran(mesh, "bad = False")
+    assert values(mesh, "feed(schedule)") == once
+    assert once[1] != "0"
 
 
 HALVED = """
