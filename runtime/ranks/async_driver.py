@@ -204,7 +204,7 @@ class AsyncDriver(Driver):
 
     async def _clean_up(self, cause: asyncio.Task[Any] | None) -> None:
         """Cancel what runs besides the task that brought the end; then owned meshes stop, then the hook runs."""
-        tasks = [task for task in self._tasks if task is not cause]
+        tasks = [task for task in (*self._tasks, self._serving) if task is not None and task is not cause]
         for task in tasks:
             task.cancel()
         if tasks:

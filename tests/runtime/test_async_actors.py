@@ -17,6 +17,7 @@ from meshbook.runtime import (
     concurrent_endpoint,
     endpoint,
     this_host,
+    this_proc,
 )
 
 if TYPE_CHECKING:
@@ -213,6 +214,48 @@ def test_it_hears_of_failures_one_after_the_other_and_serves_meanwhile(stage: St
     slow.end.call_one().get(10)
     until(lambda: len(slow.read.call_one().get(10)) == 4)
     assert slow.read.call_one().get(10) == ["begins", "ends"] * 2
+
+
+class Bereft(Actor):
+    """Waits for what an actor of its own, which has failed, will never send."""
+
+    def __init__(self, port: Port[str]) -> None:
+        self.port = port
+
+    @endpoint
+    async def wait(self) -> None:
+        frail: Any = this_proc().spawn("frail", Frail)
+        frail.fail.broadcast()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.port.send("cancelled")
+
+    @endpoint
+    async def ping(self) -> str:
+        return "pong"
+
+    async def __cleanup__(self, exc: Exception | None) -> None:
+        self.port.send("cleaned up")
+
+
+class Heartless(Bereft):
+    async def __supervise__(self, failure: MeshFailure) -> bool:
+        raise OSError("no heart")
+
+
+@pytest.mark.parametrize(("cls", "why"), [(Bereft, "did not handle"), (Heartless, "no heart")])
+def test_one_that_fails_with_an_actor_of_its_own_waits_for_nothing_more(
+    stage: Stage, cls: type[Bereft], why: str
+) -> None:
+    port, told = Channel[str].open()
+    bereft = stage.one(cls, port)
+    waiting, queued = bereft.wait.call_one(), bereft.ping.call_one()
+    for call in (waiting, queued):
+        with pytest.raises(SupervisionError, match=why):
+            call.get(10)
+    assert [told.recv().get(10) for _ in range(2)] == ["cancelled", "cleaned up"]
+    assert why in stage.faults.get(timeout=10).report()
 
 
 def test_a_concurrent_endpoint_that_fails_fails_alone(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
