@@ -19,7 +19,7 @@ from .numbers import SERVICES
 from .orders import Order
 from .scope import context
 from .shape import Shape
-from .supervision import MeshFailure
+from .supervision import MeshFailure, tell
 from .upstairs import porter
 from .wire import codec
 
@@ -38,9 +38,9 @@ class RootServices(Actor):
         self._failed: dict[str, str] = {}
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        """A controller has failed: whoever asks for it is told, and the program has failed as well."""
+        """A controller has failed: whoever asks for it from now on is told. The program goes on, as with Monarch."""
         self._failed[failure.mesh_name] = failure.report()
-        node().unhandled(failure)
+        _aside(lambda: tell(failure))
         return True
 
     @endpoint(explicit_response_port=True)
@@ -100,9 +100,9 @@ class RootServices(Actor):
 
     @endpoint
     def controller(self, name: str, cls: type[Actor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The one actor of this name, made if there is none. Raises `RuntimeError` if it has failed."""
+        """The one actor of this name, made if there is none. Raises `ValueError` if it has failed."""
         if name in self._failed:
-            raise RuntimeError(f"Failure on {name}: {self._failed[name]}")
+            raise ValueError(f"Failure on {name}: {self._failed[name]}")
         if name not in self._controllers:
             self._controllers[name] = node().own_procs().spawn(name, cls, *args, **kwargs)
         return self._controllers[name]

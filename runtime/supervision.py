@@ -94,14 +94,20 @@ def report_of_death(mesh_name: str, why: str) -> str:
 def default_fault_hook(failure: MeshFailure) -> None:
     """Say it on stderr and end the program: exit code 1, after its `finally` blocks and atexit handlers.
 
-    In a notebook or another interactive session nothing is ended, and a line is enough: the next call says it all.
+    In a notebook or another interactive session nothing is ended.
     """
+    tell(failure)
+    if not _is_interactive():
+        sys.exit(1)
+
+
+def tell(failure: MeshFailure) -> None:
+    """Say it on stderr. In an interactive session a line is enough: the next call says it all."""
     if _is_interactive():
         _tell_soon(failure)
         return
     # In one piece, as several ranks may fail at once, and each is told on a thread of its own.
     print(f"meshbook: unhandled fault: {readable(failure.report())}\n", end="", file=sys.stderr, flush=True)
-    sys.exit(1)
 
 
 _MOMENT = 0.2
