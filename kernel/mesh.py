@@ -35,6 +35,7 @@ from .guest import cells_in, pack
 from .journal import Journal, Replay
 from .lent import Lent
 from .measure import Tolerance
+from .pushes import not_taken, takers
 from .repairs import Repairs
 from .run import Run
 from .sent import Sent
@@ -325,17 +326,25 @@ class Mesh(Repairs):
 
         Raises:
             EncodeError: a value cannot be pickled; nothing was sent.
+            DeviceMeshError: ranks have died before they had it; they get it when they are back, the others have it.
+            MeshError: a rank cannot read it; the others have it.
         """
         self._check_up()
         if not isinstance(cast("object", names), Mapping):
             raise TypeError(f"push takes names with their values, such as {{'lr': 0.1}}, not {names!r}")
         chosen = tuple(self._chosen(ranks))
         try:
-            self._call(chosen, "push", dict(names))
+            gather = self._begin(chosen, "push", dict(names))
         except EncodeError:
             _blame(names)
             raise
-        self.journal.note_push(names, chosen)
+        try:
+            wait_for(self, gather, "push", "they get it when they are done")
+        finally:  # also where the user does not wait
+            if taking := takers(chosen, gather.errors):
+                self.journal.note_push(names, taking)
+        if gather.errors:
+            raise not_taken(names, chosen, gather.errors)
 
     def give(self, names: Mapping[str, object], ranks: Sequence[int]) -> Gather:
         """`push` that does not wait for the ranks, nor keep the values for those that come later."""
@@ -440,7 +449,7 @@ class Mesh(Repairs):
     def _call(self, ranks: Sequence[int], endpoint: str, *args: Any) -> dict[int, Any]:
         """Call an endpoint of the kernel actors of any ranks; raises what the first of them failed with."""
         gather = self._begin(ranks, endpoint, *args)
-        wait_for(self, gather, endpoint, "they get it when they are done" if endpoint == "push" else "")
+        wait_for(self, gather, endpoint)
         for rank in ranks:
             if rank in gather.errors:
                 raise gather.errors[rank]

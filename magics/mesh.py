@@ -17,7 +17,7 @@ from ..kernel.drive import Interrupted
 from ..kernel.fold import named
 from ..kernel.mesh import PULL_LIMIT, Mesh
 from ..runtime import leftovers
-from ..runtime.errors import MeshbookError
+from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.session import session
 from ..runtime.wire.codec import EncodeError
 from ..widgets.actors import ActorList
@@ -265,6 +265,8 @@ class MeshMagic:
         values = {name: self._shell.user_ns[name] for name in args.names}
         try:
             mesh.push(values, selection.ranks)
+        except MeshError as error:
+            raise UsageError(str(error)) from None
         except (EncodeError, MeshbookError) as error:
             raise UsageError(f"nothing was pushed: {error}") from None
         print(f"pushed {', '.join(args.names)} to {named(selection.ranks)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from meshbook.kernel.mesh import Mesh
+from meshbook.runtime.errors import DeviceMeshError, MeshError
 from meshbook.runtime.healing import heal, heal_mesh
 from meshbook.runtime.regroup import wait_until
 from tests.kernel.cells import SUM, lose, ran, values
@@ -118,6 +120,50 @@ def test_what_was_pushed_to_some_later_is_not_lost_for_the_others(mesh: Mesh) ->
     lose(mesh, [0, 3])
     mesh.heal()
     assert values(mesh, "lr") == ["0.1", "0.5", "0.5", "0.5"]
+
+
+class Picky:
+    """A 5 on ranks where an expression is true; else what the expression does to them."""
+
+    def __init__(self, condition: str) -> None:
+        self.condition = condition
+
+    def __reduce__(self) -> Any:
+        return eval, (f"({self.condition}) and 5", {"os": os})
+
+
+def test_what_was_pushed_as_a_rank_died_comes_with_it_and_the_others_have_it(mesh: Mesh, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    with pytest.raises(
+        DeviceMeshError, match=r"^lr was pushed to ranks 0,2-3, not to rank 1: .* exited with"
+    ) as caught:
+        mesh.push({"lr": Picky(f"os.environ['RANK'] != '1' or os.path.exists({str(flag)!r}) or os._exit(3)")})
+    assert caught.value.lost == (1,)
+    flag.touch()
+    assert mesh.heal().unpushed == ()
+    assert values(mesh, "lr") == ["5"] * 4
+
+
+def test_what_a_rank_cannot_read_the_others_have(mesh: Mesh) -> None:
+    with pytest.raises(MeshError, match=r"^lr was pushed to ranks 0-1,3, not to rank 2: .*No such file") as caught:
+        mesh.push({"lr": Picky("os.environ['RANK'] != '2' or os.stat('/no/such/file')")})
+    assert list(caught.value.by_rank) == [2]
+    assert values(mesh, "globals().get('lr', 0)") == ["5", "5", "0", "5"]
+    lose(mesh, [2, 3])
+    assert mesh.heal().unpushed == ()
+    assert values(mesh, "globals().get('lr', 0)") == ["5", "5", "0", "5"]
+
+
+def test_what_the_user_did_not_wait_for_is_pushed_again(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("meshbook.kernel.mesh.wait_for", pressed)
+        mesh.push({"lr": 0.5})
+    lose(mesh, [1])
+    mesh.heal()
+    assert values(mesh, "lr") == ["0.5"] * 4
 
 
 def test_pushes_and_cells_come_again_in_their_order(mesh: Mesh) -> None:
