@@ -295,8 +295,9 @@ class Outpost(Node):
                 each.is_over = True
         if self._forwarded.pop(address, None) is not None and way is not None:
             self.reactor.schedule(lambda: self._hang_up(address, way))  # its end is told by nothing else
-        for each in list(self._met.get(address, ())):  # a child of it may hold the other end of the link
-            self._forget(each)
+        if message.has_ended:  # else it still has what it was given, and gives it back
+            for each in list(self._met.get(address, ())):  # a child of it may hold the other end of the link
+                self._forget(each)
         self.lose(address, message.why, message.is_fault, message.has_ended)
 
     def _forget(self, way: _Way) -> None:

@@ -33,6 +33,24 @@ class Teller(Actor):
         return place.rank, place.world_size, dict(place.coord)
 
 
+kept: list[Any] = []
+"""On a rank: outlives the actors there."""
+
+
+class Keeper(Actor):
+    """Keeps what another actor gives it."""
+
+    @endpoint
+    def take(self, giver: Any, value: float) -> None:
+        import numpy as np
+
+        kept.append(giver.echo.call_one(np.full(100_000, value)).get())
+
+    @endpoint
+    def first(self) -> float:
+        return float(kept[0].mean())
+
+
 def view_of_all(mesh: Any) -> ProcMesh:
     """The mesh as it is now."""
     return ProcMesh(mesh.roster, Shape.row_major(mesh.roster.axes), is_owned=False)
@@ -111,6 +129,17 @@ def test_an_inner_axis_renumbers_and_no_old_view_reaches_a_wrong_rank(bench: Ben
     now = {rank: state.pid for rank, state in procs.roster.states.items()}
     assert all(now[new] == pids[old] for old, new in resized.plan.kept.items())
     assert repr(procs) == "<ProcMesh {dp=2,tp=2}, stopped>"
+
+
+def test_what_a_rank_was_given_stays_as_it_is_when_it_gets_another_number(local: Bench):
+    """It lies in the memory of who gave it, who is told that the rank of the old number is not there any more."""
+    giver = local.up({"rank": 1}).spawn("giver", Counter)
+    procs = local.up({"dp": 2, "tp": 1})
+    procs.slice(dp=1).spawn("keepers", Keeper).take.call_one(giver, 1.0).get(10)
+    resize_roster(procs.roster, {"tp": 2})
+    keepers = view_of_all(procs).spawn("keepers", Keeper)
+    keepers.slice(dp=0, tp=0).take.call_one(giver, 2.0).get(10)
+    assert keepers.slice(dp=1, tp=0).first.call_one().get(10) == 1.0
 
 
 def test_other_ranks_that_hold_an_old_view_are_told(bench: Bench, until: Until):

@@ -147,8 +147,9 @@ def test_large_values_come_over_each_of_two_links(outpost: Outpost, pool: Pool) 
         outpost._join((7, 1), link).send(Call(1, 1, "work"), codec.encode(b"1" * 100_000))
         _, frames = lane.recv()
         assert codec.decode(frames[0], frames[1:]) == b"1" * 100_000
+    outpost.on_control(Died(7, 1, "it has another number", is_fault=False), [], [])
     assert pool.stats().blocks == 2
-    outpost.on_control(Died(7, 1, "it was killed"), [], [])
+    outpost.on_control(Died(7, 1, "it was killed", has_ended=True), [], [])
     assert pool.stats().blocks == 0
     outpost.reactor.schedule(outpost.hang_up)
     outpost.reactor.let_finish()
