@@ -199,8 +199,11 @@ class Groups:
     ) -> None:
         """Drop all groups, also the user's, and start again among the ranks of `plan`.
 
-        But with `since`, those of the names in `kept` are renewed, if they are of that generation or later: who holds
-        them goes on with them. What waits on a connection to `ports`, or to one of this rank's own, is broken off.
+        But with `since`, those of the names in `kept` are renewed: who holds them goes on with them. What waits on a
+        connection to `ports`, or to one of this rank's own, is broken off.
+
+        Raises:
+            RuntimeError: there are none that are of generation `since` or later; others would not meet new ones.
         """
         self.break_off(self.ports() | set(ports))
         can_renew = since is not None and self.plan.generation >= since and self.members() is not None
@@ -213,10 +216,14 @@ class Groups:
         self.plan = replace(plan, listen_fd=own.listen_fd)
         self.trouble = ""
         try:
-            if renews is None:
+            if renews is not None:
+                self._renew(renews, kept)
+            elif since is None:
                 self.start()
             else:
-                self._renew(renews, kept)
+                raise RuntimeError(
+                    "it has no groups that it could renew as the others do: `%mesh unstick` makes new ones"
+                )
         except Exception as error:
             self.trouble = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise

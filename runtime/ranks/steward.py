@@ -99,7 +99,7 @@ class Steward(Actor):
     ) -> None:
         """Drop all process groups and make new ones, which meet at the store that `store_rank` serves there.
 
-        But with `since`, those of the names in `kept` are renewed, if they are of that generation or later. Groups of
+        But with `since`, those of the names in `kept` are renewed, which are of that generation or later. Groups of
         any rank listen at `ports`: what waits for one of them is broken off.
         """
         if generation < self._newest:

@@ -281,6 +281,21 @@ def test_a_rank_that_lacks_the_newest_groups_keeps_the_others_from_renewing_thei
     ran(mesh, MODELS)
 
 
+def test_a_rank_that_gives_up_its_groups_before_it_renews_them_says_so(mesh: Mesh, tmp_path: Path) -> None:
+    """Made anew, they would not meet those of the others: all would wait for ever."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    run = mesh.run(f"open({str(gate)!r}).read()\ndist.destroy_process_group()", [1])
+    assert regroup(mesh.roster, renews=True) == (1,)
+    gate.write_text("")
+    run.finished.get(30)
+    assert "no groups that it could renew" in values(mesh, "group.size()", [1])[0]
+    assert mesh.mend() == ""  # there is nothing that could be compared
+    mesh.unstick()
+    assert values(mesh, SUM) == ["3.0", "3.0"]
+    ran(mesh, MODELS)
+
+
 def test_a_restart_makes_them_anew() -> None:
     with Mesh.up("m", {"dp": 3}, path=sys.path) as mesh:
         assert values(mesh, f"import torch, torch.distributed as dist\n{SUM}") == ["6.0"] * 3
