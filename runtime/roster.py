@@ -212,7 +212,7 @@ class Roster:
                 self._note_unsent(ranks, seq)
                 raise
         if dead:
-            self._reactor.schedule(functools.partial(self._lose, dead))
+            self._tell_dead(seq, dead)
         return seq
 
     def _send_after(
@@ -251,10 +251,13 @@ class Roster:
         for state in (self.states[rank] for rank in ranks if rank in self.states):
             state.put_down(seq)
 
-    def _lose(self, dead: Sequence[int]) -> None:
-        """Ranks that were dead when they were called will not die again: their callers are told now."""
+    def _tell_dead(self, seq: int, dead: Sequence[int]) -> None:
+        """Ranks that were dead when they were called will not die again: this caller is told, soon.
+
+        And no other: a new process may be in the place of such a rank by then, and has calls of its own.
+        """
         for rank in dead:
-            self._post.lose(rank, self.why_dead(rank))
+            self._reactor.schedule(functools.partial(self._post.lose_one, seq, rank, self.why_dead(rank)))
 
     def ask(self, ranks: Sequence[int], actor: int, endpoint: str, payload: Encoded, caller: Caller) -> int:
         """Ask a control endpoint; ranks answer while they are busy."""
@@ -272,7 +275,7 @@ class Roster:
         seq = self._post.open(ranks, caller)
         self.crew.post_control(ranks, make(seq), payload)
         if dead := self._note_sent(ranks, 0, on_main=False):
-            self._reactor.schedule(functools.partial(self._lose, dead))
+            self._tell_dead(seq, dead)
         return seq
 
     def look(self, ranks: Sequence[int], native: bool = False) -> dict[int, Glimpse]:

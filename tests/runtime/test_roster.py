@@ -298,6 +298,18 @@ def test_a_rank_that_is_started_again_is_new_in_its_place():
     assert roster.name_of(1) == "rank 1 (pid 201)" and roster.states[1].name == "idle"
 
 
+def test_a_call_of_a_dead_rank_is_lost_and_none_of_the_process_that_takes_its_place():
+    """The one is told on the loop, which may come to it late."""
+    roster, _, reactor = new_roster({"rank": 2})
+    roster.on_exit(1, Exit(signum=9))
+    former, later = Heard(), Heard()
+    roster.call([1], CALL, former)
+    roster.revive([1])
+    roster.call([1], CALL, later)
+    reactor.turn()
+    assert "killed by SIGKILL" in former.by_rank[1][0] and not later.by_rank
+
+
 def test_actors_are_made_again_where_they_were_in_the_order_of_old():
     roster, crew, _ = new_roster({"rank": 2})
     view = View((), 0, (), ())
