@@ -80,6 +80,8 @@ class Run:
         """The calls that brought events to widgets of this run, the oldest first."""
         self.sightings = Sightings(self.started, len(self.ranks))
         self._owing = set(self.ranks)
+        if not self._owing:  # all were dead: nobody is to answer
+            self._promise.resolve(self)
 
     @property
     def finished(self) -> Future[Run]:

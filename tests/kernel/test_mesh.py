@@ -113,6 +113,10 @@ def test_ranks_may_come_from_an_iterator(mesh: Mesh) -> None:
     assert mesh.pull("x", (rank for rank in [0])) == {0: 3}  # type: ignore[arg-type]
 
 
+def test_a_run_for_which_no_rank_is_left_is_over_at_once(mesh: Mesh) -> None:
+    assert mesh.run("1", []).finished.get(1).progress.outcomes == {}
+
+
 def test_a_signal_handler_that_raises_while_its_rank_is_idle_ends_no_rank(mesh: Mesh) -> None:
     # torch's DataLoader has one, for workers that were killed.
     handler = "def late(*_):\n    came.append(1)\n    raise TimeoutError('too late')\n"
