@@ -48,7 +48,8 @@ class Found:
             places = sorted(set(mesh.stops.values()))
             for place in places:
                 ranks = sorted(rank for rank, at in mesh.stops.items() if at == place)
-                lines.append(f"    {ranks_text(ranks)} stopped at {place}")
+                what = f"stopped at {place}" if place else f"ask{'s' * (len(ranks) == 1)} for input"
+                lines.append(f"    {ranks_text(ranks)} {what}")
         return "\n".join(lines)
 
 

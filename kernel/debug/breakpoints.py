@@ -110,5 +110,5 @@ def is_named(function: str, code: CodeType) -> bool:
 
 def _is_tail(function: str, code: CodeType) -> bool:
     """`Model.forward` of a class that was made in a function; or with its module, as in `nets.Model.forward`."""
-    module = PurePath(code.co_filename).with_suffix("").parts
+    module = PurePath(code.co_filename.removesuffix("/__init__.py")).with_suffix("").parts
     return ".".join(("", *module, code.co_qualname)).endswith(f".{function}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Literal, cast
 
 from ...runtime.ours import is_ours
@@ -92,9 +93,22 @@ def _codes_of(value: object) -> Iterator[CodeType]:
         value = value.fget
     if isinstance(value, staticmethod | classmethod | MethodType):
         value = cast("Any", value).__func__
-    while isinstance(value, FunctionType):
+    seen: set[object] = set()
+    while isinstance(value, FunctionType) and value not in seen:
+        seen.add(value)
         yield value.__code__
-        value = vars(value).get("__wrapped__")
+        value = vars(value).get("__wrapped__") or _closed_over(value)
+
+
+def _closed_over(function: FunctionType) -> object:
+    """The function that a decorator without `functools.wraps` calls; one that has no value yet is none."""
+    with suppress(ValueError):
+        return next((cell.cell_contents for cell in function.__closure__ or () if _holds_function(cell)), None)
+    return None
+
+
+def _holds_function(cell: CellType) -> bool:
+    return isinstance(cell.cell_contents, FunctionType)
 
 
 def _key(code: CodeType) -> tuple[str, str]:

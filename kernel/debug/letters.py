@@ -59,7 +59,7 @@ class MeshFacts(msgspec.Struct, frozen=True, array_like=True):
     axes: dict[str, int]
     states: dict[int, str]
     stops: dict[int, str]
-    """By rank, where it is stopped."""
+    """By rank, where it is stopped; empty for one that asks for input."""
 
 
 class Listing(Letter, frozen=True):

@@ -69,3 +69,4 @@ def test_a_process_is_told_with_its_meshes() -> None:
         "  mesh lab   dp=2   1 idle, 1 busy",
         "    0-1 stopped at train.py line 7",
     ]
+    assert str(found(4711, "lab", stops={0: ""})).splitlines()[-1] == "    0 asks for input"

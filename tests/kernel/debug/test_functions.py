@@ -120,8 +120,10 @@ def test_what_the_user_has(main: dict[str, Any]) -> None:
 
 def test_what_stops_nowhere(main: dict[str, Any]) -> None:
     define("class Net:\n    def forward(self):\n        return 1\n", "<cell 3, run 3>", main)
-    known = "Net.forward", "ExitStack.close", "contextlib.ExitStack.close", "contextmanager"
-    assert [doubt_of(Breakpoint(1, function=name)) for name in known] == [""] * 4
+    define("def deco(f):\n    def wrapper():\n        return f()\n    return wrapper\n", "<cell 4, run 4>", main)
+    define("@deco\ndef plain():\n    return 1\n", "<cell 5, run 5>", main)
+    known = "Net.forward", "ExitStack.close", "contextlib.ExitStack.close", "contextmanager", "json.dumps", "plain"
+    assert [doubt_of(Breakpoint(1, function=name)) for name in known] == [""] * 6
     unknown = "Net.nosuch", "net.forward", "math.floor", "contextlib.nosuch"
     assert [doubt_of(Breakpoint(1, function=name)) for name in unknown] == ["unknown"] * 4
 

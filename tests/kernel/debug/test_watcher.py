@@ -233,6 +233,13 @@ def test_a_function_may_be_named_with_its_module(function: str, is_it: bool) -> 
     assert bool(Breakpoint(1, function=function).lines_in(names["work"].__code__)) is is_it
 
 
+@pytest.mark.parametrize(("function", "is_it"), [("nets.work", True), ("src.nets.work", True), ("init.work", False)])
+def test_a_function_of_a_package_goes_by_the_package(function: str, is_it: bool) -> None:
+    names: dict[str, Any] = {}
+    exec(compile("def work():\n    return 1\n", "/home/u/src/nets/__init__.py", "exec"), names)
+    assert bool(Breakpoint(1, function=function).lines_in(names["work"].__code__)) is is_it
+
+
 def test_files_match_by_the_end_of_their_path() -> None:
     def code_in(file: str) -> Any:
         return compile("x = 1\ny = 2\n", file, "exec")
