@@ -76,7 +76,7 @@ def interrupt(book: Book, args: grammar.Interrupt) -> None:
         mesh.kill(selection.ranks)
         print(f"killed: {named(selection.ranks)}; `%mesh restart @dead` brings back what is dead")
     elif args.hard:
-        _unstick(mesh, selection, reinit=True)
+        _unstick(mesh, selection, reinit=True, how="interrupted by `%mesh interrupt --hard`")
     else:
         stop(mesh.running(), selection.ranks, "interrupted by `%mesh interrupt`")
         busy = {rank for rank in selection.ranks if mesh.states()[rank] == "busy"}
@@ -149,13 +149,14 @@ def _left_at_work(mesh: Mesh, ranks: Collection[int], struck: Collection[int]) -
 def unstick(book: Book, args: grammar.Unstick) -> None:
     """Free ranks from collectives, and say which."""
     mesh, selection = _selected(book, args)
-    _unstick(mesh, selection, reinit=not args.no_reinit)
+    _unstick(mesh, selection, reinit=not args.no_reinit, how="freed by `%mesh unstick`")
 
 
-def _unstick(mesh: Mesh, selection: Selection, reinit: bool) -> None:
+def _unstick(mesh: Mesh, selection: Selection, reinit: bool, how: str) -> None:
     states = mesh.states()
     busy = [rank for rank in selection.ranks if states[rank] in ("busy", "stuck")]
     places = mesh.where(busy) if busy else {}
+    stop(mesh.running(), busy, how)
     try:
         print(unstick_text(mesh.unstick(selection.ranks, reinit=reinit), places))
     except MeshbookError as error:

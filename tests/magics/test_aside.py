@@ -38,7 +38,10 @@ def test_unstick_and_where_everybody_is(kernel: Kernel) -> None:
     freed = kernel.start_aside("%mesh unstick").end().text
     assert freed.startswith("ranks 0,2-3 are free; they were at ")
     assert "waiting in barrier\nprocess groups renewed: " in freed
-    assert cell.end().error == "MeshError: 3 of 4 ranks failed (dp=0,tp=0 · dp=1,tp=0-1)"
+    ended = cell.end()
+    assert ended.error == "MeshError: 3 of 4 ranks interrupted (dp=0,tp=0 · dp=1,tp=0-1)"
+    assert "×3  freed by `%mesh unstick`, at cell" in ended.traceback
+    assert "run it again on all: %%on_mesh" in ended.traceback  # on them alone it would hang again
     assert kernel.ok("%on_mesh -- (dist.all_reduce(ones := torch.ones(1)), ones.item())[1]").text.startswith("4.0")
 
 
