@@ -32,8 +32,11 @@ class Interrupts:
         self._shields = 0
         self._held: BaseException | None = None  # what is raised where user code goes on
         self._main = threading.main_thread().ident
+        self._is_installed = False
 
     def install(self) -> None:
+        """On the main thread. A handler of the user's stays for the call that has set it, as in any notebook."""
+        self._is_installed = True
         signal.signal(signal.SIGINT, self._on_signal)
 
     def request(self, call: int) -> int:
@@ -79,6 +82,8 @@ class Interrupts:
         return _Open(self, call, is_careful)
 
     def begin(self, call: int, is_careful: bool = False) -> None:
+        if self._is_installed and signal.getsignal(signal.SIGINT) != self._on_signal:
+            self.install()  # `pdb.run` and others leave theirs behind
         with self._lock:
             self._shields = int(is_careful)
             self._held = KeyboardInterrupt() if call in self._early else None

@@ -68,6 +68,19 @@ def test_a_signal_from_elsewhere_counts(interrupts: Interrupts):
         os.kill(os.getpid(), signal.SIGINT)
 
 
+def test_a_handler_of_the_users_stays_for_its_call(interrupts: Interrupts):
+    """That of `pdb.run`, say, would open a debugger in a later cell that is to be stopped."""
+    heard: list[int] = []
+    with interrupts.open_for(7):
+        signal.signal(signal.SIGINT, lambda signum, _: heard.append(signum))
+        ask(interrupts, 7)
+    assert heard
+    del heard[:]
+    with pytest.raises(KeyboardInterrupt), interrupts.open_for(8):
+        ask(interrupts, 8)
+    assert not heard
+
+
 def test_the_runtime_finishes_first(interrupts: Interrupts):
     story: list[str] = []
     with pytest.raises(KeyboardInterrupt), interrupts.open_for(7):
