@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from .code_lines import code_lines
+
 _TRAINS = {
     *("backward", "step", "fit", "zero_grad"),
     *("trainer.train", "trainer.evaluate", "trainer.predict", "trainer.validate", "trainer.test"),
@@ -88,7 +90,7 @@ def definitions_of(source: str) -> str:
     dropped = [_lines_of(statement) for statement in tree.body if not _defines(statement)]
     shared = {number for lines in dropped for number in lines}  # `import a; a.work()`
     wanted = {number for lines in kept if not shared & set(lines) for number in lines}
-    lines = source.splitlines()
+    lines = code_lines(source)
     text = "\n".join(line if number in wanted else "" for number, line in enumerate(lines[: max(wanted, default=0)], 1))
     return f"{text}\n" if wanted else ""
 

@@ -13,6 +13,8 @@ from typing import cast
 
 from IPython.core.inputtransformer2 import TransformerManager
 
+from .code_lines import code_lines
+
 _SHELL = "get_ipython"
 _TIMERS = re.compile(r"\s*%%(?:time|capture)\b[^\n]*\n")
 """Cell magics whose body is the cell all the same."""
@@ -43,16 +45,14 @@ def plain_source(source: str, name: str, by: int = 0) -> PlainSource:
     timed = _TIMERS.match(source)
     text = source[timed.end() :] if timed else source
     try:
-        translated = str(TransformerManager().transform_cell(text))
+        translated = _translated(text)
         tree = _parsed(translated)
     except (SyntaxError, ValueError) as error:
         return PlainSource(_commented(source), (f"left out, as it is no Python: {error}",))
     if _is_cell_magic(text):
         return PlainSource(_commented(source), (f"left out: {text.strip().splitlines()[0]} is notebook syntax",))
-    originals = (
-        text.splitlines() if text.count("\n") == translated.rstrip("\n").count("\n") else translated.splitlines()
-    )
-    lines = translated.splitlines()
+    lines = code_lines(translated)
+    originals = code_lines(text) if text.count("\n") == translated.rstrip("\n").count("\n") else [*lines]
     warnings = [f"line {line} is notebook syntax and was left out" for line in _drop_magics(tree, lines, originals)]
     futures = _drop_futures(tree, lines)
     _show_last(tree, lines, by, is_quiet=text.rstrip().endswith(";"))
@@ -74,8 +74,17 @@ def indented(text: str) -> str:
             starts.append(token.start[0])
         elif kind == "FSTRING_END":
             inside.update(range(starts.pop() + 1, token.end[0] + 1))
-    lines = text.splitlines()
+    lines = code_lines(text)
     return "\n".join(f"    {line}" if line and at not in inside else line for at, line in enumerate(lines, 1))
+
+
+def _translated(text: str) -> str:
+    """The cell in Python. What is that already IPython would cut at U+2028 and the like, and warn of the pieces."""
+    try:
+        _parsed(text)
+    except SyntaxError:
+        return str(TransformerManager().transform_cell(text))
+    return text
 
 
 def _parsed(text: str) -> ast.Module:
@@ -83,7 +92,7 @@ def _parsed(text: str) -> ast.Module:
 
 
 def _commented(source: str) -> str:
-    return "\n".join(f"# {line}".rstrip() for line in source.strip("\n").splitlines())
+    return "\n".join(f"# {line}".rstrip() for line in code_lines(source.strip("\n")))
 
 
 def _is_cell_magic(text: str) -> bool:

@@ -16,6 +16,8 @@ from itertools import takewhile
 from types import CodeType
 from typing import Protocol
 
+from .code_lines import code_lines
+
 _FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 """The bit flags of all `from __future__` imports."""
 
@@ -165,7 +167,7 @@ class Sources:
             return linecache.getline(file, line)
         source, first_line = self._texts[file]
         place = max(line - first_line, -1)
-        return "".join(source.splitlines()[place : place + 1])
+        return "".join(code_lines(source)[place : place + 1])
 
 
 def lines_text(places: Iterable[tuple[str, int | None]]) -> str:
@@ -200,7 +202,7 @@ def program_of(source: str, file: str, first_line: int, syntax: Syntax) -> Progr
 
 def remember(source: str, file: str, first_line: int) -> None:
     """Let tracebacks, `inspect.getsource` and the debugger find the lines as the user wrote them."""
-    lines = ["\n"] * (first_line - 1) + [line + "\n" for line in source.splitlines()]
+    lines = ["\n"] * (first_line - 1) + [line + "\n" for line in code_lines(source)]
     linecache.cache[file] = (len(source), None, lines, file)  # no mtime: `checkcache` then keeps it
     _remembered.append(file)
     if len(_remembered) > _MOST_REMEMBERED:
@@ -282,6 +284,6 @@ def _split(body: list[ast.stmt], text: str) -> tuple[list[ast.stmt], ast.Express
 def _is_silenced(text: str, end: ast.Expr) -> bool:
     if ";" not in text or end.end_lineno is None or end.end_col_offset is None:
         return False
-    last, *below = text.splitlines(keepends=True)[end.end_lineno - 1 :]
-    rest = last.encode()[end.end_col_offset :].decode() + "".join(below)  # the parser counts in UTF-8
-    return rest.lstrip(" \t\\\r\n").startswith(";")
+    last, *below = code_lines(text)[end.end_lineno - 1 :]
+    rest = "\n".join([last.encode()[end.end_col_offset :].decode(), *below])  # the parser counts in UTF-8
+    return rest.lstrip(" \t\\\n\f").startswith(";")

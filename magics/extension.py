@@ -167,7 +167,7 @@ class Extension:
     def _make_matcher(self) -> Any:
         @context_matcher(identifier="meshbook")  # pyright: ignore[reportUntypedFunctionDecorator]
         def match(context: CompletionContext) -> SimpleMatcherResult:
-            place = _offset(context.full_text, context.cursor_line, context.cursor_position)
+            place = offset(context.full_text, context.cursor_line, context.cursor_position)
             text, cursor = self.as_run(context.full_text, place)
             found = complete(text, cursor, self._world(body_line(text, cursor)))
             if found is None:
@@ -210,9 +210,9 @@ class Extension:
         return World(tuple(self.book.meshes), mesh.axes, mesh.states(), names)
 
 
-def _offset(text: str, line: int, column: int) -> int:
+def offset(text: str, line: int, column: int) -> int:
     """The place of a cursor given by line and column."""
-    return sum(len(each) for each in text.splitlines(keepends=True)[:line]) + column
+    return sum(len(each) + 1 for each in text.split("\n")[:line]) + column
 
 
 def _is_inside_cell() -> bool:

@@ -45,7 +45,19 @@ def test_a_cell_has_the_value_of_its_last_expression(notebook: Notebook, source:
 
 @pytest.mark.parametrize(
     "source",
-    ["", "   \n", "# only words", "x = 1", "x = 1;", "5;", "'é';  # quiet", "5  \\\n;", "None", "def f(): 1"],
+    [
+        "",
+        "   \n",
+        "# only words",
+        "x = 1",
+        "x = 1;",
+        "5;",
+        "'é';  # quiet",
+        "5  \\\n;",
+        "None",
+        "def f(): 1",
+        "x = 'a\u2028b'\n5;",
+    ],
 )
 def test_a_cell_has_no_value(notebook: Notebook, source: str) -> None:
     assert notebook.run(source) == Outcome()

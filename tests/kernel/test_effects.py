@@ -81,6 +81,7 @@ def test_a_cell_that_trains_communicates_or_may_take_long_does_not(source: str) 
         ("f = lambda: 0\nx = y", ""),
         ("await f()\nclass A:\n    x = 1", "\nclass A:\n    x = 1\n"),
         ("no python at all", ""),
+        ("x = 'a\u2028b'\ntrain()\ndef f():\n    pass", "x = 'a\u2028b'\n\ndef f():\n    pass\n"),
     ],
 )
 def test_of_other_cells_imports_and_definitions_are_kept_at_their_lines(source: str, kept: str) -> None:

@@ -65,6 +65,7 @@ def test_a_slice_of_a_long_axis_names_its_indices() -> None:
         ("x = (5\n  % 3)", "x = (5\n  % 3)"),
         ("text = '''\n!not a command\n'''", "text = '''\n!not a command\n'''"),
         ("%%time\nx = 1", "x = 1"),
+        ("x = 'a\u2028b'\nx", "x = 'a\u2028b'\n_show(x, by=0)"),
         ("%%bash\nls", "# %%bash\n# ls"),
         ("len?", "pass  # len?"),
         ("def broken(", "# def broken("),

@@ -56,6 +56,18 @@ def test_frames_of_a_users_module_are_the_users(notebook: Notebook, tmp_path: Pa
     assert (failure.frames[1].name, failure.message) == ("g", "'k'")
 
 
+@pytest.mark.parametrize("end", ["\f", "\v", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_a_frame_shows_its_line_below_what_ends_lines_elsewhere_only(notebook: Notebook, end: str) -> None:
+    frame = notebook.failure(f"x = 'one{end}two'\ny = 1\n1 / 0\nz = 3").frames[-1]
+    assert (frame.line, frame.source) == (3, "1 / 0")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_frame_shows_its_line_whatever_ends_lines(notebook: Notebook, end: str) -> None:
+    frame = notebook.failure(f"y = 1{end}1 / 0{end}z = 3").frames[-1]
+    assert (frame.line, frame.source) == (2, "1 / 0")
+
+
 def test_frames_of_awaited_functions(notebook: Notebook) -> None:
     notebook.run("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    raise ValueError('late')")
     failure = notebook.failure("x = 1\nawait f()")
