@@ -119,7 +119,7 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False, renews
     Raises:
         MeshbookError: a rank could not make its groups.
     """
-    if roster.is_stopped or roster.groups.backend == "none":
+    if roster.is_stopped or roster.groups.backend == "none" or not roster.alive():
         return ""
     if roster.groups.is_cut:
         why = "their connections were broken off"

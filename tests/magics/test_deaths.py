@@ -124,6 +124,21 @@ def test_who_was_killed_on_demand_or_in_a_cell_is_not_told_again(spare: Kernel, 
     assert spare.ok("%mesh").stderr == ""
 
 
+def test_where_all_have_died_nobody_has_new_process_groups(kernel: Kernel) -> None:
+    kernel.ok("%mesh up brief -n 2 --device cpu")
+    died = kernel.cell("%%on_mesh\nimport os\nos._exit(3)")
+    assert died.error == "DeviceMeshError: 2 of 2 ranks lost (rank=0-1)"
+    assert "process groups" not in died.traceback
+    kernel.ok("%mesh restart @dead")
+    assert (
+        "tensor(2.)"
+        in kernel.ok(
+            "%%on_mesh\nimport torch, torch.distributed as dist\nx = torch.ones(())\ndist.all_reduce(x)\nx"
+        ).text
+    )
+    kernel.ok("%mesh down brief")
+
+
 def test_who_loses_its_connection_to_the_dead_is_not_blamed(kernel: Kernel) -> None:
     kernel.ok("%mesh up ring dp=2 --device cpu")
     kernel.ok("%%on_mesh\nimport os, time, torch, torch.distributed as dist\ndist.barrier()")
