@@ -202,11 +202,15 @@ def pass_over(
         if stop.kind in ("input", "password"):
             desk.answer(stop, CANNOT_ASK)
         else:
-            tell([stop.rank], "◌", f"passed over: stopped at {stop.place}, and {why}")
+            tell([stop.rank], "◌", f"passed over: {_state(stop)}, and {why}")
             desk.answer(stop, LEAVE)
     for rank, text in desk.take_said():
         for line in text.strip().splitlines():
             tell([rank], "┆", line)
+
+
+def _state(stop: Stop) -> str:
+    return "stopped after its error" if stop.kind == "post-mortem" else f"stopped at {stop.place}"
 
 
 def gutter(texts: Mapping[int, str]) -> str:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from meshbook.kernel.debug.events import Stop
+from meshbook.kernel.debug.events import Kind, Stop
 from tests.kernel.test_drive import PretendedRun, drive_of
 
 
@@ -25,16 +25,20 @@ def test_time_in_the_debugger_panel_does_not_count() -> None:
     assert driven.patience.reason == "timeout"
 
 
-def test_without_a_user_who_stops_goes_on_and_the_cell_says_so() -> None:
+@pytest.mark.parametrize(
+    ("kind", "place", "told"),
+    [("live", "cell 5 line 2", "stopped at cell 5 line 2"), ("post-mortem", "", "stopped after its error, and this")],
+)
+def test_without_a_user_who_stops_goes_on_and_the_cell_says_so(kind: Kind, place: str, told: str) -> None:
     driven = drive_of(PretendedRun())
     desk = driven.mesh.desk
-    desk.stops.take(Stop(1, 1, 1, "live", "ipdb> ", "", "cell 5 line 2"))
+    desk.stops.take(Stop(1, 1, 1, kind, "ipdb> ", "", place))
     desk.is_wanted = True
     steps = driven.steps()
     next(steps)
     steps.send(0)
     assert desk.left == [[1]]
-    assert "passed over: stopped at cell 5 line 2" in str(driven.live.told)
+    assert f"passed over: {told}" in str(driven.live.told)
     steps.close()
 
 
