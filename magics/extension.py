@@ -6,7 +6,7 @@ import inspect as inspection
 import re
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from IPython.core.completer import (
@@ -229,7 +229,8 @@ def _is_inside_cell() -> bool:
 
 
 def _warm() -> None:
-    sessions.session().engine("local").warm()
+    with suppress(FileNotFoundError):  # the working directory was removed: `%mesh up` says so
+        sessions.session().engine("local").warm()
 
 
 def inspect(shell: Any, code: str, cursor: int) -> str:
