@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -384,17 +384,22 @@ async def drive_async(drive: Drive) -> None:
     """The same for an awaited cell: the kernel's loop goes on, so widgets work and interrupts are seen."""
     steps = drive.steps()
     news, loop = asyncio.Event(), asyncio.get_running_loop()
-    with StopButton(lambda: loop.call_soon_threadsafe(news.set)) as button:
+
+    def soon(call: Callable[..., object], *args: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the front-end has dropped the subshell that this cell is in
+            loop.call_soon_threadsafe(call, *args)
+
+    with StopButton(lambda: soon(news.set)) as button:
         _wait(drive, _SPRINT, button)
         try:
             seconds = next(steps)
             if num_presses := button.take():
                 seconds = steps.send(num_presses)
-            drive.run.on_trouble = lambda: loop.call_soon_threadsafe(news.set)
-            drive.run.on_said = lambda: loop.call_soon_threadsafe(loop.call_later, _BREATH, news.set)
+            drive.run.on_trouble = lambda: soon(news.set)
+            drive.run.on_said = lambda: soon(loop.call_later, _BREATH, news.set)
             if drive.run.has_more:  # it came during the sprint
                 news.set()
-            drive.run.finished.add_done_callback(lambda _: loop.call_soon_threadsafe(news.set))
+            drive.run.finished.add_done_callback(lambda _: soon(news.set))
             while True:
                 num_cancels = await _pause(news, seconds)
                 seconds = steps.send(num_cancels + button.take())

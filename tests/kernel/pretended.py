@@ -35,6 +35,7 @@ class PretendedRun:
         self.said: list[Any] = []
         self.on_late: Callable[[], object] | None = None
         self.on_trouble: Callable[[], object] | None = None
+        self.on_said: Callable[[], object] | None = None
         self.on_take: Callable[[], object] = lambda: None
         self.promise: Promise[Any] = Promise()
 

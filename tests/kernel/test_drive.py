@@ -317,6 +317,23 @@ def test_a_cancelled_cell_interrupts_its_ranks_and_ends_well(run: PretendedRun) 
     assert driven.patience.reason == "user"
 
 
+def test_ranks_of_a_cell_whose_loop_was_closed_may_still_say_something(run: PretendedRun) -> None:
+    """As where a front-end drops the subshell in which the cell waits."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # asyncio would tell of the task that nobody ended
+    waiting = drive_async(drive_of(run))
+    task = loop.create_task(waiting)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert run.on_said is not None and run.on_trouble is not None and not task.done()
+    run.on_said()
+    run.on_trouble()
+    for rank in RANKS:
+        run.end(rank)
+    waiting.close()
+
+
 def test_a_press_in_the_first_moments_of_an_awaited_cell_counts(run: PretendedRun) -> None:
     driven = drive_of(run)
 
