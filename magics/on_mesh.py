@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -27,6 +27,7 @@ from ..kernel.run import Run
 from ..kernel.slice_check import groupless
 from ..kernel.verdict import check, interrupted_text, note_failed, was_stopped
 from ..runtime.errors import MeshbookError, MeshError
+from ..runtime.future import Promise
 from ..runtime.wire import codec, sigint
 from ..widgets.arrivals import Arrivals
 from ..widgets.comms import Comms
@@ -68,6 +69,8 @@ class Cell:
     """Its variables."""
     told: MeshError | None = None
     """What a cell in the background was found to have failed with, at its end: the mesh may be another one since."""
+    shown: Promise[None] = field(default_factory=Promise[None])
+    """Settled when a cell in the background has shown all that it said until its end, and what it came to."""
 
 
 class MeshFuture:
@@ -90,10 +93,12 @@ class MeshFuture:
             if timeout is None:  # raised by a signal handler of the user's
                 raise
             raise TimeoutError(f"{self!r} after {timeout:g} s: it goes on") from None
+        self._cell.shown.future.get()  # so that it stands before what the caller shows
         return checked(self._cell)
 
     def __await__(self) -> Any:
         yield from self._cell.run.finished.__await__()
+        yield from self._cell.shown.future.__await__()
         return checked(self._cell)
 
     def __repr__(self) -> str:
@@ -336,11 +341,17 @@ def _raise_if_stopped(cell: Cell, result: MeshResult) -> None:
 
 
 def _watch(cell: Cell) -> None:
-    """The thread of a cell that runs in the background: it shows what came back, and says at once when ranks fail."""
+    """The thread of a cell that runs in the background."""
     try:
         drive_in_background(cell.drive)
+        _tell_end(cell)
     finally:
         cell.mesh.desk.end_background()
+        cell.shown.resolve(None)
+
+
+def _tell_end(cell: Cell) -> None:
+    """Show what came back, or say at once that ranks have failed."""
     result = result_of(cell)
     note_failed(cell.drive, result)
     try:

@@ -38,6 +38,24 @@ def test_a_future_waits_and_gives_the_result(kernel: Kernel) -> None:
     cell.until("3   rank 3")  # what came back is shown where the cell stands
 
 
+@pytest.mark.parametrize("wait", ["f.result()", "await f"])
+def test_who_waits_for_it_goes_on_when_all_it_said_is_shown(kernel: Kernel, wait: str) -> None:
+    kernel.ok(
+        "import asyncio, threading, meshbook.magics.on_mesh as on_mesh\n"
+        "gate, former, order = threading.Event(), on_mesh._bundle_of, []\n"
+        "on_mesh._bundle_of = lambda shown: gate.wait() and (order.append('shown') or former(shown))"
+    )
+    cell = kernel.start("%%on_mesh -b -o f\n54321 + rank")
+    cell.end()
+    kernel.ok(
+        f"async def go():\n    {wait}\n    order.append('went on')\n"
+        "waiting = threading.Thread(target=asyncio.run, args=(go(),))\nwaiting.start()\n"
+        "f._cell.run.finished.get()\nwaiting.join(0.05)\ngate.set()\nwaiting.join()\non_mesh._bundle_of = former"
+    )
+    assert kernel.value("order") == ["shown", "went on"]
+    assert "54324" in cell.text
+
+
 def test_it_shows_what_came_back_as_it_was_asked_to(kernel: Kernel) -> None:
     silent = kernel.start("%%on_mesh dp=0 -b --show none\n-54321")
     tabs = kernel.start("%%on_mesh dp=0 -b --show tabs\n12345 + rank")
