@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from meshbook.runtime import root_services
+from meshbook.runtime import get_or_spawn_controller, root_services
 from meshbook.runtime.engines.spec import HOME
 from meshbook.runtime.errors import SupervisionError
 from meshbook.runtime.here import node
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.root_services import ask_root
 from tests.runtime.families import Owner
-from tests.runtime.troupe import Counter
+from tests.runtime.troupe import Counter, Courier
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -69,3 +69,19 @@ def test_who_stops_a_mesh_waits_also_where_its_ranks_answer_before_it_is_noted(
     dismissed.get(20)
     with pytest.raises(SupervisionError):
         kids.add.call(1).get(10)
+
+
+def test_controllers_are_one_for_all(stage: Stage, leaks: Any, until: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    name = f"one for all {stage.engine}"
+    first = get_or_spawn_controller(name, Counter, 5).get(10)
+    assert first.add.call_one(1).get(10) == 6
+    again = get_or_spawn_controller(name, Counter, 100).get(10)
+    assert again.add.call_one(1).get(10) == 7
+    assert stage.one(Courier).controller.call_one(name, 100).get(10) == 8
+    first.fail.broadcast("the controller")
+    until(lambda: "ValueError: the controller" in capfd.readouterr().err)
+    with pytest.raises(ValueError, match=f"(?s)Failure on {name}.*the controller"):
+        get_or_spawn_controller(name, Counter).get(10)
+    assert stage.faults.empty(), "the program goes on: who asks is told"
+    assert get_or_spawn_controller(name=name + "!", Class=Counter).get(10).add.call_one(1).get(10) == 1
+    leaks.allow_what_stands()  # they live as long as the client does

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import meshbook.runtime
-from meshbook.runtime import Channel, MeshFailure, SupervisionError, get_or_spawn_controller, this_proc
+from meshbook.runtime import Channel, MeshFailure, SupervisionError, this_proc
 from meshbook.runtime.healing import heal_roster
 from meshbook.runtime.looks import actors_text
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.supervision import fault_lines, interrupt, place_of
 from tests.runtime.families import AsyncFilial, AsyncOwner, AsyncTidy, Busy, Filial, Owner, Tidy
 from tests.runtime.holders import AsyncHolder, Holder, Load, Weigher
-from tests.runtime.troupe import Counter, Courier, Mortal, Trouble
+from tests.runtime.troupe import Counter, Mortal, Trouble
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -166,23 +166,6 @@ class TestTheClient:
         assert (failure.mesh, str(failure).partition("event: ")[2]) == (None, f"{failure.report()})")
         with pytest.raises(TypeError, match="send its report"):
             pickle.dumps(failure)
-
-    def test_controllers_are_one_for_all(
-        self, stage: Stage, leaks: Any, until: Any, capfd: pytest.CaptureFixture[str]
-    ) -> None:
-        name = f"one for all {stage.engine}"
-        first = get_or_spawn_controller(name, Counter, 5).get(10)
-        assert first.add.call_one(1).get(10) == 6
-        again = get_or_spawn_controller(name, Counter, 100).get(10)
-        assert again.add.call_one(1).get(10) == 7
-        assert stage.one(Courier).controller.call_one(name, 100).get(10) == 8
-        first.fail.broadcast("the controller")
-        until(lambda: "ValueError: the controller" in capfd.readouterr().err)
-        with pytest.raises(ValueError, match=f"(?s)Failure on {name}.*the controller"):
-            get_or_spawn_controller(name, Counter).get(10)
-        assert stage.faults.empty(), "the program goes on: who asks is told"
-        assert get_or_spawn_controller(name=name + "!", Class=Counter).get(10).add.call_one(1).get(10) == 1
-        leaks.allow_what_stands()  # they live as long as the client does
 
     def test_a_rank_that_is_restarted_on_request_is_none(self, stage: Stage) -> None:
         procs = stage.procs({"r": 2})
