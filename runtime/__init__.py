@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import config, rdma, spmd
     from .actor import Actor, concurrent_endpoint, endpoint
-    from .adverbs import Accumulator, Endpoint, as_endpoint, send
+    from .adverbs import Accumulator, Endpoint, send
     from .bootstrap import default_bootstrap_cmd
     from .channel import Channel, Port, PortReceiver
     from .elsewhere import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .supervision import default_fault_hook as unhandled_fault_hook
     from .tracing import get_meter, span, traced
     from .uid import ProcId, Uid
+    from .undecorated import as_endpoint
     from .values import ValueMesh
     from .workers import (
         attach_to_workers,
@@ -58,7 +59,7 @@ _HOMES = {
         "shutdown_context",
     ),
     "tracing": ("get_meter", "span", "traced"),
-    "adverbs": ("Accumulator", "Endpoint", "as_endpoint", "send"),
+    "adverbs": ("Accumulator", "Endpoint", "send"),
     "errors": ("ActorError", "DeviceMeshError", "MeshError", "SupervisionError"),
     "future": ("Future",),
     "healing": ("Healed", "heal", "heal_mesh"),
@@ -70,6 +71,7 @@ _HOMES = {
     "shape": ("Extent", "NDSlice", "Point", "Region", "Shape", "Slice"),
     "supervision": ("MeshFailure",),
     "uid": ("ProcId", "Uid"),
+    "undecorated": ("as_endpoint",),
     "values": ("ValueMesh",),
     "workers": (
         "attach_to_workers",

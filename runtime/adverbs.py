@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 import contextvars
-import inspect
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .cells import readable
@@ -170,44 +168,6 @@ class Endpoint(Generic[P, R]):
             if caller is not None:
                 for rank in target.ranks:  # as for every other end of an actor: the future tells it
                     caller.on_lost(rank, str(stopped))
-
-
-Method: TypeAlias = "FunctionType | staticmethod[..., Any] | classmethod[Any, ..., Any]"
-"""A method as it stands in its class."""
-
-
-class NotAnEndpoint:
-    """A plain method of an actor, reached through its mesh: it says how it can be called."""
-
-    def __init__(self, mesh: ActorMesh[Any], name: str, method: Method) -> None:
-        self._mesh = mesh
-        self._name = name
-        self._method = method
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        name = f"{self._mesh.__name__}.{self._name}"
-        how = f"add a @endpoint decorator to it, or directly wrap it in one: as_endpoint(mesh.{self._name}).call(...)"
-        raise marked(RuntimeError(f"{name} is not annotated as an endpoint. To call it as one, {how}"))
-
-
-@checks_for_caller
-def as_endpoint(
-    not_an_endpoint: Any, *, propagate: object = None, explicit_response_port: bool = False
-) -> Endpoint[Any, Any]:
-    """A plain method of an actor as an endpoint: `as_endpoint(mesh.method).call(...)`."""
-    if isinstance(not_an_endpoint, Endpoint):
-        return cast("Endpoint[Any, Any]", not_an_endpoint)
-    if not isinstance(not_an_endpoint, NotAnEndpoint):
-        raise ValueError(f"as_endpoint takes a method of a spawned actor, such as mesh.method, not {not_an_endpoint!r}")
-    method = not_an_endpoint._method
-    declared: EndpointProperty[Any, Any] = EndpointProperty(
-        method if inspect.isfunction(method) else method.__func__,
-        propagate=propagate,
-        explicit_response_port=explicit_response_port,
-        is_bare=True,
-        has_self=not isinstance(method, staticmethod),
-    )
-    return Endpoint(not_an_endpoint._mesh, not_an_endpoint._name, declared)
 
 
 @checks_for_caller

@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from .actor import Actor, endpoints_of, is_on_main_thread, kind_of, renew_endpoints
-from .adverbs import Done, Endpoint, Gather, Method, NotAnEndpoint, Target, view_of
+from .adverbs import Done, Endpoint, Gather, Target, view_of
 from .errors import MeshStopped, checks_for_caller, marked
 from .fleet import Fleet
 from .future import Future, Promise, done
@@ -31,6 +31,7 @@ from .ranks.place import axes_text
 from .scope import context
 from .shape import MeshTrait, Shape
 from .tensors.face import TensorMesh
+from .undecorated import Method, NotAnEndpoint
 from .wire import codec
 from .wire.messages import View
 
