@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from call import batch
@@ -114,7 +114,10 @@ def large_arguments(megabytes: int, repeats: int) -> Iterator[Row]:
     with up("large", 8) as mesh, up("mib", 4) as four:
         ends, length = mesh.spawn("echo", Echo).ends, four.spawn("echo", Echo).length
         counted = Counted()
-        check(length.call(counted).get().values() == [1 << 20] * 4, "an argument of 1 MiB came as something else")
+        check(
+            length.call(cast("bytes", counted)).get().values() == [1 << 20] * 4,
+            "an argument of 1 MiB came as something else",
+        )
 
         def broadcast() -> None:
             tensor[0] = tensor[-1] = number = next(numbers)

@@ -8,18 +8,31 @@ from __future__ import annotations
 import inspect
 import logging
 from abc import ABC
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    overload,
+)
 
 if TYPE_CHECKING:
     from .adverbs import Endpoint
+    from .channel import Port
     from .future import Future
     from .shape import Extent
     from .supervision import MeshFailure
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S")
 
 
 WITH_PORT = "(port)"
@@ -129,12 +142,39 @@ def _takes_anything_positional(signature: inspect.Signature) -> range:
     return range(needed, len(parameters) + 1)
 
 
+if TYPE_CHECKING:
+    Awaited = Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]
+    """An `async def` method that answers R."""
+
+    class _ToEndpoint(Protocol):
+        """What `@endpoint` with options is."""
+
+        @overload
+        def __call__(self, method: Awaited[P, R], /) -> EndpointProperty[P, R]: ...
+        @overload
+        def __call__(self, method: Callable[Concatenate[Any, P], R], /) -> EndpointProperty[P, R]: ...
+
+    class _ToPortedEndpoint(Protocol):
+        """The same with `explicit_response_port`: the port says what is answered."""
+
+        def __call__(self, method: Callable[Concatenate[Any, Port[R], P], object], /) -> EndpointProperty[P, R]: ...
+
+    class _ToConcurrentEndpoint(Protocol):
+        def __call__(self, method: Awaited[P, R], /) -> EndpointProperty[P, R]: ...
+
+
 @overload
-def endpoint(method: Callable[Concatenate[S, P], R], /) -> EndpointProperty[P, R]: ...
+def endpoint(method: Awaited[P, R], /) -> EndpointProperty[P, R]: ...
+@overload
+def endpoint(method: Callable[Concatenate[Any, P], R], /) -> EndpointProperty[P, R]: ...
 @overload
 def endpoint(
-    *, propagate: object = None, explicit_response_port: bool = False, instrument: bool = True
-) -> Callable[[Callable[..., R]], EndpointProperty[..., R]]: ...
+    *, propagate: object = None, explicit_response_port: Literal[False] = False, instrument: bool = True
+) -> _ToEndpoint: ...
+@overload
+def endpoint(
+    *, propagate: object = None, explicit_response_port: Literal[True], instrument: bool = True
+) -> _ToPortedEndpoint: ...
 def endpoint(
     method: Callable[..., Any] | None = None,
     *,
@@ -169,6 +209,16 @@ def endpoint(
     return wrap if method is None else wrap(method)
 
 
+@overload
+def concurrent_endpoint(method: Awaited[P, R], /) -> EndpointProperty[P, R]: ...
+@overload
+def concurrent_endpoint(
+    *, propagate: object = None, explicit_response_port: Literal[False] = False, instrument: bool = True
+) -> _ToConcurrentEndpoint: ...
+@overload
+def concurrent_endpoint(
+    *, propagate: object = None, explicit_response_port: Literal[True], instrument: bool = True
+) -> _ToPortedEndpoint: ...
 def concurrent_endpoint(
     method: Callable[..., Any] | None = None,
     *,

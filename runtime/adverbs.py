@@ -41,7 +41,10 @@ _MOST_DEAD = 3
 
 
 class Endpoint(Generic[P, R]):
-    """An endpoint of an actor mesh, called by an adverb: `mesh.add.call(1)`, `mesh.add.choose(1)`."""
+    """An endpoint of an actor mesh, called by an adverb: `mesh.add.call(1)`, `mesh.add.choose(1)`.
+
+    To a type checker it takes what the method takes, and answers what that gives.
+    """
 
     def __init__(self, mesh: ActorMesh[Any], name: str, declared: EndpointProperty[Any, Any]) -> None:
         self._mesh = mesh
@@ -50,7 +53,7 @@ class Endpoint(Generic[P, R]):
         self._title = f"{mesh._name}.{name}"
         self._wire_name = declared.wire_name(name)
 
-    def call(self, /, *args: Any, **kwargs: Any) -> Future[ValueMesh[Any]]:
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         """Call all actors of the mesh: a `ValueMesh` of the answers.
 
         The first failure ends it at once; the error's `partial` maps ranks to the answers that had come. Where an actor
@@ -58,22 +61,22 @@ class Endpoint(Generic[P, R]):
         """
         return self._gather(args, kwargs, wait_for_all=False)
 
-    def call_all(self, /, *args: Any, **kwargs: Any) -> Future[ValueMesh[Any]]:
+    def call_all(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         """The same, but a failure is told when all have answered: `partial` then has all answers there are."""
         return self._gather(args, kwargs, wait_for_all=True)
 
-    def call_one(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call the only actor of the mesh. Raises `ValueError` at once if there are more."""
         target = self._mesh._target
         if len(target.ranks) != 1:
             raise marked(ValueError(f"call_one requires exactly 1 actor, but mesh has {len(target.ranks)}"))
         return self._single(target, args, kwargs)
 
-    def choose(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call one actor of the mesh, picked at random."""
         return self._single(_one_of(self._mesh._target), args, kwargs)
 
-    def stream(self, /, *args: Any, **kwargs: Any) -> Iterator[Future[Any]]:
+    def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Future[R]]:
         """Call all actors; futures of the answers in the order in which they come. The calls go out at once."""
         fleet = self._mesh._fleet
         count = len(self._mesh)
@@ -81,11 +84,11 @@ class Endpoint(Generic[P, R]):
         self._send(fleet, self._mesh._target, Arrivals(self._title, fleet, promises), args, kwargs)
         return iter([promise.future for promise in promises])
 
-    def broadcast(self, /, *args: Any, **kwargs: Any) -> None:
+    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Call all actors and want no answer; one that raises has failed, and its owner hears of it."""
         self._send(self._mesh._fleet, self._mesh._target, None, args, kwargs)
 
-    def rref(self, /, *args: Any, **kwargs: Any) -> Any:
+    def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call all actors, each with its shards; what they give are distributed tensors (docs/tensors.md).
 
         The endpoint is declared with a `propagate` that is called here, with tensors that have no values, and gives

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .actor import Actor, endpoint
 from .adverbs import Arrivals, view_of
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .mesh import ProcMesh
     from .node import Node
     from .root import Root
+
+A = TypeVar("A", bound=Actor)
 
 
 class RootServices(Actor):
@@ -188,7 +190,7 @@ def ask_root(here: Node, method: str, *args: Any) -> Future[Any]:
     return promise.future
 
 
-def get_or_spawn_controller(name: str, Class: type[Actor], *args: Any, **kwargs: Any) -> Future[Any]:
+def get_or_spawn_controller(name: str, Class: type[A], *args: Any, **kwargs: Any) -> Future[A]:
     """The actor of this name that all processes share, living with the client; made at the first call.
 
     Later calls ignore `Class` and the arguments.

@@ -6,15 +6,20 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Coroutine
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from .actor import EndpointProperty
 from .adverbs import Endpoint
 from .errors import checks_for_caller, marked
 
 if TYPE_CHECKING:
+    from .channel import Port
     from .mesh import ActorMesh
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Method: TypeAlias = "FunctionType | staticmethod[..., Any] | classmethod[Any, ..., Any]"
 """A method as it stands in its class."""
@@ -34,6 +39,26 @@ class NotAnEndpoint:
         raise marked(RuntimeError(f"{name} is not annotated as an endpoint. To call it as one, {how}"))
 
 
+@overload
+def as_endpoint(not_an_endpoint: Endpoint[P, R]) -> Endpoint[P, R]: ...
+@overload
+def as_endpoint(
+    not_an_endpoint: Callable[P, Coroutine[Any, Any, R]],
+    *,
+    propagate: object = None,
+    explicit_response_port: Literal[False] = False,
+) -> Endpoint[P, R]: ...
+@overload
+def as_endpoint(
+    not_an_endpoint: Callable[P, R], *, propagate: object = None, explicit_response_port: Literal[False] = False
+) -> Endpoint[P, R]: ...
+@overload
+def as_endpoint(
+    not_an_endpoint: Callable[Concatenate[Port[R], P], object],
+    *,
+    propagate: object = None,
+    explicit_response_port: Literal[True],
+) -> Endpoint[P, R]: ...
 @checks_for_caller
 def as_endpoint(
     not_an_endpoint: Any, *, propagate: object = None, explicit_response_port: bool = False

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_type
 
 import pytest
 
-from meshbook.runtime import endpoint
+from meshbook.runtime import (
+    Accumulator,
+    Actor,
+    Future,
+    Port,
+    ValueMesh,
+    as_endpoint,
+    concurrent_endpoint,
+    endpoint,
+)
 from tests.runtime.troupe import Counter
 
 if TYPE_CHECKING:
@@ -39,3 +48,37 @@ def test_an_actor_cannot_call_its_endpoints_as_methods() -> None:
         Counter(1).add(1)  # type: ignore[operator]
     counter = Counter(1)
     assert type(counter).add.method(counter, 1) == 2  # type: ignore[attr-defined]
+
+
+class Typed(Actor):
+    @endpoint
+    async def word(self, n: int = 1) -> str:
+        return "word" * n
+
+    @endpoint(propagate=lambda n: n)
+    async def number(self, n: float) -> float:
+        return n
+
+    @endpoint(explicit_response_port=True)
+    async def answer(self, port: Port[int], n: int) -> None:
+        port.send(n)
+
+    @concurrent_endpoint
+    async def aside(self) -> list[str]:
+        return ["aside"]
+
+    def plain(self, n: int) -> str:
+        return str(n)
+
+
+def test_to_a_type_checker_answers_are_what_the_methods_give(stage: Stage) -> None:
+    typed: Typed = stage.one(Typed)
+    assert assert_type(typed.word.call_one(2), Future[str]).get(10) == "wordword"
+    assert assert_type(typed.word.call(n=1), Future[ValueMesh[str]]).get(10).values() == ["word"]
+    assert [assert_type(future, Future[float]).get(10) for future in typed.number.stream(0.5)] == [0.5]
+    assert assert_type(typed.answer.choose(3), Future[int]).get(10) == 3
+    assert assert_type(typed.aside.call_one(), Future[list[str]]).get(10) == ["aside"]
+    assert assert_type(as_endpoint(typed.plain).call_one(4), Future[str]).get(10) == "4"
+    assert assert_type(Accumulator(typed.word, "", str.__add__).accumulate(), Future[str]).get(10) == "word"
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        typed.aside.call(1)  # pyright: ignore[reportCallIssue]

@@ -244,7 +244,7 @@ class TestSpawn:
     def test_decorators_refuse_what_they_cannot_mark(self) -> None:
         with pytest.raises(ValueError, match="concurrent_endpoint can only wrap async endpoints: write `async def f`"):
 
-            @concurrent_endpoint
+            @concurrent_endpoint  # pyright: ignore[reportArgumentType]
             def f(self: Any) -> None: ...
 
         with pytest.raises(ValueError, match="concurrent_endpoint does not wrap @endpoint"):
