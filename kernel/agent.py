@@ -15,7 +15,7 @@ import msgspec
 
 from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.channel import Port
-from ..runtime.ranks import models, waits
+from ..runtime.ranks import models, optimizers, waits
 from ..runtime.ranks.groups import Groups, bury
 from ..runtime.ranks.place import Place, here
 from ..runtime.ranks.users import is_users
@@ -39,6 +39,7 @@ from .outcome import Display, Outcome
 from .reading import read_number
 from .source import call_cell, lines_text
 from .summary import readable
+from .together import Deeds
 
 VALUE_LIMIT = 1 << 20
 """Bytes up to which the value of a cell travels to the notebook by itself; a larger one stays until it is pulled."""
@@ -119,6 +120,7 @@ class KernelActor(Actor):
         self._shown = 0
         self._main = threading.get_ident()
         self._sources: dict[int, str] = {}
+        self._begun: Deeds = (0, 0)  # all that was done here before the last cell
         self._kept: dict[int, Kept] = {}  # by cell: of the last one at most
         names = {"mesh": RankMesh(place), "device": place.device, **names_of(place)}
         self._cells = CellShell(names, self._show, dumps=_to_notebook, limit=VALUE_LIMIT, opened=place.opened)
@@ -159,6 +161,7 @@ class KernelActor(Actor):
         """
         self._kept.clear()
         self._actor_errors.clear()
+        self._begun = self._deeds()
         if source is not None:
             self._sources[key] = source
 
@@ -184,6 +187,7 @@ class KernelActor(Actor):
     def execute(self, run: int, head: bytes, buffers: list[Any], lines: list[Lines]) -> tuple[bool, bytes]:
         """Call a function (see `guest.pack`); whether it did well, and its encoded `Outcome`."""
         self._actor_errors.clear()
+        self._begun = self._deeds()
 
         def prepare() -> None:
             with self._place.shield():
@@ -229,6 +233,16 @@ class KernelActor(Actor):
         if self._cells.last_error is not None or self._cells.last_summary:
             return "cell"
         return "actor" if self._actor_errors.error is not None or self._actor_errors.summary else ""
+
+    @control_endpoint
+    def deeds(self) -> Deeds:
+        """What was done here since the last cell began, while its process groups are those that it began with."""
+        (issued, made), (issued_before, made_before) = self._deeds(), self._begun
+        return issued - issued_before, made - made_before
+
+    def _deeds(self) -> Deeds:
+        groups = self._place.groups
+        return sum(groups.sequences().values()) if groups is not None else 0, optimizers.num_steps()
 
     @control_endpoint
     def held_by_error(self) -> int:

@@ -25,6 +25,7 @@ from .patience import Patience, Step
 from .repairs import mended_text
 from .run import Progress, Run, Said
 from .stopped import stopped
+from .together import Together, together
 
 if TYPE_CHECKING:
     from .mesh import Mesh
@@ -116,6 +117,8 @@ class Drive:
     """What had to be done to the process groups afterwards, in one line."""
     parted: list[str] = field(default_factory=list[str])
     """What their ledgers of collectives say of why they waited."""
+    together: Together = field(default_factory=Together)
+    """What its ranks did in common, if it failed."""
     user: Asker | None = field(default_factory=asker)
     """Who can be asked what a stopped rank is to do."""
     is_background: bool = False
@@ -137,6 +140,7 @@ class Drive:
         self.live.finish(time.monotonic())
         self._tell_rest()
         if self.patience.reason or self._has_failure or self.run.progress.stopped:
+            self.together = self._together()
             self.mended = mended_text(self.mesh)
         self.run.on_late = self._on_late
         if self.run.has_more:  # it came between the two lines above
@@ -286,6 +290,10 @@ class Drive:
             return failed
         failures = {rank: _outcome_of(progress.outcomes[rank]).failure for rank in failed}
         return [rank for rank, failure in failures.items() if failure is None or not is_cut_off(failure)]
+
+    def _together(self) -> Together:
+        ran = [rank for rank in self.run.progress.outcomes if rank not in self.taken_back]
+        return together(self.mesh.deeds(ran)) if ran[1:] else Together()
 
     def _tell_deaths(self) -> None:
         """Say who has died while others still work, those of one moment together."""

@@ -25,6 +25,7 @@ from .queued import queued
 from .report import StackReport
 from .run import Run
 from .source import Sources
+from .together import Deeds
 
 _names_of = msgspec.msgpack.Decoder(list[Held]).decode
 
@@ -194,6 +195,10 @@ class Questions:
         """Bytes that these ranks keep only for a look at what has failed there last, from those that hold some."""
         told = self._ask(ranks, "held_by_error", 0.2)
         return {rank: size for rank, size in told.items() if size}
+
+    def deeds(self, ranks: Sequence[int]) -> dict[int, Deeds]:
+        """What these ranks have done in common since their last cell began, from those that tell in time."""
+        return self._ask(ranks, "deeds", 0.2)
 
     def with_errors(self) -> list[int]:
         """Ranks that have an error to look at: those that failed in the last cell, or whose actors did since.

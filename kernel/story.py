@@ -16,6 +16,7 @@ from .chance import essence
 from .fold import coords_text, ranks_text
 from .outcome import Failure, Frame
 from .summary import readable
+from .together import Together
 
 MUCH_MEMORY = 100 << 20
 """Bytes of which it is told that frames hold them."""
@@ -116,12 +117,14 @@ def tell(
     notes: Sequence[str] = (),
     mended: str = "",
     dead: Container[int] | None = None,
+    together: Together | None = None,
 ) -> Story:
     """The story of a cell that ran on `ranks` of a mesh with these axes.
 
     `failures` raised, `lost` are gone (with why, and in `last_lines` the end of their stderr), `waiting` did
     something worth telling (waited for the failed ones, or were interrupted by the user). The first few
-    `notes` are told. `mended` is what was done afterwards. Of the lost, `dead` still are (None: all).
+    `notes` are told. `mended` is what was done afterwards. Of the lost, `dead` still are (None: all). `together` is
+    what ranks did in common.
 
     Example:
         >>> frame = Frame("cell 5", 1, "<module>", "check(l)", True)
@@ -133,7 +136,7 @@ def tell(
            → 1  check(l)
         look inside: %mesh debug --pm   run again on it alone: %%on_mesh @failed
     """
-    lost, waiting = lost or {}, waiting or {}
+    lost, waiting, together = lost or {}, waiting or {}, together or Together()
     where = _Where(axes)
     chapters = _chapters(where, failures)
     fates = _fates(where, lost, True, last_lines or {}) + _fates(where, waiting, False, {})
@@ -151,13 +154,13 @@ def tell(
             _hints(
                 sorted(ran if is_fault else waiting),
                 sorted(lost),
-                again=_again(axes, ranks) if waiting or len(ran) == len(ranks) > 1 else None,
+                again=_again(axes, ranks) if waiting or together.needs_all or len(ran) == len(ranks) > 1 else None,
                 has_notes=bool(notes) and not mended,
                 dead=dead,
             )
         ),
         num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
-        notes=tuple(notes[:_MAX_NOTES]),
+        notes=(*notes[:_MAX_NOTES], *filter(None, [together.uneven])),
         mended=mended,
     )
 

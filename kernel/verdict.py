@@ -44,7 +44,9 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
         if rank not in {*drive.abandoned, *drive.taken_back}
     }
     ranks = sorted({*result.ranks, *lost})
-    story = tell(drive.run.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended, roster.dead())
+    story = tell(
+        drive.run.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended, roster.dead(), drive.together
+    )
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
     has_groups = roster.groups.backend != "none"
     story = with_lines(with_memory(story, held), failures.values(), notebook, has_groups, roster.groups.whole_since > 0)
@@ -96,7 +98,7 @@ def _interrupted_text(drive: Drive) -> str:
         places = _places({rank: drive.waiting.get(rank, "") for rank in drive.killed})
         return f"killed: {places}; `%mesh restart @dead` brings {'them' if drive.killed[1:] else 'it'} back"
     places = _places(drive.waiting)
-    kept = f"; {drive.mended}" if drive.mended else ""
+    kept = "".join(f"; {told}" for told in (drive.together.uneven, drive.mended) if told)
     rest = "it is idle and keeps its state" if len(drive.waiting) == 1 else "they are idle and keep their state"
     return f"interrupted: {places or 'when all ranks were done'}; {rest}{kept}"
 

@@ -31,6 +31,7 @@ from . import (
     ledger,
     lifeline,
     models,
+    optimizers,
     printed_stacks,
     seed,
     spawning,
@@ -55,6 +56,7 @@ from .visits import Visits
 def warm() -> None:
     """What is alike on all ranks: done before they are forked, it is not copied into each of them."""
     models.watch()
+    optimizers.watch()
     printed_stacks.install()
     spawning.install()
 

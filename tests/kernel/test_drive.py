@@ -154,6 +154,17 @@ def test_process_groups_are_mended_after_trouble_only(run: PretendedRun) -> None
     assert (driven.mesh.num_mended, driven.mended) == (0, "")
 
 
+def test_who_was_stopped_hears_that_models_have_parted(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    driven.mesh.done = {0: (3, 2), 1: (2, 1), 2: (2, 1)}
+    steps = driven.steps()
+    next(steps)
+    with pytest.raises(StopIteration):
+        steps.send(1)
+    assert interrupted_text(driven).endswith(f"; {driven.together.uneven}")
+    assert driven.together.uneven.startswith("rank 0 has made 2 optimizer steps in this cell, ranks 1-2 1: ")
+
+
 def test_groups_that_cannot_be_mended_are_told(run: PretendedRun) -> None:
     driven = drive_of(run)
     driven.mesh.why_mended = MeshbookError("rank 2 did not answer")

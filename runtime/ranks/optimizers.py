@@ -1,0 +1,33 @@
+"""How many steps the optimizers of this process have made: where some have made more than others, models differ."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+from .imports import when_imported
+
+_num_steps = 0
+
+
+@functools.cache
+def watch() -> None:
+    """From now on steps are counted, also of torch that is imported later."""
+    when_imported("torch.optim.optimizer", _hook)
+
+
+def num_steps() -> int:
+    """The steps made so far, but for those that were compiled."""
+    return _num_steps
+
+
+def _hook() -> None:
+    module: Any = sys.modules["torch.optim.optimizer"]
+    module.register_optimizer_step_post_hook(_count)
+
+
+def _count(*_: object) -> None:
+    global _num_steps
+    if not sys.modules["torch"].compiler.is_compiling():  # a number that changes would have it compiled at each step
+        _num_steps += 1
