@@ -15,7 +15,7 @@ import msgspec
 
 from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.channel import Port
-from ..runtime.ranks import models, optimizers, waits
+from ..runtime.ranks import ledger, models, optimizers, waits
 from ..runtime.ranks.groups import Groups, bury
 from ..runtime.ranks.place import Place, here
 from ..runtime.ranks.users import is_users
@@ -120,7 +120,7 @@ class KernelActor(Actor):
         self._shown = 0
         self._main = threading.get_ident()
         self._sources: dict[int, str] = {}
-        self._begun: Deeds = (0, 0)  # all that was done here before the last cell
+        self._begun = 0.0, 0  # when the last cell began, and how many steps optimizers had made then
         self._kept: dict[int, Kept] = {}  # by cell: of the last one at most
         names = {"mesh": RankMesh(place), "device": place.device, **names_of(place)}
         self._cells = CellShell(names, self._show, dumps=_to_notebook, limit=VALUE_LIMIT, opened=place.opened)
@@ -160,8 +160,7 @@ class KernelActor(Actor):
         modules whose files have changed are renewed before.
         """
         self._kept.clear()
-        self._actor_errors.clear()
-        self._begun = self._deeds()
+        self._begin()
         if source is not None:
             self._sources[key] = source
 
@@ -186,8 +185,7 @@ class KernelActor(Actor):
     @endpoint
     def execute(self, run: int, head: bytes, buffers: list[Any], lines: list[Lines]) -> tuple[bool, bytes]:
         """Call a function (see `guest.pack`); whether it did well, and its encoded `Outcome`."""
-        self._actor_errors.clear()
-        self._begun = self._deeds()
+        self._begin()
 
         def prepare() -> None:
             with self._place.shield():
@@ -196,6 +194,10 @@ class KernelActor(Actor):
         with self._debugged(run):
             outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
         return self._closed(outcome)
+
+    def _begin(self) -> None:
+        self._actor_errors.clear()
+        self._begun = time.monotonic(), optimizers.num_steps()
 
     def _closed(self, outcome: Outcome) -> tuple[bool, bytes]:
         if outcome.failure is not None:
@@ -236,13 +238,11 @@ class KernelActor(Actor):
 
     @control_endpoint
     def deeds(self) -> Deeds:
-        """What was done here since the last cell began, while its process groups are those that it began with."""
-        (issued, made), (issued_before, made_before) = self._deeds(), self._begun
-        return issued - issued_before, made - made_before
-
-    def _deeds(self) -> Deeds:
-        groups = self._place.groups
-        return sum(groups.sequences().values()) if groups is not None else 0, optimizers.num_steps()
+        """What was done here since the last cell began, if its process groups are still those of then."""
+        began, num_steps = self._begun
+        last = ledger.read(1).entries
+        has_met = any(entry.seconds < time.monotonic() - began for entry in last)
+        return has_met, optimizers.num_steps() - num_steps
 
     @control_endpoint
     def held_by_error(self) -> int:

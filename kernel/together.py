@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from .fold import named
 
-Deeds = tuple[int, int]
-"""Of a rank, in a cell: the collectives it issued, and the steps that its optimizers made."""
+Deeds = tuple[bool, int]
+"""Of a rank, in a cell: has it issued a collective, and how many steps have its optimizers made?"""
 
 _MOST_NAMED = 3
 """Numbers of steps that are told with their ranks; of more, from where to where they go."""
@@ -28,11 +28,11 @@ def together(deeds: Mapping[int, Deeds]) -> Together:
     """What these ranks did in common, some of which failed.
 
     Example:
-        >>> print(together({0: (2, 1), 1: (2, 0)}).uneven)
+        >>> print(together({0: (True, 1), 1: (True, 0)}).uneven)
         rank 0 has made 1 optimizer step in this cell, rank 1 none: models and optimizers differ now, load a checkpoint
     """
     steps = {rank: made for rank, (_, made) in deeds.items()}
-    return Together(any(issued for issued, _ in deeds.values()), _uneven(steps))
+    return Together(any(has_met for has_met, _ in deeds.values()), _uneven(steps))
 
 
 def _uneven(steps: Mapping[int, int]) -> str:

@@ -116,7 +116,7 @@ class PretendedMesh:
         self.why_mended: str | MeshbookError = ""
         self.scheduled: list[Callable[[], object]] = []
         self.behind: dict[int, str] = {}
-        self.done: dict[int, tuple[int, int]] = {}
+        self.done: dict[int, tuple[bool, int]] = {}
         self._run, self._is_deaf = run, is_deaf
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
@@ -134,7 +134,7 @@ class PretendedMesh:
     def where(self, ranks: Sequence[int], timeout: float) -> dict[int, str]:
         return {rank: f"cell 1 line {rank}" for rank in ranks}
 
-    def deeds(self, ranks: Sequence[int]) -> dict[int, tuple[int, int]]:
+    def deeds(self, ranks: Sequence[int]) -> dict[int, tuple[bool, int]]:
         return {rank: self.done[rank] for rank in ranks if rank in self.done}
 
     def ledger(self, ranks: Sequence[int], timeout: float, depth: int) -> Any:

@@ -156,7 +156,7 @@ def test_process_groups_are_mended_after_trouble_only(run: PretendedRun) -> None
 
 def test_who_was_stopped_hears_that_models_have_parted(run: PretendedRun) -> None:
     driven = drive_of(run)
-    driven.mesh.done = {0: (3, 2), 1: (2, 1), 2: (2, 1)}
+    driven.mesh.done = {0: (True, 2), 1: (True, 1), 2: (True, 1)}
     steps = driven.steps()
     next(steps)
     with pytest.raises(StopIteration):

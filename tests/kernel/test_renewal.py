@@ -222,9 +222,9 @@ def test_what_ranks_did_in_common_is_counted(mesh: Mesh) -> None:
     ran(mesh, "model = replicated()")
     ran(mesh, "sgd = torch.optim.SGD(model.parameters(), lr=0.1)\nfor p in model.parameters(): p.grad = p + 0")
     ran(mesh, "for _ in range(2 - rank): sgd.step()\ndist.barrier()")
-    assert mesh.deeds([0, 1]) == {0: (1, 2), 1: (1, 1)}
+    assert mesh.deeds([0, 1]) == {0: (True, 2), 1: (True, 1)}
     ran(mesh, "pass")
-    assert mesh.deeds([0, 1]) == {0: (0, 0), 1: (0, 0)}
+    assert mesh.deeds([0, 1]) == {0: (False, 0), 1: (False, 0)}
 
 
 def test_groups_of_the_user_and_of_axes_go_on(mesh: Mesh) -> None:
