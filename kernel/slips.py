@@ -17,6 +17,9 @@ _OUR_MAGIC = re.compile(r"(?:Line|Cell) magic(?: function)? `(%mesh|%%?on_mesh)`
 NO_GROUP = "Default process group has not been initialized"
 """What torch says where there are none."""
 
+_TWO_GROUPS = "trying to initialize the default process group twice"
+"""What it says to a script that is run again, and has come to its end with an error, or without this line, before."""
+
 OF_OLD_GROUPS = (
     "the process groups were made anew before: what was built on the old ones (DistributedDataParallel, FSDP) is to "
     "be built again"
@@ -93,6 +96,9 @@ def _of_magics(failures: Iterable[Failure]) -> list[Hint]:
 
 
 def _of_groups(failures: Iterable[Failure], has_groups: bool) -> list[Hint]:
-    if not any(failure.message.startswith(NO_GROUP) for failure in failures):
+    messages = [failure.message for failure in failures]
+    if any(message.startswith(_TWO_GROUPS) for message in messages):
+        return [Hint("end the group that an earlier cell or script has left", "dist.destroy_process_group() in a cell")]
+    if not any(message.startswith(NO_GROUP) for message in messages):
         return []
     return [Hint("new process groups", "%mesh unstick" if has_groups else "dist.init_process_group() in a cell")]

@@ -61,6 +61,18 @@ def test_a_group_that_is_not_there(has_groups: bool, line: str) -> None:
     assert Hint("new process groups", line) not in with_lines(tell({}, [], {}), [missed("x")], (), has_groups).hints
 
 
+def test_a_group_of_which_a_script_makes_a_second_one() -> None:
+    dist = pytest.importorskip("torch.distributed")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(ValueError) as caught:
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    finally:
+        dist.destroy_process_group()
+    [told] = hints(Failure("ValueError", str(caught.value), (), ""))
+    assert told == "end the group that an earlier cell or script has left: dist.destroy_process_group() in a cell"
+
+
 def test_what_was_built_on_groups_of_before() -> None:
     where = Frame("/lib/torch/autograd/graph.py", 9, "f", "", False)
     failure = Failure("RuntimeError", "[x/gloo/pair.cc:5] Connection closed by peer [::1]:7", (where,), "")
