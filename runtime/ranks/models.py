@@ -69,11 +69,16 @@ def end_broken_steps() -> None:
 
     A model of `fully_shard` that thinks itself in a backward pass reduces only a part of its gradients from then on.
     """
-    broken = [model for model in _sharded() if model._get_fsdp_state()._state_ctx.post_backward_final_callback_queued]
+    broken = [model for model in _sharded() if _is_in_backward(model._get_fsdp_state())]
     if (broken or _schedules) and not _steps_elsewhere():
         for model in broken:
             _put_shards_back(model)
         _forget_losses()
+
+
+def _is_in_backward(state: Any) -> bool:
+    context = getattr(state, "_state_ctx", None)
+    return getattr(context, "post_backward_final_callback_queued", False)  # torch may call it otherwise some day
 
 
 def _steps_elsewhere() -> bool:

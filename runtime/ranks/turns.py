@@ -16,6 +16,7 @@ from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.messages import AnyMessage, Call, Reply, Spawn, StopActor
 from .failure import RemoteFailure, describe
+from .models import end_broken_steps
 
 if TYPE_CHECKING:
     from .resident import Resident
@@ -107,6 +108,7 @@ def conclude(
         if job.call.wants_reply and port is None:
             resident.reply(turn, None if has_given_port else result, None)
         return
+    end_broken_steps()
     resident.leave_behind(error)
     is_asked = is_struck and isinstance(error, KeyboardInterrupt)
     is_ordinary = is_asked or isinstance(error, Exception | asyncio.CancelledError)

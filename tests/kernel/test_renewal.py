@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from meshbook.kernel.mesh import Mesh
-from meshbook.runtime import group_state
+from meshbook.runtime import Actor, ActorError, current_rank, endpoint, group_state
 from meshbook.runtime.regroup import regroup, wait_until
 from tests.kernel.cells import SUM, ran, values
 
@@ -145,6 +147,29 @@ def test_a_model_goes_on_after_a_backward_pass_that_no_rank_has_ended(mesh: Mesh
     assert mesh.mend() == ""
     ran(mesh, f"step(model)\nstep(model)\ntwin = {kind}()\nfor _ in range(3): step(twin)")
     assert values(mesh, "total(model) == total(twin), total(twin) == total(small())") == ["(True, False)"] * 2
+
+
+class Trainer(Actor):
+    def __init__(self) -> None:
+        line = importlib.import_module("torch.distributed.device_mesh").init_device_mesh("cpu", (2,))
+        self.names: dict[str, Any] = {"rank": current_rank().rank, "mesh": SimpleNamespace(device_mesh=line)}
+        exec(MODELS, self.names)
+
+    @endpoint
+    def do(self, source: str) -> object:
+        exec(source, self.names)
+        return self.names.get("said")
+
+
+def test_neither_does_an_actor_go_on_with_what_a_backward_pass_has_left(mesh: Mesh) -> None:
+    needs_reset()
+    trainers = mesh.procs.spawn("trainers", Trainer)
+    trainers.do.call("model = sharded()\nstep(model)").get(20)
+    with pytest.raises(ActorError, match="ZeroDivisionError"):
+        trainers.do.call("step(model, 'all')").get(20)
+    trainers.do.call("step(model)\ntwin = sharded()\nstep(twin)\nstep(twin)").get(20)
+    assert trainers.do.call("said = total(model) == total(twin)").get(20).values() == [True, True]
+    trainers.stop().get(20)
 
 
 PIPELINE = """
