@@ -256,6 +256,12 @@ class QuietShell(InteractiveShell):
             self._keep_names(where[0])
             raise
 
+    def new_main_mod(self, filename: str, modname: str) -> ModuleType:
+        """The `__main__` of a script: IPython takes from one that runs again what `multiprocessing` asks it for."""
+        module = super().new_main_mod(filename, modname)
+        module.__dict__.setdefault("__spec__", None)
+        return module
+
     def safe_run_module(self, mod_name: str, where: dict[str, Any]) -> None:
         """`%run -m MODULE`, likewise."""
         try:

@@ -173,6 +173,14 @@ def test_what_a_script_raises_fails_its_cell(notebook: Notebook, tmp_path: Path)
     assert notebook.failure(f"%run -i {script}").type_name == "ZeroDivisionError"
 
 
+def test_a_script_that_runs_again_is_a_main_module_for_multiprocessing(notebook: Notebook, tmp_path: Path) -> None:
+    script = tmp_path / "twice.py"
+    script.write_text("import sys\nspec = sys.modules['__main__'].__spec__")
+    for _ in range(2):
+        assert notebook.run(f"%run {script}").failure is None
+        assert notebook.value("spec is None").text == "True"
+
+
 @pytest.mark.parametrize(("code", "fails"), [("0", False), ("", False), ("3", True), ("'no data'", True)])
 @pytest.mark.parametrize("way", ["{0}/ends.py", "-m ends"])
 def test_a_script_that_exits_well_does_not_fail(
