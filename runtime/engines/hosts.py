@@ -162,14 +162,20 @@ class HostsEngine:
             if names is not None and host.name not in names:
                 continue
             if not self._reactor.wait(host.settled, self.timeout):
-                way = f"it is to dial {self._addr}; MESHBOOK_ADDR names another address of this machine"
-                raise SpawnError(f"host {host.name}: its agent has not come within {self.timeout:g} s: {way}")
+                raise SpawnError(self._why_late(host))
             if host.trouble:
                 raise SpawnError(host.trouble)
 
         if self._keeper is not None and self._hub is not None:
             addresses = [self._addresses[host.index] for host in self.hosts]
             self._keeper.note(self._hub.port, self._hub.keys, addresses)
+
+    def _why_late(self, host: RemoteHost) -> str:
+        way = f"it is to dial {self._addr}; MESHBOOK_ADDR names another address of this machine"
+        told = [f"host {host.name}: its agent has not come within {self.timeout:g} s: {way}"]
+        if words := self._words_of(host):
+            told.append(f"  its launcher said: {words}")
+        return "\n".join(told)
 
     def _wait_kept(self) -> None:
         """Wait for agents that were kept, not for long: of those that have ended others are started."""

@@ -368,4 +368,7 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1])
     except (ValueError, LinkClosed) as trouble:
-        sys.exit(f"meshbook: no agent on {os.uname().nodename}: {trouble}")
+        way = (
+            "; MESHBOOK_ADDR names another address of the notebook's machine" if isinstance(trouble, LinkClosed) else ""
+        )
+        sys.exit(f"meshbook: no agent on {os.uname().nodename}: {trouble}{way}")

@@ -77,18 +77,20 @@ class ZmqLink:
         self._is_over = False
         dealer.connect(address.endpoint)
         try:
-            self._wait_there(timeout)
+            self._wait_there(address.endpoint, timeout)
             self._socket.send(END)
         except BaseException:
             self._free()
             raise
 
-    def _wait_there(self, timeout: float) -> None:
+    def _wait_there(self, endpoint: str, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         while not self._is_there:
             left = int(1000 * (deadline - time.monotonic()))
-            if self._is_over or left <= 0:
-                raise LinkClosed("the controller did not accept this rank")
+            if self._is_over:
+                raise LinkClosed(f"who listens at {endpoint} did not accept this process")
+            if left <= 0:
+                raise LinkClosed(f"nobody has answered at {endpoint} within {timeout:g} s")
             if self._monitor.poll(left):
                 self._watch_connection()
 

@@ -278,6 +278,10 @@ def test_a_host_with_other_versions_is_refused_with_both(
             r"host b.d: .*\n  meshbook: no agent on .*: nothing came by standard input",
         ),
         ("sh -c 'sleep 60' {host}", r"host b.d: its agent has not come within 0.5 s: it is to dial 127.0.0.1; "),
+        (
+            "sh -c 'echo for {host}; printf Password:; exec sleep 60'",
+            r"^host b.d: its agent has not come within 0.5 s: .*\n  its launcher said: Password:$",
+        ),
     ],
 )
 def test_a_host_that_does_not_come(make: Callable[..., Bench], command: str, why: str):
