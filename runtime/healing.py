@@ -24,6 +24,10 @@ END_SECONDS = 10.0
 """How long a killed rank may take to be gone: the kernel frees its memory first."""
 
 
+_LAST_SECONDS = 2.0
+"""How long one may take that nobody has waited for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Healed:
     """What was done to a mesh."""
@@ -98,7 +102,7 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
             late = regroup(roster)  # before there are actors: their constructors may ask for their rank
             begun = begin_remaking(roster, chosen)
         except BaseException:  # also Ctrl-C: ranks that live and have no actors would be taken for sound
-            roster.kill(chosen)
+            give_up(roster, chosen)
             raise
         try:
             made = finish_remaking(roster, chosen, begun)
@@ -106,6 +110,12 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
             late = regroup(roster) if roster.groups.is_cut else late
     keep_spares(roster)  # not before: their imports would slow down the others
     return Healed(tuple(chosen), made.failed, late, time.monotonic() - started, made.making)
+
+
+def give_up(roster: Roster, ranks: Sequence[int]) -> None:
+    """Kill ranks that did not all come, and wait until they are gone: what is sent next is not for them."""
+    roster.kill(ranks)
+    wait_until(roster, lambda: all(roster.states[rank].exit is not None for rank in ranks), _LAST_SECONDS)
 
 
 def _end(roster: Roster, ranks: Sequence[int]) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from .devices import choose_device
 from .engines.spec import RankSpec, Seat, environment, standings
 from .errors import MeshError, SpawnError
-from .healing import END_SECONDS
+from .healing import END_SECONDS, give_up
 from .numbers import STEWARD, new_mesh
 from .orders import Order
 from .ranks.place import coordinates
@@ -200,7 +200,7 @@ def _settle(roster: Roster, plan: Reshape, told: Told, new: Sequence[int], timeo
             regroup(roster)
         return begin_remaking(roster, new) if new else []
     except BaseException as error:  # also Ctrl-C, as in `heal_roster`
-        roster.kill(new)  # also those that are up: they have no actors yet
+        give_up(roster, new)  # also those that are up: they have no actors yet
         regroup(roster)
         if isinstance(error, SpawnError):
             raise SpawnError(f"{error}\nThe mesh has its new size: `%mesh restart @dead` tries again") from None

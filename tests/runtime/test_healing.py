@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -281,6 +282,36 @@ def test_who_stops_it_before_there_are_actors_finds_the_ranks_dead(
         patch.setattr(f"meshbook.runtime.{place}", pressed)
         with pytest.raises(KeyboardInterrupt):
             heal(workers)
-    until(lambda: roster.dead() == [1])
+    assert roster.dead() == [1]
     assert heal(workers).ranks == (1,)
     assert workers.add.call(1).get(10).values() == [1, 1, 1]
+
+
+@pytest.mark.real
+def test_ranks_for_which_there_is_no_room_stay_dead(local: Bench, monkeypatch: pytest.MonkeyPatch):
+    workers = local.workers({"rank": 3})
+    roster = roster_of(workers)
+    with monkeypatch.context() as patch, pytest.raises(SpawnError, match="open files"):
+        patch.setattr(resource, "getrlimit", lambda _: (16, 16))
+        heal_roster(roster, [0, 1])
+    assert roster.dead() == [0, 1]
+    assert "open files" in roster.why_dead(1)
+    assert heal(workers).ranks == (0, 1)
+    assert workers.add.call(1).get(10).values() == [1, 1, 1]
+
+
+@pytest.mark.real
+def test_who_stops_waiting_for_a_host_finds_its_ranks_dead(hosts: Bench, until: Until, monkeypatch: pytest.MonkeyPatch):
+    workers = hosts.workers({"rank": 2})
+    lose(workers, [1], until)
+    roster = roster_of(workers)
+
+    def pressed(name: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(roster.crew, "_find", pressed)
+        heal(workers)
+    assert roster.dead() == [1]
+    assert heal(workers).ranks == (1,)
+    assert workers.add.call(1).get(10).values() == [1, 1]

@@ -193,6 +193,24 @@ def test_a_busy_rank_that_goes_is_killed(bench: Bench, until: Until):
         future.get(10)
 
 
+def test_who_stops_it_before_there_are_actors_finds_the_new_ranks_dead(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    procs = bench.up({"dp": 2})
+    counters = procs.spawn("counters", Counter, 40)
+    counters.initialized.get(10)
+    roster = procs.roster
+
+    def pressed(timeout: float | None, ranks: Any = None) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(roster, "wait_ready", pressed)
+        resize_roster(roster, {"dp": 4})
+    assert roster.dead() == [2, 3]
+    assert heal_roster(roster).ranks == (2, 3)
+    assert counters.add.call(1).get(10).values() == [41, 41]
+    assert places(procs) == [(rank, 4, {"dp": rank}) for rank in range(4)]
+
+
 def test_sizes_that_make_no_sense(bench: Bench):
     procs = bench.up({"dp": 2})
     with pytest.raises(ValueError, match="no axis 'tp'"):
