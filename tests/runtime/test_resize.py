@@ -211,6 +211,27 @@ def test_who_stops_it_before_there_are_actors_finds_the_new_ranks_dead(bench: Be
     assert places(procs) == [(rank, 4, {"dp": rank}) for rank in range(4)]
 
 
+def test_who_stops_it_before_the_sizes_are_others_gets_the_dropped_ranks_back(
+    bench: Bench, until: Until, monkeypatch: pytest.MonkeyPatch
+):
+    workers = bench.workers({"dp": 2})
+    roster = roster_of(workers)
+
+    def pressed(*_: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("meshbook.runtime.resize.wait_until", lambda roster, done, _: done() or pressed())
+        resize_roster(roster, {"dp": 1})
+    until(lambda: roster.dead() == [1])
+    assert heal_roster(roster).ranks == (1,)
+    assert workers.add.call(1).get(10).values() == [1, 1]
+    roster.kill([1])
+    with pytest.raises(SupervisionError) as caught:
+        workers.do.call("while True: pass").get(10)
+    assert "resized" not in str(caught.value)
+
+
 def test_sizes_that_make_no_sense(bench: Bench):
     procs = bench.up({"dp": 2})
     with pytest.raises(ValueError, match="no axis 'tp'"):
