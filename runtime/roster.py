@@ -300,7 +300,6 @@ class Roster:
         for rank in ranks:
             self._dropped.pop(rank, None)  # by a resize that was broken off
             self.states[rank] = RankState(rank)
-            self._dropped.pop(rank, None)  # by a resize that was stopped
             self.meters.forget_loops(rank)
         self.groups.renew_processes(ranks)
         for made in list(self.made.values()):

@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from meshbook.kernel.mesh import Mesh
-from meshbook.kernel.repairs import mended_text
 from meshbook.runtime.errors import DeviceMeshError, MeshError
 from meshbook.runtime.healing import heal, heal_mesh
 from meshbook.runtime.regroup import wait_until
@@ -241,13 +240,6 @@ def test_what_cannot_be_pushed_again_is_named(mesh: Mesh, monkeypatch: pytest.Mo
     lose(mesh, [0])
     assert mesh.heal().unpushed == ("large",)
     assert values(mesh, "small", [0]) == ["1"]
-
-
-def test_where_all_are_dead_there_are_no_groups_to_mend(mesh: Mesh) -> None:
-    lose(mesh, [0, 1, 2, 3])
-    assert mended_text(mesh) == ""
-    mesh.heal()
-    assert values(mesh, SUM) == ["10.0"] * 4
 
 
 def test_none_gives_a_bare_rank_and_all_runs_everything(mesh: Mesh) -> None:
