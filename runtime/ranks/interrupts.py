@@ -15,6 +15,8 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
+from ..wire import sigint
+
 _PAUSES = (0.001, 0.002, 0.004, 0.008)
 """Seconds between two strikes. Code in C that looks for no signals is left to itself then."""
 
@@ -37,7 +39,7 @@ class Interrupts:
     def install(self) -> None:
         """On the main thread. A handler of the user's stays for the call that has set it, as in any notebook."""
         self._is_installed = True
-        signal.signal(signal.SIGINT, self._on_signal)
+        sigint.let(self._on_signal)
 
     def request(self, call: int) -> int:
         """From the control thread: interrupt `call` (0: whichever runs). Returns the call that runs, 0 for none.
@@ -82,7 +84,7 @@ class Interrupts:
         return _Open(self, call, is_careful)
 
     def begin(self, call: int, is_careful: bool = False) -> None:
-        if self._is_installed and signal.getsignal(signal.SIGINT) != self._on_signal:
+        if self._is_installed and sigint.handler() != self._on_signal:
             self.install()  # `pdb.run` and others leave theirs behind
         with self._lock:
             self._shields = int(is_careful)
