@@ -93,6 +93,12 @@ class NotebookStage:
         return bool(metadata.get("cellId"))
 
     @property
+    def _is_executed(self) -> bool:
+        """Does a program run the notebook from end to end? It drops what does not belong to the cell that runs."""
+        asks: dict[str, object] = self._parent.get("content") or {} if self._parent is not None else {}
+        return not asks.get("allow_stdin", True) and not self.is_in_cell
+
+    @property
     def _is_live(self) -> bool:
         return not self._is_over and threading.get_ident() == self._thread
 
@@ -128,7 +134,7 @@ class NotebookStage:
     def clear(self, wait: bool = False) -> None:
         if self._is_live or self._kernel is None:
             self._shell.display_pub.clear_output(wait=wait)
-        else:
+        elif not self._is_executed:  # it would take away what another cell has said
             self._send("clear_output", {"wait": wait})
 
     def publish(
@@ -146,5 +152,6 @@ class NotebookStage:
         buffers: Sequence[bytes] = (),
     ) -> None:
         kernel: Any = self._kernel
+        parent = request_of(kernel) or self._parent if self._is_executed else self._parent
         rest = {"metadata": dict(metadata or {}), "buffers": list(buffers), "ident": kernel._topic(kind)}
-        kernel.session.send(kernel.iopub_socket, kind, dict(content), parent=self._parent, **rest)
+        kernel.session.send(kernel.iopub_socket, kind, dict(content), parent=parent, **rest)

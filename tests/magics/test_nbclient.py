@@ -122,3 +122,21 @@ def test_a_flood_of_lines_leaves_a_small_notebook_that_says_where_the_rest_is(ru
     assert gap.endswith("`%mesh logs` has all")
     told = said.count("\n") - 1
     assert int(gap.split()[2].replace(",", "")) == 80_000 - told
+
+
+def test_what_comes_late_is_in_the_cell_that_runs_then(run_all: Run) -> None:
+    notebook = run_all(
+        "%load_ext meshbook\n%mesh up -n 2 --pg none",
+        "%%on_mesh -b -o f\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('late')\nrank",
+        "open('go', 'w').close()\nf.result()\nprint('after')",
+        "%mesh watch rank",
+        "%mesh watch --stop",
+    )
+    assert texts(notebook.cells[1]) == "<MeshFuture cell 2: 0 of 2 ranks done>\n"
+    assert [line.partition("   ")[0] for line in texts(notebook.cells[2]).splitlines()] == [
+        "0-1 │ late",
+        "0",
+        "1",
+        "after",
+    ]
+    assert "ended" in texts(notebook.cells[3]), "a display is brought up to date where it stands"
