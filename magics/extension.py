@@ -36,6 +36,7 @@ from .mesh import MeshMagic
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
 from .panel import Panel
+from .running_cell import is_kept
 from .selection import selection
 from .terms import SelectorError
 
@@ -140,8 +141,7 @@ class Extension:
         if not hasattr(self._shell, "kernel"):
             return True
         request = self._shell.kernel.get_parent("shell").get("content", {})
-        is_kept = request.get("store_history", True) and not request.get("silent", False)
-        return is_kept and request.get("code", "").split() == text.split()  # white space was put in order
+        return is_kept(request) and request.get("code", "").split() == text.split()  # white space was put in order
 
     # Else a console asks whether the first line is a whole cell, and hears that an `await` is.
     transform.has_side_effects = True  # pyright: ignore[reportFunctionMemberAccess]

@@ -39,6 +39,7 @@ from .logs import show_logs
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
 from .pull import gathered, pull
+from .running_cell import running_cell
 from .selector import Selection
 from .terms import SelectorError
 from .watch import Watches
@@ -181,8 +182,8 @@ class MeshMagic:
 
     def _returned(self, mesh: Mesh) -> Mesh | None:
         """The mesh, but for a line that ends the cell: there the banner has said everything."""
-        cells = self._shell.history_manager.input_hist_raw
-        alone = _ALONE.search(cells[-1])
+        _, text = running_cell(self._shell)
+        alone = _ALONE.search(text)
         return None if alone is not None and alone[1].strip().removesuffix(";") == self._line else mesh
 
     def _ls(self, args: grammar.Ls) -> object:

@@ -42,6 +42,7 @@ from .diff import view_of
 from .grammar import Diff, OnMeshArgs, parse_on_mesh
 from .options import GrammarError, HelpRequested
 from .pull import pull
+from .running_cell import running_cell
 from .selector import Selection
 from .terms import SelectorError
 
@@ -186,8 +187,9 @@ class OnMesh:
 
     def _send(self, asked: _Asked) -> Cell:
         args, mesh, selection, source = asked.args, asked.mesh, asked.selection, asked.source
-        name = args.label or f"cell {self._cell_number()}"
-        first_line = self._first_line(source, args.expr is not None)
+        number, text = running_cell(self._shell)
+        name = args.label or f"cell {number}"
+        first_line = _first_line(text, source, args.expr is not None)
         if not args.no_check:
             _warn_of_groupless(mesh, selection, source, first_line)
         freshen(self._shell, self._book, mesh)
@@ -227,19 +229,6 @@ class OnMesh:
             ran = await running
         _check_ran_here(ran)
 
-    def _cell_number(self) -> int:
-        """The number in front of the running cell. (`execution_count` is, in newer IPythons, that of the next one.)"""
-        return max(len(self._shell.history_manager.input_hist_raw) - 1, 1)
-
-    def _first_line(self, source: str, is_line: bool) -> int:
-        """Where in its cell the source begins: errors then name the line that the notebook's margin shows."""
-        cells = self._shell.history_manager.input_hist_raw
-        text, wanted = cells[-1] if cells else "", source.rstrip("\n")
-        begin = text.rfind(wanted)
-        if is_line and (found := re.search(rf"%on_mesh\b[^\n]*--\s+{re.escape(wanted)}", text)):
-            begin = found.start()
-        return text.count("\n", 0, max(begin, 0)) + 1
-
     def _leave_running(self, cell: Cell) -> MeshFuture:
         """Let a thread show what comes, in the output of this cell, and interrupt late ranks."""
         future = MeshFuture(cell)
@@ -267,6 +256,15 @@ class OnMesh:
         self._shell.user_ns[LAST_RESULT] = result
         if args.out:
             self._shell.user_ns[args.out] = result
+
+
+def _first_line(text: str, source: str, is_line: bool) -> int:
+    """Where in its cell the source begins: errors then name the line that the notebook's margin shows."""
+    wanted = source.rstrip("\n")
+    begin = text.rfind(wanted)
+    if is_line and (found := re.search(rf"%on_mesh\b[^\n]*--\s+{re.escape(wanted)}", text)):
+        begin = found.start()
+    return text.count("\n", 0, max(begin, 0)) + 1
 
 
 @contextmanager

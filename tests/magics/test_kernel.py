@@ -279,6 +279,13 @@ def test_a_label_stands_for_the_number_of_the_cell(kernel: Kernel) -> None:
     assert f"cell {failed.reply['execution_count']}, line 2\n" in failed.traceback
 
 
+def test_a_cell_that_leaves_no_history_is_told_with_its_own_lines(kernel: Kernel) -> None:
+    failed = kernel.cell("%%on_mesh\n\n1/0", store_history=False)
+    assert f"cell {failed.reply['execution_count'] + 1}, line 3\n" in failed.traceback
+    assert kernel.cell("%mesh up quiet -n 1 --pg none --device cpu", store_history=False).results == []
+    kernel.ok("%mesh down quiet")
+
+
 def test_a_second_load_changes_nothing(kernel: Kernel) -> None:
     pids = kernel.pids()
     assert kernel.ok("%load_ext meshbook").status == "ok"
