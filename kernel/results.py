@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
-from ..runtime.errors import SupervisionError, actor_error
+from ..runtime.errors import SupervisionError, actor_error, checks_for_caller
 from ..runtime.shape import Extent, Point
 from .chance import essence, unaddressed
 from .fold import blocks_text, coord_blocks, coords_text, ranks_text
@@ -105,6 +105,7 @@ class MeshResult:
         self._unpickled: dict[bytes, object] = {}
         self._keys: dict[bytes, Shown] = {}
 
+    @checks_for_caller
     def __getitem__(self, place: int | Mapping[str, int]) -> Any:
         """The value of a global rank, or of the rank at a point: `r[3]`, `r[{"dp": 0, "tp": 1}]`."""
         if not isinstance(place, Mapping):
@@ -116,6 +117,7 @@ class MeshResult:
             )
         return one.item()
 
+    @checks_for_caller
     def sel(self, **picks: Pick) -> MeshResult:
         """The result of some ranks, by their places: `sel(dp=0)`, `sel(tp=slice(0, 2))`, `sel(rank=3)`.
 
@@ -133,6 +135,7 @@ class MeshResult:
             raise IndexError(f"{asked} took no part: this result is of ranks {ranks_text(self.ranks)}")
         return self._of(ranks)
 
+    @checks_for_caller
     def item(self) -> Any:
         """The value of the only rank; `ValueError` where there are more."""
         if len(self.ranks) != 1:
@@ -140,6 +143,7 @@ class MeshResult:
             raise ValueError(f"item() is for one rank, and this result has {len(self)} ({known}): r[{self.ranks[0]}]")
         return self._value(self.ranks[0])
 
+    @checks_for_caller
     def values(self) -> list[Any]:
         """The value of every rank, in the order of `ranks`."""
         return [self._value(rank) for rank in self.ranks]
@@ -195,6 +199,7 @@ class MeshResult:
         """Did the cell end in an expression, on any rank?"""
         return any(row.value is not None for row in self.rows())
 
+    @checks_for_caller
     def stack(self) -> Any:
         """All values as one tensor or array, in the shape of the mesh if all of it took part; else in a row.
 
@@ -305,7 +310,8 @@ class MeshResult:
     def _places(self, axis: str, pick: Pick) -> Sequence[int]:
         sizes = {"rank": prod(self.axes.values()), **self.axes}
         if axis not in sizes:
-            raise KeyError(f"no axis {axis!r}: there are {', '.join(self.axes)} (and rank)")
+            known = list(dict.fromkeys([*self.axes, "rank"]))
+            raise KeyError(f"no axis {axis!r}: there {'are' if known[1:] else 'is'} {', '.join(known)}")
         places = range(sizes[axis])
         if isinstance(pick, slice):
             return places[pick]

@@ -66,7 +66,7 @@ def test_slices_pick_what_numpy_picks(dp: slice, tp: slice) -> None:
 
 def test_a_wrong_place_is_answered_with_the_right_ones() -> None:
     r = each("a", "b", "c", "d")
-    with pytest.raises(KeyError, match="no axis 'pp': there are dp, tp"):
+    with pytest.raises(KeyError, match="no axis 'pp': there are dp, tp, rank"):
         r.sel(pp=0)
     with pytest.raises(IndexError, match=r"dp=2 is out of range: dp has size 2 \(0..1\)"):
         r.sel(dp=2)

@@ -23,6 +23,8 @@ from meshbook.runtime.rdma import RDMABuffer
 @pytest.fixture
 def imported(kernel: Kernel) -> Kernel:
     kernel.ok(IMPORTS)
+    kernel.ok("r = %on_mesh -- rank")
+    kernel.cell("%%on_mesh -o half\n1 / rank")
     return kernel
 
 
@@ -47,6 +49,10 @@ def imported(kernel: Kernel) -> Kernel:
         ("this_host().spawn_procs({'a': -1})", "ValueError: axis 'a' has size -1; an axis has at least 1 rank"),
         ("this_host().spawn_procs(3)", "TypeError: per_host is a dict of axes and sizes, such as {'gpus': 2}, not 3"),
         ("RDMABuffer(torch.ones(2, 2).t())", "ValueError: RDMABuffer only supports 1d contiguous torch.Tensor"),
+        ("r[9]", "IndexError: rank 9 is not in this result: it is of ranks 0-3"),
+        ("r.sel(pp=0)", "KeyError: \"no axis 'pp': there are dp, tp, rank\""),
+        ("r.item()", "ValueError: item() is for one rank, and this result has 4 (0-3): r[0]"),
+        ("half.stack()", "ZeroDivisionError: division by zero"),
         ("meshbook.log(loss='high')", "ValueError: could not convert string to float: 'high'"),
         ("config.configure(no_such_key=3)", "ValueError: invalid configuration key: 'no_such_key'"),
         ("Extent(['a'], [1, 2])", "ValueError: label/sizes dimension mismatch: 1 != 2"),
