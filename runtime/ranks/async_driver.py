@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from .resident import Resident
 
 
+CANCELLED = RemoteFailure("CancelledError", "cancelled before it began", "")
+"""What a call is told whose task the user's own code has cancelled."""
+
 LEFT_SECONDS = 1.0
 """So long the tasks that an actor leaves behind may take to end."""
 
@@ -174,10 +177,11 @@ class AsyncDriver(Driver):
             except IndexError:
                 continue  # it was refused
             if is_concurrent(resident, job.call.endpoint):
-                self._start(lambda job=job: self._serve(job))
+                self._stand_in(self._start(lambda job=job: self._serve(job)), job)
             else:
                 # As a task of its own: the user's code may cancel that one, also when the call is over.
                 self._serving = self._loop.create_task(self._serve(job), name=SERIAL)
+                self._stand_in(self._serving, job)
                 await self._end_of(self._serving)
                 self._serving = None
         self._enter_end()
@@ -252,7 +256,16 @@ class AsyncDriver(Driver):
                 del self._strikes[task]
         return is_struck, error
 
-    def _start(self, work: Callable[[], Any]) -> None:
+    def _stand_in(self, task: asyncio.Task[None], job: Job) -> None:
+        """Answer for a task that is cancelled, also one that has not begun: nothing of its own runs then."""
+
+        def refuse(task: asyncio.Task[None]) -> None:
+            if task.cancelled():
+                self._resident.refuse(job, None if self._withering is not None else CANCELLED)
+
+        task.add_done_callback(refuse)
+
+    def _start(self, work: Callable[[], Any]) -> asyncio.Task[None]:
         async def run() -> None:
             enter(Context(self._resident.instance, self._resident.instance.rank))
             outcome = work()
@@ -262,6 +275,7 @@ class AsyncDriver(Driver):
         task = self._loop.create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _serve(self, work: Job) -> None:
         resident = self._resident
@@ -282,7 +296,6 @@ class AsyncDriver(Driver):
                 result = await result
         except asyncio.CancelledError as cancelled:
             if self._withering is not None:
-                resident.refuse(work)
                 raise
             if self._is_cut and task is self._serving:
                 task.uncancel()

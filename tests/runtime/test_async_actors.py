@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from meshbook.runtime import (
     Port,
     SupervisionError,
     concurrent_endpoint,
+    context,
     endpoint,
     this_host,
     this_proc,
@@ -237,6 +239,63 @@ class Bereft(Actor):
 
     async def __cleanup__(self, exc: Exception | None) -> None:
         self.port.send("cleaned up")
+
+
+class Blocking(Actor):
+    """Does not let its loop go on before a call more has come."""
+
+    @concurrent_endpoint
+    async def fail(self, begun: Port[None]) -> None:
+        ready = self.count()
+        begun.send(None)
+        context().actor_instance.abort("enough")
+        while self.count() < ready + 2:  # that, and the next call
+            time.sleep(0)
+
+    @concurrent_endpoint
+    async def cancel(self, begun: Port[None]) -> None:
+        loop, ready = asyncio.get_running_loop(), self.count()
+        begun.send(None)
+        while self.count() < ready + 1:
+            time.sleep(0)
+        loop.call_soon(loop.call_soon, self.cancel_all)  # when the call has become a task
+
+    def cancel_all(self) -> None:
+        for task in asyncio.all_tasks():
+            task.cancel()
+
+    def count(self) -> int:
+        return len(asyncio.get_running_loop()._ready)  # pyright: ignore
+
+    @endpoint
+    async def ping(self) -> str:
+        return "pong"
+
+    @concurrent_endpoint
+    async def ping_aside(self) -> str:
+        return "pong"
+
+
+@pytest.mark.parametrize("name", ["ping", "ping_aside"])
+def test_a_call_that_has_not_begun_when_the_actor_fails_is_refused(stage: Stage, name: str) -> None:
+    port, begun = Channel[None].open()
+    blocking = stage.one(Blocking)
+    blocking.fail.broadcast(port)
+    begun.recv().get(10)
+    with pytest.raises(SupervisionError, match="enough"):
+        getattr(blocking, name).call_one().get(10)
+    assert "enough" in stage.faults.get(timeout=10).report()
+
+
+@pytest.mark.parametrize("name", ["ping", "ping_aside"])
+def test_a_call_that_is_cancelled_before_it_has_begun_fails_alone(stage: Stage, name: str) -> None:
+    port, begun = Channel[None].open()
+    blocking = stage.one(Blocking)
+    blocking.cancel.broadcast(port)
+    begun.recv().get(10)
+    with pytest.raises(ActorError, match="cancelled before it began"):
+        getattr(blocking, name).call_one().get(10)
+    assert getattr(blocking, name).call_one().get(10) == "pong"
 
 
 class Heartless(Bereft):
