@@ -261,7 +261,8 @@ class AsyncDriver(Driver):
 
         def refuse(task: asyncio.Task[None]) -> None:
             if task.cancelled():
-                self._resident.refuse(job, None if self._withering is not None else CANCELLED)
+                is_ending = self._is_cut or self._withering is not None
+                self._resident.refuse(job, None if is_ending else CANCELLED)
 
         task.add_done_callback(refuse)
 
