@@ -28,6 +28,7 @@ import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
 
 from . import torch_forms
+from .class_bodies import note_names
 from .classes import with_marks
 from .torch_forms import learn, torch_reducers
 
@@ -240,6 +241,8 @@ class _Pickler(CloudPickler):
         is_nowhere = name == "__mp_main__" or (name != "__main__" and getattr(package, "__spec__", None) is None)
         if isinstance(package, ModuleType) and is_nowhere:
             cloudpickle.register_pickle_by_value(package)  # pyright: ignore[reportUnknownMemberType]
+        if isinstance(obj, FunctionType):
+            note_names(obj.__code__)
         reduced = cast("Any", super()).reducer_override(obj)
         return with_marks(obj, reduced, self.whole_classes) if isinstance(obj, type) else reduced
 
