@@ -119,7 +119,8 @@ def compare(
     Example:
         >>> group = Group("0", "gloo", "default_pg", (0, 1, 2))
         >>> def ledger(number, op, line):
-        ...     return RankLedger((group,), (Entry(0, number, op, op, ((4,),), ("Float",), True, 9.0, "a.py", line),))
+        ...     last = number == 2
+        ...     return RankLedger((group,), (Entry(0, number, op, op, ((4,),), ("Float",), last, 9.0, "a.py", line),))
         >>> for found in compare({0: ledger(2, "reduce", 7), 1: ledger(1, "reduce", 3), 2: ledger(2, "reduce", 7)}):
         ...     print(found.text)
         ranks 0,2 wait in reduce #2 (4,) at a.py, line 7; rank 1 has issued only 1

@@ -155,7 +155,7 @@ def folded_threads(stacks: Iterable[RankStack]) -> list[tuple[tuple[int, ...], s
         for name, frames in stack.others:
             ranks, _ = groups.setdefault((name, tuple(map(_key, frames))), ([], frames))
             ranks.append(stack.rank)
-    return [(tuple(ranks), name, frames) for (name, _), (ranks, frames) in groups.items()]
+    return [(tuple(dict.fromkeys(ranks)), name, frames) for (name, _), (ranks, frames) in groups.items()]
 
 
 def place_of(frame: Frame) -> str:

@@ -127,7 +127,9 @@ def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
         return cut_off
     # One whose collective was broken off says so by an error of torch's.
     was_released = drive.patience.rung >= Step.RELEASE
-    released = _interrupted(drive, failures) | (failures.keys() & drive.waiting if was_released else set())
+    released = _interrupted(drive, failures)
+    if was_released:
+        released |= set(failures) & set(drive.waiting)
     after = f"interrupted after {drive.patience.grace:g} s, state kept"
     return {rank: f"was at {_place(drive, rank, failures[rank])}; {after}" for rank in sorted(released)} | cut_off
 

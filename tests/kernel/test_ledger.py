@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import pytest
@@ -174,7 +175,7 @@ def test_what_all_have_issued_and_does_not_end(op: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"sizes": ((100_000_000,),)}, {"seconds": 0.01}], ids=["large", "just issued"])
-def test_what_all_have_issued_may_be_under_way(changes: dict[str, object]) -> None:
+def test_what_all_have_issued_may_be_under_way(changes: dict[str, Any]) -> None:
     left = [entry(1, "gather", is_open=True), entry(1, "gather", is_open=True), entry(1, "gather", **changes)]
     told = {rank: RankLedger((default(3),), (each,)) for rank, each in enumerate(left)}
     assert not compare(told) and not compare(told, idle=[0, 1, 2])

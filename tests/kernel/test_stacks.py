@@ -140,6 +140,12 @@ def test_other_threads_are_folded() -> None:
     ]
 
 
+def test_a_rank_with_two_such_threads_is_one_rank() -> None:
+    stack = RankStack(1, "idle", others=(("loader", (frame("fetch"),)),) * 2)
+    said = repr(StackReport("m", {"rank": 3}, [stack])).splitlines()
+    assert said[-1] == "also thread loader at cell 1, line 1, in fetch, on rank 1"
+
+
 def test_its_data_has_a_row_for_each_rank() -> None:
     (row,) = StackReport("m", {"dp": 2}, [at(1, "f", waiting="barrier", seconds=2.0)]).data()
     assert (row["rank"], row["coord"], row["state"], row["waiting"]) == (1, {"dp": 1}, "busy", "barrier")
