@@ -47,6 +47,10 @@ class World:
             self._now = max(self._now, self.run.started) + 0.05
             self._watch(self._now)
 
+    def skip_time(self, seconds: float) -> None:
+        """Do not call it up to this time after the start."""
+        self._now = self.run.started + seconds
+
 
 WAITING = Finding("ranks 0-1 wait in barrier; rank 2 has issued none", odd=(2,), waiting=(0, 1), seconds=2.0)
 
@@ -71,6 +75,24 @@ def test_a_collective_that_some_do_not_issue_is_told_once() -> None:
     world.pass_time(60)
     assert world.told == [([0, 1], f"{WAITING.text}: {ADVICE}")]
     assert not world.run.progress.missed
+
+
+def test_ranks_that_were_held_at_a_prompt_have_a_moment_to_come() -> None:
+    world = World()
+    world.pass_time(1)
+    world.skip_time(20)  # the user is at a prompt
+    world.pass_time(20.9)
+    assert world.looks == []
+    world.pass_time(21.5)
+    assert len(world.looks) == 1
+
+
+def test_who_is_rarely_called_looks_all_the_same() -> None:
+    world = World()
+    for seconds in range(2, 60, 2):
+        world.skip_time(seconds)
+        world.pass_time(seconds + 0.01)
+    assert len(world.looks) >= 3
 
 
 def test_one_that_is_young_or_of_others_is_not() -> None:
