@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from ..runtime.errors import MeshError
 from .chance import essence
-from .fold import coords_text, ranks_text
+from .fold import coords_text, named, ranks_text
 from .outcome import Failure, Frame
 from .summary import readable
 from .together import Together
@@ -31,6 +31,8 @@ _MAX_FATES = 6
 _MAX_NOTES = 3
 _MAX_FRAMES = 6
 _MAX_MESSAGE = 2_000
+_MOST_NUMBERS = 60
+"""Characters of a group of ranks by number; longer than that, it is named by its first coordinates."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _COLOURS: Final = {
     "bad": "\x1b[1;31m",
@@ -223,13 +225,15 @@ def without_escapes(text: str) -> str:
 
 
 class _Where:
-    """Names ranks of a mesh by their coordinates."""
+    """Names ranks of a mesh by their coordinates; by number where these would be cut, and the numbers are short."""
 
     def __init__(self, axes: Mapping[str, int]) -> None:
         self._axes = axes
 
     def text(self, ranks: Sequence[int]) -> str:
-        return coords_text([self._point(rank) for rank in sorted(ranks)], self._axes)
+        points = coords_text([self._point(rank) for rank in sorted(ranks)], self._axes)
+        numbers = named(sorted(ranks))
+        return numbers if points.endswith(" points)") and len(numbers) <= _MOST_NUMBERS else points
 
     def _point(self, rank: int) -> dict[str, int]:
         places: dict[str, int] = {}

@@ -84,7 +84,8 @@ class Twin:
 
     def _left_out(self) -> list[str]:
         more = len(self._facts) - len(self._rows)
-        return [f"and {more} more ranks: `%mesh status` lists all"] if more else []
+        which = f"and {more} more ranks" if self._rows else f"{more} ranks"
+        return [f"{which}: `%mesh status` lists all"] if more else []
 
 
 def counts_text(facts: Sequence[RankFacts]) -> str:

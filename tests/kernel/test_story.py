@@ -70,6 +70,20 @@ def test_equal_failures_are_one_chapter_and_their_messages_are_counted() -> None
     assert (chapter.messages, chapter.num_messages) == (("bad on 0", "bad on 1", "bad on 2"), 8)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "where"),
+    [
+        (range(0, 128, 3), "ranks 0-126:3"),
+        ([rank for rank in range(128) if rank not in (5, 40, 78)], "ranks 0-4,6-39,41-77,79-127"),
+        ([7 * i * i % 128 for i in range(40)], " points)"),
+        (range(32, 64), "hosts=1,dp=0-31"),
+    ],
+)
+def test_a_group_that_fills_many_blocks_is_told_by_number(ranks: Sequence[int], where: str) -> None:
+    [chapter] = tell({"hosts": 4, "dp": 32}, range(128), dict.fromkeys(ranks, BOOM)).chapters
+    assert chapter.where.endswith(where) and len(chapter.where) <= 60
+
+
 def test_messages_that_differ_by_chance_are_one() -> None:
     said = ["closed by peer [127.0.0.1]:17", "<Thing at 0x7f01a2b3c4>", "closed by peer [127.0.0.1]:4"]
     failures = {rank: Failure("RuntimeError", message, FRAMES, "") for rank, message in enumerate(said)}

@@ -289,6 +289,9 @@ def test_of_many_ranks_the_twin_lists_those_that_are_not_as_most() -> None:
     facts[37].state = "idle"
     text = repr(Twin("mesh m", {"rank": 1024}, facts, Sentence("fine"), 1.0))
     assert "rank 37" in text and "and 1023 more ranks" in text and len(text.splitlines()) == 4
+    facts[37].state = "busy"
+    text = repr(Twin("mesh m", {"rank": 1024}, facts, Sentence("fine"), 1.0))
+    assert text.splitlines()[2:] == ["1024 ranks: `%mesh status` lists all"]
 
 
 @pytest.mark.parametrize(
