@@ -441,7 +441,9 @@ def axes_of(parts: Sequence[str]) -> dict[str, int]:
 def _axis(axis: str) -> str:
     if axis in OTHER_AXES and axis != "rank":
         raise GrammarError(f"'{axis}' has a meaning in selectors: write another name here, such as dp")
-    if not axis.isidentifier() or keyword.iskeyword(axis):
+    if keyword.iskeyword(axis):
+        raise GrammarError(f"'{axis}' cannot name an axis, as it is a word of Python's: write another, such as dp=2")
+    if not axis.isidentifier():
         raise GrammarError(f"'{axis}' cannot name an axis: write letters, digits and _, such as dp=2")
     return axis
 

@@ -227,7 +227,7 @@ def test_axes_keep_the_order_they_are_typed_in():
         ("up local_rank=2", "'local_rank' has a meaning in selectors"),
         ("up 2d=3", "'2d' cannot name an axis: write letters, digits and _"),
         ("up d-p=3", "'d-p' cannot name an axis"),
-        ("up for=3", "'for' cannot name an axis"),
+        ("up for=3", "'for' cannot name an axis, as it is a word of Python's: write another"),
         ("up dp 2", "'2' is not AXIS=N: write a size without spaces, such as dp=2"),
         ("up 4", "'4' is not a name: write -n 4 for 4 ranks in a row"),
         ("up my-mesh dp=2", "'my-mesh' is not a name"),
