@@ -21,6 +21,7 @@ from typing import Any
 from . import ledger, models, renewal
 from .loops import doze, hurry, rest, threads
 from .names import ask_no_names
+from .room import make_room
 from .sockets import Port, close_all, knock, listening_ports
 
 LONG = timedelta(days=7)
@@ -39,6 +40,9 @@ WAKE_SECONDS = 0.5
 """How long groups that were broken off stay, at least, when nobody has them any more."""
 
 _MODULE = "torch.distributed.distributed_c10d"
+
+_FDS_A_GROUP = 6
+"""A group has so many descriptors, and one for each rank that it has met."""
 
 _GROUPS_A_GENERATION = 100_000
 """Groups that torch numbers are named by how many there were before: fewer than these until they are renewed."""
@@ -97,8 +101,11 @@ class Bent:
 
         Models that hold them begin their next step anew. Ranks may have made different numbers of groups: names of
         those to come begin with the generation, which all share.
+
+        Raises `OSError` where there are not descriptors enough.
         """
         world = self.c10d._world
+        make_room(sum(_FDS_A_GROUP + group.size() for group in world.pg_map))
         gone = [group for group, name in world.pg_names.items() if name not in kept]
         for group in gone:
             # One whose making was interrupted has none yet, and torch wants to delete them.

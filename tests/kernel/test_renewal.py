@@ -341,6 +341,24 @@ def test_a_restart_makes_them_anew() -> None:
         assert values(mesh, SUM) == ["6.0"] * 3
 
 
+def test_renewals_find_room_for_what_they_leave_behind() -> None:
+    """A session sets a soft limit of 1024 in most places: a mesh with ten groups came to it at the 17th renewal."""
+    few = "import os, resource\n_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+    few += "resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/dev/fd')) + 30, {most}))"
+    with Mesh.up("m", {"dp": 2}, path=sys.path) as mesh:
+        assert values(mesh, f"import torch, torch.distributed as dist\n{SUM}") == ["3.0"] * 2
+        ran(mesh, few.format(most="hard"))
+        for _ in range(6):
+            assert mesh.unstick().is_renewed
+            assert values(mesh, SUM) == ["3.0"] * 2
+        ran(mesh, few.format(most="len(os.listdir('/dev/fd')) + 30"), [0])
+        with pytest.raises(ActorError, match=r"open files and may have .*`%mesh restart`"):
+            for _ in range(6):
+                mesh.unstick()
+        mesh.heal([0])
+        assert values(mesh, f"import torch, torch.distributed as dist\n{SUM}") == ["3.0"] * 2
+
+
 def test_renewals_leave_little_behind_and_end_where_it_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_state, "MOST_RENEWALS", 5)
     held = "import os\nlen(os.listdir('/proc/self/fd')), len(os.listdir('/proc/self/task'))"
