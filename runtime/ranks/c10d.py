@@ -41,8 +41,8 @@ WAKE_SECONDS = 0.5
 
 _MODULE = "torch.distributed.distributed_c10d"
 
-_FDS_A_GROUP = 6
-"""A group has so many descriptors, and one for each rank that it has met."""
+_FDS_A_GROUP = 8
+"""A group has so many descriptors, and two for each of its ranks: it may have met them, and serve the store."""
 
 _GROUPS_A_GENERATION = 100_000
 """Groups that torch numbers are named by how many there were before: fewer than these until they are renewed."""
@@ -105,7 +105,7 @@ class Bent:
         Raises `OSError` where there are not descriptors enough.
         """
         world = self.c10d._world
-        make_room(sum(_FDS_A_GROUP + group.size() for group in world.pg_map))
+        make_room(sum(_FDS_A_GROUP + 2 * group.size() for group in world.pg_map))
         gone = [group for group, name in world.pg_names.items() if name not in kept]
         for group in gone:
             # One whose making was interrupted has none yet, and torch wants to delete them.

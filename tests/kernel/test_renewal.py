@@ -343,17 +343,19 @@ def test_a_restart_makes_them_anew() -> None:
 
 def test_renewals_find_room_for_what_they_leave_behind() -> None:
     """A session sets a soft limit of 1024 in most places: a mesh with ten groups came to it at the 17th renewal."""
-    few = "import os, resource\n_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
-    few += "resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/dev/fd')) + 30, {most}))"
+    few = (
+        "import os, resource\n_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\nnow = len(os.listdir('/dev/fd'))\n"
+    )
+    few += "resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))"
     with Mesh.up("m", {"dp": 2}, path=sys.path) as mesh:
         assert values(mesh, f"import torch, torch.distributed as dist\n{SUM}") == ["3.0"] * 2
-        ran(mesh, few.format(most="hard"))
+        ran(mesh, few.format(soft="now + 30", hard="hard"))
         for _ in range(6):
             assert mesh.unstick().is_renewed
             assert values(mesh, SUM) == ["3.0"] * 2
-        ran(mesh, few.format(most="len(os.listdir('/dev/fd')) + 30"), [0])
+        ran(mesh, few.format(soft="now + 50", hard="now + 50"), [0])
         with pytest.raises(ActorError, match=r"open files and may have .*`%mesh restart`"):
-            for _ in range(6):
+            for _ in range(12):
                 mesh.unstick()
         mesh.heal([0])
         assert values(mesh, f"import torch, torch.distributed as dist\n{SUM}") == ["3.0"] * 2
