@@ -14,6 +14,7 @@ import pytest
 
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.repairs import mended_text
+from meshbook.kernel.run import Run
 from meshbook.runtime.regroup import regroup, wait_until
 from tests.kernel.cells import SUM, ran, values
 
@@ -86,14 +87,20 @@ def test_a_rank_that_never_came_leaves_no_trap_behind(mesh: Mesh) -> None:
     assert values(mesh, SUM) == ["6.0"] * 3
 
 
+def interrupted(mesh: Mesh, source: str) -> Run:
+    """A cell that was stopped as rank 1 waited in a collective."""
+    run = mesh.run(source)
+    until_at(mesh, "waiting in", [1])
+    mesh.interrupt(run.owing, run.call)
+    run.finished.get(10)
+    return run
+
+
 @pytest.mark.parametrize("other", ["dist.broadcast(torch.ones(2), 0)", "dist.all_reduce(torch.ones(3))"])
 def test_ranks_that_met_in_different_collectives_leave_no_trap_behind(mesh: Mesh, other: str) -> None:
     """They have issued equally many. What never ends keeps a thread of the group, which has two."""
     for _ in range(3):
-        run = mesh.run(f"if rank == 1: {other}\nelse: dist.all_reduce(torch.ones(2))")
-        until_at(mesh, "waiting in", [1])
-        mesh.interrupt(run.owing, run.call)
-        run.finished.get(10)
+        run = interrupted(mesh, f"if rank == 1: {other}\nelse: dist.all_reduce(torch.ones(2))")
         mesh.last_failed = tuple(run.ranks)  # a cell that failed before leaves it so
         assert mesh.mend() == "they were not in the same collective"
         assert values(mesh, SUM) == ["6.0"] * 3
@@ -111,10 +118,7 @@ def test_ranks_that_met_in_different_collectives_leave_no_trap_behind(mesh: Mesh
 )
 def test_what_all_have_issued_and_never_ends_leaves_no_trap_behind(mesh: Mesh, call: str) -> None:
     for _ in range(3):
-        run = mesh.run(f"x = torch.ones(2)\n{call}")
-        until_at(mesh, "waiting in", [1])
-        mesh.interrupt(run.owing, run.call)
-        run.finished.get(10)
+        interrupted(mesh, f"x = torch.ones(2)\n{call}")
         deadline = time.monotonic() + 20
         while (why := mesh.mend()) != "they were not in the same collective":
             assert not why and time.monotonic() < deadline, why
