@@ -22,6 +22,7 @@ from .ndslice import NDSlice
 from .node import ROOT
 from .scope import context
 from .shape import MeshTrait, Region, Shape
+from .unguarded import refuse_unguarded
 
 
 class HostMesh(MeshTrait):
@@ -64,8 +65,10 @@ class HostMesh(MeshTrait):
             ValueError: an axis of `per_host` is one of the hosts' or has no rank, or `proc_bind` has a wrong length or
                 binds to what is none.
             TypeError: a size is no whole number, a name no text, `bootstrap` no function or `bootstrap_command` none.
-            RuntimeError: the host mesh was shut down, or a host is not to come (`SpawnError`).
+            RuntimeError: the host mesh was shut down, a host is not to come (`SpawnError`), or a module does this as a
+                rank imports it.
         """
+        refuse_unguarded()
         if self._hosts.is_down:
             raise RuntimeError("HostMesh has already been shut down")
         axes = _axes({} if per_host is None else per_host)
