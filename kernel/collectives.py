@@ -13,7 +13,7 @@ from ..runtime.ranks.ledger import BUFFER_SIZE, Entry, RankLedger
 from ..runtime.regroup import ask
 from ..runtime.roster import Roster
 from .fold import named, ranks_text
-from .ledger import Finding, History, compare, group_text, histories, place_text, tensors_text
+from .ledger import Finding, History, compare, group_text, histories, place_text, tensors_text, unlike
 from .rows import seconds_text
 
 LAST = 8
@@ -100,6 +100,10 @@ class MeshLedger:
         self.findings = tuple(
             found for found in compare(ledgers, idle=idle, dead=dead) if chosen & {*found.odd, *found.waiting}
         )
+
+    def unlike(self) -> list[str]:
+        """Where the ranks have called different things last, though it has ended since: their connections have."""
+        return [finding.text for finding in unlike(self._ledgers, self.ranks)]
 
     def as_former(self, ranks: Sequence[int], last: int) -> MeshLedger:
         """The same for some ranks, when the process groups have been made anew."""

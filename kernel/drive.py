@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -140,6 +141,7 @@ class Drive:
         self.live.finish(time.monotonic())
         self._tell_rest()
         if self.patience.reason or self._has_failure or self.run.progress.stopped:
+            self.parted = self.parted or self._why_aborted()
             self.together = self._together()
             self.mended = mended_text(self.mesh)
         self.run.on_late = self._on_late
@@ -294,6 +296,15 @@ class Drive:
     def _together(self) -> Together:
         ran = [rank for rank in self.run.progress.outcomes if rank not in self.taken_back]
         return together(self.mesh.deeds(ran)) if ran[1:] else Together()
+
+    def _why_aborted(self) -> list[str]:
+        """gloo aborts the rank that gets what it does not expect: who of the others has called something else."""
+        gone = self.run.progress.gone
+        ends = [self.mesh.roster.states[rank].exit for rank in gone if rank in self.mesh.roster.states]
+        if not any(end is not None and end.signum == signal.SIGABRT for end in ends):
+            return []
+        left = [rank for rank in self.run.ranks if rank not in gone]
+        return self.mesh.ledger(left, timeout=0.4, depth=64).unlike()
 
     def _tell_deaths(self) -> None:
         """Say who has died while others still work, those of one moment together."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ..runtime.cells import cell_of
 from ..runtime.ranks.ledger import Entry, Exchange, Group, RankLedger
 from .fold import ranks_text
@@ -130,6 +132,22 @@ def compare(
     """
     found = [finding for history in histories(ledgers) for finding in _findings(history, patience, idle, dead)]
     return [*found, *_exchanges(ledgers, patience, idle, dead)]
+
+
+def unlike(ledgers: Mapping[int, RankLedger], ranks: Collection[int]) -> list[Finding]:
+    """Where these ranks have called different things in what each of them issued last.
+
+    It may be open no more: they lost their connection in it. gloo aborts a rank that gets more than it has room for,
+    which is mostly not the one that has called something else.
+    """
+    last = {rank: ledgers[rank].entries[-1] for rank in ranks if rank in ledgers and ledgers[rank].entries}
+    found: list[Finding] = []
+    for history in histories({rank: ledgers[rank] for rank in last}):
+        issued = history.at(history.numbers[-1])
+        here = {rank: msgspec.structs.replace(own, is_open=True) for rank, own in issued.items() if own == last[rank]}
+        if len(variants := _variants(here)) > 1:
+            found.append(_different(history.group, history.numbers[-1], variants))
+    return found
 
 
 def _exchanges(

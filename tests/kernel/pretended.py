@@ -117,6 +117,7 @@ class PretendedMesh:
         self.scheduled: list[Callable[[], object]] = []
         self.behind: dict[int, str] = {}
         self.done: dict[int, tuple[bool, int]] = {}
+        self.states: dict[int, Any] = {}
         self._run, self._is_deaf = run, is_deaf
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
@@ -142,7 +143,7 @@ class PretendedMesh:
             Finding("rank 1 has issued none", (1,), (0, 2), self._run.parted_for),
             Finding("rank 9 has issued none", (9,), (8,)),
         ]
-        return SimpleNamespace(findings=findings)
+        return SimpleNamespace(findings=findings, unlike=lambda: [f"{list(ranks)} called different things"])
 
     def interrupt(self, ranks: Sequence[int], call: int, timeout: float) -> dict[int, bool]:
         self.interrupted.append((list(ranks), call))

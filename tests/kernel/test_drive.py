@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from meshbook.kernel import drive as drive_module
 from meshbook.kernel.drive import TICK, Drive, Interrupted, drive, drive_async, drive_in_background
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.verdict import interrupted_text
+from meshbook.runtime.engines.base import Exit
 from meshbook.runtime.errors import MeshbookError
 from tests.kernel.pretended import RANKS, PretendedLive, PretendedMesh, PretendedRun
 
@@ -229,6 +231,20 @@ def test_where_ranks_parted_is_told_also_where_the_user_has_been_at_a_prompt_sin
     driven = drive_of(run, timeout=0.01)
     drive(driven)
     assert driven.parted == ["rank 1 has issued none"]
+
+
+@pytest.mark.parametrize(
+    ("signum", "parted"), [(signal.SIGABRT, ["[0, 2] called different things"]), (signal.SIGKILL, [])]
+)
+def test_who_lives_tells_why_a_rank_was_aborted(run: PretendedRun, signum: int, parted: list[str]) -> None:
+    driven = drive_of(run)
+    driven.mesh.states[1] = SimpleNamespace(exit=Exit(signum=signum))
+    run.progress.gone.add(1)
+    run.progress.lost[1] = "rank 1 is gone"
+    for rank in RANKS:
+        run.end(rank)
+    drive(driven)
+    assert driven.parted == parted
 
 
 def test_who_presses_stop_does_not_wait_for_ledgers(run: PretendedRun) -> None:

@@ -187,6 +187,24 @@ def test_what_all_have_issued_on_a_gpu_waits_for_what_stands_before_it() -> None
     assert not compare(told) and not compare(told, idle=[0, 1])
 
 
+def test_ranks_that_lost_one_that_was_aborted_tell_who_called_something_else() -> None:
+    """Of what was gathered, no two sizes are suspect before somebody is stuck in it; these were."""
+
+    def told(*entries: Entry) -> RankLedger:
+        return RankLedger((default(4),), entries)
+
+    first = entry(1, "all_gather")
+    odd = told(first, entry(2, "all_gather", 4, sizes=((8,),)))
+    ledgers = {1: told(first, entry(2, "all_gather", 3)), 2: odd, 3: told(first, entry(2, "all_gather", 3))}
+    assert not compare(ledgers, dead=[0])
+    assert MeshLedger(ledgers, (1, 2, 3)).unlike() == [
+        "rank 2 called all_gather (8,) at cell 5, line 4; ranks 1,3 called all_gather (4,) at cell 5, line 3 "
+        "(#2 of the default group)"
+    ]
+    assert not MeshLedger(ledgers, (1, 3)).unlike() and not MeshLedger(ledgers | {2: told()}, (1, 2)).unlike()
+    assert not MeshLedger({1: ledgers[1], 2: told(entry(1, "barrier"))}, (1, 2)).unlike()  # it had not come so far
+
+
 def test_what_was_issued_just_now_is_no_reason_to_accuse() -> None:
     assert texts(2, [[entry(1, is_open=True, seconds=0.01)], []]) == []
 
