@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from ..runtime.wire import sigint
+from .attention import Attention
 from .collectives import reasons
 from .cut_off import is_cut_off
 from .debug.asking import Asker, asker
@@ -35,6 +36,9 @@ _outcome_of = msgspec.msgpack.Decoder(Outcome).decode
 
 TICK = 0.05
 """Seconds between two looks at a running cell: ipykernel sees an interrupt only when its loop wakes."""
+
+_LONGEST_GAP = 0.08
+"""Seconds between two looks that are too many: the collector of garbage alone takes 0.1 s where torch is imported."""
 
 _SPRINT = 0.004
 """Seconds that an awaited cell blocks at first: most answer in that time, and a turn of the kernel's loop is dear."""
@@ -131,13 +135,15 @@ class Drive:
     """The rung at which it was last said, or asked, what comes next."""
     _has_debugged: bool = False
     _has_told_failure: bool = False
+    _attention: Attention = field(default_factory=lambda: Attention(_LONGEST_GAP))
+    _away: float = 0.0
 
     def steps(self) -> Generator[float, int, None]:
         """Yields seconds to wait for news; is sent how often the user pressed stop meanwhile."""
         with self.mesh.desk.heard_by(self.run.rouse, serves=not self.is_background):
             yield from self._wait()
             self._debug_failed()
-        self.live.update(self.run.take(), time.monotonic())
+        self._tell_said()
         self.live.finish(time.monotonic())
         self._tell_rest()
         if self.patience.reason or self._has_failure or self.run.progress.stopped:
@@ -153,7 +159,7 @@ class Drive:
         now, num_presses = time.monotonic(), 0
         while not self.run.finished.done():
             num_presses += yield _SOON if self._untold_deaths() else TICK
-            self.live.update(self.run.take(), time.monotonic())
+            self._tell_said()
             if self.run.finished.done():
                 break
             if self.mesh.desk.is_wanted and not num_presses:  # who presses stop wants no prompt
@@ -170,6 +176,15 @@ class Drive:
                 self._tell_deaths()
             self._act(self.patience.step(now, self._has_failure, num_presses))
             num_presses = self._offer(now)
+
+    def _tell_said(self) -> None:
+        self.live.update(self.run.take(), self._heard_until())
+
+    def _heard_until(self) -> float:
+        """Now, on a clock that stands still while nobody reads what ranks say: what one waits for may be there."""
+        now = time.monotonic()
+        self._away += self._attention.missed(now)
+        return now - self._away
 
     def _talk(self) -> int:
         """Let the user talk with ranks that are stopped; how often stop was pressed meanwhile."""
@@ -190,7 +205,7 @@ class Drive:
 
     def _catch_up(self) -> None:
         """Show what came while the user was at a prompt, also of ranks that have failed since."""
-        self.live.catch_up(self.run.take(), time.monotonic())
+        self.live.catch_up(self.run.take(), self._heard_until())
         self._tell_failure()
         self._tell_deaths()
 
@@ -200,7 +215,7 @@ class Drive:
         if not failed or self._has_debugged:
             return
         self._has_debugged = True
-        self.live.update(self.run.take(), time.monotonic())
+        self._tell_said()
         started = time.monotonic()
         with suppress(KeyboardInterrupt):
             post_mortem(self.mesh, failed, self.user, self.live.note)
@@ -261,7 +276,7 @@ class Drive:
         return 0
 
     def _ask_what_then(self, user: Asker) -> int:
-        self.live.update(self.run.take(), time.monotonic())
+        self._tell_said()
         started = time.monotonic()
         try:
             what = offer(self.mesh, self.run, user, self.patience.rung is Step.RELEASE, self.live.note)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from .attention import Attention
 from .halts import HaltWatch
 from .ledger import Finding
 from .queued import QueueWatch
@@ -69,13 +70,13 @@ class HangWatch:
         self._advice = advice
         self._pause = FIRST_WITH_DEAD if dead() else FIRST
         self._next = run.started + self._pause
-        self._called = run.started
-        self._was_away = False
+        self._attention = Attention(PATIENCE, run.started)
         self._told: set[str] = set()
 
     def __call__(self, now: float) -> None:
         """Tell what is new at `now`."""
-        self._give_time(now)
+        if self._attention.missed(now):  # ranks that were held at a prompt have just been let go
+            self._next = max(self._next, now + PATIENCE)
         if now < self._next:
             return
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
@@ -84,13 +85,6 @@ class HangWatch:
         for finding in self._look(owing):
             if finding.seconds >= PATIENCE and set(finding.waiting) & set(owing):
                 self._take(finding)
-
-    def _give_time(self, now: float) -> None:
-        """Whoever calls was away, with the user at a prompt: ranks that were held there have just been let go."""
-        self._was_away = now - self._called > PATIENCE and not self._was_away  # never twice: it may just be slow
-        if self._was_away:
-            self._next = max(self._next, now + PATIENCE)
-        self._called = now
 
     def _take(self, finding: Finding) -> None:
         missed = set(finding.odd) & set(self._dead())

@@ -171,9 +171,11 @@ class PretendedMesh:
 class PretendedLive:
     def __init__(self) -> None:
         self.told: list[Any] = []
+        self.times: list[float] = []
 
     def update(self, said: Sequence[Any], now: float) -> None:
         self.told += said
+        self.times.append(now)
 
     def finish(self, now: float) -> None:
         self.told.append("end")

@@ -247,6 +247,19 @@ def test_who_lives_tells_why_a_rank_was_aborted(run: PretendedRun, signum: int, 
     assert driven.parted == parted
 
 
+def test_what_ranks_say_gets_no_older_while_nobody_reads_it(run: PretendedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [time.monotonic()]
+    driven = drive_of(run)
+    monkeypatch.setattr("meshbook.kernel.drive.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    steps = driven.steps()
+    next(steps)
+    for seconds in (0.05, 0.05, 5.0, 0.05, 0.05):
+        clock[0] += seconds
+        steps.send(0)
+    times = driven.live.times
+    assert [now - times[0] for now in times] == pytest.approx([0, 0.05, 0.05, 0.1, 0.15])
+
+
 def test_who_presses_stop_does_not_wait_for_ledgers(run: PretendedRun) -> None:
     driven = drive_of(run)
     run.on_take = lambda: signal.raise_signal(signal.SIGINT)
