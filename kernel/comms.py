@@ -32,7 +32,7 @@ class CommMessage(msgspec.Struct, frozen=True):
     target_module: str | None = None
 
 
-_tell: list[Callable[[CommMessage], object]] = []
+_tell: Callable[[CommMessage], object] | None = None
 
 
 class RankComm(BaseComm):
@@ -48,13 +48,14 @@ class RankComm(BaseComm):
     ) -> None:
         copies = tuple(bytes(buffer) for buffer in buffers or ())
         message = CommMessage(cast("Kind", msg_type), self.comm_id, data or {}, metadata or {}, copies, **keys)
-        for tell in _tell:
-            tell(message)
+        if _tell is not None:
+            _tell(message)
 
 
 def install(tell: Callable[[CommMessage], object]) -> None:
     """Let all comms of this process speak through `tell`, and output widgets catch what is printed and shown here."""
-    _tell[:] = [tell]
+    global _tell
+    _tell = tell
     comm.create_comm = RankComm
     when_imported("ipywidgets.widgets.widget_output", _teach_output_widgets)
 

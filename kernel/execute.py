@@ -30,20 +30,21 @@ class Terse(Teller):
         print(f"{ranks_text(ranks)} {mark} {line}", file=sys.stderr)
 
 
-_make_teller: list[Callable[[Sequence[int]], Teller]] = []
+_make_teller: Callable[[Sequence[int]], Teller] | None = None
 
 
 def tell_by(make: Callable[[Sequence[int]], Teller] | None) -> None:
     """How to make who tells the reader of a call on these ranks; None: there is no notebook."""
-    _make_teller[:] = [] if make is None else [make]
+    global _make_teller
+    _make_teller = make
 
 
 def execute(mesh: Mesh, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ValueMesh[Any]:
     """See `Mesh.execute`."""
     _check_whole(mesh)
     run = mesh.submit(function, args, kwargs)
-    teller: Teller = _make_teller[0](run.ranks) if _make_teller else Terse()
-    watches = watches_of(mesh, run, teller.note, is_bare=not _make_teller)
+    teller: Teller = Terse() if _make_teller is None else _make_teller(run.ranks)
+    watches = watches_of(mesh, run, teller.note, is_bare=_make_teller is None)
     driven = Drive(mesh, run, teller, Patience(time.monotonic()), watches=watches)
     drive(driven)
     progress = run.progress

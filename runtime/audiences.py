@@ -32,14 +32,15 @@ class Listener(Protocol):
         ...
 
 
-_find_listener: list[Callable[[], Listener | None]] = []
+_find_listener: Callable[[], Listener | None] | None = None
 
 ECHO = Echo()
 
 
 def listen_by(find: Callable[[], Listener | None] | None) -> None:
     """How to find who listens to the code that makes a call; None: nobody does, and it is echoed."""
-    _find_listener[:] = [] if find is None else [find]
+    global _find_listener
+    _find_listener = find
 
 
 class Audiences:
@@ -61,8 +62,8 @@ class Audiences:
 
     def open(self, run: int) -> None:
         """The running code makes a call of this number."""
-        if _find_listener or self._firsts:
-            self.note(run, _find_listener[0]() if _find_listener else None)
+        if _find_listener is not None or self._firsts:
+            self.note(run, None if _find_listener is None else _find_listener())
 
     def note(self, run: int, listener: Listener | None) -> None:
         """From this call on, until told otherwise, this is who listens."""
@@ -80,4 +81,4 @@ class Audiences:
         with self._lock:
             place = bisect_right(self._firsts, run)
             listener = self._listeners[place - 1] if place and run > 0 else None
-        return listener if listener is not None or _find_listener else ECHO
+        return listener if listener is not None or _find_listener is not None else ECHO

@@ -29,20 +29,21 @@ def enable_transport(transport: ChannelTransport | str) -> None:
     Raises `ValueError` for a transport there is none of, `RuntimeError` where another one was enabled before, or hosts
     or meshes are in use already.
     """
+    global _enabled
     check_transport(transport)
     wanted = _named(transport)
-    if _enabled and _enabled != [wanted]:
-        known = f"Currently enabled transport type is `{_enabled[0]}`. Attempted to enable transport type `{wanted}`."
+    if _enabled not in (None, wanted):
+        known = f"Currently enabled transport type is `{_enabled}`. Attempted to enable transport type `{wanted}`."
         raise RuntimeError(f"Only one transport type may be enabled at one time. {known}")
-    if not _enabled and _is_in_use() and wanted != ChannelTransport.Unix.value:
+    if _enabled is None and _is_in_use() and wanted != ChannelTransport.Unix.value:
         raise RuntimeError(
             "`enable_transport()` must be called before any other calls in the monarch API, as the first enables "
             "`ChannelTransport.Unix`: call it first, before hosts and meshes are used"
         )
-    _enabled[:] = [wanted]
+    _enabled = wanted
 
 
-_enabled: list[str] = []
+_enabled: str | None = None
 """The transport that this program has enabled, if any."""
 
 

@@ -284,7 +284,7 @@ class HostsElsewhere(Hosts):
         return Site(self._told.engine, tuple(self._told.hosts[rank] for rank in ranks))
 
 
-_this_host: list[HostMesh] = []
+_this_host: HostMesh | None = None
 
 
 def this_host() -> HostMesh:
@@ -294,17 +294,18 @@ def this_host() -> HostMesh:
         >>> this_host()
         <HostMesh {}>
     """
+    global _this_host
     here = settled()
     if here is not None and here.address != ROOT:
         return mesh_at(here.site_of(here.address), {})
-    if not is_in_use():
-        _this_host[:] = [HostMesh(Shape.unity())]
-    return _this_host[0]
+    if _this_host is None or not is_in_use():
+        _this_host = HostMesh(Shape.unity())
+    return _this_host
 
 
 def is_in_use() -> bool:
     """Has this process asked for its host, and not shut it down?"""
-    return bool(_this_host) and not _this_host[0]._hosts.is_down  # pyright: ignore[reportPrivateUsage]
+    return _this_host is not None and not _this_host._hosts.is_down  # pyright: ignore[reportPrivateUsage]
 
 
 def this_proc() -> ProcMesh:

@@ -16,12 +16,12 @@ KEEPER = 3
 """The number of the actor that each process with RDMA buffers has."""
 
 _RANDOM_BITS = 42
-_own = [0]
+_own = 0
 
 
 def new_mesh() -> int:
     """A number for a mesh that this program, or a rank of its meshes, is to start."""
-    return _own[0] << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+    return _own << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
 
 
 def is_own(mesh: int) -> bool:
@@ -35,17 +35,19 @@ def is_own(mesh: int) -> bool:
         >>> is_own(before), is_own(new_mesh())
         (False, True)
     """
-    return mesh >> _RANDOM_BITS == _own[0]
+    return mesh >> _RANDOM_BITS == _own
 
 
 def begin_anew() -> None:
     """Meshes of before are not this program's any more."""
-    _own[0] = secrets.randbits(20)
+    global _own
+    _own = secrets.randbits(20)
 
 
 def join(mesh: int) -> None:
     """This process is a rank of this mesh: what it asks for belongs to the same program."""
-    _own[0] = mesh >> _RANDOM_BITS
+    global _own
+    _own = mesh >> _RANDOM_BITS
 
 
 begin_anew()

@@ -288,17 +288,18 @@ def _refuse_gevent(monkey: Any) -> None:
 
 _lock = threading.Lock()  # the background thread of `%load_ext` and the first cell may both be first
 _closing = threading.Lock()
-_sessions: list[Session] = []
+_session: Session | None = None
 
 
 def session() -> Session:
     """The session of this process, made at the first use and closed when the interpreter exits."""
+    global _session
     with _lock:
-        if not _sessions:
-            _sessions.append(Session())
-            settle(_sessions[0].root)
+        if _session is None:
+            _session = Session()
+            settle(_session.root)
             atexit.register(close)
-        return _sessions[0]
+        return _session
 
 
 def has_meshes() -> bool:
@@ -309,13 +310,14 @@ def has_meshes() -> bool:
 
 def close() -> None:
     """End everything of meshbook in this process; a later use begins anew."""
+    global _session
     with _closing:
         try:
-            for ending in _sessions:
-                ending.close()  # without `_lock`: ranks say something as they end, and who hears it may ask for names
+            if _session is not None:
+                _session.close()  # without `_lock`: ranks say something as they end, and who hears it may ask for names
         finally:
             with _lock:
-                _sessions.clear()
+                _session = None
                 unsettle()
                 begin_anew()
                 atexit.unregister(close)
@@ -323,9 +325,9 @@ def close() -> None:
 
 def _begin_anew() -> None:
     """In a forked child of the notebook: it may have meshes of its own, and must not touch its parent's."""
-    global _lock, _closing
+    global _lock, _closing, _session
     _lock, _closing = threading.Lock(), threading.Lock()  # a thread that is not here may have held the old ones
-    _sessions.clear()
+    _session = None
     unsettle()
     begin_anew()
 

@@ -34,20 +34,21 @@ class Asker(Protocol):
         ...
 
 
-_make: list[Callable[[], Asker]] = []
+_make: Callable[[], Asker] | None = None
 
 
 def ask_by(make: Callable[[], Asker] | None) -> None:
     """How the user of the cell that runs now can be asked, from now on; None: nobody can."""
-    _make[:] = [] if make is None else [make]
+    global _make
+    _make = make
 
 
 def is_attended() -> bool:
     """Is this a notebook, or another place that asks in a way of its own?"""
-    return bool(_make)
+    return _make is not None
 
 
 def asker() -> Asker | None:
     """Who can be asked in the cell that begins now."""
-    found = _make[0]() if _make else None
+    found = None if _make is None else _make()
     return found if found is not None and found.can_ask else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -65,12 +66,13 @@ def announce(mesh: Debugged, user: Asker | None, tell: Tell) -> None:
         tell([stop.rank], "◌", f"{what}{f' at {stop.place}' if stop.place else ''}: `%mesh debug` answers it")
 
 
-_select: list[Callable[[Debugged, str], Sequence[int]]] = []
+_select: Callable[[Debugged, str], Sequence[int]] | None = None
 
 
 def select_with(select: Callable[[Debugged, str], Sequence[int]] | None) -> None:
     """How selectors are read at the prompt: as in the notebook's magics, which stand above."""
-    _select[:] = [] if select is None else [select]
+    global _select
+    _select = select
 
 
 def selecting_in(mesh: Debugged) -> Callable[[str], Sequence[int]]:
@@ -81,7 +83,7 @@ def selecting_in(mesh: Debugged) -> Callable[[str], Sequence[int]]:
             raise ValueError(f"{text!r} is no rank of {ranks_text(range(mesh.num_ranks))}")
         return (int(text),)
 
-    return (lambda text: _select[0](mesh, text)) if _select else plain
+    return plain if _select is None else functools.partial(_select, mesh)
 
 
 def names_of(mesh: Debugged) -> Callable[[int], str]:

@@ -8,6 +8,7 @@ keeps the threads of a process in a list. A thread that sleeps or waits has no n
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -130,14 +131,10 @@ def _ident_of(state: int) -> int:
     return ctypes.cast(state, ctypes.POINTER(ctypes.c_size_t))[_offset()]
 
 
-_found_offset: list[int] = []
-
-
+@functools.cache
 def _offset() -> int:
     """Which word of a `PyThreadState` is the identity of its thread: the one that is ours in the state of our own."""
-    if not _found_offset:
-        api = ctypes.pythonapi
-        api.PyThreadState_Get.restype = ctypes.c_void_p
-        words = ctypes.cast(api.PyThreadState_Get(), ctypes.POINTER(ctypes.c_size_t))
-        _found_offset.append(next(i for i in range(_WORDS) if words[i] == threading.get_ident()))
-    return _found_offset[0]
+    api = ctypes.pythonapi
+    api.PyThreadState_Get.restype = ctypes.c_void_p
+    words = ctypes.cast(api.PyThreadState_Get(), ctypes.POINTER(ctypes.c_size_t))
+    return next(i for i in range(_WORDS) if words[i] == threading.get_ident())

@@ -114,21 +114,22 @@ def axes_text(axes: Mapping[str, int]) -> str:
     return " ".join(f"{axis}={size}" for axis, size in axes.items())
 
 
-_process: list[Place] = []
+_process: Place | None = None
 _thread: ContextVar[Place] = ContextVar("meshbook_place")
 
 
 def enter(place: Place, *, whole_process: bool = True) -> None:
     """Make `place` what `here()` says, in this process or (the in-process engine) in this thread only."""
+    global _process
     if whole_process:
-        _process[:] = [place]
+        _process = place
     else:
         _thread.set(place)
 
 
 def nearest() -> Place | None:
     """The place of the rank this code runs on; None elsewhere."""
-    return _thread.get(_process[0] if _process else None)
+    return _thread.get(_process)
 
 
 def here() -> Place:

@@ -26,9 +26,9 @@ def test_what_is_not_here_says_so_in_one_line(call: Any, kwargs: dict[str, Any])
 @pytest.fixture
 def unused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a program that has just begun."""
-    monkeypatch.setattr("meshbook.runtime.host._this_host", [])
+    monkeypatch.setattr("meshbook.runtime.host._this_host", None)
     monkeypatch.setattr("meshbook.runtime.session.settled", lambda: None)
-    monkeypatch.setattr("meshbook.runtime.elsewhere._enabled", [])
+    monkeypatch.setattr("meshbook.runtime.elsewhere._enabled", None)
 
 
 @pytest.mark.parametrize(
