@@ -13,6 +13,7 @@ from ..runtime.ranks.ledger import BUFFER_SIZE, Entry, RankLedger
 from ..runtime.regroup import ask
 from ..runtime.roster import Roster
 from .fold import named, ranks_text
+from .latecomers import latecomers
 from .ledger import Finding, History, compare, group_text, histories, place_text, tensors_text, unlike
 from .rows import seconds_text
 
@@ -36,7 +37,8 @@ def ledger_of(
     asked.wait(timeout)
     idle = [rank for rank in alive if roster.states[rank].name == "idle"]
     ledgers = {rank: _decoded(data) for rank, data in dict(asked.answers).items()}
-    return MeshLedger(ledgers, ranks, last, idle, roster.dead())
+    hosts = {rank: roster.host_of(rank) for rank in ledgers}
+    return MeshLedger(ledgers, ranks, last, idle, roster.dead(), hosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,8 @@ class Line:
 class MeshLedger:
     """The collectives that ranks of a mesh have issued, as they were when it was asked for.
 
-    `findings` say where ranks part; `lines()` are the last collectives of each group, `data()` is all of it as plain
-    values. Ranks in `ranks` that have not answered in time are named.
+    `findings` say where ranks part, `late` who keeps the others waiting; `lines()` are the last collectives of each
+    group, `data()` is all of it as plain values. Ranks in `ranks` that have not answered in time are named.
 
     Example:
         >>> from meshbook.runtime.ranks.ledger import Group
@@ -86,9 +88,10 @@ class MeshLedger:
         last: int = LAST,
         idle: Collection[int] = (),
         dead: Collection[int] = (),
+        hosts: Mapping[int, str] | None = None,
         is_former: bool = False,
     ) -> None:
-        """`is_former`: the process groups have been made anew since."""
+        """`hosts` are those of the ranks, by default one; `is_former`: the process groups have been made anew since."""
         self.ranks = tuple(ranks)
         self.last = last
         self.idle = tuple(idle)
@@ -96,10 +99,12 @@ class MeshLedger:
         self.is_former = is_former
         self.silent = tuple(rank for rank in ranks if rank not in ledgers)
         self._ledgers = dict(ledgers)
+        self._hosts = dict(hosts or {})
         chosen = set(ranks)
         self.findings = tuple(
             found for found in compare(ledgers, idle=idle, dead=dead) if chosen & {*found.odd, *found.waiting}
         )
+        self.late = tuple(late for late in latecomers(ledgers, self._hosts) if chosen & {*late.ranks})
 
     def unlike(self) -> list[str]:
         """Where the ranks have called different things last, though it has ended since: their connections have."""
@@ -107,7 +112,7 @@ class MeshLedger:
 
     def as_former(self, ranks: Sequence[int], last: int) -> MeshLedger:
         """The same for some ranks, when the process groups have been made anew."""
-        return MeshLedger(self._ledgers, ranks, last, self.idle, self.dead, is_former=True)
+        return MeshLedger(self._ledgers, ranks, last, self.idle, self.dead, self._hosts, is_former=True)
 
     def lines(self) -> list[Line]:
         """The last collectives of each group, the oldest first; equal ones of several ranks are one line."""
@@ -120,10 +125,11 @@ class MeshLedger:
                 yield _line(group_text(history.group).removeprefix("the "), ranks, here)
 
     def data(self) -> dict[str, Any]:
-        """`findings` (texts), `collectives` (dicts, one for each of `lines()`), `silent`, `unrecorded`, `is_former`."""
+        """`findings` and `late` as texts, `collectives` as dicts (see `lines`); `silent`, `unrecorded`, `is_former`."""
         fields = ("group", "number", "ranks", "call", "tensors", "at", "is_open", "seconds")
         return {
             "findings": [finding.text for finding in self.findings],
+            "late": [late.text for late in self.late],
             "collectives": [{name: getattr(line, name) for name in fields} for line in self.lines()],
             "silent": list(self.silent),
             "unrecorded": self._unrecorded(),
@@ -147,25 +153,31 @@ class MeshLedger:
             remarks.append(f"rank {rank}: its torch keeps no record; operations issued, sends included: {said}")
         return remarks
 
+    def _head(self) -> list[tuple[str, str]]:
+        """What there is to see first: marks and lines."""
+        head = [("≠", finding.text) for finding in self.findings]
+        if not self.lines():
+            head.append(("", "no collective was issued yet"))
+        elif not head:
+            head.append(("", "no rank has parted from the others"))
+        return [*head, *(("◷", late.text) for late in self.late)]
+
     def __repr__(self) -> str:
-        head = [f"≠ {finding.text}" for finding in self.findings]
         lines = self.lines()
-        if not lines:
-            return "\n".join([*head, "no collective was issued yet", *self._remarks()])
-        rows = [_COLUMNS, *(line.cells for line in lines)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+        rows = [_COLUMNS, *(line.cells for line in lines)] if lines else []
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        head = [f"{mark} {text}".lstrip() for mark, text in self._head()]
         table = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([*(head or ["no rank has parted from the others"]), *table, *self._remarks()])
+        return "\n".join([*head, *table, *self._remarks()])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<p>≠ <strong>{escape(finding.text)}</strong></p>" for finding in self.findings)
+        head = "".join(map(_html_head, self._head()))
         columns = "".join(f'<th scope="col">{column}</th>' for column in _COLUMNS)
         body = "".join(map(_html_row, self.lines()))
         foot = "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
         table = f"<table><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>" if body else ""
         label = "collectives of the mesh"
-        said = head or f"<p>{'no rank has parted from the others' if body else 'no collective was issued yet'}</p>"
-        return f'<div class="meshbook" role="region" aria-label="{label}">{said}{table}{foot}</div>'
+        return f'<div class="meshbook" role="region" aria-label="{label}">{head}{table}{foot}</div>'
 
 
 def _folded(here: Mapping[int, Entry]) -> Iterable[tuple[int, ...]]:
@@ -180,6 +192,11 @@ def _line(group: str, ranks: tuple[int, ...], here: Mapping[int, Entry]) -> Line
     entry = here[ranks[0]]
     seconds = max(here[rank].seconds for rank in ranks)
     return Line(group, entry.number, ranks, entry.call, tensors_text(entry), place_text(entry), entry.is_open, seconds)
+
+
+def _html_head(head: tuple[str, str]) -> str:
+    mark, text = head
+    return f"<p>{mark} <strong>{escape(text)}</strong></p>" if mark else f"<p>{escape(text)}</p>"
 
 
 def _html_row(line: Line) -> str:

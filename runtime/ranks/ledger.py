@@ -95,6 +95,8 @@ class RankLedger(msgspec.Struct, frozen=True):
     """False if older entries were dropped."""
     exchanges: tuple[Exchange, ...] = ()
     """What its threads wait in for one other rank now."""
+    read_at: float = 0.0
+    """When it was read, in seconds since 1970 by the clock of its host: `Entry.seconds` are counted back from there."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -176,7 +178,7 @@ def _ledger_of(records: Sequence[dict[str, Any]], living: Sequence[Group], limit
     entries = [_entry(each, places.setdefault(_key(each), len(places)), now) for each in kept[-limit:]]
     groups = [msgspec.structs.replace(by_name[name], backend=backend) for name, backend in places]
     is_whole = len(kept) <= limit and not any(map(_lost_its_beginning, _by_backend(records)))
-    return RankLedger(tuple(groups), tuple(entries), is_whole=is_whole)
+    return RankLedger(tuple(groups), tuple(entries), is_whole=is_whole, read_at=now / 1e9)
 
 
 def _key(record: dict[str, Any]) -> tuple[str, str]:

@@ -70,6 +70,16 @@ def test_a_rank_that_called_something_else_is_told_with_its_line(mesh: Mesh) -> 
     assert [line.ranks for line in ledger.lines()] == [(0, 1, 2), (0, 1), (2,)]
 
 
+def test_a_slow_rank_is_told(mesh: Mesh) -> None:
+    """By half of what it is slow, as other programs use these cores too."""
+    run(mesh, "import time\nfor _ in range(6):\n    time.sleep(0.05 * (rank == 1))\n    dist.all_reduce(torch.ones(4))")
+    ledger = settled(mesh, last=1)
+    (late,) = ledger.late
+    assert late.ranks == (1,) and late.delay > 0.025 and late.waited > 0.15, late
+    assert f"◷ {late.text}" in repr(ledger).splitlines() and late.text in ledger._repr_html_()
+    assert ledger.data()["late"] == [late.text] and not mesh.ledger([0, 2], timeout=WAIT).late
+
+
 def test_a_rank_that_has_not_issued_it_is_told(mesh: Mesh) -> None:
     body = "x = torch.ones(1024)\ndef step():\n    dist.all_reduce(x)\nstep()\nif rank != 1:\n    step()"
     ledger = stuck(mesh, body, lambda ledger: ledger.findings and len(ledger.findings[0].waiting) == 2)
