@@ -12,8 +12,12 @@ Importing the package imports nothing heavy; each name below is fetched when it 
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+if sys.platform == "win32":  # before a missing `fcntl` says so
+    raise ImportError("meshbook runs on Linux and macOS; on Windows it runs in WSL")
 
 from .runtime import upstairs as _upstairs
 

@@ -44,3 +44,9 @@ def test_the_face_imports_nothing_heavy(tmp_path: Path) -> None:
     # -I and another folder: only the installed package counts, whatever the checkout is called.
     answer = subprocess.run([sys.executable, "-I", "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert answer.stdout.strip() == "[]", answer.stderr
+
+
+def test_on_windows_it_says_where_it_runs(tmp_path: Path) -> None:
+    program = "import sys; sys.platform = 'win32'; import meshbook"
+    answer = subprocess.run([sys.executable, "-I", "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert answer.stderr.splitlines()[-1] == "ImportError: meshbook runs on Linux and macOS; on Windows it runs in WSL"
