@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..runtime.ranks.ledger import BUFFER_SIZE, Entry, RankLedger
 from ..runtime.regroup import ask
 from ..runtime.roster import Roster
 from .fold import named, ranks_text
-from .latecomers import latecomers
+from .latecomers import Late, latecomers
 from .ledger import Finding, History, compare, group_text, histories, place_text, tensors_text, unlike
 from .rows import seconds_text
 
@@ -104,7 +105,11 @@ class MeshLedger:
         self.findings = tuple(
             found for found in compare(ledgers, idle=idle, dead=dead) if chosen & {*found.odd, *found.waiting}
         )
-        self.late = tuple(late for late in latecomers(ledgers, self._hosts) if chosen & {*late.ranks})
+
+    @cached_property
+    def late(self) -> tuple[Late, ...]:
+        """Who keeps the others waiting; told where somebody looks, not at each look whether ranks hang."""
+        return tuple(late for late in latecomers(self._ledgers, self._hosts) if {*self.ranks} & {*late.ranks})
 
     def unlike(self) -> list[str]:
         """Where the ranks have called different things last, though it has ended since: their connections have."""
