@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,10 @@ class Worker(Actor):
         return steps // steps
 
     @endpoint
-    def sleep(self, path: str) -> str:
+    def read(self, path: str) -> str:
         secret = 42
-        while not Path(path).exists():
-            time.sleep(2)
-        return f"slept {secret}"
+        open(path).close()
+        return f"read {secret}"
 
     @endpoint
     def halt(self, x: str) -> int:

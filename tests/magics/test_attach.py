@@ -241,8 +241,10 @@ def test_an_endpoint_that_loops_is_stopped_and_freed(script: Script, terminal: C
     assert script.said() == "[1, 1]"
 
 
-def test_what_sleeps_is_looked_at(script: Script, terminal: Callable[..., Terminal], tmp_path: Path) -> None:
-    script.do(f"sleep {tmp_path / 'enough'}")
+def test_what_waits_in_c_is_looked_at(script: Script, terminal: Callable[..., Terminal], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    script.do(f"read {pipe}")
     attached = terminal("attach", "1")
     shown = attached.prompt()
     assert "rank 1: no stop, as C code runs there" in shown
@@ -254,8 +256,8 @@ def test_what_sleeps_is_looked_at(script: Script, terminal: Callable[..., Termin
     attached.press("c")
     assert "q leaves" in attached.prompt()
     assert "left: all ranks go on" in attached.leave("q")
-    (tmp_path / "enough").touch()
-    assert script.said() == "['slept 42', 'slept 42']"
+    pipe.write_text("")  # whoever reads it goes on
+    assert script.said() == "['read 42', 'read 42']"
 
 
 def test_what_awaits_is_stopped(script: Script, terminal: Callable[..., Terminal], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from queue import Empty
 from typing import Any
 
@@ -42,12 +43,15 @@ dozers = m.spawn("dozers", Dozer)
 """
 
 AWAITED = """%%on_mesh
-import time
-print("begun", flush=True)
-deadline = time.monotonic() + 20
-while rank == 1 or not globals().get("done"):
-    time.sleep(0.01)
-    if rank != 1 and time.monotonic() > deadline - 18: break
+import os, time
+while rank == 1 or not os.path.exists("enough"): time.sleep(0.01)
+"""
+
+COLLECTIVE = """%%on_mesh
+import os, time, torch, torch.distributed as dist
+if rank == 0: dist.all_reduce(torch.ones(1))
+while rank == 1 or not os.path.exists("enough"): time.sleep(0.01)
+rank
 """
 
 
@@ -136,6 +140,14 @@ def connected(kernel: Kernel, comm: str, has_subshells: bool = True) -> View:
 
 
 @pytest.fixture
+def enough(kernel: Kernel) -> Iterator[Path]:
+    """A file that ends what ranks do which are not interrupted."""
+    file = kernel.folder / "enough"
+    yield file
+    file.unlink(missing_ok=True)
+
+
+@pytest.fixture
 def view(kernel: Kernel) -> Iterator[View]:
     kernel.ok("%%on_mesh\nNone")  # no rank has failed in its last cell
     view = show(kernel)
@@ -166,10 +178,14 @@ def test_a_click_interrupts_one_rank_while_the_cell_blocks_the_kernel(kernel: Ke
     assert cell.end().results == ["[0, 1, 2, 3]"]
 
 
-def test_a_click_interrupts_one_rank_of_an_awaited_cell_and_the_others_finish(kernel: Kernel, view: View) -> None:
+def test_a_click_interrupts_one_rank_of_an_awaited_cell_and_the_others_finish(
+    kernel: Kernel, view: View, enough: Path
+) -> None:
     cell = kernel.start(AWAITED)
     view.until(lambda: view.states() == ["busy"] * 4)
     assert view.ack(view.click("interrupt", [1]))["text"] == "interrupted: rank 1"
+    cell.until("ranks 0,2-3 go on")
+    enough.touch()
     outputs = cell.end()
     assert "  1 ◌ interrupted from the dashboard; ranks 0,2-3 go on" in outputs.stderr
     assert outputs.error == "MeshError: 1 of 4 ranks interrupted (dp=0,tp=1)", outputs.error
@@ -186,16 +202,14 @@ def test_a_click_interrupts_an_actor(kernel: Kernel, view: View) -> None:
     assert kernel.value("len(list(dozers.well.call().get()))") == 4
 
 
-def test_who_waits_for_a_rank_that_is_interrupted_is_freed_and_the_others_finish(kernel: Kernel) -> None:
+def test_who_waits_for_a_rank_that_is_interrupted_is_freed_and_the_others_finish(kernel: Kernel, enough: Path) -> None:
     kernel.ok("m = %mesh up pair dp=2 tp=2 --device cpu")
     view = show(kernel, "%mesh dash -m pair")
-    cell = kernel.start(
-        "%%on_mesh\nimport time, torch, torch.distributed as dist\nstarted = time.monotonic()\n"
-        "if rank == 0:\n    dist.all_reduce(torch.ones(1))\n"
-        "while rank == 1 or time.monotonic() - started < 6:\n    time.sleep(0.01)\nrank"
-    )
+    cell = kernel.start(COLLECTIVE)
     view.until(lambda: view.states() == ["waiting", "busy", "busy", "busy"], 30)
     assert view.ack(view.click("interrupt", [1]))["text"] == "interrupted: rank 1"
+    view.until(lambda: view.states() == ["failed", "failed", "busy", "busy"])
+    enough.touch()
     outputs = cell.end()
     assert outputs.error == "MeshError: 2 of 4 ranks interrupted (dp=0,tp=0-1)", outputs.text
     assert "waited for rank 1, which was interrupted, at cell" in outputs.traceback

@@ -181,13 +181,14 @@ def test_the_error_of_a_call_tells_of_a_death_once_and_what_helps(spare: Kernel,
     assert failed.error.startswith("SupervisionError: Endpoint call mortals.die() failed, rank 1 (dp=1, pid ")
     assert failed.traceback.endswith("\nbring back: %mesh restart @dead")
     assert failed.stderr == ""
-    assert spare.ok("%%on_mesh\nrank").stderr == ""
+    assert spare.ok("supervision._MOMENT = 0.2\n%on_mesh -- rank").stderr == ""
     told = spare.start("print('here', flush=True)\nwhile True: time.sleep(0.01)")
     told.until("here")
     psutil.Process(pids[0]).kill()
     told.until("unhandled fault: mortals on rank 0: its process is gone: rank 0 (dp=0")
     spare.interrupt()
     told.end()
+    spare.ok("supervision._MOMENT = 2")
     assert spare.cell(call.format(0)).traceback.endswith("\nbring back: %mesh restart @dead")
     assert spare.ok("%%on_mesh\nrank").stderr == "", "the error has said it"
     spare.ok("supervision._MOMENT = 0.2")

@@ -260,10 +260,12 @@ def test_a_collective_goes_on_with_the_right_result(kernel: Any) -> None:
     assert "tensor([4.])   ranks 0-3" in cell.end().text
 
 
-def test_a_rank_held_by_c_code_is_looked_at_while_it_runs(kernel: Any) -> None:
+def test_a_rank_held_by_c_code_is_looked_at_while_it_runs(kernel: Any, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     wait = "import ctypes, signal\nlibc = ctypes.CDLL(None)\nmark = 17\n"
     wait += "def f():\n    inner = 5\n    signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 65))\n"
-    wait += "    print('go', flush=True)\n    libc.sleep(3)\n"
+    wait += f"    print('go', flush=True)\n    libc.open({bytes(pipe)!r}, 0)\n"
     wait += "    signal.pthread_sigmask(signal.SIG_UNBLOCK, range(34, 65))\nf()"
     cell = kernel.start(f"%%on_mesh 2-3\n{wait}")
     cell.until_all(2, "go")
@@ -272,6 +274,7 @@ def test_a_rank_held_by_c_code_is_looked_at_while_it_runs(kernel: Any) -> None:
     kernel.until_stopped(2, 3)
     prompts = cell.talk("p inner", "n", "inner = 6", "refresh", "u", "p mark", "q")
     assert prompts[-1] == "rank 2 [1 more: 3] ipdb> "
+    pipe.write_text("")  # whoever reads it goes on
     done = cell.end()  # `q` leaves both
     assert "looking at rank 2" in done.stdout and "\n5\n" in done.stdout and "\n17\n" in done.stdout
     assert "the rank runs on and is only looked at" in done.stdout

@@ -14,8 +14,6 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ACTOR = """
 from meshbook import Actor, endpoint, this_host
-from pathlib import Path
-import time
 
 class Worker(Actor):
     @endpoint
@@ -36,8 +34,7 @@ class Worker(Actor):
     def wait(self, path):
         deep = 9
         print("it waits")
-        while not Path(path).exists():
-            time.sleep(2)
+        open(path).close()
         return deep
 """
 
@@ -62,14 +59,15 @@ def test_an_endpoint_that_loops_is_stopped_where_it_is(kernel: Any) -> None:
     assert "in loop, thread actor-workers" in done.stdout and done.results == ["'freed'"]
 
 
-def test_an_endpoint_that_sleeps_is_looked_at(kernel: Any, tmp_path: Any) -> None:
-    path = tmp_path / "enough"
+def test_an_endpoint_that_waits_in_c_is_looked_at(kernel: Any, tmp_path: Any) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
     cell = kernel.start(f"workers.slice(dp=0, tp=1).wait.call_one({str(path)!r}).get()")
     cell.until("it waits")
     said = kernel.start_aside("%mesh debug 1").end().text
     assert "no stop, as C code" in said and "the prompt is in the cell that runs" in said
     cell.talk("p deep", "q")
-    path.touch()
+    path.write_text("")
     done = cell.end()
     assert "looking at rank 1 (dp=0,tp=1), which runs on, thread actor-workers" in done.stdout
     assert done.results == ["9"]

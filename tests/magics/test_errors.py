@@ -7,6 +7,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.magics.hurry import hurried
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
@@ -185,10 +187,11 @@ def test_cells_without_the_dead_name_them_where_they_fail_in_collectives_or_are_
 
 
 def test_a_cell_that_hangs_says_so_while_it_does(spare: Kernel) -> None:
-    cell = spare.start("%%on_mesh\nif rank != 1:\n    dist.barrier()")
-    cell.until("rank 1 has issued")
-    spare.interrupt()
-    stopped = cell.end()
+    with hurried(spare, "meshbook.kernel.hangs", FIRST=0.5, PATIENCE=0.3):
+        cell = spare.start("%%on_mesh\nif rank != 1:\n    dist.barrier()")
+        cell.until("rank 1 has issued")
+        spare.interrupt()
+        stopped = cell.end()
     assert "0,2 ≠ ranks 0,2 wait in barrier" in stopped.stderr
     assert "`%mesh unstick` frees them" in stopped.stderr
 

@@ -8,6 +8,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.magics.hurry import hurried
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
@@ -26,6 +28,16 @@ class Trainer(Actor):
 trainer = m.spawn("trainer", Trainer)
 trainer.step.call().get()
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hurry(shared_kernel: Kernel) -> Iterator[None]:
+    """Who hangs is told after parts of a second."""
+    with (
+        hurried(shared_kernel, "meshbook.kernel.hangs", FIRST=0.5, PATIENCE=0.3),
+        hurried(shared_kernel, "meshbook.kernel.halts", PACE=0.2, SURE=0.1),
+    ):
+        yield
 
 
 @pytest.mark.parametrize("wait", ["trainer.step.call([1]).get()", "await trainer.step.call([1])"])
