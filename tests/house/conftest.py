@@ -39,6 +39,6 @@ def _dotted(file: Path) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `module_name` runs once for each module of the package."""
+    """A test that asks for `module_name` runs once for each module of the package that has examples."""
     if "module_name" in metafunc.fixturenames:
-        metafunc.parametrize("module_name", [_dotted(file) for file in _files()])
+        metafunc.parametrize("module_name", [_dotted(file) for file in _files() if ">>> " in file.read_text()])

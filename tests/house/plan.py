@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def _section(folder: Path, root: Path) -> str:
     )
 
 
+@functools.cache
 def first_sentence(file: Path) -> str:
     """How the docstring of a file begins, up to its first full stop at a line's end or its first paragraph's."""
     paragraph = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n\n")[0]

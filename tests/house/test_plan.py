@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.house.plan import ROOT, WINGS, as_markdown, first_sentence
 
 FILES = sorted(file for wing in WINGS for file in (ROOT / wing).rglob("*.py"))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_a_file_says_first_what_it_is(file: Path) -> None:
-    assert first_sentence(file)
+def test_a_file_says_first_what_it_is() -> None:
+    assert [str(file) for file in FILES if not first_sentence(file)] == []
 
 
 def test_the_plan_equals_the_files() -> None:
