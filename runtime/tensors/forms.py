@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -18,7 +19,19 @@ from ..wire.deferred import untorn
 MOST = 4096
 """Forms of arguments that are remembered."""
 
-fake_mode = FakeTensorMode(allow_non_fake_inputs=False)
+
+_making = threading.Lock()  # two threads may need it first, and fakes of two modes know nothing of each other
+
+
+def fake_mode() -> FakeTensorMode:
+    """Made when it is first needed, which is never on a rank: torch imports its compiler then, which takes a second."""
+    with _making:
+        return _made()
+
+
+@functools.cache
+def _made() -> FakeTensorMode:
+    return FakeTensorMode(allow_non_fake_inputs=False)
 
 
 class Form(NamedTuple):
@@ -43,7 +56,7 @@ class Form(NamedTuple):
         return self._replace(stride=tuple(strides)[::-1][: len(self.size)], offset=0, layout=torch.strided)
 
     def fake(self) -> torch.Tensor:
-        """A fake tensor of this form; over memory of its own, which nobody looks at. Under `fake_mode`."""
+        """A fake tensor of this form; over memory of its own, which nobody looks at. Under `fake_mode()`."""
         reach = 1 + sum((size - 1) * stride for size, stride in zip(self.size, self.stride, strict=True))
         room = torch.empty(self.offset + max(reach, 0), dtype=self.dtype, device=self.device)
         return room.as_strided(self.size, self.stride, self.offset)
@@ -117,7 +130,7 @@ class NotHere(DataDependentOutputException):
 
 @untorn  # torch's fake tensors are of no use any more once Ctrl-C has struck in the middle of them
 def _computed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    with fake_mode:
+    with fake_mode():
         return func(*args, **kwargs)
 
 

@@ -299,7 +299,7 @@ def fakes_of(values: Any) -> Any:
 @contextlib.contextmanager
 def faking() -> Generator[None]:
     """Torch code in this block computes shapes and types only."""
-    with no_mesh.activate(), fake_mode:
+    with no_mesh.activate(), fake_mode():
         yield
 
 
@@ -387,7 +387,7 @@ def _fake_of(form: Form) -> torch.Tensor:
 
 @untorn
 def _as_fake(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor._fake if isinstance(tensor, Tensor) else fake_mode.from_tensor(tensor)
+    return tensor._fake if isinstance(tensor, Tensor) else fake_mode().from_tensor(tensor)
 
 
 def _sent(value: Any) -> Any:

@@ -45,14 +45,14 @@ def test_a_fake_has_the_form_of_what_it_stands_for(sizes: list[int], first: int,
     tensor = torch.zeros(5, *sizes)[first:]
     tensor = tensor.T if turned and tensor.dim() == 2 else tensor
     tensor = tensor.unsqueeze(0).expand(3, *tensor.shape) if spread else tensor
-    with fake_mode:
+    with fake_mode():
         fake = Form.of(tensor).fake()
     assert Form.of(fake) == Form.of(tensor)
     assert Form.of(tensor).contiguous() == Form.of(torch.empty(tensor.shape))
 
 
 def fakes_of(*tensors: torch.Tensor, written: tuple[int, ...] = (), **kwargs: Any) -> Any:
-    made = [fake_mode.from_tensor(tensor) for tensor in tensors]
+    made = [fake_mode().from_tensor(tensor) for tensor in tensors]
     return lambda: (made, kwargs, [made[place] for place in written])
 
 
