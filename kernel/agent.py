@@ -198,6 +198,7 @@ class KernelActor(Actor):
     def _begin(self) -> None:
         self._actor_errors.clear()
         self._begun = time.monotonic(), optimizers.num_steps()
+        models.begin_steps()
 
     def _closed(self, outcome: Outcome) -> tuple[bool, bytes]:
         if outcome.failure is not None:

@@ -37,6 +37,9 @@ LOST = (
     "build it again (with torch 2.13 and later, models of fully_shard go on)"
 )
 
+_SEEN = "_meshbook_seen"
+"""The attribute of a gradient that says at which version of it threads have begun what they run."""
+
 _STEPS = ("autograd/graph.py", "pipelining/schedules.py")
 """Where a thread stands, in torch, that is in a backward pass or in a step of a pipeline."""
 
@@ -64,16 +67,34 @@ def _note(module: str, name: str, known: WeakSet[Any]) -> None:
     wrapper.__init__ = note
 
 
+def begin_steps() -> None:
+    """What this thread runs from here on may fail: what it then has not begun itself stays."""
+    own = threading.get_ident()
+    for model in _sharded():
+        for grad in _unreduced(model._get_fsdp_state()):
+            grad.__dict__.setdefault(_SEEN, {})[own] = grad._version
+
+
 def end_broken_steps() -> None:
     """What ran on this thread has failed: no step is under way any more, whatever torch thinks.
 
     A model of `fully_shard` that thinks itself in a backward pass reduces only a part of its gradients from then on.
+    To what it has of microbatches, which no `zero_grad` reaches, it would add those of the next step.
     """
-    broken = [model for model in _sharded() if _is_in_backward(model._get_fsdp_state())]
-    if (broken or _schedules) and not _steps_elsewhere():
+    states = {model: model._get_fsdp_state() for model in _sharded()}
+    broken = [model for model, state in states.items() if _is_in_backward(state)]
+    begun = [state for state in states.values() if any(map(_is_own, _unreduced(state)))]
+    if (broken or begun or _schedules) and not _steps_elsewhere():
         for model in broken:
             _put_shards_back(model)
+        for state in begun:
+            _forget_microbatches(state)
         _forget_losses()
+
+
+def _is_own(grad: Any) -> bool:
+    """Whether what runs on this thread has made it, or has added to it."""
+    return getattr(grad, _SEEN, {}).get(threading.get_ident()) != grad._version
 
 
 def _is_in_backward(state: Any) -> bool:
@@ -170,6 +191,23 @@ def _put_shards_back(model: Any) -> None:
             for param in group.fsdp_params:
                 _forget_gradient(param)
     model.reset_iter_state()
+
+
+def _unreduced(state: Any) -> Iterator[Any]:
+    """What is still to be reduced of the gradients of a module, as `set_requires_gradient_sync` has it."""
+    for group in getattr(state, "_fsdp_param_groups", ()):  # torch before 2.13 has others, and cannot put them back
+        params = [each for each in group.fsdp_params if hasattr(each, "_unsharded_param")]
+        accumulated = [each.unsharded_accumulated_grad for each in params]
+        found = [group._partial_reduce_output, *accumulated, *(each._unsharded_param.grad for each in params)]
+        yield from (grad for grad in found if grad is not None)
+
+
+def _forget_microbatches(state: Any) -> None:
+    """Its gradients, and nothing else: ranks that have not failed have their parameters where they were."""
+    for group in state._fsdp_param_groups:
+        group._partial_reduce_output = None
+        for param in group.fsdp_params:
+            _forget_gradient(param)
 
 
 def _forget_gradient(param: Any) -> None:

@@ -22,6 +22,7 @@ from . import log_names
 from .async_driver import AsyncDriver
 from .failure import RemoteFailure, describe
 from .intake import Jobs
+from .models import begin_steps
 from .place import nearest
 from .strikes import Strike
 from .sync_driver import SyncDriver
@@ -200,6 +201,7 @@ class Resident:
         self.instance.turn += 1
         if self._has_left:
             self._let_go_of_error()
+        begin_steps()
         return Turn(job, self.begin_run(run_of(job.call)), time.perf_counter())
 
     def leave_behind(self, error: BaseException) -> None:

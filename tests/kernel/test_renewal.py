@@ -149,6 +149,36 @@ def test_a_model_goes_on_after_a_backward_pass_that_no_rank_has_ended(mesh: Mesh
     assert values(mesh, "total(model) == total(twin), total(twin) == total(small())") == ["(True, False)"] * 2
 
 
+MICROBATCHES = """
+from torch.distributed.fsdp import MixedPrecisionPolicy
+def in_halves(dtype):
+    net = small()
+    return fully_shard(net, mesh=mesh.device_mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=dtype))
+def feed(model, *seeds, last=False):
+    model.set_requires_gradient_sync(last)
+    for seed in seeds:
+        torch.manual_seed(seed)
+        model(torch.randn(8, 4)).pow(2).mean().backward()
+def gradient(model):
+    return round(sum(p.grad.full_tensor().sum().item() for p in model.parameters()), 5)
+"""
+
+
+@pytest.mark.parametrize("dtype", ["torch.float32", "torch.float64"])
+def test_a_sharded_model_keeps_no_microbatches_of_a_cell_that_failed_but_those_of_cells_before(
+    mesh: Mesh, dtype: str
+) -> None:
+    needs_reset()
+    ran(mesh, f"{MICROBATCHES}\ntwin = in_halves({dtype})\nfeed(twin, 1, 2)\nfeed(twin, 3, last=True)")
+    ran(mesh, f"model = in_halves({dtype})")
+    assert all("ZeroDivisionError" in told for told in values(mesh, "feed(model, 1, 2)\n1 / 0"))
+    ran(mesh, "feed(model, 1)")
+    ran(mesh, "feed(model, 2)")
+    assert all("ZeroDivisionError" in told for told in values(mesh, "1 / 0"))
+    ran(mesh, "feed(model, 3, last=True)")
+    assert values(mesh, "gradient(model) == gradient(twin), gradient(twin) != 0") == ["(True, True)"] * 2
+
+
 class Trainer(Actor):
     def __init__(self) -> None:
         line = importlib.import_module("torch.distributed.device_mesh").init_device_mesh("cpu", (2,))
@@ -167,7 +197,12 @@ def test_neither_does_an_actor_go_on_with_what_a_backward_pass_has_left(mesh: Me
     trainers.do.call("model = sharded()\nstep(model)").get(20)
     with pytest.raises(ActorError, match="ZeroDivisionError"):
         trainers.do.call("step(model, 'all')").get(20)
-    trainers.do.call("step(model)\ntwin = sharded()\nstep(twin)\nstep(twin)").get(20)
+    trainers.do.call(f"step(model)\n{MICROBATCHES}\nfeed(model, 1)").get(20)
+    with pytest.raises(ActorError, match="ZeroDivisionError"):
+        trainers.do.call("feed(model, 1)\n1 / 0").get(20)
+    trainers.do.call("twin = sharded()\nstep(twin)\nstep(twin)\nfor each in model, twin: feed(each, 2, last=True)").get(
+        20
+    )
     assert trainers.do.call("said = total(model) == total(twin)").get(20).values() == [True, True]
     trainers.stop().get(20)
 
