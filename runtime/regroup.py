@@ -69,8 +69,8 @@ def _regroup(roster: Roster, renews: bool) -> tuple[int, ...]:
     roster.groups.store_rank, port = _meeting_place(roster, sorted(living, key=lambda rank: rank in busy))
     kept = _shared_groups(roster, living) if renews and roster.groups.can_renew else []
     since = roster.groups.begin(living, renews=bool(kept))
-    addr = roster.specs[roster.groups.store_rank].host_addr
-    payload = _arguments(addr, port, roster.groups.store_rank, roster.groups.generation, ports, since, kept)
+    home, addr = (roster.specs[rank].host_addr for rank in (0, roster.groups.store_rank))
+    payload = _arguments(home, addr, port, roster.groups.store_rank, roster.groups.generation, ports, since, kept)
     idle = [rank for rank in living if rank not in busy]
     ask(roster, busy, "announce", roster.groups.generation)
     told = _told(roster, idle, payload)

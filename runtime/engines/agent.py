@@ -49,7 +49,7 @@ from ..wire.tape import Event, Tape, Text
 from ..wire.wiring import wiring
 from . import outside
 from .base import Exit, Listener, not_started
-from .openings import PIPE_BYTES, held_port, make_room, output_pipe
+from .openings import PIPE_BYTES, HeldPorts, make_room, output_pipe
 from .spec import RankFds, RankSpec, encode_spec
 from .starter import Starter
 
@@ -91,8 +91,8 @@ class _Peer:
 class Agent:
     """A crew of rank processes on this host.
 
-    `held` is the bound socket of `MASTER_PORT` for rank 0; without one it makes its own, unless the specs say where on
-    another host ranks meet.
+    `held` are the ports where its ranks meet; without them it holds its own, unless the specs say where on another host
+    that is.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Agent:
         specs: Sequence[RankSpec],
         listener: Listener,
         modules: Sequence[str] = (),
-        held: socket.socket | None = None,
+        held: HeldPorts | None = None,
     ) -> None:
         self.pids: dict[int, int] = {}
         self._reactor = reactor
@@ -121,14 +121,14 @@ class Agent:
         make_room(len(specs))
         self._lifeline, self._lifeline_in = os.pipe()
         let_go_in_child(self)
-        port = specs[0].master_port
+        port, self._script_port = specs[0].master_port, specs[0].script_port
         is_late = specs[0].generation > 0  # in place of ranks that were lost with their agent: told later where to meet
-        self._port = held or (None if port or is_late else held_port())
-        if self._port is not None:
-            port = self._port.getsockname()[1]
+        self._ports = held or (None if port or is_late else HeldPorts())
+        if self._ports is not None:
+            port, self._script_port = self._ports.numbers
         try:
             for spec in specs:
-                self._start(spec, port, self._port.fileno() if self._port is not None and spec.rank == 0 else -1)
+                self._start(spec, port, self._ports.store.fileno() if self._ports and spec.rank == 0 else -1)
         except BaseException:
             self.close()  # nobody else has it yet
             raise
@@ -172,8 +172,7 @@ class Agent:
         self._peers[spec.rank] = peer
         if peer.pid:
             self.pids[peer.rank] = peer.pid
-        env = spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": "0"}
-        place = self._starter.spec_for(replace(spec, token=peer.token, env=env))
+        place = self._starter.spec_for(replace(spec, token=peer.token, env=self._env(spec)))
         peer.data.send(Become(encode_spec(place)))
         self._reactor.schedule(lambda: self._tell_held(peer))
 
@@ -212,7 +211,7 @@ class Agent:
             birth = replace(
                 spec,
                 token=peer.token,
-                env=spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": str(port)},
+                env=self._env(spec),
                 master_port=port,
                 data=data.address,
                 control=control.address,
@@ -224,6 +223,9 @@ class Agent:
                 self._reactor.schedule(lambda: self.on_started(ticket, 0, why))  # nobody else tells its end
                 if not isinstance(error, (LinkClosed, OSError)):
                     raise
+
+    def _env(self, spec: RankSpec) -> dict[str, str]:
+        return spec.env | {"MASTER_ADDR": spec.master_addr, "MASTER_PORT": str(self._script_port)}
 
     def _open(self, theirs: contextlib.ExitStack) -> tuple[list[tuple[NearLink, FarEnd]], list[tuple[int, int]]]:
         """Two lanes and two pipes, or none; of each `theirs` closes the end of the process."""
@@ -472,8 +474,8 @@ class Agent:
     def _free(self) -> None:
         os.close(self._lifeline_in)
         os.close(self._lifeline)
-        if self._port is not None:
-            self._port.close()
+        if self._ports is not None:
+            self._ports.close()
         self._wiring.close()
         if self._pool is not None:
             self._pool.close()

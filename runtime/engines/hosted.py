@@ -76,7 +76,7 @@ class HostedCrew:
         self._renumbered: dict[RemoteHost, deque[Mapping[int, int]]] = {}
         self._is_closed = False
         first = find(specs[0].host)
-        port = first.ask(lambda seq: Hold(seq, number)).wait().port
+        port, self._script_port = first.ask(lambda seq: Hold(seq, number)).wait().ports
         try:
             self._enlist([replace(spec, master_port=port) for spec in specs])
         except BaseException:
@@ -92,7 +92,7 @@ class HostedCrew:
             self._used.add(host)
             own = [spec for spec in specs if spec.host == name]
             self._hosts.update({spec.rank: host for spec in own})
-            births = tuple(encode_spec(spec) for spec in own)
+            births = tuple(encode_spec(replace(spec, script_port=self._script_port)) for spec in own)
             waiting.append((host.ask(lambda seq, births=births: Enlist(seq, self.number, births, self._how)), own))
         troubles = [trouble for pending, own in waiting if (trouble := self._why_not(pending, own))]
         if troubles:

@@ -20,6 +20,7 @@ from ..wire.reactor import Reactor
 from .agent import Agent
 from .base import Crew, Listener, Party, refer
 from .interpreter import Interpreter, own_interpreter
+from .openings import HeldPorts
 from .preload import packaged
 from .spec import OF_A_RANK, RankSpec, Seat, seats_here
 from .starter import Exec, Starter, Zygote, ZygoteKey, zygote_key
@@ -109,7 +110,7 @@ class LocalEngine:
         return self.agent(specs, listener, how)
 
     def agent(
-        self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto", held: socket.socket | None = None
+        self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto", held: HeldPorts | None = None
     ) -> Agent:
         """Start these ranks. Waits for the zygote's imports where it forks. `held` as in `Agent`."""
         starter = lambda: self._starter(how, specs[0])  # noqa: E731 - asked again at each start

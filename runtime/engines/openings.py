@@ -1,4 +1,4 @@
-"""Descriptors that an agent opens for its ranks: pipes for what they print, a port where they meet, room for all."""
+"""Descriptors that an agent opens for its ranks: pipes for what they print, ports where they meet, room for all."""
 
 from __future__ import annotations
 
@@ -29,12 +29,26 @@ def output_pipe() -> tuple[int, int]:
     return read_end, write_end
 
 
-def held_port(addr: str = "127.0.0.1") -> socket.socket:
-    """A free port that stays ours: rank 0 serves `MASTER_PORT` on this very socket."""
-    held = socket.socket()
-    held.bind((addr, 0))
-    held.listen(1024)
-    return held
+class HeldPorts:
+    """Two ports that stay ours: where ranks meet, and where scripts meet that the ranks start, each one.
+
+    Rank 0 serves its store on the very socket of the first. The other is what `MASTER_PORT` names. Nobody listens
+    there, so that such a script may, as under torchrun: torch binds its own with SO_REUSEADDR, too.
+    """
+
+    def __init__(self, addr: str = "127.0.0.1") -> None:
+        self.store, self._scripts = socket.create_server((addr, 0), backlog=1024), socket.socket()
+        try:
+            self._scripts.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._scripts.bind((addr, 0))
+        except BaseException:
+            self.close()
+            raise
+        self.numbers: tuple[int, int] = self.store.getsockname()[1], self._scripts.getsockname()[1]
+
+    def close(self) -> None:
+        self.store.close()
+        self._scripts.close()
 
 
 def make_room(num_ranks: int) -> None:

@@ -58,7 +58,7 @@ from .base import Party
 from .copies import Copies
 from .ears import Ears, encoded
 from .local import LocalEngine
-from .openings import held_port, make_room
+from .openings import HeldPorts, make_room
 from .spec import RankSpec, decode_spec
 from .summons import VARIABLE, Summons
 from .versions import own_versions
@@ -93,7 +93,7 @@ class RemoteAgent:
         self._env = _host_environment(addr)
         self._crews: dict[int, Agent] = {}
         self._ears: dict[int, Ears] = {}
-        self._held: dict[int, socket.socket] = {}
+        self._held: dict[int, HeldPorts] = {}
         self._numbering = threading.Lock()  # a beat is to name all ranks as before a renumbering, or as after it
         self._is_over = threading.Event()
         self._give_up = give_up
@@ -142,11 +142,11 @@ class RemoteAgent:
 
     def _hold(self, hold: Hold, _: Frames) -> None:
         try:
-            self._held[hold.crew] = held_port(self._addr)
+            self._held[hold.crew] = HeldPorts(self._addr)
         except OSError as error:
             self._say(Done(hold.seq, f"no port at {self._addr}: {error}"))
         else:
-            self._say(Done(hold.seq, port=self._held[hold.crew].getsockname()[1]))
+            self._say(Done(hold.seq, ports=self._held[hold.crew].numbers))
 
     def _enlist(self, order: Enlist, _: Frames) -> None:
         specs = [self._own(spec) for spec in order.specs]

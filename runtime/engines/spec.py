@@ -95,6 +95,8 @@ class RankSpec(msgspec.Struct, frozen=True):
     host_addr: str = "127.0.0.1"
     master_addr: str = "127.0.0.1"
     master_port: int = 0
+    script_port: int = 0
+    """The port of `MASTER_PORT`, at which scripts meet that ranks start: their own store is at `master_port`."""
     generation: int = 0
     preload: tuple[str, ...] = ()
     link: LinkKind = "auto"
@@ -128,7 +130,7 @@ class RankSpec(msgspec.Struct, frozen=True):
 class RankFds(msgspec.Struct, frozen=True, array_like=True):
     """Descriptors a rank is born with; -1 where there is none.
 
-    `data` and `control` are its lanes when they are pairs. Rank 0 has `listen`, the bound socket of `MASTER_PORT`.
+    `data` and `control` are its lanes when they are pairs. Rank 0 has `listen`, the socket of its store.
     """
 
     data: int

@@ -349,17 +349,16 @@ class Groups:
     def _meeting_place(self, arguments: dict[str, Any]) -> str | None:
         """Which ranks a user's init brings together, as a key; None where it brings its own store.
 
-        MASTER_PORT is taken by our server. So an init that would go there, or to any port of the environment,
-        meets in our store instead, under a fresh prefix: our ranks all reach it, and no port has to be free.
+        An init that would go to our server, or to the port of the environment, meets in our store, under a fresh
+        prefix: our ranks all reach it, and no port has to be free.
         """
         if arguments.get("store") is not None or arguments.get("backend") in ("mpi", "fake"):
             return None
-        method = arguments.get("init_method") or "env://"
+        method: str = arguments.get("init_method") or "env://"
         address = os.environ.get("MASTER_ADDR", self.plan.master_addr)
         port = os.environ.get("MASTER_PORT", str(self.plan.master_port))
-        if method.startswith("tcp://") and urlparse(method).port == self.plan.master_port:
-            port = str(self.plan.master_port)
-        elif method != "env://":
+        is_ours = method.startswith("tcp://") and str(urlparse(method).port) in (port, str(self.plan.master_port))
+        if method != "env://" and not is_ours:
             return None
         return f"{address}:{port}/{self._size_and_rank(arguments)[0]}"
 

@@ -89,6 +89,7 @@ class Steward(Actor):
     @endpoint
     def regroup(
         self,
+        home: str,
         addr: str,
         port: int,
         store_rank: int,
@@ -100,11 +101,12 @@ class Steward(Actor):
         """Drop all process groups and make new ones, which meet at the store that `store_rank` serves there.
 
         But with `since`, those of the names in `kept` are renewed, which are of that generation or later. Groups of
-        any rank listen at `ports`: what waits for one of them is broken off.
+        any rank listen at `ports`: what waits for one of them is broken off. Rank 0 is at `home` now: scripts that
+        ranks start meet there.
         """
         if generation < self._newest:
             return
-        os.environ.update({"MASTER_ADDR": addr, "MASTER_PORT": str(port)})
+        os.environ["MASTER_ADDR"] = home
         groups = self._place.groups
         if groups is not None and port:
             meeting = replace(groups.plan, master_addr=addr, master_port=port, store_rank=store_rank)

@@ -310,7 +310,7 @@ class Beat(Message, frozen=True):
 
 
 class Hold(Message, frozen=True):
-    """Controller to agent, host: keep a port free where the ranks of this crew can meet. Answered by `Done` with it."""
+    """Controller to agent, host: keep ports free where the ranks of this crew meet. Answered by `Done` with them."""
 
     seq: int
     crew: int
@@ -422,7 +422,7 @@ class Done(Message, frozen=True):
 
     seq: int
     trouble: str = ""
-    port: int = 0
+    ports: tuple[int, int] = (0, 0)
     lacks: tuple[bytes, ...] = ()
 
 

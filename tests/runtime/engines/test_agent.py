@@ -74,12 +74,15 @@ def test_a_rank_has_a_session_of_its_own_and_nothing_to_read(local: Bench, how: 
     assert {answer[0] for answer in answers} == {state.pid for state in roster_of(workers).states.values()}
 
 
-def test_the_port_is_held(local: Bench):
+def test_the_port_is_held_for_scripts_of_ranks(local: Bench):
     workers = local.workers()
-    port = int(workers.do.call("import os\nos.environ['MASTER_PORT']").get(10).values()[0])
+    [port] = {int(told) for told in workers.do.call("import os\nos.environ['MASTER_PORT']").get(10).values()}
     for address in ("127.0.0.1", "0.0.0.0"):
         with socket.socket() as thief, pytest.raises(OSError, match="in use"):
             thief.bind((address, port))
+    for _ in range(2):
+        with socket.create_server(("0.0.0.0", port)):  # as torch does
+            """A script serves its store there."""
     roster_of(workers).stop()
     with socket.create_server(("127.0.0.1", port)):
         """Now it is free."""
