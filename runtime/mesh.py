@@ -282,7 +282,8 @@ class ActorMesh(_View, Generic[A]):
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """End these actors, after what they were sent before; done when each has cleaned up. The ranks live on.
 
-        What an async actor still awaits after 1 s is cancelled. One that is not async is left to itself after 3 s.
+        What an async actor still awaits after 1 s is cancelled. One that goes on all the same is left to itself after
+        3 s, and so is one that is not async.
 
         Raises:
             NotImplementedError: this is a slice or a reference; only the owner can stop the whole.

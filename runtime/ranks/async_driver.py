@@ -117,7 +117,16 @@ class AsyncDriver(Driver):
     def leave(self) -> None:
         if self._withering is None:
             self._refuse_queued()
+            if self._is_cut:
+                self._refuse_running()
+                self._resident.close_ports()
             self._tell_end()
+
+    def _refuse_running(self) -> None:
+        """Who waits for what was cancelled and goes on all the same is told; an answer of its own comes too late."""
+        for work in list(self._turns.values()):
+            if isinstance(work, Job):
+                self._resident.refuse(work)
 
     def _refuse_queued(self, why: RemoteFailure | None = None) -> None:
         kept: list[Job] = []
@@ -215,6 +224,7 @@ class AsyncDriver(Driver):
             ended, _ = await asyncio.wait(tasks, timeout=PATIENCE)
             for task in ended:
                 _ = task.cancelled() or task.exception()  # asyncio would say that nobody has looked
+            self._refuse_running()
         for mesh in owned_by(self._resident.instance):
             with already_gone():
                 await asyncio.wait_for(awaited(mesh.stop()), PATIENCE)

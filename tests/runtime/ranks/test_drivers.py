@@ -10,12 +10,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from queue import Empty
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from meshbook.runtime import Actor, Channel, endpoint
+from meshbook.runtime import Actor, Channel, concurrent_endpoint, endpoint
 from meshbook.runtime.actor import GIVEN_PORT
 from meshbook.runtime.errors import ActorError, SupervisionError
 from meshbook.runtime.ranks.async_driver import AsyncDriver
@@ -155,6 +155,49 @@ def test_an_interrupt_leaves_no_message_behind_of_those_it_lets_pass() -> None:
     resident.strikes()
     assert has_nodded.wait(10)
     resident.end(has_ended.set)
+    assert has_ended.wait(10)
+
+
+class Stubborn(Actor):
+    """Does not let itself be cancelled."""
+
+    is_held, was_cancelled, may_end = threading.Event(), threading.Event(), threading.Event()
+
+    @endpoint
+    async def hold(self) -> None:
+        self.is_held.set()
+        while not self.may_end.is_set():
+            try:
+                await asyncio.to_thread(self.may_end.wait, 10)
+            except asyncio.CancelledError:
+                self.was_cancelled.set()
+
+    @concurrent_endpoint
+    async def hold_aside(self) -> None:
+        await type(self).hold.method(self)  # pyright: ignore
+
+
+@pytest.mark.parametrize("name", ["hold", "hold_aside"])
+def test_a_call_that_goes_on_when_it_was_cancelled_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshbook.runtime.ranks.async_driver.PATIENCE", 0.0)
+    for event in (Stubborn.is_held, Stubborn.was_cancelled, Stubborn.may_end):
+        event.clear()
+    answers, has_ended = SimpleQueue[Any](), threading.Event()
+    instance = Instance("stubborn", "Stubborn")
+    nothing: Callable[..., Any] = lambda *_: 0  # noqa: E731
+    resident = Resident(instance, Stubborn, Stubborn, nothing, nothing, PlainJobs(), nothing, nothing, nothing)
+    frames = [bytearray(codec.encode(((), {})).head)]
+    resident.put(Job(Call(1, 1, name), frames, instance.rank, lambda *answer: answers.put(answer)))
+    resident.begin(nothing, instance.rank, 0)
+    assert Stubborn.is_held.wait(10)
+    resident.end(has_ended.set)
+    resident.cancel()
+    assert Stubborn.was_cancelled.wait(10)
+    resident.leave()
+    reply, payload = answers.get(timeout=10)
+    assert not reply.ok
+    assert "stopped" in codec.decode(payload.head).message
+    Stubborn.may_end.set()
     assert has_ended.wait(10)
 
 
