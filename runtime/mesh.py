@@ -25,7 +25,7 @@ from .future import Future, Promise, done
 from .here import node
 from .looks import actors_html, actors_text, procs_html, state_of
 from .ndslice import NDSlice
-from .node import shape_of
+from .node import ROOT, shape_of
 from .orders import Birth
 from .ranks.place import axes_text
 from .scope import context
@@ -166,7 +166,9 @@ class ProcMesh(_View, TensorMesh):
             ValueError: this is a slice, or a reference from elsewhere; its owner can stop the whole mesh.
         """
         if not self._is_owned:
-            raise ValueError("ProcMesh is not owned; must be stopped by an owner: stop the mesh this is a slice of")
+            is_own = self._fleet.mesh == ROOT[0]
+            why = "the program's own process ends with it" if is_own else "stop the whole mesh, where it was made"
+            raise ValueError(f"ProcMesh is not owned; must be stopped by an owner: {why}")
         return self._fleet.stop_all(reason)
 
     @property

@@ -191,6 +191,8 @@ class TestProcs:
             procs.slice(r=0).stop()
         with pytest.raises(ValueError, match="must be stopped by an owner"):
             pickle.loads(pickle.dumps(procs)).stop()
+        with pytest.raises(ValueError, match="must be stopped by an owner: the program's own process ends with it"):
+            this_proc().stop()
         procs.stop().get(10)
         procs.stop().get(10)
         with pytest.raises(RuntimeError, match="`ProcMesh` has already been stopped"):

@@ -80,7 +80,7 @@ class Taken(Actor):
         (lambda procs, w: w.add.call_one(1), ValueError, "requires exactly 1 actor, but mesh has 2"),
         (lambda procs, w: w.add(1), TypeError, r"say how to call it, .call\(...\)"),
         (lambda procs, w: w.ad, AttributeError, "has no endpoint 'ad'.*add"),
-        (lambda procs, w: procs.slice(dp=0).stop(), ValueError, "not owned"),
+        (lambda procs, w: procs.slice(dp=0).stop(), ValueError, "not owned; .*: stop the whole mesh"),
     ],
 )
 def test_mistakes(inproc: Bench, mistake: Callable[..., Any], kind: type[Exception], text: str):
