@@ -11,6 +11,7 @@ from .orders import Birth
 from .reshape import Reshape
 from .shape import Shape
 from .wire.messages import View
+from .wire.outlet import owned
 
 
 @dataclass(slots=True)
@@ -41,11 +42,11 @@ class Births:
         return {rank for made in list(self.made.values()) for rank in made.ranks}
 
     def note(self, birth: Birth) -> None:
-        """An actor is made."""
+        """An actor is made. Its arguments are kept as they are now: whose they are may change them afterwards."""
         # Who runs cells hears of a death by the cell, and who runs a bootstrap by `ready`: neither is supervised.
         if not birth.is_everywhere:
             self.made[birth.actor] = Made(birth.name, birth.class_name, birth.owner, birth.view, birth.ranks)
-        self._births[birth.actor] = birth
+        self._births[birth.actor] = replace(birth, payload=owned(birth.payload))
 
     def forget(self, actor: int) -> None:
         """An actor was stopped."""

@@ -47,7 +47,7 @@ class Healed:
 def heal(mesh: Any, timeout: float = 60.0) -> Healed:
     """Bring back the dead ranks of a mesh in their places: new processes, the same coordinates and environment.
 
-    Actors that the controller had made there are made again, with the arguments they were made with; those that other
+    Actors that the controller had made there are made again, with the arguments as they were then; those that other
     ranks had made are not. All ranks get new process groups; what was built on old ones (`DistributedDataParallel`,
     say) is to be built again. A mesh of a notebook also gets its set-up cells replayed (see `kernel.mesh.Mesh.heal`).
 

@@ -14,10 +14,7 @@ BOOTSTRAP = "__bootstrap__"
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """An actor that is to be made; also what it takes to make it again, on a rank that was restarted.
-
-    Large arguments are kept as references: an array that the notebook has changed since is as it is now.
-    """
+    """An actor that is to be made; also what it takes to make it again, on a rank that was restarted."""
 
     ranks: tuple[int, ...]
     actor: int
