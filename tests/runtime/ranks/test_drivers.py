@@ -186,8 +186,8 @@ def test_a_call_that_goes_on_when_it_was_cancelled_is_refused(name: str, monkeyp
     instance = Instance("stubborn", "Stubborn")
     nothing: Callable[..., Any] = lambda *_: 0  # noqa: E731
     resident = Resident(instance, Stubborn, Stubborn, nothing, nothing, PlainJobs(), nothing, nothing, nothing)
-    frames = [bytearray(codec.encode(((), {})).head)]
-    resident.put(Job(Call(1, 1, name), frames, instance.rank, lambda *answer: answers.put(answer)))
+    call, arguments = Call(1, 1, name), codec.encode(((), {})).head
+    resident.put(Job(call, [bytearray(arguments)], instance.rank, lambda *answer: answers.put(answer)))
     resident.begin(nothing, instance.rank, 0)
     assert Stubborn.is_held.wait(10)
     resident.end(has_ended.set)
