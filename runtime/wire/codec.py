@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any, cast
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 import msgspec
 
-from . import torch_forms
+from . import functools_forms, torch_forms
 from .class_bodies import note_names
 from .classes import with_marks
+from .functools_forms import functools_reducers
 from .torch_forms import learn, torch_reducers
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ Reducer = Callable[[Any], Any]
 """What `object.__reduce__` is, from outside: the object to a name, or to `(rebuild, arguments, ...)`."""
 
 _PROTOCOL = 5
-_OURS = (__name__, torch_forms.__name__)
+_OURS = (__name__, functools_forms.__name__, torch_forms.__name__)
 """The modules whose functions stand in streams by their names."""
 _ONE_PART = struct.Struct("<QQ")
 _ALIGN = 64  # a cache line, and what the widest vector loads want
@@ -229,6 +230,9 @@ class _Pickler(CloudPickler):
             return self._reduce_named(obj)
         if (by_torch := torch_reducers.get(kind)) or (by_torch := learn(kind)):
             return by_torch(obj, self.sent)
+        if by_functools := functools_reducers.get(kind):
+            _note_package(obj.__module__)
+            return by_functools(obj)
         return NotImplemented
 
     def _reduce_named(self, obj: Any) -> Any:
@@ -236,15 +240,20 @@ class _Pickler(CloudPickler):
         name = obj.__module__
         if name in _OURS:
             return NotImplemented
-        # A submodule made by an extension has no spec either, but appears where its package is imported.
-        package = sys.modules.get(name.partition(".")[0]) if isinstance(name, str) else None
-        is_nowhere = name == "__mp_main__" or (name != "__main__" and getattr(package, "__spec__", None) is None)
-        if isinstance(package, ModuleType) and is_nowhere:
-            cloudpickle.register_pickle_by_value(package)  # pyright: ignore[reportUnknownMemberType]
+        _note_package(name)
         if isinstance(obj, FunctionType):
             note_names(obj.__code__)
         reduced = cast("Any", super()).reducer_override(obj)
         return with_marks(obj, reduced, self.whole_classes) if isinstance(obj, type) else reduced
+
+
+def _note_package(name: object) -> None:
+    """Have cloudpickle send by value what is of a module that cannot be imported elsewhere."""
+    # A submodule made by an extension has no spec either, but appears where its package is imported.
+    package = sys.modules.get(name.partition(".")[0]) if isinstance(name, str) else None
+    is_nowhere = name == "__mp_main__" or (name != "__main__" and getattr(package, "__spec__", None) is None)
+    if isinstance(package, ModuleType) and is_nowhere:
+        cloudpickle.register_pickle_by_value(package)  # pyright: ignore[reportUnknownMemberType]
 
 
 def _pickled(value: object, reducers: Mapping[type, Reducer], whole_classes: bool = False) -> Encoded:
