@@ -1,11 +1,13 @@
 """Interrupting the call that a rank runs, and only that one.
 
 An interrupt asked for call 7 must not hit call 8, nor the runtime's own code between them: the handler compares the
-call it was meant for with the one that runs, and holds back while the runtime works.
+call it was meant for with the one that runs, and holds back while the runtime works, or an import that cannot be done
+twice.
 """
 
 from __future__ import annotations
 
+import _thread
 import signal
 import sys
 import threading
@@ -16,9 +18,13 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 from ..wire import sigint
+from .loading import is_loading
 
 _PAUSES = (0.001, 0.002, 0.004, 0.008)
 """Seconds between two strikes. Code in C that looks for no signals is left to itself then."""
+
+_LOADING = 0.02
+"""Seconds after which one looks again whether what can be loaded once only has been loaded."""
 
 
 class Interrupts:
@@ -31,6 +37,7 @@ class Interrupts:
         self._early: set[int] = set()  # calls that were interrupted before they began
         self._lock = threading.Lock()  # a call must not begin or end while it is decided whether it runs
         self._wanted = 0
+        self._put_off = 0  # the call that is struck again and again, until its import has come to its end
         self._shields = 0
         self._held: BaseException | None = None  # what is raised where user code goes on
         self._main = threading.main_thread().ident
@@ -96,7 +103,7 @@ class Interrupts:
 
     def end(self) -> None:
         with self._lock:
-            self.running = 0
+            self.running = self._put_off = 0
             held, self._held = self._held, None
         if held is not None:
             _drop(held)
@@ -151,8 +158,30 @@ class Interrupts:
             return  # it was meant for a call that has ended meanwhile
         if self._shields:
             self._held = KeyboardInterrupt()
+        elif is_loading(frame) and self._strikes_later(self.running):
+            return
         else:
+            self._put_off = 0
             raise KeyboardInterrupt
+
+    def _strikes_later(self, running: int) -> bool:
+        """Strike again until the import has come to its end; whether that can be."""
+        if self._put_off == running:
+            return True
+        self._put_off = running
+        try:
+            _thread.start_new_thread(self._strike_on, (running,))
+        except RuntimeError:  # no thread is left
+            return False
+        return True
+
+    def _strike_on(self, running: int) -> None:
+        while True:
+            time.sleep(_LOADING)
+            with self._lock:
+                if self._put_off != running or self.running != running:
+                    return
+                self._strike(running)
 
 
 def _drop(error: BaseException) -> None:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from ..future import Promise
 from ..ours import is_ours
 from . import unlooped, waits
+from .loading import is_loading
 from .raising import be_done_with_raising, raise_in, unmet
 
 PAUSES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)
@@ -126,7 +127,11 @@ class Strike:
     def _is_in_users(self, frame: FrameType | None) -> bool:
         """Whether only such code runs for the endpoint as an exception may strike anywhere."""
         above = list(self._above(frame))
-        return bool(above) and not any(is_ours(file) and file not in _BEARS_IT for file in map(_file, above))
+        return (
+            bool(above)
+            and not is_loading(frame)
+            and not any(is_ours(file) and file not in _BEARS_IT for file in map(_file, above))
+        )
 
     def _above(self, frame: FrameType | None) -> Generator[FrameType]:
         """The frames from the innermost out to the endpoint's own; none where the thread runs no endpoint."""
