@@ -126,8 +126,8 @@ class Choice:
         ranks = self._some(model.free)
         code = self._random.randrange(0, 9)
         victims, wait = self._few(ranks), self._random.choice(WAITS)
-        if wait in TOGETHER:  # who leaves first breaks off what others do meanwhile to make the group of the slice
-            victims = victims[:1]
+        if wait in TOGETHER or len(ranks) < len(model.everyone):
+            victims = victims[:1]  # who leaves first breaks off what others do meanwhile to make the group of the slice
         return ops.Leave(ranks, victims, wait, self._value(), code)
 
     def _halt(self, model: Model) -> Operation | None:
