@@ -6,6 +6,7 @@ Such a failure may be here before it is known that the peer is gone: a socket cl
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from .wire.lane import Frames
 from .wire.messages import Answer, Reply
@@ -26,6 +27,9 @@ _MARKS = ("gloo/", "c10d", "Connection was likely closed")
 
 _GRACE = 0.1
 """Seconds that a peer's end may be known later than the failure of who lost it; measured: up to 20 ms."""
+
+_MOST_LOOKS = 20
+"""So often is that time given again, while a process is seen to end: on a machine under load it is long."""
 
 
 def lost_peer(type_name: str, message: str) -> bool:
@@ -48,9 +52,11 @@ class Doubts:
     A call whose ranks include the dead one is told of its death so, and not of what that did to the others.
     """
 
-    def __init__(self, post: Post, reactor: Reactor) -> None:
+    def __init__(self, post: Post, reactor: Reactor, is_one_ending: Callable[[], bool]) -> None:
+        """`is_one_ending` tells whether a rank ends, or has ended, whose end is not known yet."""
         self._post = post
         self._reactor = reactor
+        self._is_one_ending = is_one_ending
         self._kept: list[tuple[int, Reply | Answer, Frames]] = []
 
     def deliver(self, rank: int, message: Reply | Answer, frames: Frames) -> None:
@@ -59,9 +65,20 @@ class Doubts:
             self._post.deliver(rank, message, frames)
             return
         if not self._kept:
-            self._kept = kept = []
-            self._reactor.later(_GRACE, lambda: self.release() if self._kept is kept else None)
+            self._kept = []
+            self._wait_for(self._kept, _MOST_LOOKS)
         self._kept.append((rank, message, frames))
+
+    def _wait_for(self, kept: list[tuple[int, Reply | Answer, Frames]], num_looks: int) -> None:
+        """Release these answers when the time is over, if that was not done by then."""
+
+        def look() -> None:
+            if self._kept is kept and num_looks and self._is_one_ending():
+                self._wait_for(kept, num_looks - 1)
+            elif self._kept is kept:
+                self.release()
+
+        self._reactor.later(_GRACE, look)
 
     def release(self) -> None:
         """A rank has ended, and who waits for it was told; or it has been long enough."""

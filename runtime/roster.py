@@ -26,6 +26,7 @@ from .hub import Audience, Hub
 from .last_words import TAIL, last_words, story
 from .meters import Meters
 from .orders import Birth, Order
+from .proc import is_ending
 from .rank_state import RankState
 from .ranks.place import axes_text, coordinates
 from .readiness import Readiness
@@ -85,7 +86,7 @@ class Roster:
         self.on_spawn: list[Callable[[type[object]], object]] = []
         self._reactor = reactor
         self._post = Post()
-        self._doubts = Doubts(self._post, reactor)
+        self._doubts = Doubts(self._post, reactor, self._is_one_ending)
         self._audiences: dict[int, tuple[Audience, frozenset[int]]] = {}  # and the ranks it watches
         self._settled = threading.Event()
         self._all_gone = threading.Event()
@@ -159,6 +160,11 @@ class Roster:
 
     def alive(self) -> list[int]:
         return [state.rank for state in self.states.values() if state.exit is None]
+
+    def _is_one_ending(self) -> bool:
+        """Of those on this machine: is there one whose end is not known yet?"""
+        here = [rank for rank in self.alive() if not self.specs[rank].host]
+        return any(is_ending(self._pids[rank]) for rank in here if rank in self._pids)
 
     def look_at_vitals(self, now: float) -> dict[int, Halt]:
         """The ranks that do not move at `now` (see `checkup`): also what `RankState.name` says until the next look."""

@@ -32,6 +32,8 @@ class Connected(Actor):
     def lose_each_other(self) -> None:
         if current_rank().rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        select.select([self.peer], [], [])
+        os.close(self.peer)
         raise RuntimeError(SAID)
 
     @endpoint
@@ -53,6 +55,7 @@ class Heard:
     def __init__(self) -> None:
         self.said: list[str] = []
         self.timers: list[Any] = []
+        self.is_one_ending = False
 
     def on_reply(self, rank: int, reply: Any, frames: Any) -> None:
         self.said.append(f"{rank} {codec.loads(frames[0])}")
@@ -69,7 +72,7 @@ class Heard:
 class TestDoubts:
     def test_a_death_is_told_before_what_it_did_to_others(self) -> None:
         heard, post = Heard(), Post()
-        doubts: Any = Doubts(post, heard)  # type: ignore[arg-type]
+        doubts: Any = Doubts(post, heard, lambda: heard.is_one_ending)  # type: ignore[arg-type]
         seq = post.open(range(4), heard)
         doubts.deliver(0, Reply(seq, False), [codec.dumps(SAID)])
         doubts.deliver(2, Reply(seq, False), [codec.dumps("ValueError")])
@@ -83,7 +86,7 @@ class TestDoubts:
 
     def test_where_nobody_dies_it_is_told_soon(self) -> None:
         heard, post = Heard(), Post()
-        doubts: Any = Doubts(post, heard)  # type: ignore[arg-type]
+        doubts: Any = Doubts(post, heard, lambda: heard.is_one_ending)  # type: ignore[arg-type]
         for rank in (0, 1):
             doubts.deliver(rank, Reply(post.open([rank], heard), False), [codec.dumps(SAID)])
         assert len(heard.timers) == 1
@@ -94,9 +97,29 @@ class TestDoubts:
         heard.timers[1]()
         assert heard.said == [f"{rank} {SAID}" for rank in range(3)]
 
+    def test_where_a_process_is_seen_to_end_it_is_waited_for(self) -> None:
+        heard, post = Heard(), Post()
+        heard.is_one_ending = True
+        doubts: Any = Doubts(post, heard, lambda: heard.is_one_ending)  # type: ignore[arg-type]
+        doubts.deliver(0, Reply(post.open([0], heard), False), [codec.dumps(SAID)])
+        heard.timers[0]()
+        assert not heard.said
+        heard.is_one_ending = False
+        heard.timers[1]()
+        assert heard.said == [f"0 {SAID}"]
+
+    def test_but_not_for_ever(self) -> None:
+        heard, post = Heard(), Post()
+        doubts: Any = Doubts(post, heard, lambda: True)  # type: ignore[arg-type]
+        doubts.deliver(0, Reply(post.open([0], heard), False), [codec.dumps(SAID)])
+        for look in heard.timers:
+            look()
+        assert heard.said == [f"0 {SAID}"] and len(heard.timers) < 30
+
 
 def test_a_call_to_a_rank_that_dies_says_so_and_not_what_that_did_to_the_others(process_stage: Stage) -> None:
     actors = process_stage.spawn(Connected, on=process_stage.procs({"r": 3}))
+    actors.watch.call(actors.slice(r=1).pid.call_one().get(20)).get(20)
     with pytest.raises(SupervisionError, match=r"rank 1 .* killed by SIGKILL") as raised:
         actors.lose_each_other.call().get(20)
     assert not isinstance(raised.value, ActorError)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshbook.runtime.proc import Stat, parse_stat, stat_of
+from meshbook.runtime.proc import Stat, is_ending, parse_stat, stat_of
 from meshbook.runtime.vitals import LONG_SLEEP, Halt, Vitals
 
 Until = Callable[..., Any]
@@ -103,6 +103,10 @@ def test_a_process_that_is_gone_says_nothing(child: subprocess.Popen[bytes]) -> 
     before = stat_of(child.pid)
     assert before is not None
     assert before.group == child.pid
+    assert not is_ending(child.pid)
     child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert is_ending(child.pid), "nobody has asked for its exit status"
     child.wait()
+    assert is_ending(child.pid)
     assert stat_of(child.pid) is None
