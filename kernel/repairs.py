@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..runtime.errors import MeshbookError, checks_for_caller
 from ..runtime.gather import Gather
-from ..runtime.healing import Healed, heal_roster
+from ..runtime.healing import Healed, check_room, heal_roster
 from ..runtime.mesh import ProcMesh
 from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
 from ..runtime.reshape import Reshape
@@ -102,11 +102,13 @@ class Repairs(Questions):
         line each, what takes long.
 
         Raises:
-            SpawnError: a rank did not come up in `timeout` seconds.
+            SpawnError: a rank did not come up in `timeout` seconds; or there is no room for it, and the living ones
+                were let live.
             MeshStopped: the mesh was taken down.
         """
         self._check_up()
         chosen = self.roster.dead() if ranks is None else self._chosen(ranks)
+        check_room(self.roster, chosen)
         try:
             healed = heal_roster(self.roster, chosen, timeout)
         finally:  # also where the user did not wait to the end: they are others now

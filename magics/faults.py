@@ -44,7 +44,9 @@ def restart(book: Book, args: grammar.Restart) -> Mesh:
     try:
         healed = mesh.heal(ranks, replay=args.replay, tell=print)
     except MeshbookError as error:
-        raise UsageError(f"{named(ranks)} did not come back: {error}") from None
+        live = all(mesh.roster.states[rank].exit is None for rank in ranks)
+        what = f"{_are(ranks)} as before, and not restarted" if live else f"{named(ranks)} did not come back"
+        raise UsageError(f"{what}: {error}") from None
     except KeyboardInterrupt:
         raise Interrupted(half_done(mesh, ranks)) from None
     print("\n".join([restart_text(healed), *_died_again(mesh, ranks)]))

@@ -112,6 +112,15 @@ def heal_roster(roster: Roster, ranks: Sequence[int] | None = None, timeout: flo
     return Healed(tuple(chosen), made.failed, late, time.monotonic() - started, made.making)
 
 
+def check_room(roster: Roster, ranks: Sequence[int]) -> None:
+    """Raises `SpawnError` where the living ones among ranks that are to be healed would end, and not come back."""
+    living = [rank for rank in ranks if roster.states[rank].exit is None]
+    if living:
+        hosts = {rank: roster.specs[rank].host for rank in ranks}
+        again = [hosts.pop(rank) for rank in living]
+        roster.crew.check_room([*hosts.values()], again)
+
+
 def give_up(roster: Roster, ranks: Sequence[int]) -> None:
     """Kill ranks that did not all come, and wait until they are gone: what is sent next is not for them."""
     roster.kill(ranks)

@@ -197,8 +197,9 @@ class Agent:
         """There is one host."""
         return ()
 
-    def check_room(self, hosts: Sequence[str]) -> None:
-        make_room(len(hosts))
+    def check_room(self, hosts: Sequence[str], again: Sequence[str] = ()) -> None:
+        make_room(len(hosts), len(again))
+        self._starter = self._find_starter()
 
     @untorn  # a process whose start Ctrl-C has torn would be nobody's child
     def _start(self, spec: RankSpec, port: int, listen: int) -> None:

@@ -123,8 +123,11 @@ class Crew(Protocol):
         """How many spares wait on all hosts, and how many of them have done their imports."""
         ...
 
-    def check_room(self, hosts: Sequence[str]) -> None:
-        """Raises `SpawnError` where more ranks, one for each name of a host, do not fit there."""
+    def check_room(self, hosts: Sequence[str], again: Sequence[str] = ()) -> None:
+        """Raises `SpawnError` where more ranks, one for each name of a host, do not fit there.
+
+        Or new processes of living ranks, on the hosts of `again`, would not once these have ended.
+        """
         ...
 
     def stats(self, ranks: Sequence[int]) -> Mapping[int, Stat]:

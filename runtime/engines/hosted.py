@@ -178,8 +178,12 @@ class HostedCrew:
     def _living(self) -> list[RemoteHost]:
         return [host for host in self._used if not host.trouble]
 
-    def check_room(self, hosts: Sequence[str]) -> None:
-        asked = [self._find(name).ask(lambda seq, more=more: Room(seq, more)) for name, more in Counter(hosts).items()]
+    def check_room(self, hosts: Sequence[str], again: Sequence[str] = ()) -> None:
+        new, former = Counter(hosts), Counter(again)
+        asked = [
+            self._find(name).ask(lambda seq, rooms=(new[name], former[name]): Room(seq, *rooms))
+            for name in new | former
+        ]
         for pending in asked:
             pending.wait()
 

@@ -122,7 +122,7 @@ class _Threads:
     def num_spares(self) -> tuple[int, int]:
         return 0, 0
 
-    def check_room(self, hosts: Sequence[str]) -> None:
+    def check_room(self, hosts: Sequence[str], again: Sequence[str] = ()) -> None:
         """Threads are cheap."""
 
     def post(self, ranks: Sequence[int], message: AnyMessage, payload: Encoded | None = None) -> None:

@@ -11,6 +11,8 @@ import socket
 from ..errors import SpawnError
 
 _FDS_A_RANK = 6
+_FDS_GIVEN_BACK = 4
+"""Those that are closed for sure when a rank ends: its lanes and pipes."""
 _LEAST_SPARE = 64
 """Files beside those of ranks: we have 24 open, for a moment or for good, and the program some."""
 _SPARE = 256
@@ -51,13 +53,13 @@ class HeldPorts:
         self._scripts.close()
 
 
-def make_room(num_ranks: int) -> None:
-    """Raise the soft limit of open files if so many more ranks would not fit.
+def make_room(num_ranks: int, num_again: int = 0) -> None:
+    """Raise the soft limit of open files if so many more ranks would not fit, `num_again` in the place of living ones.
 
     Raises `SpawnError` where that does not help: the hard limit is the administrator's word.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = new_limit(num_ranks, _num_open(), soft, hard)
+    limit = new_limit(num_ranks + num_again, _num_open() - _FDS_GIVEN_BACK * num_again, soft, hard)
     if limit != soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 

@@ -168,7 +168,7 @@ class RemoteAgent:
 
     def _room(self, order: Room, _: Frames) -> None:
         try:
-            make_room(order.more)
+            make_room(order.more, order.again)
         except SpawnError as error:
             self._say(Done(order.seq, str(error)))
         else:

@@ -329,10 +329,11 @@ class Enlist(Message, frozen=True):
 
 
 class Room(Message, frozen=True):
-    """Controller to agent, host: is there room for so many more ranks? Answered by `Done`."""
+    """Controller to agent, host: is there room for so many more ranks, and for so many again? Answered by `Done`."""
 
     seq: int
     more: int
+    again: int = 0
 
 
 class Muster(Message, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from meshbook.kernel.mesh import Mesh
-from meshbook.runtime.errors import DeviceMeshError, MeshError
+from meshbook.runtime.errors import DeviceMeshError, MeshError, SpawnError
 from meshbook.runtime.healing import heal, heal_mesh
 from meshbook.runtime.regroup import wait_until
 from tests.kernel.cells import SUM, lose, ran, values
@@ -90,6 +90,21 @@ def test_a_busy_rank_gets_its_groups_when_it_is_done(mesh: Mesh) -> None:
     mesh.interrupt([0], gate.call)
     gate.finished.get(10)
     assert values(mesh, SUM) == ["10.0"] * 4
+
+
+def test_where_they_could_not_come_back_living_ranks_are_not_ended(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def refuse(hosts: Sequence[str], again: Sequence[str] = ()) -> None:
+        asked.append((len(hosts), len(again)))
+        raise SpawnError("no room")
+
+    monkeypatch.setattr(mesh.roster.crew, "check_room", refuse)
+    lose(mesh, [1])
+    with pytest.raises(SpawnError, match="no room"):
+        mesh.heal([0, 1, 3])
+    assert (asked, mesh.roster.dead()) == ([(1, 2)], [1])
+    assert mesh.heal().ranks == (1,), "nothing is lost by trying"
 
 
 def test_of_a_cell_that_still_runs_elsewhere_only_definitions_are_replayed(mesh: Mesh) -> None:

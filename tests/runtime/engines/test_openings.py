@@ -52,3 +52,13 @@ def test_without_proc_it_says_what_ranks_need(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(os, "listdir", listdir)
     with pytest.raises(SpawnError, match="mount /proc"):
         make_room(2)
+
+
+def test_ranks_in_the_place_of_living_ones_need_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mesh that fills what this process may open can be restarted."""
+    num_open = len(os.listdir("/dev/fd"))
+    limit = num_open + 64 + 2 * 20
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    make_room(0, 20)
+    with pytest.raises(SpawnError, match=r"21 ranks need \d+ open files"):
+        make_room(1, 20)
