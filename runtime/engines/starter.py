@@ -185,18 +185,26 @@ _ZYGOTE_ENV = {
 _PATIENCE = 0.2
 """Seconds that a zygote gets to end by itself."""
 
+_AGAIN = 0.5
+"""Seconds after which one tries again to watch over a rank."""
+
 
 class _Orphan:
     """A rank whose zygote is gone: it lives on, and its end is seen, but its exit status is not."""
 
     def __init__(self, reactor: Reactor, pid: int, births: Births) -> None:
         self._reactor, self._pid, self._births = reactor, pid, births
+        reactor.schedule(self._watch)
+
+    def _watch(self) -> None:
         try:
-            self._fd = os.pidfd_open(pid)
+            self._fd = os.pidfd_open(self._pid)
         except ProcessLookupError:
-            births.on_exit(pid, None)
+            self._births.on_exit(self._pid, None)
+        except OSError:  # no descriptor is left: there may be one later
+            self._reactor.later(_AGAIN, self._watch)
         else:
-            reactor.add(self._fd, self._on_end)
+            self._reactor.add(self._fd, self._on_end)
 
     def _on_end(self) -> None:
         self._reactor.remove(self._fd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from meshbook.runtime.engines import starter
 from meshbook.runtime.engines.base import Exit
 from meshbook.runtime.engines.interpreter import own_interpreter
 from meshbook.runtime.engines.local import LocalEngine, why_exec
@@ -171,6 +173,28 @@ def test_who_asked_a_zygote_that_died_is_told_once(
     with pytest.raises(LinkClosed, match="the zygote is gone"):
         zygote.start(2, SPEC, fds, births)
     assert (zygote.num_children, len(births.story)) == (0, 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a zygote lives on Linux only")
+def test_the_end_of_an_orphan_is_seen_also_where_no_descriptor_was_left(
+    reactor: Reactor, monkeypatch: pytest.MonkeyPatch
+):
+    errors: list[Exception] = [OSError(errno.EMFILE, "Too many open files")]
+    real = os.pidfd_open
+
+    def pidfd_open(pid: int) -> int:
+        if errors:
+            raise errors.pop()
+        return real(pid)
+
+    monkeypatch.setattr(os, "pidfd_open", pidfd_open)
+    monkeypatch.setattr(starter, "_AGAIN", 0.01)
+    births = Births()
+    with subprocess.Popen(["sleep", "600"]) as process:
+        starter._Orphan(reactor, process.pid, births)
+        process.kill()
+    assert reactor.wait(births.ended, 5)
+    assert births.story == [("exit", None)] and not errors
 
 
 @pytest.mark.real
