@@ -139,17 +139,19 @@ class Agent:
         try:
             make_room(len(specs))
             self._starter = self._find_starter()  # the zygote of old may be gone, or stale
-            for spec in specs:
-                if self._spares:
-                    self._place_spare(spec)
-                else:
-                    self._start(spec, port=0, listen=-1)
+            self._reactor.perform(lambda: self._place_spares(specs))
+            for spec in self._missing(specs, former):
+                self._start(spec, port=0, listen=-1)
         except BaseException as error:
-            exit = Exit(why=not_started(error))
-            missing = [spec.rank for spec in specs if self._peers.get(spec.rank) is former.get(spec.rank)]
-            self._reactor.perform(lambda: [contained(partial(self._listener.on_exit, rank, exit)) for rank in missing])
+            tell, exit = self._listener.on_exit, Exit(why=not_started(error))
+            self._reactor.perform(
+                lambda: [contained(partial(tell, s.rank, exit)) for s in self._missing(specs, former)]
+            )
             raise
         self._wiring.seal()
+
+    def _missing(self, specs: Sequence[RankSpec], former: Mapping[int, _Peer]) -> list[RankSpec]:
+        return [spec for spec in specs if self._peers.get(spec.rank) is former.get(spec.rank)]
 
     def keep_spares(self, count: int, like: RankSpec) -> None:
         missing = max(0, count - len(self._spares))
@@ -164,17 +166,18 @@ class Agent:
     def num_spares(self) -> tuple[int, int]:
         return len(self._spares), sum(peer.is_warm for peer in self._spares)
 
-    def _place_spare(self, spec: RankSpec) -> None:
-        """Let a spare be this rank, the one that is furthest; what it has printed the rank has said."""
-        peer = max(self._spares, key=lambda peer: peer.is_warm)
-        self._spares.remove(peer)
-        peer.rank = spec.rank
-        self._peers[spec.rank] = peer
-        if peer.pid:
-            self.pids[peer.rank] = peer.pid
-        place = self._starter.spec_for(replace(spec, token=peer.token, env=self._env(spec)))
-        peer.data.send(Become(encode_spec(place)))
-        self._reactor.schedule(lambda: self._tell_held(peer))
+    def _place_spares(self, specs: Sequence[RankSpec]) -> None:
+        """On the loop, which sees them end: let spares be these ranks, the furthest first; what they said these say."""
+        for spec in specs[: len(self._spares)]:
+            peer = max(self._spares, key=lambda peer: peer.is_warm)
+            self._spares.remove(peer)
+            peer.rank = spec.rank
+            self._peers[spec.rank] = peer
+            if peer.pid:
+                self.pids[peer.rank] = peer.pid
+            place = self._starter.spec_for(replace(spec, token=peer.token, env=self._env(spec)))
+            peer.data.send(Become(encode_spec(place)))
+            self._tell_held(peer)
 
     def _tell_held(self, peer: _Peer) -> None:
         held, peer.held = peer.held, []

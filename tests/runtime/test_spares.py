@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from meshbook.runtime.actor import Actor, endpoint
+from meshbook.runtime.engines import agent
 from meshbook.runtime.healing import heal
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.ranks.place import here
@@ -67,11 +69,17 @@ def test_one_that_is_not_warm_yet_is_taken_too(local: Bench, until: Until):
     assert tellers.place.call().get(10).values()[0][1:3] == (0, 1)
 
 
-def test_a_mesh_that_grows_takes_them_first(local: Bench, until: Until):
+def test_a_mesh_that_grows_takes_them_first(local: Bench, until: Until, monkeypatch: pytest.MonkeyPatch):
     procs = local.up({"dp": 1}, how="exec")
     pids = warm(procs.roster, until, 2)
+    leads: list[bool] = []
+    encode, reactor = agent.encode_spec, procs.roster.reactor
+    monkeypatch.setattr(
+        agent, "encode_spec", lambda spec: (leads.append(reactor._leader == threading.get_ident()), encode(spec))[1]
+    )
     assert resize_roster(procs.roster, {"dp": 4}).ranks == (1, 2, 3)
     assert pids <= set(procs.roster.crew.pids.values())
+    assert leads == [True, True], "one that ends meanwhile is either a spare or a rank"
 
 
 def test_a_spare_that_dies_is_nobodys_loss(local: Bench, until: Until):
