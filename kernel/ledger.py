@@ -8,6 +8,7 @@ collectives with the same number belong together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -44,6 +45,9 @@ _ROOTED = {"broadcast": "src", "scatter": "src", "gather": "dst", "reduce": "dst
 
 _NUMBERS_A_SECOND = 10_000_000
 """What a slow network carries: a collective that all have issued is under way for so long."""
+
+OVERDUE = 5.0
+"""Seconds more than that, after which any collective that all have issued is told while they work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,19 +272,32 @@ def _endless(
 ) -> Finding | None:
     """What all have issued, and does not end.
 
-    While they work, only operations around one rank are suspected: others may stand in a queue behind many, as the
-    gradients of a large model do. What runs on a GPU may always.
+    Operations around one rank are suspected soon, as each may have named another. All others may just be slow while
+    ranks work. What runs on a GPU may always stand in a queue behind what is not seen here.
     """
     first = here[waiting[0]]
     root = _ROOTED.get(first.op, "")
-    is_suspect = history.group.backend != "nccl" and (root or set(waiting) <= set(idle))
-    seconds = min(entry.seconds - _transfer_seconds(entry) for entry in here.values())
-    if not is_suspect or seconds < patience:
+    seconds = _overdue(history, number)
+    is_late = seconds >= (patience if root or set(waiting) <= set(idle) else OVERDUE)
+    if history.group.backend == "nccl" or not is_late:
         return None
     open_ones = {rank: here[rank] for rank in waiting}
     why = f", perhaps each with another {root!r}" if root else ""
     text = f"{_waits(history.group, number, open_ones, idle)}; all have issued it{why}"
     return Finding(text, (), tuple(waiting), seconds)
+
+
+def _overdue(history: History, number: int) -> float:
+    """For how many seconds it should have ended, though all that was issued in the group went one after the other.
+
+    Negative if it may be under way still: the gradients of a large model stand in a queue behind many.
+    """
+    ended = math.inf  # seconds ago
+    for each in (each for each in history.numbers if each <= number):
+        entries = history.at(each).values()
+        begun = min(ended, *(entry.seconds for entry in entries))
+        ended = begun - max(map(_transfer_seconds, entries))
+    return ended
 
 
 def _transfer_seconds(entry: Entry) -> float:
