@@ -52,7 +52,7 @@ def taken_back_text(queued: Mapping[int, str]) -> str:
 
 
 class QueueWatch:
-    """Tells once of each rank that has not begun. Called at each look at the run, with the time."""
+    """Tells once of each rank that has not begun, and when it has. Called at each look at the run, with the time."""
 
     def __init__(self, run: Run, queued: Callable[[], Mapping[int, str]], tell: Tell) -> None:
         self._run = run
@@ -63,7 +63,11 @@ class QueueWatch:
     def __call__(self, now: float) -> None:
         if now - self._run.started < TOLD_AFTER:
             return
-        new = {rank: name for rank, name in self._queued().items() if rank not in self._told}
+        behind = self._queued()
+        if begun := sorted(self._told.intersection(self._run.owing).difference(behind)):
+            self._told.difference_update(begun)
+            self._tell(begun, "▶", f"{'have' if begun[1:] else 'has'} begun it after {now - self._run.started:.0f} s")
+        new = {rank: name for rank, name in behind.items() if rank not in self._told}
         self._told.update(new)
         for name, ranks in by_cell(new).items():
             has, works = ("have", "work") if ranks[1:] else ("has", "works")
