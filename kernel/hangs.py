@@ -24,17 +24,20 @@ if TYPE_CHECKING:
 FIRST, FIRST_WITH_DEAD = 3.0, 1.0
 """Seconds that a run is left alone; fewer where a rank of the mesh is dead."""
 
-LONGEST_PAUSE = 60.0
-"""Seconds between two looks at most; each is twice the one before, as a look costs each rank some milliseconds."""
+A_RANK = 0.05
+"""Seconds that each rank adds to the `FIRST` between two looks: a look costs some milliseconds a rank."""
 
-PATIENCE = 1.0
-"""Seconds that a collective may be open before it is told: ranks are rarely in time to the millisecond."""
+PATIENCE, LONGEST_PATIENCE = 1.0, 60.0
+"""Seconds that a collective may be open before it is told: ranks are rarely in time to the millisecond.
 
-ADVICE = "`%mesh unstick` frees them, `%mesh stacks` shows where the others are"
+Each telling doubles them: who waits at every checkpoint, and goes on each time, is not told of for ever.
+"""
 
-ADVICE_ON_CALLS = "`%mesh interrupt`, after the stop button, frees them, `%mesh stacks` shows where the others are"
+ADVICE = "`%mesh unstick` frees them, `%mesh stacks` shows where each rank is"
 
-ADVICE_ON_BARE = "`python -m meshbook.debug stacks` shows where the others are, `stop()` of their mesh ends them"
+ADVICE_ON_CALLS = "`%mesh interrupt`, after the stop button, frees them, `%mesh stacks` shows where each rank is"
+
+ADVICE_ON_BARE = "`python -m meshbook.debug stacks` shows where each rank is, `stop()` of their mesh ends them"
 
 
 def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tuple[Callable[[float], object], ...]:
@@ -68,10 +71,12 @@ class HangWatch:
         self._dead = dead
         self._tell = tell
         self._advice = advice
-        self._pause = FIRST_WITH_DEAD if dead() else FIRST
-        self._next = run.started + self._pause
+        self._next = run.started + (FIRST_WITH_DEAD if dead() else FIRST)
         self._attention = Attention(PATIENCE, run.started)
+        self._patience = PATIENCE
         self._told: set[str] = set()
+        self._stuck: dict[int, float] = {}  # ranks that were told, and since when they wait
+        self._moved: set[int] = set()  # those of them that did not wait at the last look
 
     def __call__(self, now: float) -> None:
         """Tell what is new at `now`."""
@@ -79,17 +84,29 @@ class HangWatch:
             self._next = max(self._next, now + PATIENCE)
         if now < self._next:
             return
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
-        self._next = now + self._pause
-        owing = self._run.owing
-        for finding in self._look(owing):
-            if finding.seconds >= PATIENCE and set(finding.waiting) & set(owing):
-                self._take(finding)
+        owing = set(self._run.owing)
+        self._next = now + FIRST + A_RANK * len(owing)
+        findings = [finding for finding in self._look(sorted(owing)) if owing & set(finding.waiting)]
+        self._tell_moving(owing, {rank for finding in findings for rank in finding.waiting}, now)
+        patience = self._patience
+        for finding in findings:
+            missed = set(finding.odd) & set(self._dead())
+            if finding.seconds >= (PATIENCE if missed else patience):
+                self._take(finding, missed, now)
 
-    def _take(self, finding: Finding) -> None:
-        missed = set(finding.odd) & set(self._dead())
+    def _take(self, finding: Finding, missed: set[int], now: float) -> None:
         if finding.text not in self._told:
             self._told.add(finding.text)
+            self._stuck.update(dict.fromkeys(finding.waiting, now - finding.seconds))
+            self._patience = min(self._patience * 2, LONGEST_PATIENCE)
             self._tell(finding.waiting, "≠", finding.text + (" and will not come" if missed else f": {self._advice}"))
         if missed:
             self._run.miss(missed)
+
+    def _tell_moving(self, owing: set[int], waiting: set[int], now: float) -> None:
+        """Who was told and waits no more at two looks: at one of them it may just not have answered in time."""
+        moved = (self._stuck.keys() & owing) - waiting
+        if ranks := sorted(moved & self._moved):
+            since = min(self._stuck.pop(rank) for rank in ranks)
+            self._tell(ranks, "▶", f"{'goes' if len(ranks) == 1 else 'go'} on after {now - since:.0f} s")
+        self._moved = moved - set(ranks)

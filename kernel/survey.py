@@ -21,6 +21,7 @@ from ..runtime.wire.lane import Frames
 from ..runtime.wire.messages import Answer, Note, Reply
 from .facts import INTERRUPTED, RankFacts
 from .gpus import Gpus
+from .hangs import A_RANK, FIRST, PATIENCE
 from .stopped import stopped
 
 if TYPE_CHECKING:
@@ -40,9 +41,6 @@ ASKED_AGAIN = 0.4
 
 LOST = 5.0
 """Seconds after which a rank that has not answered is asked again."""
-
-FIRST_FINDING, LONGEST_PAUSE = 3.0, 60.0
-"""Seconds that ranks are busy before their ledgers are compared, and between two such looks at most."""
 
 _HERE = os.uname().nodename
 
@@ -67,7 +65,6 @@ class MeshWatch:
         self._ticks: dict[int, tuple[int, int, float]] = {}  # of each rank: pid, clock ticks, when
         self._reports = -1
         self._look_at = 0.0
-        self._pause = FIRST_FINDING
 
     @property
     def axes(self) -> Mapping[str, int]:
@@ -171,15 +168,15 @@ class MeshWatch:
                 facts.rate = 0.0 if loop.state.is_over else loop.rate
 
     def _compare(self, now: float) -> None:
-        """Ask the ledgers, ever more rarely, while ranks are busy for long."""
+        """Ask the ledgers now and then, while ranks are busy for long."""
         busy = [each.since for each in self.facts if each.state in ("busy", "waiting")]
-        if not busy or now - min(busy) < FIRST_FINDING:
-            self.finding, self._pause, self._look_at = "", FIRST_FINDING, 0.0
+        if not busy or now - min(busy) < FIRST:
+            self.finding, self._look_at = "", 0.0
         elif now >= self._look_at:
-            self._look_at, self._pause = now + self._pause, min(self._pause * 2, LONGEST_PAUSE)
+            self._look_at = now + FIRST + A_RANK * len(busy)
             with contextlib.suppress(MeshbookError):  # it was taken down meanwhile
                 found = self.mesh.ledger(timeout=0.2, depth=64).findings
-                self.finding = next((each.text for each in found if each.seconds >= 1), "")
+                self.finding = next((each.text for each in found if each.seconds >= PATIENCE), "")
 
 
 class _Places:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from meshbook.kernel.hangs import ADVICE, LONGEST_PAUSE, HangWatch
+from meshbook.kernel.hangs import ADVICE, HangWatch
 from meshbook.kernel.ledger import Finding
 from meshbook.kernel.run import Progress
 
@@ -29,6 +29,7 @@ class World:
         self.dead = list(dead)
         self.looks: list[float] = []
         self.told: list[tuple[list[int], str]] = []
+        self.moving: list[tuple[list[int], str]] = []
         self._now = 0.0
         run: Any = self.run
         self._watch = HangWatch(run, self._look, lambda: self.dead, self._tell)
@@ -38,8 +39,8 @@ class World:
         return self.findings
 
     def _tell(self, ranks: Sequence[int], mark: str, text: str) -> None:
-        assert mark == "≠"
-        self.told.append((list(ranks), text))
+        assert mark in "≠▶"
+        (self.told if mark == "≠" else self.moving).append((list(ranks), text))
 
     def pass_time(self, seconds: float) -> None:
         """Call the watch twenty times a second, up to this time after the start."""
@@ -61,12 +62,58 @@ def test_a_quick_cell_is_never_looked_at() -> None:
     assert world.looks == []
 
 
-def test_looks_become_rare_but_do_not_end() -> None:
+def test_looks_go_on_at_a_calm_pace() -> None:
     world = World()
     world.pass_time(400)
-    pauses = [after - before for before, after in zip(world.looks, world.looks[1:], strict=False)]
-    assert [round(look) for look in world.looks[:4]] == [3, 9, 21, 45]
-    assert all(pause < LONGEST_PAUSE + 0.1 for pause in pauses) and len(world.looks) > 8
+    assert [round(look, 1) for look in world.looks[:3]] == [3.0, 6.2, 9.4]
+    assert len(world.looks) > 120
+
+
+def hang(number: int, seconds: float = 2.0) -> Finding:
+    return Finding(f"ranks 0-1 wait in barrier #{number}; rank 2 has not issued it", (2,), (0, 1), seconds)
+
+
+def test_a_hang_that_begins_late_is_told_soon() -> None:
+    world = World()
+    world.pass_time(300)
+    world.findings = [hang(7)]
+    world.pass_time(303.5)
+    assert len(world.told) == 1
+
+
+def test_one_that_is_too_young_is_looked_at_again_soon() -> None:
+    world = World()
+    world.findings = [hang(7, seconds=0.5)]
+    world.pass_time(3.1)
+    world.findings = [hang(7, seconds=3.6)]
+    world.pass_time(6.3)
+    assert len(world.told) == 1
+
+
+def test_who_waits_at_every_checkpoint_is_told_ever_more_rarely() -> None:
+    world = World()
+    for number in range(100):
+        world.findings = [hang(number, seconds=7.0)]
+        world.pass_time(10.0 * (number + 1))
+    assert len(world.told) == 3  # after 1, 2 and 4 seconds
+    world.findings = [hang(100, seconds=8.0)]
+    world.pass_time(1010)
+    assert len(world.told) == 4
+
+
+def test_that_they_go_on_is_told_when_it_is_sure() -> None:
+    world = World()
+    world.findings = [hang(7)]
+    world.pass_time(4)
+    world.findings = []  # one look at which ranks have not answered in time tells nothing
+    world.pass_time(7)
+    world.findings = [hang(7, seconds=8.0)]
+    world.pass_time(10)
+    assert not world.moving
+    world.findings = []
+    world.pass_time(17)
+    world.pass_time(60)
+    assert world.moving == [([0, 1], "go on after 15 s")]
 
 
 def test_a_collective_that_some_do_not_issue_is_told_once() -> None:

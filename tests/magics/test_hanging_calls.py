@@ -44,7 +44,7 @@ def hurry(shared_kernel: Kernel) -> Iterator[None]:
 def test_it_says_who_waits_where_and_for_whom(kernel: Kernel, wait: str) -> None:
     kernel.ok(TRAINER)
     cell = kernel.start(wait)
-    cell.until(": `%mesh interrupt`, after the stop button, frees them, `%mesh stacks` shows where the others are\n")
+    cell.until(": `%mesh interrupt`, after the stop button, frees them, `%mesh stacks` shows where each rank is\n")
     line = next(line for line in cell.text.splitlines() if "≠" in line)
     assert line.startswith("0,2-3 ≠ ranks 0,2-3 wait in all_reduce #")
     assert "rank 1 has issued only" in line
@@ -72,7 +72,7 @@ own.prepare.call().get()
 def test_so_does_one_that_waits_on_a_mesh_of_its_own(kernel: Kernel) -> None:
     kernel.ok(TRAINER + "from meshbook import this_host" + OWN)
     cell = kernel.start("own.step.call([0]).get()")
-    cell.until(": `python -m meshbook.debug stacks` shows where the others are, `stop()` of their mesh ends them\n")
+    cell.until(": `python -m meshbook.debug stacks` shows where each rank is, `stop()` of their mesh ends them\n")
     line = next(line for line in cell.text.splitlines() if "≠" in line)
     assert line.startswith("1 ≠ rank 1 waits in all_reduce #1 (2,) at cell ")
     kernel.interrupt()

@@ -67,7 +67,7 @@ def test_it_says_who_waits_where_and_for_whom(tmp_path: Path, wait: str) -> None
     number = next(i for i, text in enumerate(SCRIPT.splitlines(), 1) if "all_reduce" in text)
     assert line.startswith("0,2 ≠ ranks 0,2 wait in all_reduce #1 (2,) at ")
     assert f"{tmp_path.name}/train.py, line {number}; rank 1 has issued none: " in line
-    assert "`python -m meshbook.debug stacks` shows where the others are, `stop()` of their mesh ends them" in line
+    assert "`python -m meshbook.debug stacks` shows where each rank is, `stop()` of their mesh ends them" in line
 
 
 def test_a_rank_that_is_stopped_is_named(tmp_path: Path) -> None:
