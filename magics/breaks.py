@@ -144,8 +144,7 @@ def doubt_text(point: Breakpoint, doubts: Mapping[int, Doubt]) -> str:
     if not doubts or set(doubts.values()) != {"unknown"}:
         return ""
     if "." in point.function:
-        name = point.function
-        return f"note: no code named {name} is loaded there (a method goes by the class that defines it): nothing stops"
+        return f"note: no code of Python that {point.function} stands for is loaded there: nothing stops"
     return f"note: your code there has no {point.function} yet: it stops where a library has one"
 
 

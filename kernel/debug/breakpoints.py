@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from pathlib import PurePath
 from types import CodeType
 
@@ -41,11 +42,11 @@ class Breakpoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Where it is, as the user writes it: `5:3`, `train.py:120`, `Model.forward`."""
         return self.function or f"{self.file or self.cell.removeprefix('cell ')}:{self.line}"
 
-    def lines_in(self, code: CodeType) -> frozenset[int]:
-        """The lines of this code object at which it stops: none, or one."""
+    def lines_in(self, code: CodeType, is_meant: Callable[[str, CodeType], bool]) -> frozenset[int]:
+        """The lines of this code object at which it stops: none, or one. `is_meant` knows what a function's name is."""
         if self.function:
             body = [line for _, _, line in code.co_lines() if line is not None and line > code.co_firstlineno]
-            return frozenset([min(body, default=code.co_firstlineno)]) if is_named(self.function, code) else frozenset()
+            return frozenset([min(body, default=code.co_firstlineno)] if is_meant(self.function, code) else [])
         if self.line not in {line for _, _, line in code.co_lines()}:
             return frozenset()
         is_it = name_of(code.co_filename) == self.cell if self.cell else is_file(self.file, code.co_filename)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Literal, cast
@@ -29,6 +30,11 @@ def is_theirs(function: str, code: CodeType) -> bool | None:
     return _key(named[0]) == _key(code) if named else None
 
 
+def is_meant(function: str, code: CodeType) -> bool:
+    """Is this code called so, or what that name leads to: a method that a class inherits, or a function renamed?"""
+    return is_named(function, code) or any(each is code for each in _led_to(function))
+
+
 def is_for_us(frame: FrameType) -> bool:
     """Does it run for meshbook alone, with no code of the user's that has called it?"""
     if users_frame(frame) is not None:
@@ -47,7 +53,8 @@ def has_user(function: str) -> bool:
 def doubt_of(point: Breakpoint) -> Doubt:
     """Why it may stop nowhere here, or nothing. Runs no code of the user's."""
     if point.function:
-        return "" if has_user(point.function) or _is_loaded(point.function) else "unknown"
+        is_known = has_user(point.function) or _is_loaded(point.function) or any(_led_to(point.function))
+        return "" if is_known else "unknown"
     return "old" if point.file and any(_is_old(path, room) for path, room in _loaded_from(point.file)) else ""
 
 
@@ -89,15 +96,49 @@ def _codes_of(value: object) -> Iterator[CodeType]:
             if not isinstance(each, type):
                 yield from _codes_of(each)
         return
+    function = _function_of(value)
+    seen: set[FunctionType] = set()
+    while function is not None and function not in seen:
+        seen.add(function)
+        yield function.__code__
+        function = _function_of(vars(function).get("__wrapped__") or _closed_over(function))
+
+
+def _function_of(value: object) -> FunctionType | None:
+    """What runs where this is called, or read from an object."""
     if isinstance(value, property):
         value = value.fget
     if isinstance(value, staticmethod | classmethod | MethodType):
         value = cast("Any", value).__func__
-    seen: set[object] = set()
-    while isinstance(value, FunctionType) and value not in seen:
-        seen.add(value)
-        yield value.__code__
-        value = vars(value).get("__wrapped__") or _closed_over(value)
+    if isinstance(value, partial | cached_property):
+        value = cast("Any", value).func
+    if not isinstance(value, FunctionType | type):  # `functools.lru_cache` makes no function
+        value = inspect.getattr_static(value, "__wrapped__", None)
+    return value if isinstance(value, FunctionType) else None
+
+
+def _led_to(function: str) -> Iterator[CodeType]:
+    """What a name leads to, from the names of cells or from a module that is loaded: `torch.nn.Linear.forward`."""
+    parts = function.split(".")
+    yield from _body_at(_main(), parts)
+    for count in range(1, len(parts)):
+        module: object = sys.modules.get(".".join(parts[:count]))
+        if isinstance(module, ModuleType):
+            yield from _body_at(vars(module), parts[count:])
+
+
+def _body_at(room: dict[str, Any], parts: Sequence[str]) -> Iterator[CodeType]:
+    """The code that was written as the function which stands there: not that of its decorators, which others share."""
+    value = room.get(parts[0])
+    for part in parts[1:]:
+        value = inspect.getattr_static(value, part, None) if isinstance(value, type | ModuleType) else None
+    if isinstance(value, type) or (function := _function_of(value)) is None:
+        return
+    codes = list(_codes_of(function))
+    for name in (parts[-1], function.__name__):
+        if own := [code for code in codes if code.co_name == name]:
+            yield own[-1]
+            return
 
 
 def _closed_over(function: FunctionType) -> object:

@@ -16,7 +16,7 @@ from ...runtime.ours import is_ours
 from ...runtime.ranks.users import is_users
 from .breakpoints import Breakpoint
 from .conditions import Condition, Test
-from .functions import has_user, is_for_us, is_theirs
+from .functions import has_user, is_for_us, is_meant, is_theirs
 
 Stop = Callable[[FrameType, str], None]
 """Called with the frame and why it stops."""
@@ -185,7 +185,7 @@ class Watcher:
     def _lines_of(self, code: CodeType) -> dict[int, _Points]:
         lines: dict[int, _Points] = {}
         for each in self._armed if not is_ours(code.co_filename) else ():
-            for line in each.lines_in(code):
+            for line in each.lines_in(code, is_meant):
                 if each.function and is_users(code.co_filename):
                     self._of_users[each.function] = True
                 lines[line] = (
@@ -223,11 +223,11 @@ class Watcher:
 
         One of a library is meant where the user's code has none, and never in what we call ourselves.
         """
-        if "." in function:
-            return True
         is_own = is_users(frame.f_code.co_filename)
         if not is_own and is_for_us(frame):
             return False
+        if "." in function:
+            return True
         is_it = is_theirs(function, frame.f_code)
         if is_it is not None or is_own:
             return is_it is not False

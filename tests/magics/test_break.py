@@ -102,7 +102,10 @@ def test_what_will_stop_nowhere_is_told(clean: Any) -> None:
     assert "note: there is no cell 999 yet: nothing stops until it runs" in clean.ok("%mesh break 999:3").text
     clean.ok("%%on_mesh\nclass Netlet:\n    def go(self):\n        return 1")
     assert "note" not in clean.ok("%mesh break Netlet.go").text
-    assert "note: no code named Netlet.nosuch is loaded there" in clean.ok("%mesh break Netlet.nosuch").text
+    assert (
+        "note: no code of Python that Netlet.nosuch stands for is loaded there"
+        in clean.ok("%mesh break Netlet.nosuch").text
+    )
 
 
 def test_a_file_that_was_edited_since_ranks_loaded_it_is_told(clean: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -34,12 +35,13 @@ def nothing() -> Iterator[None]:
     yield
 
 
-def stops(armed: str, function: Callable[[], object]) -> list[str]:
-    """The files in which it stops."""
+def stops(armed: str, function: Callable[[], object], see: Callable[[FrameType], object] = bool) -> list[str]:
+    """The files in which it stops; `see` is given the frames."""
     files: list[str] = []
 
     def stop(frame: FrameType, why: str) -> None:
         files.append(frame.f_code.co_filename)
+        see(frame)
 
     former = sys.gettrace()
     watcher = Watcher(stop)
@@ -80,6 +82,81 @@ def test_a_library_where_the_user_has_none(main: dict[str, Any]) -> None:
     main["nothing"] = nothing
     define("def run():\n    with nothing():\n        pass\n", "<cell 3, run 3>", main)
     assert stops("helper", main["run"]) == [contextlib.__file__]
+
+
+FAMILY = """
+import functools, json, os
+class Base:
+    def run(self): return 1
+    @property
+    def size(self): return 2
+class Net(Base):
+    pass
+def wrapped(f):
+    @functools.wraps(f)
+    def wrapper(*args): return f(*args)
+    return wrapper
+class Step:
+    def go(self): return 3
+    go = wrapped(go)
+class OtherStep(Step):
+    pass
+@wrapped
+def other(): return 4
+short = other
+made = lambda: 5
+bound = functools.partial(made)
+@functools.lru_cache
+def kept(): return 6
+"""
+
+
+@pytest.mark.parametrize(
+    ("armed", "call", "stops_in"),
+    [
+        ("Net.run", "Net().run()", ["run"]),
+        ("Net.size", "Net().size", ["size"]),
+        ("OtherStep.go", "OtherStep().go(), other()", ["go"]),
+        ("short", "short(), OtherStep().go()", ["other"]),
+        ("made", "made()", ["<lambda>"]),
+        ("bound", "bound()", ["<lambda>"]),
+        ("kept", "kept()", ["kept"]),
+        ("__main__.made", "made()", ["<lambda>"]),
+        ("json.JSONDecoder.decode", "json.loads('[]')", ["decode"]),
+        ("os.path.isabs", "os.path.isabs('a')", ["isabs"]),
+        ("Net.nosuch", "Net().run()", []),
+        ("Net", "Net().run()", []),
+    ],
+)
+def test_what_a_name_leads_to(main: dict[str, Any], armed: str, call: str, stops_in: list[str]) -> None:
+    main["__name__"] = "__main__"
+    define(FAMILY, "<cell 3, run 3>", main)
+    define(f"def run_it():\n    return {call}\n", "<cell 4, run 4>", main)
+    names: list[str] = []
+    stops(armed, main["run_it"], lambda frame: names.append(frame.f_code.co_name))
+    assert names == stops_in
+    assert doubt_of(Breakpoint(1, function=armed)) == ("" if stops_in else "unknown")
+
+
+def test_what_a_name_leads_to_is_passed_over_where_we_call_it() -> None:
+    text = """
+def call():
+    watcher.arm([point])
+    watcher.take_up()
+    json.loads("[]")
+    watcher.arm([])
+    sys.settrace(None)
+"""
+    watcher = Watcher(lambda frame, why: None)
+    names = {"json": json, "sys": sys, "watcher": watcher, "point": Breakpoint(1, function="json.loads")}
+    hits: list[dict[int, int]] = []
+    for file in (f"{HOME}/kernel/agent.py", "theirs.py"):
+        define(text, file, names)
+        thread = threading.Thread(target=names["call"])  # with no frame of this file, as below
+        thread.start()
+        thread.join()
+        hits.append(watcher.hits())
+    assert hits == [{}, {1: 1}]
 
 
 @pytest.mark.parametrize(

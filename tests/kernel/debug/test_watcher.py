@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from meshbook.kernel.debug.breakpoints import Breakpoint, target_of
+from meshbook.kernel.debug.breakpoints import Breakpoint, is_named, target_of
 from meshbook.kernel.debug.watcher import Watcher
 
 CELL = "<cell 5, run 9>"
@@ -230,14 +230,14 @@ def test_lines_are_counted_from_1() -> None:
 def test_a_function_may_be_named_with_its_module(function: str, is_it: bool) -> None:
     names: dict[str, Any] = {}
     exec(compile("def work():\n    return 1\n", "/home/u/src/train.py", "exec"), names)
-    assert bool(Breakpoint(1, function=function).lines_in(names["work"].__code__)) is is_it
+    assert bool(Breakpoint(1, function=function).lines_in(names["work"].__code__, is_named)) is is_it
 
 
 @pytest.mark.parametrize(("function", "is_it"), [("nets.work", True), ("src.nets.work", True), ("init.work", False)])
 def test_a_function_of_a_package_goes_by_the_package(function: str, is_it: bool) -> None:
     names: dict[str, Any] = {}
     exec(compile("def work():\n    return 1\n", "/home/u/src/nets/__init__.py", "exec"), names)
-    assert bool(Breakpoint(1, function=function).lines_in(names["work"].__code__)) is is_it
+    assert bool(Breakpoint(1, function=function).lines_in(names["work"].__code__, is_named)) is is_it
 
 
 def test_files_match_by_the_end_of_their_path() -> None:
@@ -245,10 +245,10 @@ def test_files_match_by_the_end_of_their_path() -> None:
         return compile("x = 1\ny = 2\n", file, "exec")
 
     point = Breakpoint(1, file="src/train.py", line=2)
-    assert point.lines_in(code_in("/home/u/src/train.py")) == {2}
-    assert not point.lines_in(code_in("/home/u/other/train.py"))
-    assert not point.lines_in(code_in("train.py"))
-    assert not Breakpoint(1, file="train.py", line=9).lines_in(code_in("/home/u/train.py"))
+    assert point.lines_in(code_in("/home/u/src/train.py"), is_named) == {2}
+    assert not point.lines_in(code_in("/home/u/other/train.py"), is_named)
+    assert not point.lines_in(code_in("train.py"), is_named)
+    assert not Breakpoint(1, file="train.py", line=9).lines_in(code_in("/home/u/train.py"), is_named)
 
 
 class Rearmed(Watcher):
