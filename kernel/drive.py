@@ -255,7 +255,10 @@ class Drive:
             self.mesh.roster.kill(owing)
         elif step is Step.ABANDON:
             self.abandoned = tuple(owing)
-            self.run.abandon()
+            with suppress(KeyboardInterrupt):  # those of them that hear nothing are looked at from outside
+                told = self.mesh.stacks(owing).stacks
+                self.waiting |= {stack.rank: stack.place for stack in told if stack.place}
+            self.run.abandon({rank: place for rank, place in self.waiting.items() if place})
 
     def _offer(self, now: float) -> int:
         """Ask what is to be done where a press of the stop button did nothing, or say what another one would do.

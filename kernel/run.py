@@ -8,6 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from ..runtime.crash import Sieve
 from ..runtime.future import Future, Promise
@@ -110,11 +111,13 @@ class Run:
         """Is there something to take?"""
         return bool(self._said)
 
-    def abandon(self) -> None:
-        """Wait no longer for the ranks that have not answered."""
+    def abandon(self, places: Mapping[int, str] = MappingProxyType({})) -> None:
+        """Wait no longer for the ranks that have not answered; where they are, as far as that is known."""
         for rank in self.owing:
             halt = self.roster.states[rank].halt
-            self.progress.lost[rank] = f"{self.roster.name_of(rank)} did not react and is {halt or 'still busy'}"
+            place = f"at {places[rank]}" if rank in places else self.sightings.last(rank)
+            words = f"{self.roster.name_of(rank)} did not react and is {halt or 'still busy'}"
+            self.progress.lost[rank] = f"{words}, {place}" if place else words
         self._owing.clear()
         self._promise.resolve(self)
 

@@ -42,6 +42,11 @@ class RankStack:
     """Its other threads that do something, by name."""
 
     @property
+    def place(self) -> str:
+        """The innermost line of the user's, as `cell 5 line 2`; empty where none is known."""
+        return next((f"{each.file} line {each.line}" for each in reversed(self.frames) if each.is_user), "")
+
+    @property
     def note(self) -> str:
         """What its place does not say of a rank that has one; equal for ranks that are told as one, but for times."""
         came = {"signal": "seen by signal, for it did not answer in time", "py-spy": "seen by py-spy"}.get(self.how, "")

@@ -90,8 +90,9 @@ def interrupted_text(drive: Drive) -> str:
 def _interrupted_text(drive: Drive) -> str:
     busy = drive.abandoned
     if busy:
+        places = _places({rank: drive.waiting.get(rank, "") for rank in busy})
         return (
-            f"{named(busy)} did not react and {'are' if busy[1:] else 'is'} still busy: "
+            f"{named(busy)} did not react and {'are' if busy[1:] else 'is'} still busy ({places}): "
             "`%mesh unstick` breaks off collectives, `%mesh restart @busy` gives fresh ranks"
         )
     if drive.killed:

@@ -70,7 +70,8 @@ class PretendedRun:
             self.progress.lost[rank] = "taken back"
             self.end(rank)
 
-    def abandon(self) -> None:
+    def abandon(self, places: dict[int, str]) -> None:
+        self.progress.lost.update({rank: f"did not react at {places[rank]}" for rank in self.owing})
         self.owing.clear()
         self.promise.resolve(self)
 
@@ -134,6 +135,9 @@ class PretendedMesh:
 
     def where(self, ranks: Sequence[int], timeout: float) -> dict[int, str]:
         return {rank: f"cell 1 line {rank}" for rank in ranks}
+
+    def stacks(self, ranks: Sequence[int]) -> Any:
+        return SimpleNamespace(stacks=[SimpleNamespace(rank=rank, place=f"cell 1 line {rank + 7}") for rank in ranks])
 
     def deeds(self, ranks: Sequence[int]) -> dict[int, tuple[bool, int]]:
         return {rank: self.done[rank] for rank in ranks if rank in self.done}

@@ -104,6 +104,7 @@ def test_ranks_that_do_not_react_are_left_alone(run: PretendedRun) -> None:
     drive(driven)
     assert driven.mesh.interrupted == [([1, 2], 7)]
     assert driven.abandoned == (1, 2)
+    assert run.progress.lost == {1: "did not react at cell 1 line 8", 2: "did not react at cell 1 line 9"}
 
 
 def test_ranks_that_wait_where_no_interrupt_reaches_them_are_released(run: PretendedRun) -> None:
