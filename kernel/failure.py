@@ -34,6 +34,7 @@ PICKLE_LIMIT = 1 << 18
 
 _TIMED = {"<timed eval>", "<timed exec>"}
 
+_FRAME_IN_TEXT = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 _CELL_IN_TEXT = re.compile(r'File "(<.*, run \d+>)"')
 
 
@@ -96,10 +97,14 @@ def _beneath(error: BaseException) -> list[str]:
 
 def _headline(error: BaseException) -> str:
     """An exception in one line, with the user's line that raised it."""
+    message = _message(error).strip()
     files = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    if type(error).__name__.lstrip("_") == "RemoteTraceback":  # of a pool of processes: its message is a traceback
+        files = [(file, int(line)) for file, line in _FRAME_IN_TEXT.findall(message)]
+        message = message.strip('"\n').rpartition("\n")[2] + ", in another process"
     file, line = next(filter(lambda place: is_users(place[0]), reversed(files)), ("", 0))
     place = f" ({name_of(file) or file}, line {line})" if file else ""
-    message = _message(error).strip().partition("\n")[0]
+    message = message.partition("\n")[0]
     return f"{type(error).__name__}{message and ': '}{message}{place}"
 
 

@@ -46,6 +46,15 @@ def test_a_ring_and_a_long_chain_come_to_an_end() -> None:
     assert len(beneath(chain, str)) < 20
 
 
+IN_A_POOL = """
+from multiprocessing.pool import ExceptionWithTraceback, rebuild_exc
+def work(): 1/0
+try: work()
+except ZeroDivisionError as error: sent = ExceptionWithTraceback(error, error.__traceback__)
+raise rebuild_exc(*sent.__reduce__()[1])
+"""
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -58,6 +67,11 @@ def test_a_ring_and_a_long_chain_come_to_an_end() -> None:
         ("e = ValueError('\\n  x\\ny')\nraise OSError('z') from e", "z\ncaused by ValueError: x"),
         ("e = ValueError('x')\ne.add_note('in batch 3')\nraise e", "x\nin batch 3"),
         ("try: {}['lr']\nexcept KeyError: raise KeyboardInterrupt", ""),
+        (
+            IN_A_POOL,
+            "division by zero\n"
+            "caused by RemoteTraceback: ZeroDivisionError: division by zero, in another process (cell 1, line 3)",
+        ),
     ],
 )
 def test_a_failure_has_them_under_its_message(notebook: Notebook, source: str, message: str) -> None:
