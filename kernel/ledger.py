@@ -163,11 +163,38 @@ def _exchanges(
         for each in ledger.exchanges:
             if each.seconds >= patience:
                 alike.setdefault((each.call, line_text(each.file, each.line)), {})[rank] = each
-    return [_one_sided(call, place, waiting, idle, dead) for (call, place), waiting in alike.items()]
+    ring = _ring({rank: each for waiting in alike.values() for rank, each in waiting.items()})
+    return [_one_sided(call, place, waiting, idle, dead, ring) for (call, place), waiting in alike.items()]
+
+
+def _ring(waiting: Mapping[int, Exchange]) -> tuple[int, ...]:
+    """Ranks that wait for one another, in a ring: as all of them send first. One that sends to one that takes do not.
+
+    >>> def wait(call, peer):
+    ...     return Exchange(call, peer, 2.0, "a.py", 7)
+    >>> _ring({0: wait("send", 1), 1: wait("send", 0)}), _ring({0: wait("send", 1), 1: wait("recv", 0)})
+    ((0, 1), ())
+    >>> _ring({0: wait("recv", 1), 1: wait("recv", 2), 2: wait("send", 0), 3: wait("recv", 0)})
+    (0, 1, 2)
+    """
+    for first in waiting:
+        ring, rank = [first], waiting[first].peer
+        while rank is not None and rank in waiting and rank not in ring:
+            ring.append(rank)
+            rank = waiting[rank].peer
+        is_pair = len(ring) == 2 and len({waiting[each].call for each in ring}) == 2
+        if rank == first and len(ring) > 1 and not is_pair:
+            return tuple(sorted(ring))
+    return ()
 
 
 def _one_sided(
-    call: str, place: str, waiting: Mapping[int, Exchange], idle: Collection[int], dead: Collection[int]
+    call: str,
+    place: str,
+    waiting: Mapping[int, Exchange],
+    idle: Collection[int],
+    dead: Collection[int],
+    ring: Collection[int],
 ) -> Finding:
     """Example: `ranks 1-3 wait in recv from ranks 0-2 at cell 5, line 2; rank 0 is idle`."""
     peers = sorted({each.peer for each in waiting.values() if each.peer is not None})
@@ -176,6 +203,8 @@ def _one_sided(
     for state, ranks in (("idle", idle), ("dead", dead)):
         if those := [rank for rank in peers if rank in ranks]:
             parts.append(f"{_who(those)} {'is' if len(those) == 1 else 'are'} {state}")
+    if any(rank in ring for rank in waiting):
+        parts.append(f"{_who(ring)} wait for one another")
     odd = tuple(rank for rank in peers if rank not in waiting)
     return Finding("; ".join(parts), odd, tuple(waiting), min(each.seconds for each in waiting.values()))
 

@@ -316,3 +316,19 @@ def test_a_pipeline_that_waits_is_one_sentence_that_ends_with_who_does_not() -> 
         "rank 2 waits in recv at train.py, line 7",
     ]
     assert not compare({1: waits(0, seconds=0.01)})
+
+
+def test_ranks_that_all_send_first_wait_for_one_another() -> None:
+    def waits(call: str, peer: int, line: int) -> RankLedger:
+        return RankLedger(exchanges=(Exchange(call, peer, 5.0, "train.py", line),))
+
+    assert [found.text for found in compare({rank: waits("send", (rank + 1) % 3, 7) for rank in range(3)})] == [
+        "ranks 0-2 wait in send to ranks 0-2 at train.py, line 7; ranks 0-2 wait for one another"
+    ]
+    said = [found.text for found in compare({0: waits("recv", 1, 7), 1: waits("recv", 0, 9)})]
+    assert said == [
+        "rank 0 waits in recv from rank 1 at train.py, line 7; ranks 0-1 wait for one another",
+        "rank 1 waits in recv from rank 0 at train.py, line 9; ranks 0-1 wait for one another",
+    ]
+    slow = compare({0: waits("send", 1, 7), 1: waits("recv", 0, 9)})
+    assert not any("one another" in found.text for found in slow)
