@@ -130,6 +130,7 @@ class KernelActor(Actor):
             comms.install(lambda message: place.note("comm", message))
         self._given = Given(self._cells.namespace, names, self._cells.hidden)
         place.awaited = lambda: self._cells.awaited
+        place.leftovers = self._cells.leftovers
         self._actor_errors = ActorErrors(self._cells.forget_error)
         self._debugger = Debugger(place, lambda event: port.send(packed(event)))
         self._cells.on_file, self._cells.on_done = self._debugger.dap.know, self._debugger.dap.rest

@@ -254,6 +254,11 @@ class CellShell:
             waiting = waiting.cr_await
         return places
 
+    @property
+    def leftovers(self) -> CellLoop:
+        """What cells have left in their event loop."""
+        return self._loop
+
     def close(self) -> None:
         """End the event loop of the cells."""
         self._loop.close()

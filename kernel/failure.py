@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
+import sys
 import traceback
 from collections.abc import Callable
 from functools import cache
@@ -52,6 +53,13 @@ def failure_of(error: BaseException, file: str, shell: QuietShell) -> Failure:
         traceback=shortened(_printed(error, shell).rstrip("\n"), TRACEBACK_LIMIT),
         pickled=_survivor(error),
     )
+
+
+def tell_lone(error: BaseException) -> None:
+    """Tell on stderr of what has ended no cell, but a task between two: the user's lines of it."""
+    error.__traceback__ = _from_cell(error.__traceback__, entry_of(error))
+    _end_with(error.__traceback__, is_users)
+    sys.stderr.write("".join(traceback.format_exception(error)))  # at once: of many ranks it is read whole
 
 
 def entry_of(error: BaseException) -> str:

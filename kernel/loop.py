@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager, nullcontext
 from types import FrameType, TracebackType
 from typing import Any
 
+from ..runtime.ranks.place import Opened
+from ..runtime.ranks.stacks import is_of_loop
 from ..runtime.wire import sigint
+from .failure import tell_lone
 
 GRACE = 1.0
 """Seconds that a cell which was interrupted twice may still take for its `finally`."""
 
 
 class CellLoop:
-    """Runs the coroutines of cells, on the thread that runs the cells. Between cells the loop stands still.
+    """Runs the coroutines of cells, on the thread that runs the cells; between cells, what they have left.
 
     With `may_nest`, library code may call `asyncio.run` inside an awaited cell. That patches asyncio in the whole
     process (nest-asyncio): right for a rank, where user code owns the main thread; wrong for a notebook's own kernel.
@@ -36,7 +39,7 @@ class CellLoop:
         loop = self._started()
         watch = _Watch(loop, coroutine)
         try:
-            with watch.over_sigint():
+            with _heeding(watch.meets):
                 return loop.run_until_complete(watch.task)
         except asyncio.CancelledError:
             if not watch.is_interrupted:
@@ -49,6 +52,26 @@ class CellLoop:
             raise stop.with_traceback(watch.reached) from None
         finally:
             watch.forget()
+
+    def has_any(self) -> bool:
+        """Have cells left something: a task, a timer, a socket that the loop looks at?"""
+        loop: Any = self._loop
+        return loop is not None and not loop.is_closed() and _has_work(loop)
+
+    def go_on(self, until: int, opened: Opened = nullcontext) -> None:
+        """Let it go on until this descriptor is readable; what it runs may be interrupted inside of `opened()`."""
+        loop: Any = self._loop
+        loop.add_reader(until, loop.stop)
+        try:
+            with _heeding(_is_at_work), opened():
+                loop.run_forever()
+        except (KeyboardInterrupt, SystemExit) as end:  # all else, asyncio tells of by itself
+            tell_lone(end)
+        finally:
+            loop._stopping = (
+                False  # left so when an error ends a loop that may nest: the next cell's would stop at once
+            )
+            loop.remove_reader(until)
 
     def close(self) -> None:
         if self._loop is not None:
@@ -94,32 +117,58 @@ class _Watch:
         if self.task.done() and not self.task.cancelled():
             self.task.exception()  # asked for: else asyncio complains, whenever the task is collected, that nobody did
 
-    @contextmanager
-    def over_sigint(self) -> Generator[None]:
-        """While the loop's own code runs, an interrupt cancels the task instead of being raised.
+    def meets(self, frame: FrameType | None) -> bool:
+        """Whether an interrupt is raised at once, in a line of the cell; else it cancels the task.
 
-        Raised there, it can fall between a task and its next step, which then never comes. (The idea is that of
-        `asyncio.Runner`; other than there, a line of the cell itself is still interrupted at once.)
+        Raised in the loop's own code, it can fall between a task and its next step, which then never comes. (The idea
+        is that of `asyncio.Runner`.)
         """
-        handler = sigint.handler()
-        if threading.current_thread() is not threading.main_thread() or not callable(handler):
-            yield
-            return
+        if self._watched.cr_running or self.is_interrupted:
+            return True
+        self.is_interrupted = True
+        self._loop.call_soon_threadsafe(self.task.cancel)  # threadsafe: it also wakes the loop
+        return False
 
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            try:
-                handler(number, frame)  # it decides whether the interrupt is meant for us
-            except KeyboardInterrupt:
-                if self._watched.cr_running or self.is_interrupted:
-                    raise
-                self.is_interrupted = True
-                self._loop.call_soon_threadsafe(self.task.cancel)  # threadsafe: it also wakes the loop
 
-        sigint.let(on_signal)
+@contextmanager
+def _heeding(meets: Callable[[FrameType | None], bool]) -> Generator[None]:
+    """While a loop runs inside, an interrupt is raised only where `meets` says so."""
+    handler = sigint.handler()
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
         try:
-            yield
-        finally:
-            sigint.let(handler)
+            handler(number, frame)  # it decides whether the interrupt is meant for us
+        except KeyboardInterrupt:
+            if meets(frame):
+                raise
+
+    sigint.let(on_signal)
+    try:
+        yield
+    finally:
+        sigint.let(handler)
+
+
+def _is_at_work(frame: FrameType | None) -> bool:
+    """Does the loop run a task or a callback, rather than code of its own?"""
+    files: list[str] = []
+    while frame is not None and frame.f_code is not _GOES_ON:
+        files.append(frame.f_code.co_filename)
+        frame = frame.f_back
+    return bool(files) and is_of_loop(files[-1]) and not all(map(is_of_loop, files))
+
+
+_GOES_ON = CellLoop.go_on.__code__
+
+
+def _has_work(loop: Any) -> bool:
+    """Loops do not tell; these are those of asyncio, as others cannot be made to nest."""
+    looks_at_others = len(loop._selector.get_map()) > 1  # itself has a socket to be woken by
+    has_timers = any(not timer.cancelled() for timer in loop._scheduled)
+    return looks_at_others or has_timers or bool(loop._ready or asyncio.all_tasks(loop))
 
 
 def _let_loops_nest(loop: asyncio.AbstractEventLoop) -> None:

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TextIO
 from weakref import WeakKeyDictionary
@@ -288,7 +288,10 @@ class _ThreadInterrupts(Interrupts):
         else:
             self._raise(KeyboardInterrupt)
 
-    def _insist(self, running: int) -> None: ...
+    def _insist(self, call: int, is_meant: Callable[[int], bool]) -> None: ...
+
+    def _make_way(self, call: int) -> None:
+        """An exception could strike in the loop itself, and in the mailbox."""
 
     def end(self) -> None:
         with self._lock:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
@@ -38,6 +38,7 @@ class Interrupts:
         self._lock = threading.Lock()  # a call must not begin or end while it is decided whether it runs
         self._wanted = 0
         self._put_off = 0  # the call that is struck again and again, until its import has come to its end
+        self._is_between = False
         self._shields = 0
         self._held: BaseException | None = None  # what is raised where user code goes on
         self._main = threading.main_thread().ident
@@ -55,14 +56,17 @@ class Interrupts:
         """
         with self._lock:
             running = self.running
-            if call > self._latest:
-                self._early.add(call)
-                return call
+            is_early = call > self._latest
             is_meant = running and call in (0, running)
-            if is_meant:
+            if is_early:
+                self._early.add(call)
+            elif is_meant:
                 self._strike(running)
+        if is_early:
+            self._make_way(call)
+            return call
         if is_meant:
-            self._insist(running)
+            self._insist(running, self._is_running)
         return running
 
     def _strike(self, running: int) -> None:
@@ -70,7 +74,7 @@ class Interrupts:
         assert self._main is not None
         signal.pthread_kill(self._main, signal.SIGINT)
 
-    def _insist(self, running: int) -> None:
+    def _insist(self, call: int, is_meant: Callable[[int], bool]) -> None:
         """Strike again while the handler has not run.
 
         A signal that comes between Python's last look for signals and a system call does not end the call: a cell
@@ -79,9 +83,35 @@ class Interrupts:
         for seconds in _PAUSES:
             time.sleep(seconds)
             with self._lock:
-                if self._wanted != running or self.running != running:
+                if self._wanted != call or not is_meant(call):
                     return
-                self._strike(running)
+                self._strike(call)
+
+    def _make_way(self, call: int) -> None:
+        """Strike what goes on between calls, if that keeps this one waiting."""
+        for seconds in _PAUSES:
+            time.sleep(seconds)
+            if not self._is_kept_waiting(call):
+                return
+        with self._lock:
+            if self._is_kept_waiting(call):
+                self._strike(call)
+        self._insist(call, self._is_kept_waiting)
+
+    def _is_running(self, call: int) -> bool:
+        return self.running == call
+
+    def _is_kept_waiting(self, call: int) -> bool:
+        return self._is_between and call > self._latest
+
+    @contextmanager
+    def between(self) -> Generator[None]:
+        """No call runs, but inside is what former ones have left: it goes on until the next call comes."""
+        self._shields, self._is_between = 0, True
+        try:
+            yield
+        finally:
+            self._shields, self._is_between, self._held = 1, False, None
 
     def open_for(self, call: int, *, is_careful: bool = False) -> AbstractContextManager[None]:
         """User code of `call` runs inside; an interrupt of it raises `KeyboardInterrupt` there.
@@ -154,7 +184,8 @@ class Interrupts:
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         wanted, self._wanted = self._wanted, 0
-        if not self.running or (wanted and wanted != self.running):
+        is_meant = self._is_kept_waiting(wanted) or (self.running and wanted in (0, self.running))
+        if not is_meant:
             return  # it was meant for a call that has ended meanwhile
         if self._shields:
             self._held = KeyboardInterrupt()

@@ -23,7 +23,7 @@ from ..scope import Context, Instance, enter
 from ..shape import Extent, Point, Shape
 from ..wire import codec
 from ..wire.lane import Frames, Lane
-from ..wire.messages import Bye, Call, Note, Reply, Spawn, StopActor
+from ..wire.messages import AnyMessage, Bye, Call, Note, Reply, Spawn, StopActor
 from .children import end_child
 from .failure import describe
 from .interrupts import Interrupts
@@ -70,13 +70,23 @@ class Mailbox:
         self._main = threading.get_ident()
         try:
             while True:
-                message, frames = self._data.recv()
+                message, frames = self._next()
                 if isinstance(message, Bye):
                     return True
                 assert isinstance(message, Call | Spawn | StopActor), message
                 self._serve(message, frames)
         except LinkClosed:
             return False
+
+    def _next(self) -> tuple[AnyMessage, Frames]:
+        """Wait for a message; what user code has left in its event loop goes on meanwhile."""
+        left = self._place.leftovers
+        while left is not None and left.has_any():
+            self._data.send_releases()
+            if (found := self._data.recv_nowait()) is not None:
+                return found
+            left.go_on(self._data.link.fileno(), self._interrupts.between)
+        return self._data.recv()
 
     def sample(self) -> StackSample:
         """From the control thread: where this rank is."""

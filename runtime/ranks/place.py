@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from .meter import Meter
 
 
+Opened = Callable[[], AbstractContextManager[None]]
+"""A context manager factory inside which interrupts of user code may strike."""
+
+
 class Remains(Protocol):
     """Keeps what code of actors has raised, frames and all."""
 
@@ -25,6 +30,16 @@ class Remains(Protocol):
 
     def let_go(self, actor: str) -> None:
         """The actor works again, or is gone: what its frames hold may be wanted."""
+        ...
+
+
+class Leftovers(Protocol):
+    """What user code has left in an event loop: tasks, timers, sockets that it listens at."""
+
+    def has_any(self) -> bool: ...
+
+    def go_on(self, until: int, opened: Opened) -> None:
+        """Run them until this descriptor is readable; they may be interrupted inside of `opened()`."""
         ...
 
 
@@ -54,6 +69,8 @@ class Place:
     """Stops the thread that calls it in this frame, for the debugger; None before there is one here."""
     remains: Remains | None = None
     """Keeps errors of actors for a debugger; None before there is one here."""
+    leftovers: Leftovers | None = None
+    """Goes on while the main thread waits for a message; None before cells run here."""
     awaited: Any = None
     """Gives the coroutine that the running call awaits, for who asks where this rank is (`stacks.sample`)."""
     report: Callable[[Metered], object] | None = None

@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from itertools import takewhile
+from itertools import dropwhile, takewhile
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -27,6 +28,9 @@ _RUNNERS = {
 }
 """The functions that call what users wrote: a stack is told from the innermost of them on."""
 _LOOP = (str(HOME / "runtime/ranks/mailbox.py"), "run")
+_BETWEEN = (str(HOME / "kernel/loop.py"), "go_on")
+_ASYNCIO = str(Path(asyncio.__file__).parent)
+_LOOPS = ("/selectors.py", "/nest_asyncio.py", "/contextlib.py")
 _BOOTSTRAP = {"_bootstrap", "_bootstrap_inner", "run"}
 
 loops: dict[int, asyncio.AbstractEventLoop] = {}
@@ -92,8 +96,25 @@ def visible(spots: Spots) -> Spots:
     """What a user wants to see of the stack of a main thread: from the endpoint on; nothing of an idle one."""
     runner = max((index for index, spot in enumerate(spots) if _is_runner(spot)), default=-1)
     inner = spots[runner + 1 :]
-    is_idle = any((spot.file, _last(spot.name)) == _LOOP for spot in inner)  # it waits for a message
-    return () if is_idle else without_ours(_until_stopped(inner))
+    if any((spot.file, _last(spot.name)) == _LOOP for spot in inner):  # it waits for a message
+        inner = _leftovers(inner)
+    return without_ours(_until_stopped(inner))
+
+
+def _leftovers(spots: Spots) -> Spots:
+    """What a task or a callback that cells have left does between them; nothing, if the loop waits."""
+    start = max((index for index, spot in enumerate(spots) if (spot.file, _last(spot.name)) == _BETWEEN), default=None)
+    return () if start is None else tuple(dropwhile(lambda spot: is_of_loop(spot.file), spots[start + 1 :]))
+
+
+def is_of_loop(file: str) -> bool:
+    """Is it a file of what runs tasks and callbacks?
+
+    Example:
+        >>> is_of_loop(asyncio.tasks.__file__), is_of_loop(__file__)
+        (True, False)
+    """
+    return file.startswith(_ASYNCIO) or file.endswith(_LOOPS)
 
 
 def without_ours(spots: Iterable[Spot]) -> Spots:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import selectors
 import threading
 import time
 from collections.abc import Sequence
@@ -70,8 +71,10 @@ class ZmqLink:
             os.set_blocking(fd, False)
         self._socket = GuardedSocket(dealer, self._ring)
         self._poll = select.poll()
-        for fd in (self._socket.fd, self._monitor.getsockopt(zmq.FD), self._bell):
+        self._fds = self._socket.fd, self._monitor.getsockopt(zmq.FD), self._bell
+        for fd in self._fds:
             self._poll.register(fd, select.POLLIN)
+        self._selector: Any = None  # from when somebody wants one descriptor for the three
         self._giving_up = threading.Lock()  # another thread must not ring when the bell's number may be a stranger's
         self._is_there = False
         self._is_over = False
@@ -95,7 +98,11 @@ class ZmqLink:
                 self._watch_connection()
 
     def fileno(self) -> int:
-        return self._socket.fd
+        if self._selector is None:
+            self._selector = selectors.DefaultSelector()
+            for fd in self._fds:
+                self._selector.register(fd, selectors.EVENT_READ)
+        return int(self._selector.fileno())
 
     def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         assert not fds, "a zmq link carries no descriptors"
@@ -178,5 +185,7 @@ class ZmqLink:
             self._socket.close()
         self._monitor.close(linger=0)
         self._context.term()
+        if self._selector is not None:
+            self._selector.close()
         os.close(self._bell)
         os.close(self._bell_in)

@@ -91,6 +91,25 @@ def test_a_thread_hears_at_once_while_another_leads_the_loop(
     leader.join()
 
 
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_a_task_of_a_cell_goes_on_until_the_next_one(mesh: Mesh, tmp_path: Path, is_plain: bool) -> None:
+    wait = "while not os.path.exists(gate): await asyncio.sleep(0.002)"
+    work = f"async def work(gate):\n  {wait}\n  print('went on')"
+    mesh.run(f"import asyncio, os\n{work}").finished.get(30)
+    starting = mesh.run(f"task = asyncio.create_task(work({str(tmp_path / 'gate')!r}))")
+    starting.finished.get(30)
+    if is_plain:  # other cells come and go
+        mesh.run("1").finished.get(30)
+    (tmp_path / "gate").touch()
+    said: list[str] = []
+    while "went on\n" not in "".join(said):
+        assert starting.news.wait(10), said
+        said += [item.text for _, item in starting.take() if isinstance(item, Text)]
+    last = mesh.run("await task")
+    last.finished.get(30)
+    assert not last.progress.lost
+
+
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(3)", "ctypes.string_at(0)"])
 def test_a_line_printed_right_before_a_sudden_end_is_told(mesh: Mesh, end: str) -> None:
     run = mesh.run(f"import ctypes, os\nprint('last words')\n{end}")

@@ -51,6 +51,22 @@ def test_between_calls_nothing_is(interrupts: Interrupts):
         """What came before it does not count."""
 
 
+def test_what_goes_on_between_calls_makes_way_for_the_next(interrupts: Interrupts):
+    with pytest.raises(KeyboardInterrupt), interrupts.between():
+        ask(interrupts, 8)
+    with pytest.raises(KeyboardInterrupt), interrupts.open_for(8):
+        """It is interrupted too."""
+
+
+def test_what_goes_on_between_calls_is_left_alone_by_other_interrupts(interrupts: Interrupts):
+    with interrupts.open_for(8):
+        """It has ended."""
+    with interrupts.between():
+        assert ask(interrupts, 0) == 0
+        assert ask(interrupts, 8) == 0
+        os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_an_interrupt_that_comes_too_late_is_dropped(interrupts: Interrupts, monkeypatch: pytest.MonkeyPatch):
     held: list[Callable[[], None]] = []
     monkeypatch.setattr(

@@ -48,6 +48,13 @@ def test_a_rank_that_waits_for_a_message_is_nowhere() -> None:
     assert stacks.visible(spots((MAILBOX, "Mailbox.run"), ("zmq/socket.py", "recv"))) == ()
 
 
+def test_what_goes_on_between_cells_is_told_while_it_works() -> None:
+    ours, theirs = str(stacks.HOME / "kernel/loop.py"), str(Path(asyncio.__file__).parent)
+    waiting = (MAILBOX, "Mailbox.run"), (ours, "CellLoop.go_on"), (f"{theirs}/base_events.py", "run_forever")
+    assert stacks.visible(spots(*waiting, ("/lib/selectors.py", "select"))) == ()
+    assert names(stacks.visible(spots(*waiting, (f"{theirs}/events.py", "_run"), ("mine.py", "tick")))) == ["tick"]
+
+
 def test_a_rank_that_starts_is_where_it_imports() -> None:
     worker = str(Path(MAILBOX).with_name("worker.py"))
     stack = spots(("runpy.py", "run"), (worker, "main"), (worker, "_prepare"), ("torch/__init__.py", "<module>"))
