@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import FrameType, TracebackType
 from typing import Any
@@ -58,10 +58,11 @@ class CellLoop:
         loop: Any = self._loop
         return loop is not None and not loop.is_closed() and _has_work(loop)
 
-    def go_on(self, until: int, opened: Opened = nullcontext) -> None:
-        """Let it go on until this descriptor is readable; what it runs may be interrupted inside of `opened()`."""
+    def go_on(self, until: Sequence[int], opened: Opened = nullcontext) -> None:
+        """Let it go on until one of these descriptors is readable; what it runs may be interrupted inside of `opened()`."""
         loop: Any = self._loop
-        loop.add_reader(until, loop.stop)
+        for fd in until:
+            loop.add_reader(fd, loop.stop)
         try:
             with _heeding(_is_at_work), opened():
                 loop.run_forever()
@@ -71,7 +72,8 @@ class CellLoop:
             loop._stopping = (
                 False  # left so when an error ends a loop that may nest: the next cell's would stop at once
             )
-            loop.remove_reader(until)
+            for fd in until:
+                loop.remove_reader(fd)
 
     def close(self) -> None:
         if self._loop is not None:

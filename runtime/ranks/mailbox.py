@@ -85,7 +85,7 @@ class Mailbox:
             self._data.send_releases()
             if (found := self._data.recv_nowait()) is not None:
                 return found
-            left.go_on(self._data.link.fileno(), self._interrupts.between)
+            left.go_on(self._data.link.filenos(), self._interrupts.between)
         return self._data.recv()
 
     def sample(self) -> StackSample:

@@ -38,8 +38,8 @@ class Leftovers(Protocol):
 
     def has_any(self) -> bool: ...
 
-    def go_on(self, until: int, opened: Opened) -> None:
-        """Run them until this descriptor is readable; they may be interrupted inside of `opened()`."""
+    def go_on(self, until: Sequence[int], opened: Opened) -> None:
+        """Run them until one of these descriptors is readable; they may be interrupted inside of `opened()`."""
         ...
 
 

@@ -88,6 +88,9 @@ class InprocLink:
     def fileno(self) -> int:
         return self._inbox.readable
 
+    def filenos(self) -> Sequence[int]:
+        return (self.fileno(),)
+
     def watch(self, reactor: Reactor, on_ready: Callable[[], object]) -> None:
         reactor.add(self.fileno(), on_ready)
 

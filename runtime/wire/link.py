@@ -44,6 +44,10 @@ class Link(Protocol):
         """A descriptor that is readable when `recv_nowait` may have something; for a loop, `NearLink.watch`."""
         ...
 
+    def filenos(self) -> Sequence[int]:
+        """Who waits elsewhere than in `recv`, once `recv_nowait` has nothing, wakes when one of these is readable."""
+        ...
+
     def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         """Send the parts, at least one byte, as one datagram; wait while the other end is slow.
 
@@ -140,6 +144,9 @@ class PairLink:
 
     def fileno(self) -> int:
         return self._sock.fileno()
+
+    def filenos(self) -> Sequence[int]:
+        return (self.fileno(),)
 
     def watch(self, reactor: Reactor, on_ready: Callable[[], object]) -> None:
         reactor.add(self.fileno(), on_ready)

@@ -198,6 +198,9 @@ class HubLink:
     def fileno(self) -> int:
         return self._hub.fileno()
 
+    def filenos(self) -> Sequence[int]:
+        return (self.fileno(),)
+
     def watch(self, reactor: Reactor, on_ready: Callable[[], object]) -> None:
         self.on_ready = on_ready
 

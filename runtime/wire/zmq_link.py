@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import selectors
 import threading
 import time
 from collections.abc import Sequence
@@ -74,7 +73,6 @@ class ZmqLink:
         self._fds = self._socket.fd, self._monitor.getsockopt(zmq.FD), self._bell
         for fd in self._fds:
             self._poll.register(fd, select.POLLIN)
-        self._selector: Any = None  # from when somebody wants one descriptor for the three
         self._giving_up = threading.Lock()  # another thread must not ring when the bell's number may be a stranger's
         self._is_there = False
         self._is_over = False
@@ -98,11 +96,10 @@ class ZmqLink:
                 self._watch_connection()
 
     def fileno(self) -> int:
-        if self._selector is None:
-            self._selector = selectors.DefaultSelector()
-            for fd in self._fds:
-                self._selector.register(fd, selectors.EVENT_READ)
-        return int(self._selector.fileno())
+        return self._socket.fd
+
+    def filenos(self) -> Sequence[int]:
+        return self._fds
 
     def send(self, parts: Sequence[Buffer], fds: Sequence[int] = ()) -> None:
         assert not fds, "a zmq link carries no descriptors"
@@ -185,7 +182,5 @@ class ZmqLink:
             self._socket.close()
         self._monitor.close(linger=0)
         self._context.term()
-        if self._selector is not None:
-            self._selector.close()
         os.close(self._bell)
         os.close(self._bell_in)

@@ -60,7 +60,7 @@ def test_what_a_cell_leaves_in_its_loop_is_known(notebook: Notebook, source: str
 def test_a_task_goes_on_between_cells(notebook: Notebook, bell: tuple[int, int]) -> None:
     notebook.run("import asyncio, os\nasync def work(bell):\n  await asyncio.sleep(0.001)\n  os.write(bell, b'.')")
     notebook.run(f"task = asyncio.create_task(work({bell[1]}))")
-    notebook.shell.leftovers.go_on(bell[0])
+    notebook.shell.leftovers.go_on(bell[:1])
     assert notebook.value("task.done()").text == "True"
 
 
@@ -69,7 +69,7 @@ def test_what_ends_a_program_ends_only_the_task(
 ) -> None:
     notebook.run("import asyncio\nasync def leave():\n  await asyncio.sleep(0.001)\n  raise SystemExit(3)")
     notebook.run("task = asyncio.create_task(leave())")
-    notebook.shell.leftovers.go_on(bell[0])
+    notebook.shell.leftovers.go_on(bell[:1])
     told = capsys.readouterr().err
     assert told.endswith("SystemExit: 3\n") and "in leave" in told and "loop.py" not in told
     assert notebook.value("import asyncio\nawait asyncio.sleep(0)\n5").text == "5"
@@ -91,12 +91,12 @@ def test_an_interrupt_strikes_a_task_that_blocks_and_not_the_loop(
 
     try:
         task = loop.run(leave())
-        loop.go_on(bell[0])
+        loop.go_on(bell[:1])
         assert isinstance(task.exception(), KeyboardInterrupt)
         assert capsys.readouterr().err.endswith("KeyboardInterrupt\n")
         thread = threading.Thread(target=_interrupt_who_selects, args=(bell[1],))
         thread.start()
-        loop.go_on(bell[0])
+        loop.go_on(bell[:1])
         thread.join()
         assert capsys.readouterr().err == ""
     finally:

@@ -56,6 +56,13 @@ def test_collectives(kernel: Kernel) -> None:
     assert "3.0   ranks 0-1" in outputs.text
 
 
+def test_a_task_goes_on_between_cells(kernel: Kernel) -> None:
+    kernel.ok("%%on_mesh\nimport asyncio\ndone = []\nasync def work():\n  await asyncio.sleep(0.001)\n  done.append(1)")
+    kernel.ok("%%on_mesh\ntask = asyncio.create_task(work())")
+    while "1   ranks 0-1" not in kernel.ok("%%on_mesh\nlen(done)").text:
+        """A plain cell; the task goes on before it."""
+
+
 def test_actors_call_each_other(kernel: Kernel) -> None:
     assert kernel.ok(ACTORS).results == ["[4, 4]"]
 
