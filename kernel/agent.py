@@ -122,6 +122,8 @@ class KernelActor(Actor):
         self._sources: dict[int, str] = {}
         self._begun = 0.0, 0  # when the last cell began, and how many steps optimizers had made then
         self._kept: dict[int, Kept] = {}  # by cell: of the last one at most
+        if place.visits is not None:  # the rank is a process, and may not have been forked
+            cell.warm()
         names = {"mesh": RankMesh(place), "device": place.device, **names_of(place)}
         self._cells = CellShell(names, self._show, dumps=_to_notebook, limit=VALUE_LIMIT, opened=place.opened)
         if self._cells.owns_process:

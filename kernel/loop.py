@@ -59,7 +59,7 @@ class CellLoop:
         return loop is not None and not loop.is_closed() and _has_work(loop)
 
     def go_on(self, until: Sequence[int], opened: Opened = nullcontext) -> None:
-        """Let it go on until one of these descriptors is readable; what it runs may be interrupted inside of `opened()`."""
+        """Let it go on until one of these descriptors is readable; inside of `opened()` it may be interrupted."""
         loop: Any = self._loop
         for fd in until:
             loop.add_reader(fd, loop.stop)

@@ -56,6 +56,15 @@ def test_collectives(kernel: Kernel) -> None:
     assert "3.0   ranks 0-1" in outputs.text
 
 
+def test_the_process_of_a_rank_is_that_of_its_cells(kernel: Kernel) -> None:
+    """Libraries find its shell, and `pickle` its classes: also of a rank that was not forked, as on CUDA."""
+    outputs = kernel.ok(
+        "%%on_mesh\nimport IPython, pickle\nclass A: pass\n"
+        "IPython.get_ipython() is get_ipython(), type(pickle.loads(pickle.dumps(A()))) is A"
+    )
+    assert "(True, True)   ranks 0-1" in outputs.text
+
+
 def test_a_task_goes_on_between_cells(kernel: Kernel) -> None:
     kernel.ok("%%on_mesh\nimport asyncio\ndone = []\nasync def work():\n  await asyncio.sleep(0.001)\n  done.append(1)")
     kernel.ok("%%on_mesh\ntask = asyncio.create_task(work())")
