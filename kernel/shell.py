@@ -89,6 +89,7 @@ class QuietShell(InteractiveShell):
         atexit.unregister(self.atexit_operations)  # nothing to save; it would clear names that threads still use
         cast("Any", self.compile).format_code_name = _label
         self.set_hook("show_in_pager", _print_page)
+        self.set_hook("editor", _refuse_editor)
         self._transformers = self._count_transformers()
         self._editions = Editions()
         self._former: list[tuple[ModuleType, dict[str, Any]]] = []  # modules that are renewed, and what they had
@@ -343,6 +344,11 @@ def _label(file: str) -> tuple[str, str] | None:
         return None
     word, _, rest = name.partition(" ")
     return (word.capitalize(), rest) if rest else ("Cell", name)
+
+
+def _refuse_editor(*_: object) -> None:
+    """`%edit`."""
+    raise UsageError("a rank has no editor: edit the file, or the cell, in the notebook")
 
 
 def _print_page(shell: QuietShell, data: str | dict[str, str], start: int = 0, screen_lines: int = 0) -> None:

@@ -32,6 +32,7 @@ from .complete import World, body_line, complete
 from .debug_there import debug_there
 from .grammar import ON_MESH, parse_on_mesh
 from .hearings import Hearings
+from .history import RUNNER, remember_as_call
 from .mesh import MeshMagic
 from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
@@ -39,9 +40,6 @@ from .panel import Panel
 from .running_cell import is_kept
 from .selection import selection
 from .terms import SelectorError
-
-RUNNER = "__meshbook_run__"
-"""The built-in name under which a transformed cell finds the awaitable form of `%%on_mesh`: `%reset` leaves it."""
 
 _EXPR = re.compile(r"(?:^|\s)--\s")
 _CELL = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*%%on_mesh(?![\w?])")
@@ -69,6 +67,7 @@ class Extension:
         later(self._take_down)
         shell.builtin_trap.auto_builtins[RUNNER] = self.on_mesh.run_async
         later(shell.builtin_trap.auto_builtins.pop, RUNNER, None)
+        later(remember_as_call(shell.history_manager))
         self._add_magic("line", "mesh", self.mesh.line)
         self._add_magic("line", "on_mesh", self._on_mesh_line)
         self._add_magic("cell", "on_mesh", self._on_mesh_cell)

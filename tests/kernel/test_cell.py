@@ -229,6 +229,11 @@ def test_classes_of_cells_travel_by_value(notebook: Notebook) -> None:
     assert codec.loads(pickled).x == 4
 
 
+def test_a_rank_has_no_editor(notebook: Notebook) -> None:
+    failure = notebook.failure("%edit -x notes.py")
+    assert (failure.type_name, failure.message.partition(":")[0]) == ("UsageError", "a rank has no editor")
+
+
 def test_a_context_variable_of_an_awaited_cell_is_seen_by_its_last_expression(notebook: Notebook) -> None:
     notebook.run("import asyncio, contextvars\nv = contextvars.ContextVar('v')")
     assert notebook.value("v.set(5)\nawait asyncio.sleep(0)\nv.get()").text == "5"

@@ -300,3 +300,12 @@ def test_what_is_captured_on_a_rank_is_not_shown(kernel: Kernel) -> None:
     assert kernel.value("r.values()") == [("1\n", 1)]
     kernel.ok("%on_mesh 0 -- 11")
     assert kernel.ok("%on_mesh 0 -- _").text.startswith("11 "), "as of any other cell"
+
+
+def test_the_history_has_cells_as_calls_that_run_anywhere(kernel: Kernel, tmp_path: Path) -> None:
+    kernel.ok("%%on_mesh 0\nprint('said', 'again')")
+    last = kernel.value("len(In) - 1")
+    assert kernel.value("In[-1]") == "get_ipython().run_cell_magic('on_mesh', ' 0', \"print('said', 'again')\\n\")"
+    assert kernel.value("get_ipython().history_manager.input_hist_raw[-1]").startswith("%%on_mesh 0\n")
+    kernel.ok(f"%save {tmp_path / 'saved.py'} {last}")
+    assert "0 │ said again" in kernel.ok(f"%run -i {tmp_path / 'saved.py'}").text
