@@ -91,8 +91,7 @@ class _Peer:
 class Agent:
     """A crew of rank processes on this host.
 
-    `held` are the ports where its ranks meet; without them it holds its own, unless the specs say where on another host
-    that is.
+    `held` are the ports where its ranks meet; without them it holds its own, unless the specs name those of another.
     """
 
     def __init__(
@@ -136,22 +135,21 @@ class Agent:
 
     def respawn(self, specs: Sequence[RankSpec]) -> None:
         former = self._peers.copy()
+
+        def missing() -> list[RankSpec]:
+            return [spec for spec in specs if self._peers.get(spec.rank) is former.get(spec.rank)]
+
         try:
             make_room(len(specs))
             self._starter = self._find_starter()  # the zygote of old may be gone, or stale
             self._reactor.perform(lambda: self._place_spares(specs))
-            for spec in self._missing(specs, former):
+            for spec in missing():
                 self._start(spec, port=0, listen=-1)
         except BaseException as error:
             tell, exit = self._listener.on_exit, Exit(why=not_started(error))
-            self._reactor.perform(
-                lambda: [contained(partial(tell, s.rank, exit)) for s in self._missing(specs, former)]
-            )
+            self._reactor.perform(lambda: [contained(partial(tell, each.rank, exit)) for each in missing()])
             raise
         self._wiring.seal()
-
-    def _missing(self, specs: Sequence[RankSpec], former: Mapping[int, _Peer]) -> list[RankSpec]:
-        return [spec for spec in specs if self._peers.get(spec.rank) is former.get(spec.rank)]
 
     def keep_spares(self, count: int, like: RankSpec) -> None:
         missing = max(0, count - len(self._spares))

@@ -365,6 +365,9 @@ class _Forwarder:
         """None: a process that is out of descriptors has links of this kind."""
         return -1
 
+    def filenos(self) -> Sequence[int]:
+        return ()
+
     def watch(self, reactor: Reactor, on_ready: Callable[[], object]) -> None:
         """Whoever hands something in reads it."""
 

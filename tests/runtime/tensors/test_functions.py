@@ -144,6 +144,6 @@ def test_ranks_import_what_they_need_alone(process_stage: Stage) -> None:
     kept = remote(lambda t: t.clone(), propagate=lambda t: t)(reduce(x).to_mesh(procs))
     loaded = remote(lambda t: "meshbook.runtime.tensors.tensor" in sys.modules)
     assert loaded.call(kept).get().values() == [False]
-    # A module of the user's may import all of it there: the compiler of torch, a second more, comes with the first fake.
+    # A module of the user's may import all of it there: torch's compiler, a second more, comes with the first fake.
     compiler = remote(lambda t: "torch._dynamo" in [__import__("meshbook.runtime.tensors.tensor"), *sys.modules])
     assert compiler.call(kept).get().values() == [False]
