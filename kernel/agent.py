@@ -370,7 +370,7 @@ class KernelActor(Actor):
     def _provide_group(self, members: tuple[int, ...], has_store: bool) -> None:
         groups = self._place.groups
         whole = groups.whole_group if groups is not None else None
-        if groups is None or (whole is None and not groups.trouble):
+        if groups is None or not (groups.are_made or groups.trouble):
             return
         group = whole if whole is not None and not members else self._group_of(groups, members, has_store)
         former = self._given.replace_group(group)
@@ -378,8 +378,12 @@ class KernelActor(Actor):
             bury(former)
 
     def _group_of(self, groups: Groups, members: tuple[int, ...], has_store: bool) -> Any:
-        if groups.whole_group is None:
+        if groups.whole_group is None and groups.trouble:
             return _NoGroup(f"new ones could not be made here: {groups.trouble}; `%mesh unstick` tries again")
+        if groups.whole_group is None:
+            return _NoGroup(
+                "there is no default one any more; `%mesh unstick` or `dist.init_process_group()` makes one"
+            )
         if not has_store and not groups.has_slice(members):
             return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, is stopped")
         try:

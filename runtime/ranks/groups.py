@@ -84,6 +84,11 @@ class Groups:
             self._answer_door()
 
     @property
+    def are_made(self) -> bool:
+        """Whether there were any; there may be none any more that is of use, where the user has destroyed them."""
+        return self._bent is not None
+
+    @property
     def whole_group(self) -> ProcessGroup | None:
         """The default group, ours or the user's own, if it is one of the whole mesh in its order.
 

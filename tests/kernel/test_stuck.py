@@ -208,6 +208,16 @@ def test_when_the_rank_with_the_store_dies_the_others_still_make_groups(mesh: Me
     ran(mesh, "kept = rank * 10")
 
 
+def test_where_a_script_has_destroyed_its_default_group_the_one_of_cells_is_gone_too(mesh: Mesh) -> None:
+    """Not so that some would fail, and others wait for them."""
+    ran(mesh, "dist.init_process_group()\ndist.destroy_process_group()")
+    told = values(mesh, "dist.all_reduce(torch.ones(1), group=group)")
+    assert all("no process group of this slice: there is no default one any more" in each for each in told)
+    assert all("no default one" in each for each in values(mesh, "dist.barrier(group)", [0, 1]))
+    mesh.unstick()
+    assert values(mesh, SUM) == ["6.0"] * 3
+
+
 def test_a_rank_that_could_not_make_its_new_groups_says_so_where_they_are_used(mesh: Mesh) -> None:
     here = "from meshbook.runtime.ranks.place import here"
     ran(mesh, f"{here}\ndist.destroy_process_group()\nhere().groups.trouble = 'ConnectionError: it is gone'", [1])
