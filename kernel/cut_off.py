@@ -14,6 +14,17 @@ _COMMUNICATES = re.compile(r"/torch/(distributed/|nn/parallel/distributed\.py|au
 """Files of torch in which collectives raise: DDP's do in `backward`, functional ones in an operator."""
 
 
+_TORN = re.compile(rb"gloo/transport/|Application timeout caused pair closure")
+
+
+def is_torn(outcome: bytes) -> bool:
+    """Whether gloo has given up a connection, as one of its time limits is over or the other end did so before.
+
+    Also where that is the cause of what was raised: the connection is of no use any more in any case.
+    """
+    return _TORN.search(outcome) is not None
+
+
 def is_cut_off(failure: Failure) -> bool:
     """Whether a rank failed because another one, to which it was connected, has gone.
 

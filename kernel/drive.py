@@ -17,7 +17,7 @@ import msgspec
 from ..runtime.wire import sigint
 from .attention import Attention
 from .collectives import reasons
-from .cut_off import is_cut_off
+from .cut_off import is_cut_off, is_torn
 from .debug.asking import Asker, asker
 from .debug.post_mortem import post_mortem
 from .debug.sitting import announce, serve
@@ -147,8 +147,10 @@ class Drive:
         self.live.finish(time.monotonic())
         self._tell_rest()
         if self.patience.reason or self._has_failure or self.run.progress.stopped:
-            self.parted = self.parted or self._why_aborted()
+            is_torn = self._is_torn()
+            self.parted = self.parted or self._why_broken(is_torn)
             self.together = self._together()
+            self.mesh.roster.groups.is_cut |= is_torn
             self.mended = mended_text(self.mesh)
         self.run.on_late = self._on_late
         if self.run.has_more:  # it came between the two lines above
@@ -315,11 +317,16 @@ class Drive:
         ran = [rank for rank in self.run.progress.outcomes if rank not in self.taken_back]
         return together(self.mesh.deeds(ran)) if ran[1:] else Together()
 
-    def _why_aborted(self) -> list[str]:
-        """gloo aborts the rank that gets what it does not expect: who of the others has called something else."""
+    def _is_torn(self) -> bool:
+        """Whether connections between ranks are of no use any more, although all of them live."""
+        progress = self.run.progress
+        return not self.mesh.roster.dead() and any(is_torn(progress.outcomes[rank]) for rank in progress.failed)
+
+    def _why_broken(self, is_torn: bool) -> list[str]:
+        """gloo aborts a rank that gets what it does not expect, or waits in vain: who has called something else."""
         gone = self.run.progress.gone
         ends = [self.mesh.roster.states[rank].exit for rank in gone if rank in self.mesh.roster.states]
-        if not any(end is not None and end.signum == signal.SIGABRT for end in ends):
+        if not is_torn and not any(end is not None and end.signum == signal.SIGABRT for end in ends):
             return []
         left = [rank for rank in self.run.ranks if rank not in gone]
         return self.mesh.ledger(left, timeout=0.4, depth=64).unlike()

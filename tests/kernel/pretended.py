@@ -53,11 +53,11 @@ class PretendedRun:
         said, self.said = self.said, []
         return said
 
-    def end(self, rank: int, failed: bool = False) -> None:
+    def end(self, rank: int, failed: bool = False, outcome: bytes = b"") -> None:
         self.owing.remove(rank)
         if failed:
             self.progress.failed.append(rank)
-            self.progress.outcomes[rank] = b""
+            self.progress.outcomes[rank] = outcome
         if not self.owing:
             self.promise.resolve(self)
         self.news.set()

@@ -248,6 +248,17 @@ def test_who_lives_tells_why_a_rank_was_aborted(run: PretendedRun, signum: int, 
     assert driven.parted == parted
 
 
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_groups_whose_connections_gloo_has_given_up_are_of_no_use(run: PretendedRun, is_dead: bool) -> None:
+    driven = drive_of(run)
+    driven.mesh.dead = lambda: [1] * is_dead
+    for rank in RANKS:
+        run.end(rank, failed=rank == 1, outcome=b"gloo/transport/tcp/unbound_buffer.cc:129] Timed out waiting 5000ms")
+    drive(driven)
+    assert driven.mesh.groups.is_cut is not is_dead
+    assert driven.parted == ([] if is_dead else ["[0, 1, 2] called different things"])
+
+
 def test_what_ranks_say_gets_no_older_while_nobody_reads_it(run: PretendedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [time.monotonic()]
     driven = drive_of(run)
