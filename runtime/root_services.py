@@ -65,13 +65,13 @@ class RootServices(Actor):
         _aside(start)
 
     @endpoint(explicit_response_port=True)
-    def stop_procs(self, port: Any, mesh: int) -> None:
+    def stop_procs(self, port: Any, mesh: int, why: str) -> None:
         """Take it down."""
         lease, rosters = self._leases.pop(mesh, None), cast("Root", node()).rosters
 
         def end() -> None:
             if lease is not None:
-                lease.end("stopped by client")
+                lease.end(why)
                 if mesh in rosters:  # its ranks may answer before it is noted; where hosts are missing, it may never be
                     lease.wait()
 
@@ -214,4 +214,4 @@ class Leased(RemoteFleet):
 
     def stop_all(self, reason: str) -> Future[None]:
         self.is_stopped = True
-        return ask_root(self._node, "stop_procs", self.mesh)
+        return ask_root(self._node, "stop_procs", self.mesh, reason)

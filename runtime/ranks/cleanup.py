@@ -24,9 +24,10 @@ HEARING = 1.0
 
 def stop_owned(resident: Resident) -> None:
     """Stop the meshes that a sync actor owns; nobody is answered through a port of its own any more."""
+    why = why_over(resident)
     for mesh in owned_by(resident.instance):
         with already_gone():
-            mesh.stop().get(PATIENCE)
+            mesh.stop(why).get(PATIENCE)
     resident.close_ports()
 
 
@@ -46,6 +47,15 @@ def owned_by(instance: Instance) -> list[Any]:
     owned = list(reversed(instance.owned))
     instance.owned.clear()
     return owned
+
+
+def why_over(resident: Resident) -> str:
+    """Why those meshes stop, as who calls them is told."""
+    failure = resident.failure
+    if failure is None:
+        return f"its owner {resident.instance} has stopped"
+    what = failure.message.strip().partition("\n")[0]
+    return f"its owner {resident.instance} has failed: {failure.type_name}: {what}"
 
 
 def already_gone() -> contextlib.suppress:

@@ -43,8 +43,12 @@ class Owner(Actor):
         return self.kids
 
     @endpoint
+    def fail(self) -> None:
+        raise ValueError("unfit")
+
+    @endpoint
     def dismiss(self) -> None:
-        self.procs.stop().get(10)
+        self.procs.stop("dismissed").get(10)
 
     @endpoint
     def reports(self) -> list[str]:

@@ -468,6 +468,8 @@ class TestDeaths:
         pids = kids.pid.call().get(10).values()
         procs.stop().get(10)
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+        with pytest.raises(SupervisionError, match=r"stopped: its owner <root>\..*Owner owner.* has stopped"):
+            kids.pid.call().get(10)
 
     def test_processes_end_with_a_process_that_is_killed(self, process_stage: Stage, until: Any) -> None:
         procs = process_stage.procs({"r": 1})
@@ -476,6 +478,15 @@ class TestDeaths:
         mortal.kill.broadcast()
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
         assert "SIGKILL" in process_stage.faults.get(timeout=10).report()
+
+    def test_who_calls_actors_of_one_that_has_failed_is_told_of_it(self, stage: Stage) -> None:
+        owner = stage.one(Owner, "handle")
+        kids = owner.adopt_procs.call_one(Trouble).get(20)
+        owner.fail.broadcast()
+        assert "ValueError: unfit" in stage.faults.get(timeout=10).report()
+        owner.stop().get(10)
+        with pytest.raises(SupervisionError, match=r"its owner <root>\..*Owner owner.* has failed: ValueError: unfit"):
+            kids.ok.call().get(10)
 
 
 def test_the_client_owns_what_it_spawns_in_itself(stage: Stage) -> None:
