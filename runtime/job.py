@@ -26,6 +26,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -49,6 +50,23 @@ _PREFIX = "meshbook-job-"
 
 _PATIENCE = 5.0
 """Seconds that the hosts of a job get to end."""
+
+
+@dataclass(frozen=True)
+class TelemetryConfig:
+    """What Monarch keeps and shows of a job's actors; it means nothing here."""
+
+    retention_secs: int = 3600
+    include_dashboard: bool = False
+    dashboard_port: int = 8265
+    snapshot_interval_secs: float = 30.0
+
+
+@dataclass(frozen=True)
+class MeshAdminConfig:
+    """Where Monarch tells of a job's meshes; it means nothing here."""
+
+    admin_addr: str | None = None
 
 
 class JobState:
@@ -116,6 +134,20 @@ class JobTrait(ABC):
                 self.apply()
             self.dump(cached_path)
         return self._state()
+
+    def enable_telemetry(
+        self,
+        config: TelemetryConfig | None = None,
+        *,
+        mesh_admin_config: MeshAdminConfig | None = None,
+        **options: object,
+    ) -> Self:
+        """Accepted for Monarch's sake: `%mesh dash` and `python -m meshbook.debug` show what ranks do as it is."""
+        return self
+
+    def enable_admin(self, config: MeshAdminConfig | None = None, **options: object) -> Self:
+        """The same."""
+        return self
 
     def _tie(self) -> None:
         """Let the hosts end with this program."""

@@ -15,7 +15,16 @@ import pytest
 
 from meshbook.runtime import HostMesh, Shape, this_host
 from meshbook.runtime.errors import SpawnError
-from meshbook.runtime.job import JobState, JobTrait, LocalJob, ProcessJob, job_load, job_loads
+from meshbook.runtime.job import (
+    JobState,
+    JobTrait,
+    LocalJob,
+    MeshAdminConfig,
+    ProcessJob,
+    TelemetryConfig,
+    job_load,
+    job_loads,
+)
 from tests.runtime.troupe import Counter
 
 if TYPE_CHECKING:
@@ -192,6 +201,13 @@ def test_a_folder_that_is_no_job_s_is_left_alone(tmp_path: Path) -> None:
     facts = {"kind": "ProcessJob", "meshes": {"a": 1}, "env": {}, "folder": str(tmp_path), "loops": []}
     job_loads(json.dumps(facts).encode()).kill()
     assert tmp_path.exists()
+
+
+def test_telemetry_need_not_be_switched_on() -> None:
+    job = LocalJob()
+    config = TelemetryConfig(include_dashboard=True, dashboard_port=0)
+    assert job.enable_telemetry(config, mesh_admin_config=MeshAdminConfig()) is job
+    assert job.enable_telemetry(dashboard_port=0).enable_admin() is job
 
 
 def test_a_script_is_for_who_started_it() -> None:
