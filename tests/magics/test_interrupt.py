@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,25 +31,25 @@ if rank == 0:
 @pytest.mark.parametrize(
     ("source", "place"),
     [
-        ("%%on_mesh\nprint('in')\ntime.sleep(60)", "line 3"),
+        ("%%on_mesh\nprint('in')\ntime.sleep(60)", "line [23]"),  # who has printed may be there still
         ("%%on_mesh\nprint('in')\nwhile True:\n    pass", "line "),
-        ("%%on_mesh\nimport asyncio\nprint('in')\nawait asyncio.sleep(60)", "line 4"),
+        ("%%on_mesh\nimport asyncio\nprint('in')\nawait asyncio.sleep(60)", "line [34]"),
         (f"%%on_mesh dp=0{WAITING}", "line 10, waiting in barrier"),
         ("local = 1\n%on_mesh -- (print('in'), time.sleep(60))", "line 2"),
-        ("%%time\n%%on_mesh\nprint('in')\ntime.sleep(60)", "line 4"),
-        ("%%on_mesh\nprint('in')\ntry:\n    time.sleep(60)\nfinally:\n    print('tidy')", "line 4"),
+        ("%%time\n%%on_mesh\nprint('in')\ntime.sleep(60)", "line [34]"),
+        ("%%on_mesh\nprint('in')\ntry:\n    time.sleep(60)\nfinally:\n    print('tidy')", "line [234]"),
     ],
     ids=["sleep", "loop", "await", "collective", "line form", "under another magic", "finally"],
 )
 def test_stop(kernel: Kernel, source: str, place: str) -> None:
     pids = kernel.pids()
     cell = kernel.start(source)
+    behind = kernel.start("ran_behind = True")  # before "in" is there: it is to be there by then, too
     cell.until("in")
-    behind = kernel.start("ran_behind = True")
     kernel.interrupt()
     stopped = cell.end(PROMPT)
     assert stopped.error.startswith("KeyboardInterrupt: interrupted: rank")
-    assert place in stopped.error
+    assert re.search(place, stopped.error)
     assert "idle and keep" in stopped.error
     assert ("process groups renewed" in stopped.error) == ("waiting in" in place)
     assert "magics" not in stopped.traceback
@@ -68,12 +69,12 @@ def test_what_ranks_had_said_and_answered_is_kept(kernel: Kernel) -> None:
     )
     cell.until_all(4, "in")
     kernel.interrupt()
-    assert cell.end(PROMPT).error.endswith(" line 4; it is idle and keeps its state")
+    assert re.search(r" line [34]; it is idle and keeps its state$", cell.end(PROMPT).error)
     assert kernel.value("[r[i] for i in r.ranks if i not in r.failed]") == [0, 1, 2]
 
 
-CATCHING = """print('in')
-try:
+CATCHING = """try:
+    print('in')
     time.sleep(60 if rank == 0 else 0)
     {}
 except KeyboardInterrupt:
@@ -84,8 +85,8 @@ saved"""
 @pytest.mark.parametrize("wait", ["time.sleep(60)", "dist.barrier()"])
 def test_a_cell_that_catches_the_interrupt_itself_ends_well(kernel: Kernel, wait: str) -> None:
     cell = kernel.start(f"%%on_mesh\n{CATCHING.format(wait)}")
-    cell.until_all(4, "in")
     behind = kernel.start("ran_behind = True")
+    cell.until_all(4, "in")
     kernel.interrupt()
     ended = cell.end(PROMPT)
     assert (ended.status, behind.end().status) == ("ok", "ok")
@@ -112,17 +113,20 @@ def test_stop_pressed_twice(kernel: Kernel) -> None:
 
 DEAF = """%%on_mesh
 import signal, time
-print('in')
 if rank == 1:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    time.sleep(60)"""
+print('in')
+time.sleep(60 * rank)"""
 
 STUBBORN = """%%on_mesh
 import os, time
-print('in')
-while rank == 1 and not os.path.exists('enough'):
+waits = True
+while waits:
     try:
-        time.sleep(0.1)
+        print('in')
+        while rank == 1 and not os.path.exists('enough'):
+            time.sleep(0.1)
+        waits = False
     except KeyboardInterrupt:
         print('no')"""
 
