@@ -373,15 +373,15 @@ class TestActors:
         holders = grid.spawn("holders", Holder)
         gc.collect()
         with grid.activate():
-            fetch_from_all(torch.ones(1))
-            fetch_from_all(torch.ones(1))
+            one = torch.ones(1)  # it lives on: when ranks are told to forget a value is not said
+            fetch_from_all(one)
             before = holders.num_values.call().get(20).values()
             x = torch.ones(10)
             for _ in range(250):
                 x = x + 1
             inspect(x)
             del x
-            fetch_from_all(torch.ones(1))
+            fetch_from_all(one)
         after = holders.num_values.call().get(20).values()
         assert all(now <= then for now, then in zip(after, before, strict=True)), (before, after)
         holders.stop().get(10)
