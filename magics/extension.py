@@ -22,7 +22,7 @@ from ..kernel.debug.asking import ask_by
 from ..kernel.debug.sitting import select_with
 from ..kernel.mesh import Mesh
 from ..runtime import session as sessions
-from ..runtime.errors import mark
+from ..runtime.errors import SpawnError, mark
 from . import tracebacks
 from .asker import NotebookAsker
 from .attention import Attention
@@ -228,7 +228,7 @@ def _is_inside_cell() -> bool:
 
 
 def _warm() -> None:
-    with suppress(FileNotFoundError):  # the working directory was removed: `%mesh up` says so
+    with suppress(FileNotFoundError, SpawnError):  # the working directory was removed, or such: `%mesh up` says so
         sessions.session().engine("local").warm()
 
 

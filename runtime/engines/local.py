@@ -66,7 +66,10 @@ class LocalEngine:
             return zygote
         self._drop_idle()
         imports = sorted([*self.preload, *key.modules], key=_is_call)  # calls look at all that was imported
-        zygote = self._zygotes[key] = Zygote(self._reactor, imports, env, self._python, key)
+        try:
+            zygote = self._zygotes[key] = Zygote(self._reactor, imports, env, self._python, key)
+        except OSError as error:  # no process, or no descriptor, is left
+            raise SpawnError(f"the zygote, which forks ranks, cannot be started: {error}") from error
         leftovers.tidy()
         registry.note(zygote, {zygote.pid: "zygote"})
         return zygote

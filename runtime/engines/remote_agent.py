@@ -367,7 +367,7 @@ def _next_link(address: Address, seconds: float) -> ZmqLink | None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1])
-    except (ValueError, LinkClosed) as trouble:
+    except (ValueError, LinkClosed, SpawnError) as trouble:
         way = (
             "; MESHBOOK_ADDR names another address of the notebook's machine" if isinstance(trouble, LinkClosed) else ""
         )

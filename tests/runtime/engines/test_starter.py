@@ -24,7 +24,7 @@ from meshbook.runtime.engines.local import LocalEngine, why_exec
 from meshbook.runtime.engines.openings import make_room
 from meshbook.runtime.engines.spec import RankFds
 from meshbook.runtime.engines.starter import Exec, Zygote, zygote_key
-from meshbook.runtime.errors import LinkClosed
+from meshbook.runtime.errors import LinkClosed, SpawnError
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.wire.reactor import Reactor
 
@@ -105,6 +105,16 @@ def test_a_path_on_the_search_path_is_passed_over_as_python_does(tmp_path: Path,
 )
 def test_where_ranks_are_forked(device: str, platform: str, forks: bool):
     assert (why_exec(device, platform) == "") is forks
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a zygote lives on Linux only")
+def test_where_no_process_is_left_for_a_zygote(reactor: Reactor, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(SpawnError, match=r"zygote, which forks ranks, cannot be started: \[Errno 11\] Resource temp"):
+        LocalEngine(reactor).warm()
 
 
 def test_a_word_that_is_no_way_to_spawn(reactor: Reactor):
