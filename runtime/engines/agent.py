@@ -200,7 +200,7 @@ class Agent:
 
     def check_room(self, hosts: Sequence[str], again: Sequence[str] = ()) -> None:
         make_room(len(hosts), len(again))
-        self._starter = self._find_starter()
+        self._starter = self._find_starter() if hosts or again else self._starter
 
     @untorn  # a process whose start Ctrl-C has torn would be nobody's child
     def _start(self, spec: RankSpec, port: int, listen: int) -> None:
