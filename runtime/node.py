@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
-from .actor import Actor
 from .channel import Inbox, ReplyPort
 from .engines.spec import Site
 from .fleet import Fleet, RemoteFleet
@@ -30,7 +29,7 @@ from .ranks.resident import CANCEL_SECONDS, Resident
 from .ranks.strikes import strike_all
 from .ranks.turns import AnswerTo, Job, fatal, run_of
 from .ranks.unlooped import without_loop
-from .scope import CreatorInstance, Instance
+from .scope import Instance
 from .shape import Point, Shape
 from .supervision import MeshFailure, report_of_death
 from .wire import codec
@@ -42,6 +41,7 @@ from .wire.reactor import Reactor
 
 Address = tuple[int, int]
 ROOT: Address = (0, 0)
+OnMade = Callable[[RemoteFailure | None], None]
 
 
 @functools.lru_cache(64)  # it is kept for each actor that ever stopped here, and there are few reasons
@@ -191,14 +191,18 @@ class Node(ABC):
             answer(Reply(message.seq, failure is None, 0.0, True), codec.encode(failure))
 
         try:
-            cls, args, kwargs, creator = codec.decode(frames[0], frames[1:])
+            asked = codec.decode(frames[0], frames[1:])
         except codec.DecodeError as error:
             failure = _unmade(error, instance)
             answer(Reply(message.seq, False), codec.encode(failure))
-            self._refuse_early(message.actor, failure)
-            self._tell_owner(instance, failure, message)
+            self._give_up(instance, failure, message)
             return
-        self._settle(instance, cls, args, kwargs, creator, message, on_made)
+        self._settle(instance, asked, message, on_made)
+
+    def _give_up(self, instance: Instance, failure: RemoteFailure, message: Spawn) -> None:
+        """An actor cannot be made: who has asked for it knows, and who calls it and its owner are told."""
+        self._refuse_early(message.actor, failure)
+        self._tell_owner(instance, failure, message)
 
     def _open_gate(self, failure: RemoteFailure | None) -> None:
         self._boot_failure = failure and mild(failure)
@@ -209,16 +213,8 @@ class Node(ABC):
         for actor in list(self._early) if failure is not None else ():
             self._refuse_early(actor)
 
-    def _settle(
-        self,
-        instance: Instance,
-        cls: type[Actor],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        creator: CreatorInstance | None,
-        message: Spawn,
-        on_made: Callable[[RemoteFailure | None], None],
-    ) -> None:
+    def _settle(self, instance: Instance, asked: Any, message: Spawn, on_made: OnMade) -> None:
+        cls, args, kwargs, creator = asked
         instance.class_name = f"{cls.__module__}.{cls.__qualname__}"
         instance.creator = creator
         shape = shape_of(message.view)
@@ -242,7 +238,14 @@ class Node(ABC):
                 on_made(_STOPPED)
                 return
             self._owners[message.actor] = message.owner
-            resident.begin(on_made, instance.rank, run_of(message))
+            try:
+                resident.begin(on_made, instance.rank, run_of(message))
+            except RuntimeError as error:  # no thread is left for it
+                del self._owners[message.actor]
+                failure = fatal(describe(error), resident)
+                on_made(failure)
+                self._give_up(instance, failure, message)
+                return
             for call in self._early.pop(message.actor, []):
                 call(resident)
             self.residents[message.actor] = resident  # now: what comes on another thread must not overtake those

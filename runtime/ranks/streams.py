@@ -205,7 +205,11 @@ class Streams:
             return
         if not self._has_flusher:
             # Not a `threading.Thread`: no debugger stops it, no list of the user's threads shows it.
-            start_new_thread(self._keep_flushing, ())
+            try:
+                start_new_thread(self._keep_flushing, ())
+            except RuntimeError:  # no thread is left: a print is not to fail for that
+                self._flush()
+                return
             self._has_flusher = True
         self._wakes.put(None)
         self._is_awake = self._is_first_line = True

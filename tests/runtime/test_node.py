@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,25 @@ class Holder(Actor):
     @endpoint
     def hold(self) -> str:
         return "held"
+
+
+class Starver(Actor):
+    """Lets no thread be started for actors of this name, as where the system has none left."""
+
+    @endpoint
+    def starve(self, name: str) -> None:
+        self.plain = plain = threading.Thread.start
+
+        def start(self: threading.Thread) -> None:
+            if self.name == f"meshbook-actor-{name}":
+                raise RuntimeError("can't start new thread")
+            plain(self)
+
+        threading.Thread.start = start
+
+    @endpoint
+    def feed(self) -> None:
+        threading.Thread.start = self.plain
 
 
 class Asker(Actor):
@@ -94,3 +114,16 @@ def test_other_actors_are_told_too(stage: Stage, thing: object, reason: str, num
     assert (asker.ask.call_one(holders.slice(r=0)).get(10) == "held") is (thing == "break")
     for _ in range(num_failed):
         stage.faults.get(timeout=10)
+
+
+@pytest.mark.real
+def test_one_for_which_no_thread_is_left_does_not_end_its_rank(process_stage: Stage) -> None:
+    starvers = process_stage.spawn(Starver)
+    starvers.starve.call("thin").get(10)
+    for way in ("call", "initialized"):
+        with pytest.raises(SupervisionError, match="can't start new thread"):
+            WAYS[way](process_stage.spawn(Holder, name="thin")).get(10)
+        for _ in range(2):
+            assert "can't start new thread" in process_stage.faults.get(timeout=10).report()
+    starvers.feed.call().get(10)
+    assert process_stage.spawn(Holder, name="thin").hold.call().get(10).values() == ["held"] * 2
