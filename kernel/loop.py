@@ -12,6 +12,7 @@ from typing import Any
 from ..runtime.ranks.place import Opened
 from ..runtime.ranks.stacks import is_of_loop
 from ..runtime.wire import sigint
+from ..runtime.wire.deferred import untorn
 from .failure import tell_lone
 
 GRACE = 1.0
@@ -36,7 +37,11 @@ class CellLoop:
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """What the coroutine returns or raises; SIGINT ends its `await` as a `KeyboardInterrupt` there."""
-        loop = self._started()
+        try:
+            loop = self._started()
+        except BaseException:
+            coroutine.close()  # else Python complains that nobody has awaited it
+            raise
         watch = _Watch(loop, coroutine)
         try:
             with _heeding(watch.meets):
@@ -80,6 +85,7 @@ class CellLoop:
             self._loop.close()
             self._loop = None
 
+    @untorn  # a loop that is half made complains when it is collected, and asyncio is not to be half patched
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()

@@ -1,13 +1,14 @@
-"""What cells leave in their event loop, and how that goes on between them."""
+"""The event loop of cells: what they leave in it goes on between them; and an interrupt as it is made."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -110,3 +111,27 @@ def _interrupt_who_selects(bell: int) -> None:
         os.sched_yield()
     signal.pthread_kill(main, signal.SIGINT)
     os.write(bell, b".")
+
+
+@pytest.fixture
+def loop() -> Iterator[CellLoop]:
+    loop = CellLoop(may_nest=False)
+    yield loop
+    loop.close()
+    asyncio.set_event_loop(None)
+
+
+def test_a_loop_that_is_being_made_is_made_to_its_end(loop: CellLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is half made, or is not awaited, complains when it is collected: that is an error in these tests."""
+    plain = asyncio.SelectorEventLoop._make_self_pipe  # type: ignore[attr-defined]
+
+    def press(self: asyncio.SelectorEventLoop) -> None:
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+        plain(self)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "_make_self_pipe", press)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(asyncio.sleep(0))
+    gc.collect()
+    assert loop.run(asyncio.sleep(0, "slept")) == "slept"
