@@ -26,6 +26,9 @@ _PAUSES = (0.001, 0.002, 0.004, 0.008)
 _LOADING = 0.02
 """Seconds after which one looks again whether what can be loaded once only has been loaded."""
 
+_LONG = 30.0
+"""Seconds after which it is no import any more, but a program that was compiled, and runs as it is imported."""
+
 
 class Interrupts:
     """Decides, when SIGINT arrives on the main thread, whether user code is to be interrupted."""
@@ -38,6 +41,7 @@ class Interrupts:
         self._lock = threading.Lock()  # a call must not begin or end while it is decided whether it runs
         self._wanted = 0
         self._put_off = 0  # the call that is struck again and again, until its import has come to its end
+        self._put_off_since = 0.0
         self._is_between = False
         self._shields = 0
         self._held: BaseException | None = None  # what is raised where user code goes on
@@ -189,8 +193,8 @@ class Interrupts:
             return  # it was meant for a call that has ended meanwhile
         if self._shields:
             self._held = KeyboardInterrupt()
-        elif is_loading(frame) and self._strikes_later(self.running):
-            return
+        elif is_loading(frame) and (not self.running or self._strikes_later(self.running)):
+            return  # what former calls have left imports it: a cell can wait for that
         else:
             self._put_off = 0
             raise KeyboardInterrupt
@@ -198,8 +202,8 @@ class Interrupts:
     def _strikes_later(self, running: int) -> bool:
         """Strike again until the import has come to its end; whether that can be."""
         if self._put_off == running:
-            return True
-        self._put_off = running
+            return time.monotonic() - self._put_off_since < _LONG
+        self._put_off, self._put_off_since = running, time.monotonic()
         try:
             _thread.start_new_thread(self._strike_on, (running,))
         except RuntimeError:  # no thread is left

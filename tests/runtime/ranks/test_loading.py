@@ -13,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+from meshbook.runtime.ranks import interrupts
 from meshbook.runtime.ranks.interrupts import Interrupts
 from meshbook.runtime.ranks.loading import is_loading
 from meshbook.runtime.wire import sigint
@@ -70,23 +71,43 @@ def test_what_is_loaded_once_only(
     assert seen == [is_once]
 
 
+@pytest.fixture
+def installed() -> Iterator[Interrupts]:
+    former, installed = sigint.handler(), Interrupts()
+    installed.install()
+    yield installed
+    sigint.let(former)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals to a thread")
-def test_an_interrupt_comes_when_it_has_been_loaded(load: Callable[[str, Loader], object]) -> None:
-    former, steps = sigint.handler(), list[str]()
-    interrupts = Interrupts()
-    interrupts.install()
+def test_an_interrupt_comes_when_it_has_been_loaded(
+    installed: Interrupts, load: Callable[[str, Loader], object]
+) -> None:
+    steps: list[str] = []
 
     def body() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         steps.append("loaded")
 
-    try:
-        with pytest.raises(KeyboardInterrupt), interrupts.open_for(7):
-            load("in_c", InC(body))
-            while True:  # it is struck again
-                steps[1:] = ["went on"]
-        assert steps == ["loaded", "went on"] and "in_c" in sys.modules
-        with interrupts.open_for(8):
-            """What was put off is over."""
-    finally:
-        sigint.let(former)
+    with pytest.raises(KeyboardInterrupt), installed.open_for(7):
+        load("in_c", InC(body))
+        while True:  # it is struck again
+            steps[1:] = ["went on"]
+    assert steps == ["loaded", "went on"] and "in_c" in sys.modules
+    with installed.open_for(8):
+        """What was put off is over."""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals to a thread")
+def test_a_program_that_runs_as_it_is_imported_is_not_deaf(
+    installed: Interrupts, load: Callable[[str, Loader], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interrupts, "_LONG", 0.0)
+
+    def body() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            pass
+
+    with pytest.raises(KeyboardInterrupt), installed.open_for(7):
+        load("in_c", InC(body))
