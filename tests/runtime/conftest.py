@@ -96,8 +96,13 @@ def reactor() -> Generator[Reactor]:
 
 
 @pytest.fixture(scope="module")
-def local_engine(reactor: Reactor) -> Generator[LocalEngine]:
-    engine = LocalEngine(reactor, PRELOAD)
+def zygote_modules() -> list[str]:
+    return PRELOAD
+
+
+@pytest.fixture(scope="module")
+def local_engine(reactor: Reactor, zygote_modules: list[str]) -> Generator[LocalEngine]:
+    engine = LocalEngine(reactor, zygote_modules)
     engine.warm()
     yield engine
     engine.close()
@@ -118,9 +123,9 @@ def local(reactor: Reactor, local_engine: LocalEngine) -> Generator[Bench]:
 
 
 @pytest.fixture(scope="module")
-def hosts_engine(reactor: Reactor) -> Generator[HostsEngine]:
+def hosts_engine(reactor: Reactor, zygote_modules: list[str]) -> Generator[HostsEngine]:
     """Two hosts, which are processes on this machine."""
-    engine = HostsEngine(reactor, CommandLauncher(reactor, "", ["alpha", "beta"]), 2, PRELOAD)
+    engine = HostsEngine(reactor, CommandLauncher(reactor, "", ["alpha", "beta"]), 2, zygote_modules)
     engine.warm()
     yield engine
     engine.close()
@@ -136,9 +141,9 @@ def hosts(reactor: Reactor, hosts_engine: HostsEngine, leaks: Any) -> Generator[
 
 
 @pytest.fixture(scope="module")
-def monarch_engine(reactor: Reactor) -> Generator[HostsEngine]:
+def monarch_engine(reactor: Reactor, zygote_modules: list[str]) -> Generator[HostsEngine]:
     """Two hosts of Monarch, which are processes on this machine."""
-    engine = MonarchEngine(reactor, 2, preload=PRELOAD)
+    engine = MonarchEngine(reactor, 2, preload=zygote_modules)
     yield engine
     engine.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,9 +18,25 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def _processes() -> Generator[tuple[str, dict[Any, Any]]]:
-    """Here torch is imported once a file, and not by each rank."""
-    yield from staged("local", ZYGOTE_MODULES)
+def zygote_modules() -> list[str]:
+    """Here torch is imported by zygotes, and not by each rank."""
+    return ZYGOTE_MODULES
+
+
+@pytest.fixture(scope="package")
+def _session() -> Generator[str]:
+    """The engine of all files of this folder, whose zygote has torch."""
+    with contextlib.contextmanager(staged)("local", ZYGOTE_MODULES) as (engine, _):
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def _processes(_session: str) -> Generator[tuple[str, dict[Any, Any]]]:
+    """What a file shares ends with it."""
+    shared: dict[Any, Any] = {}
+    yield _session, shared
+    for mesh in shared.values():
+        mesh.stop().get(20)
 
 
 @pytest.fixture
