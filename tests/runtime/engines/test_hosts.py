@@ -35,6 +35,8 @@ Until = Callable[..., Any]
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 HOSTS_2X2 = {"hosts": 2, "gpus": 2}
+HOSTS_2X1 = {"hosts": 2, "gpus": 1}
+"""For ranks that import torch, each by itself."""
 
 
 def agent_of(bench: Bench, name: str) -> int:
@@ -114,9 +116,9 @@ def test_a_rank_that_works_on_holds_back_neither_answers_nor_errors(hosts: Bench
 
 
 def test_process_groups_span_hosts(hosts: Bench):
-    workers = hosts.workers(HOSTS_2X2, backend="gloo")
-    source = "import torch, torch.distributed as dist\nx = torch.ones(3) * here().rank\ndist.all_reduce(x)\nx.tolist()"
-    assert workers.do.call(source).get(50).values() == [[6.0] * 3] * 4
+    workers = hosts.workers(HOSTS_2X1, backend="gloo")
+    source = "import torch, torch.distributed as dist\nx = torch.ones(3) + here().rank\ndist.all_reduce(x)\nx.tolist()"
+    assert workers.do.call(source).get(50).values() == [[3.0] * 3] * 2
 
 
 def test_a_stopped_rank_is_seen_and_looked_at_from_its_host(hosts: Bench, until: Until):
@@ -182,13 +184,13 @@ def test_a_lost_host_is_the_death_of_its_ranks(own: Bench, until: Until, signum:
 
 
 def test_process_groups_are_made_anew_over_a_host_that_came_back(own: Bench, until: Until):
-    workers = own.workers(HOSTS_2X2, backend="gloo")
+    workers = own.workers(HOSTS_2X1, backend="gloo")
     roster = roster_of(workers)
     os.kill(agent_of(own, "left"), signal.SIGKILL)  # with it rank 0, which served the store
-    until(lambda: roster.dead() == [0, 1])
-    assert heal_roster(roster).ranks == (0, 1)
+    until(lambda: roster.dead() == [0])
+    assert heal_roster(roster).ranks == (0,)
     source = "import torch, torch.distributed as dist\nx = torch.ones(1)\ndist.all_reduce(x)\nx.item()"
-    assert workers.do.call(source).get(50).values() == [4.0] * 4
+    assert workers.do.call(source).get(50).values() == [2.0] * 2
 
 
 def test_one_launcher_for_all_hosts(make: Callable[..., Bench], until: Until, tmp_path: Path):
