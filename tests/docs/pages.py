@@ -13,6 +13,7 @@ import json
 import re
 import sys
 import traceback
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,36 @@ def run(page: Path) -> list[str]:
     """What is wrong on this page, one text each; ends at the first block that raises."""
     wrong: list[str] = []
     names: dict[str, Any] = {"__name__": "__main__"}
-    text = page.read_text()
-    for block in _BLOCK.finditer(text):
-        kind, source = block.groups()
-        if kind == "python" and not _MAGIC.search(source):
-            line = text[: block.start()].count("\n") + 1
+    with _zygotes(with_torch=_uses_torch(page)):
+        for line, source in _blocks(page.read_text()):
             try:
                 _run_block(source, line, page.name, names, wrong)
             except Exception:  # noqa: BLE001 - the rim: whatever an example raises is reported with its place
                 return [*wrong, f"{page.name}, block at line {line}: {traceback.format_exc()}"]
     return wrong
+
+
+def _blocks(text: str) -> Iterator[tuple[int, str]]:
+    """The Python of a page that has no magics, with its lines."""
+    for block in _BLOCK.finditer(text):
+        kind, source = block.groups()
+        if kind == "python" and not _MAGIC.search(source):
+            yield text[: block.start()].count("\n") + 1, source
+
+
+def _uses_torch(page: Path) -> bool:
+    return any("torch" in source for _, source in _blocks(page.read_text()))
+
+
+@contextlib.contextmanager
+def _zygotes(with_torch: bool) -> Generator[None]:
+    """Each host of an example has a zygote of its own: without torch where the page does not use it."""
+    from meshbook.runtime.session import ZYGOTE_MODULES
+
+    before = [*ZYGOTE_MODULES]
+    ZYGOTE_MODULES[:] = [module for module in before if with_torch or module != "torch?"]
+    yield
+    ZYGOTE_MODULES[:] = before
 
 
 def _run_block(source: str, line: int, page: str, names: dict[str, Any], wrong: list[str]) -> None:
@@ -89,8 +110,11 @@ def _is_as_written(found: str, expected: str) -> bool:
 
 
 if __name__ == "__main__":
-    found = {name: run(Path(name)) for name in sys.argv[1:]}
     from meshbook.runtime import session
 
+    pages = [Path(name) for name in sys.argv[1:]]
+    if any(map(_uses_torch, pages)):  # then the zygote of this machine has it, which serves all pages
+        session.session().engine("local").warm()
+    found = {str(page): run(page) for page in pages}
     session.close()
     print(json.dumps(found))
