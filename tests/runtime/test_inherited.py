@@ -13,6 +13,8 @@ PROGRAM = """
 import os, signal
 from meshbook.runtime import Actor, endpoint, this_host
 import meshbook.runtime
+from meshbook.runtime.session import ZYGOTE_MODULES
+ZYGOTE_MODULES.remove("torch?")  # takes a second
 meshbook.runtime.unhandled_fault_hook = lambda failure: None
 
 class A(Actor):

@@ -310,6 +310,8 @@ def test_a_file_in_the_working_directory_is_no_module_of_ranks(tmp_path: Path) -
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs" / "program.py").write_text(
         "from meshbook.runtime import Actor, endpoint, this_host\n"
+        "from meshbook.runtime.session import ZYGOTE_MODULES\n"
+        "ZYGOTE_MODULES.remove('torch?')\n"
         "class A(Actor):\n"
         "    @endpoint\n"
         "    def version(self):\n"
