@@ -26,6 +26,7 @@ from .cell import CellShell
 from .comms import CommMessage
 from .cut_off import NO_STORE
 from .debug.actor_errors import ActorErrors
+from .debug.actor_threads import place_at_work
 from .debug.debugger import STEPS, Debugger
 from .debug.remains import num_bytes
 from .given import Given, names_of
@@ -341,12 +342,14 @@ class KernelActor(Actor):
         return ", ".join(filter(None, [self._lines_now(), "" if waiting is None else f"waiting in {waiting.call}"]))
 
     def _lines_now(self) -> str:
+        """Of the main thread, or of an actor that is at work while it rests."""
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
         stack: list[tuple[str, int]] = []
         while frame is not None:  # not by `traceback`, which leaves us out on ranks, and looks at files on the disk
             stack.insert(0, (frame.f_code.co_filename, frame.f_lineno))
             frame = frame.f_back
-        return lines_text(stack) or lines_text(self._cells.suspended_at()) or _place_in_module(stack)
+        main = lines_text(stack) or lines_text(self._cells.suspended_at()) or _place_in_module(stack)
+        return main or place_at_work()
 
     @control_endpoint
     def glance(self) -> tuple[str, str, float]:

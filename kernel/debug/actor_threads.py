@@ -10,7 +10,7 @@ from types import FrameType
 
 from ...runtime.ours import is_ours
 from ...runtime.ranks.stacks import loops
-from .places import Stack, suspended, users_frame
+from .places import Stack, place_of, suspended, users_frame, users_index
 
 PREFIX = "meshbook-actor-"
 """How these threads are called."""
@@ -35,6 +35,15 @@ def suspended_in(thread: threading.Thread) -> Stack:
         if any(users_frame(frame) is not None for frame, _ in found):
             return found
     return []
+
+
+def place_at_work() -> str:
+    """Where the first actor is that works: `cell 3 line 10 in step`; empty where all rest."""
+    thread = actor_at_work()
+    frame = users_frame(frame_of(thread)) if thread is not None else None
+    if frame is None and thread is not None and (stack := suspended_in(thread)):
+        frame = stack[users_index(stack)][0]
+    return place_of(frame) if frame is not None else ""
 
 
 def call_on_loop(thread: threading.Thread, call: Callable[[], object]) -> None:
