@@ -73,6 +73,8 @@ class History:
     """For each member that has told: its entries by number."""
     silent: tuple[int, ...] = ()
     """Members that have told nothing."""
+    without: tuple[int, ...] = ()
+    """Members that have not made this group, but others, or have destroyed it."""
     is_whole: bool = True
 
     @property
@@ -106,8 +108,14 @@ def _new_history(group: Group, ledgers: Mapping[int, RankLedger]) -> History:
         group,
         {rank: {} for rank in members if rank in ledgers},
         tuple(rank for rank in members if rank not in ledgers),
+        tuple(rank for rank in members if rank in ledgers and not _has(ledgers[rank], group)),
         all(ledgers[rank].is_whole for rank in members if rank in ledgers),
     )
+
+
+def _has(ledger: RankLedger, group: Group) -> bool:
+    """Has a rank this group, as far as it tells of its groups?"""
+    return not ledger.groups or any((each.name, each.ranks) == (group.name, group.ranks) for each in ledger.groups)
 
 
 def compare(
@@ -345,11 +353,16 @@ def _waits(group: Group, number: int, waiting: Mapping[int, Entry], idle: Collec
 def _lacks(history: History, absent: Sequence[int]) -> list[str]:
     by_last: dict[int, list[int]] = {}
     for rank in absent:
-        by_last.setdefault(history.last(rank), []).append(rank)
-    return [
+        if rank not in history.without:
+            by_last.setdefault(history.last(rank), []).append(rank)
+    lacks = [
         f"{_who(ranks)} {'has' if len(ranks) == 1 else 'have'} {_issued(last, history.is_whole)}"
         for last, ranks in sorted(by_last.items())
     ]
+    if history.without:
+        verb = "has" if len(history.without) == 1 else "have"
+        lacks.append(f"{_who(history.without)} {verb} no such group: all ranks make all groups, in one order")
+    return lacks
 
 
 def _issued(last: int, is_whole: bool) -> str:

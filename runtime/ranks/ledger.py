@@ -88,6 +88,7 @@ class RankLedger(msgspec.Struct, frozen=True):
     """What one rank has issued, the oldest first."""
 
     groups: tuple[Group, ...] = ()
+    """Those that it has used, and behind them those that it has made and not used."""
     entries: tuple[Entry, ...] = ()
     is_recorded: bool = True
     """False where this torch keeps no record that can be read: only `Group.num_issued` counts then."""
@@ -177,6 +178,7 @@ def _ledger_of(records: Sequence[dict[str, Any]], living: Sequence[Group], limit
     places: dict[tuple[str, str], int] = {}
     entries = [_entry(each, places.setdefault(_key(each), len(places)), now) for each in kept[-limit:]]
     groups = [msgspec.structs.replace(by_name[name], backend=backend) for name, backend in places]
+    groups += [group for group in living if group.name not in {name for name, _ in places}]
     is_whole = len(kept) <= limit and not any(map(_lost_its_beginning, _by_backend(records)))
     return RankLedger(tuple(groups), tuple(entries), is_whole=is_whole, read_at=now / 1e9)
 

@@ -332,3 +332,19 @@ def test_ranks_that_all_send_first_wait_for_one_another() -> None:
     ]
     slow = compare({0: waits("send", 1, 7), 1: waits("recv", 0, 9)})
     assert not any("one another" in found.text for found in slow)
+
+
+def test_who_has_no_such_group_is_told() -> None:
+    """torch counts groups on each rank: made in another order, or not by all, they have other names."""
+    first, crossed, other = (
+        Group(name, "gloo", "", ranks) for name, ranks in (("1", (0, 1)), ("2", (0, 1)), ("1", (1, 2)))
+    )
+    told = {0: RankLedger((first,), (entry(1, is_open=True),)), 1: RankLedger((default(3), other, crossed))}
+    assert [found.text for found in compare(told)] == [
+        "rank 0 waits in all_reduce #1 (4,) of the group of ranks 0-1 at cell 5, line 2; "
+        "rank 1 has no such group: all ranks make all groups, in one order"
+    ]
+    told[1] = RankLedger((default(3), first))
+    assert [found.text for found in compare(told)] == [
+        "rank 0 waits in all_reduce #1 (4,) of the group of ranks 0-1 at cell 5, line 2; rank 1 has issued none"
+    ]
