@@ -25,7 +25,10 @@ FIRST, FIRST_WITH_DEAD = 3.0, 1.0
 """Seconds that a run is left alone; fewer where a rank of the mesh is dead."""
 
 A_RANK = 0.05
-"""Seconds that each rank adds to the `FIRST` between two looks: a look costs some milliseconds a rank."""
+"""Seconds that each rank adds to the time between two looks: a look costs some milliseconds a rank."""
+
+SOONEST = 0.3
+"""Seconds until a finding that is too young to be told is looked at again, at least."""
 
 PATIENCE, LONGEST_PATIENCE = 1.0, 60.0
 """Seconds that a collective may be open before it is told: ranks are rarely in time to the millisecond.
@@ -91,8 +94,11 @@ class HangWatch:
         patience = self._patience
         for finding in findings:
             missed = set(finding.odd) & set(self._dead())
-            if finding.seconds >= (PATIENCE if missed else patience):
+            young = (PATIENCE if missed else patience) - finding.seconds
+            if young <= 0:
                 self._take(finding, missed, now)
+            elif finding.text not in self._told:
+                self._next = min(self._next, now + max(young, SOONEST + A_RANK * len(owing)))
 
     def _take(self, finding: Finding, missed: set[int], now: float) -> None:
         if finding.text not in self._told:
