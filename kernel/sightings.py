@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
 from ..runtime.wire import codec
 from ..runtime.wire.lane import Frames
@@ -22,16 +23,28 @@ EVERY = 0.5
 
 _A_RANK = 0.02
 
+_AWAY = 3.0
+"""Seconds without a question after which nothing is known of the time between: somebody was at a prompt, say."""
+
+
+class Seen(NamedTuple):
+    """Where a rank was seen last, and since when it was seen nowhere else."""
+
+    place: str
+    first: float
+    last: float
+
 
 class Sightings:
     """The last known place of each rank of one run; the caller of the endpoint `where`."""
 
     def __init__(self, started: float, num_ranks: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._next = started + FIRST
+        self._since = self._last = started
         self._pace = EVERY + _A_RANK * num_ranks  # the more ranks, the rarer: not above fifty questions a second
         self._clock = clock
         self._asked: set[int] = set()
-        self._seen: dict[int, tuple[str, float]] = {}
+        self._seen: dict[int, Seen] = {}
 
     def due(self, now: float, ranks: Iterable[int]) -> list[int]:
         """Which of `ranks` to ask now, most often none. One that still owes an answer is not asked again.
@@ -43,7 +56,9 @@ class Sightings:
         """
         if now < self._next:
             return []
-        self._next = now + self._pace
+        if now - self._last > max(_AWAY, 2 * self._pace):
+            self._since = now
+        self._last, self._next = now, now + self._pace
         due = [rank for rank in ranks if rank not in self._asked]
         self._asked.update(due)
         return due
@@ -52,14 +67,23 @@ class Sightings:
         """Example: `last seen at cell 3 line 2 (0.4 s before)`; empty if it was not seen."""
         if rank not in self._seen:
             return ""
-        place, when = self._seen[rank]
-        return f"last seen at {place} ({self._clock() - when:.1f} s before)"
+        seen = self._seen[rank]
+        return f"last seen at {seen.place} ({self._clock() - seen.last:.1f} s before)"
+
+    def still(self, rank: int) -> tuple[str, float]:
+        """Where a rank was at every sighting for so many seconds; no place of one that has never answered."""
+        seen = self._seen.get(rank)
+        if seen is None and rank not in self._asked:
+            return "", 0.0
+        return (seen.place if seen else ""), self._clock() - max(self._since, seen.first if seen else 0.0)
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         self._asked.discard(rank)
         with suppress(codec.DecodeError):
             if (place := codec.decode(frames[0], frames[1:])) and reply.ok:
-                self._seen[rank] = place, self._clock()
+                now, before = self._clock(), self._seen.get(rank)
+                first = before.first if before is not None and before.place == place else now
+                self._seen[rank] = Seen(place, first, now)
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
 

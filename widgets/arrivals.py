@@ -25,6 +25,9 @@ APPEARS_AFTER: Final = 0.5
 
 PERIOD: Final = 0.5
 
+STILL_AFTER: Final = 3.0
+"""Seconds at one line after which a working rank is shown with it."""
+
 MOST_LINES: Final = 64
 """So many working ranks have their last lines shown; of more, what they have in common."""
 
@@ -94,10 +97,15 @@ class Arrivals:
         owing = run.owing
         lost, failed = run.progress.lost.copy(), set(run.progress.failed)
         lines = {rank: self._last_line(rank) for rank in owing} if len(owing) <= MOST_LINES else {}
-        seconds = run.progress.seconds.copy()
-        rows = standings(run.ranks, owing, failed, lost, seconds, lines, elapsed, self._held(), self._queued())
+        seconds, places = run.progress.seconds.copy(), self._places(owing)
+        rows = standings(run.ranks, owing, failed, lost, seconds, lines, elapsed, self._held(), self._queued(), places)
         title = f"{len(run.ranks) - len(owing):,} of {len(run.ranks):,} ranks done · {elapsed:.1f} s"
         return {"text/plain": title, "text/html": _html(title, rows)}
+
+    def _places(self, owing: Sequence[int]) -> dict[int, str]:
+        """Where ranks are that do not move."""
+        still = {rank: self._run.sightings.still(rank) for rank in owing}
+        return {rank: place for rank, (place, seconds) in still.items() if place and seconds >= STILL_AFTER}
 
     def _last_line(self, rank: int) -> str:
         """What a rank has said last in this run, from memory; of a line that is rewritten, how it stands."""
@@ -117,23 +125,25 @@ def standings(
     elapsed: float,
     held: Collection[int] = (),
     behind: Mapping[int, str] = MappingProxyType({}),
+    places: Mapping[int, str] = MappingProxyType({}),
 ) -> list[Standing]:
     """The ranks of a run, folded: those that failed or are gone, those that work or are `held`, those that are done.
 
-    Those that are `behind` a cell have not begun.
+    Those that are `behind` a cell have not begun. Of those that do not move, `places` are the lines of code.
 
     Example:
-        >>> for standing in standings(range(4), [2, 3], {0}, {}, {0: 0.1, 1: 1.2}, {3: "step 7"}, 2.5):
+        >>> said, places = {3: "step 7"}, {2: "cell 5 line 3"}
+        >>> for standing in standings(range(4), [2, 3], {0}, {}, {0: 0.1, 1: 1.2}, said, 2.5, places=places):
         ...     print(standing.ranks, standing.state, standing.line, standing.time)
         (0,) failed  0.10 s
-        (2,) works  2.5 s
+        (2,) works at cell 5 line 3  2.5 s
         (3,) works step 7 2.5 s
         (1,) done  1.20 s
     """
     working = set(owing)
     groups: dict[tuple[int, str, str], list[int]] = {}
     for rank in ranks:
-        groups.setdefault(_key(rank, working, failed, lost, lines, held, behind), []).append(rank)
+        groups.setdefault(_key(rank, working, failed, lost, lines, held, behind, places), []).append(rank)
     standing: list[Standing] = []
     for (order, state, line), members in sorted(groups.items(), key=lambda item: (item[0][0], item[1][0])):
         times = [seconds[rank] for rank in members if rank in seconds]
@@ -150,6 +160,7 @@ def _key(
     lines: Mapping[int, str],
     held: Collection[int],
     behind: Mapping[int, str],
+    places: Mapping[int, str],
 ) -> tuple[int, str, str]:
     if rank in lost:
         return 0, "lost", lost[rank].partition("\n")[0]
@@ -157,7 +168,7 @@ def _key(
         return 0, "failed", ""
     if rank in working and rank in behind:
         return 1, "waits", f"behind {behind[rank]}"
-    state = "stopped" if rank in held else "works"
+    state = "stopped" if rank in held else f"works at {places[rank]}" if rank in places else "works"
     return (1, state, lines.get(rank, "")) if rank in working else (2, "done", "")
 
 

@@ -36,6 +36,26 @@ def test_who_owes_an_answer_is_not_asked_again_and_who_is_nowhere_keeps_the_old_
     assert sightings.last(0).startswith("last seen at cell 3 line 2")
 
 
+def test_for_how_long_a_rank_was_seen_at_one_place() -> None:
+    now = [0.0]
+    sightings = Sightings(started=0.0, num_ranks=2, clock=lambda: now[0])
+
+    def see(when: float, place: str) -> None:
+        now[0] = when
+        if 0 in sightings.due(when, [0, 1]):
+            sightings.on_reply(0, Answer(1), frames_of(place))
+
+    assert sightings.still(0) == ("", 0.0)
+    see(1.0, "cell 3 line 2")
+    for second in range(2, 7):
+        see(float(second), "cell 3 line 4")
+    assert sightings.still(0) == ("cell 3 line 4", 4.0)
+    assert sightings.still(1) == ("", 6.0)  # it has never answered
+    see(60.0, "cell 3 line 4")  # nobody has asked meanwhile
+    now[0] = 61.0
+    assert sightings.still(0) == ("cell 3 line 4", 1.0)
+
+
 @given(st.integers(1, 5000), st.lists(st.floats(0, 0.2), max_size=200))
 def test_nobody_is_asked_too_early_or_too_often(num_ranks: int, steps: list[float]) -> None:
     sightings = Sightings(started=0.0, num_ranks=num_ranks)

@@ -20,6 +20,7 @@ class Cell:
 
     def __init__(self) -> None:
         self.page = Page()
+        self.still: dict[int, tuple[str, float]] = {}
         self.logs = {rank: RankLog() for rank in range(4)}
         self.run = SimpleNamespace(
             started=0.0,
@@ -27,6 +28,7 @@ class Cell:
             owing=[0, 1, 2, 3],
             call=7,
             progress=Progress(),
+            sightings=SimpleNamespace(still=lambda rank: self.still.get(rank, ("", 0.0))),
             roster=SimpleNamespace(logs=self.logs),
         )
         self.table = Arrivals(cast("Any", self.page), cast(Run, self.run))
@@ -91,6 +93,12 @@ def test_it_tells_what_working_ranks_said_last_in_this_run() -> None:
     assert "<td>works</td><td>step 2</td><td>1.5 s</td>" in html and "<td>30%</td>" in html
     assert "another" not in html and "<td>done</td><td></td><td>0.40 s</td>" in html
     cell.close()
+
+
+def test_it_tells_where_those_are_that_do_not_move(cell: Cell) -> None:
+    cell.still = {1: ("cell 5 line 3", 3.1), 2: ("cell 5 line 4", 1.0)}
+    html = str(cell.table._bundle(4.0)["text/html"])
+    assert "<td>works at cell 5 line 3</td>" in html and "line 4" not in html
 
 
 def test_of_a_thousand_ranks_those_that_did_not_go_well_are_told_first() -> None:
