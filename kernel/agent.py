@@ -18,6 +18,7 @@ from ..runtime.channel import Port
 from ..runtime.ranks import ledger, models, optimizers, waits
 from ..runtime.ranks.groups import Groups, bury
 from ..runtime.ranks.place import Place, here
+from ..runtime.ranks.stacks import lines_of
 from ..runtime.ranks.users import is_users
 from ..runtime.wire import codec
 from ..runtime.wire.unicode import packed
@@ -344,10 +345,7 @@ class KernelActor(Actor):
     def _lines_now(self) -> str:
         """Of the main thread, or of an actor that is at work while it rests."""
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
-        stack: list[tuple[str, int]] = []
-        while frame is not None:  # not by `traceback`, which leaves us out on ranks, and looks at files on the disk
-            stack.insert(0, (frame.f_code.co_filename, frame.f_lineno))
-            frame = frame.f_back
+        stack = [(code.co_filename, line) for code, line in lines_of(frame)]
         main = lines_text(stack) or lines_text(self._cells.suspended_at()) or _place_in_module(stack)
         return main or place_at_work()
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 MAX_FRAMES = 64
 """Frames that travel; of more (a recursion without end) the outermost and the innermost half."""
 
+_MOST_PRINTED = 2000
+"""Frames that the traceback's text is made of, at most; Python's own recursion ends at 1,000."""
+
 TRACEBACK_LIMIT = 1 << 18
 """Characters of the traceback's text."""
 
@@ -184,8 +187,16 @@ def _is_deep(error: BaseException) -> bool:
 
 
 def _in_python_style(error: BaseException) -> str:
-    text = "".join(traceback.format_exception(error))
+    end = _end_of(error.__traceback__)
+    text = "".join(traceback.format_exception(type(error), error, end, -_MOST_PRINTED))  # of its causes as well
     return _CELL_IN_TEXT.sub(lambda match: f'File "{name_of(match[1])}"', text)
+
+
+def _end_of(tb: TracebackType | None) -> TracebackType | None:
+    """Its innermost frames: those of a recursion of a hundred thousand take half a minute to print."""
+    for _ in range(sum(1 for _ in traceback.walk_tb(tb)) - _MOST_PRINTED):
+        tb = tb.tb_next if tb is not None else None
+    return tb
 
 
 def _has_group(error: BaseException | None) -> bool:

@@ -20,6 +20,9 @@ from . import waits
 MAX_SPOTS = 100
 """Spots of a stack that travel; of more (a recursion without end) the outermost and the innermost half."""
 
+_ENDS = 1000
+"""Frames at either end of a stack that are looked at: a control thread that looked at a million would be deaf."""
+
 _RUNNERS = {
     str(HOME / "runtime/ranks/mailbox.py"): {"_serve", "_call", "_spawn", "_finish"},
     str(HOME / "runtime/ranks/worker.py"): {"main"},
@@ -163,12 +166,21 @@ def _until_stopped(spots: Spots) -> Iterable[Spot]:
     return takewhile(lambda spot: not any(part in spot.file for part in _DEBUGGERS), spots)
 
 
-def _spots_of(frame: FrameType | None) -> Spots:
+def lines_of(frame: FrameType | None) -> list[tuple[CodeType, int]]:
+    """The code and lines of a stack, the outermost first; of a recursion of thousands the two ends.
+
+    Its thread goes on meanwhile, so nothing is looked at that may read files.
+    """
     found: list[tuple[CodeType, int]] = []
-    while frame is not None:  # the thread goes on meanwhile, so first the frames, and what may read files after them
+    while frame is not None:
         found.append((frame.f_code, frame.f_lineno or 0))
         frame = frame.f_back
-    return tuple(_spot(code, line) for code, line in reversed(found))
+    del found[_ENDS:-_ENDS]
+    return found[::-1]
+
+
+def _spots_of(frame: FrameType | None) -> Spots:
+    return tuple(_spot(code, line) for code, line in lines_of(frame))
 
 
 def _spot(code: CodeType, line: int) -> Spot:

@@ -261,6 +261,24 @@ def test_a_recursion_without_end_is_told_in_few_frames(notebook: Notebook) -> No
     assert len(failure.traceback) < 20_000
 
 
+RECURSION = """
+import sys
+limit = sys.getrecursionlimit()
+sys.setrecursionlimit(9000)
+def f(n): return g(n - 1) if n else 1 / 0
+def g(n): return f(n)
+try: f(3000)
+except ZeroDivisionError as error: raise error.with_traceback(error.__traceback__) from None
+finally: sys.setrecursionlimit(limit)
+"""
+
+
+def test_of_a_recursion_of_thousands_the_innermost_frames_are_printed(notebook: Notebook) -> None:
+    failure = notebook.failure(RECURSION)
+    assert (failure.type_name, len(failure.frames)) == ("ZeroDivisionError", 64)
+    assert failure.traceback.count(", in g") == 1000 and failure.traceback.endswith("division by zero")
+
+
 def test_equal_failures_give_equal_bytes(new_notebook: Callable[[], Notebook]) -> None:
     def fail() -> bytes:
         notebook = new_notebook()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import inspect
 import json
 import os
 import stat
@@ -67,6 +68,16 @@ def test_a_deep_stack_keeps_both_ends(depth: int) -> None:
     kept = stacks.bounded(stack)
     assert len(kept) == min(depth, stacks.MAX_SPOTS)
     assert kept[:1] + kept[-1:] == stack[:1] + stack[-1:]
+
+
+def test_of_a_recursion_of_thousands_the_ends_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "_ENDS", 20)
+
+    def deeper(depth: int) -> list[str]:
+        return deeper(depth - 1) if depth else [code.co_name for code, _ in stacks.lines_of(inspect.currentframe())]
+
+    found = deeper(300)
+    assert len(found) == 40 and found[20:] == ["deeper"] * 20 and "deeper" not in found[:5]
 
 
 def test_other_threads_are_told_from_their_own_code_on() -> None:
