@@ -133,7 +133,7 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False, renews
         if out_of_step(asked.answers):
             why = "they were out of step"
         else:
-            why = "they were not in the same collective" if has_parted else ""
+            why = "a collective was left open in them" if has_parted else ""
     if why:
         regroup(roster, renews)
     return why
