@@ -233,9 +233,9 @@ class CellShell:
         self._shell.autoreload(is_on)
 
     def attend(self, work: Callable[[], object]) -> None:
-        """Run a callback of the user's, outside of any cell; what it raises comes out."""
+        """Run a callback of the user's, outside of any cell, where it may make tasks; what it raises comes out."""
         with self._opened(), _StreamsKept():
-            work()
+            self._loop.run(_called_in_loop(work))
 
     def complete(self, text: str, cursor: int) -> tuple[int, list[str]]:
         """Where the word at the cursor begins, and what could stand there. Any thread may ask at any time."""
@@ -397,6 +397,10 @@ async def _play_async(program: Program, names: dict[str, Any]) -> Any:
     """One coroutine for the whole cell: its last expression sees the context variables that its body sets."""
     await _awaited(program.body, names)
     return await _awaited(program.last, names)
+
+
+async def _called_in_loop(work: Callable[[], object]) -> None:
+    work()
 
 
 async def _awaited(code: CodeType | None, names: dict[str, Any]) -> Any:

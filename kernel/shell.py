@@ -280,6 +280,10 @@ class QuietShell(InteractiveShell):
         if gui:
             raise UsageError(f"a rank has no screen for {gui!r}: use `%matplotlib inline`")
 
+    def set_next_input(self, s: str, replace: bool = False) -> None:
+        """`%load` and `%recall` write what they find into a cell."""
+        raise UsageError("a rank writes into no cell: use this magic in a cell of the notebook itself")
+
     def ask_exit(self) -> None:
         """`exit` and `quit` in a cell."""
         raise SystemExit

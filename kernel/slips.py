@@ -14,6 +14,7 @@ from .story import Hint, Story
 
 _MISSED = re.compile(r"name '(\w+)' is not defined")
 _OUR_MAGIC = re.compile(r"(?:Line|Cell) magic(?: function)? `(%mesh|%%?on_mesh)` not found")
+_NO_LOOP = "no running event loop"
 NO_GROUP = "Default process group has not been initialized"
 """What torch says where there are none."""
 
@@ -40,7 +41,7 @@ def with_lines(
         (Hint(purpose='lr is in the notebook', command='%mesh push lr'),)
     """
     told = list(failures)
-    hints = [*_of_names(told, notebook), *_of_magics(told), *_of_groups(told, has_groups)]
+    hints = [*_of_names(told, notebook), *_of_magics(told), *_of_loop(told), *_of_groups(told, has_groups)]
     has_lost_peer = any(fate.is_lost for fate in story.fates)
     if are_anew and not has_lost_peer and not story.mended and any(map(is_cut_off, told)):
         story = replace(story, mended=OF_OLD_GROUPS)
@@ -93,6 +94,13 @@ def _of_names(failures: Iterable[Failure], notebook: Container[str]) -> list[Hin
 def _of_magics(failures: Iterable[Failure]) -> list[Hint]:
     found = next((each for failure in failures if (each := _OUR_MAGIC.match(failure.message))), None)
     return [Hint("it is the notebook's, not the ranks'", f"{found[1]} in a cell of its own")] if found else []
+
+
+def _of_loop(failures: Iterable[Failure]) -> list[Hint]:
+    """A function that the cell calls wants what the cell itself, which awaits nothing, does not have."""
+    if not any(failure.message == _NO_LOOP for failure in failures):
+        return []
+    return [Hint("asyncio's loop runs in cells that await", "await asyncio.sleep(0) in the cell")]
 
 
 def _of_groups(failures: Iterable[Failure], has_groups: bool) -> list[Hint]:

@@ -232,6 +232,8 @@ def test_classes_of_cells_travel_by_value(notebook: Notebook) -> None:
 def test_a_rank_has_no_editor(notebook: Notebook) -> None:
     failure = notebook.failure("%edit -x notes.py")
     assert (failure.type_name, failure.message.partition(":")[0]) == ("UsageError", "a rank has no editor")
+    failure = notebook.failure(f"%load {__file__}")
+    assert (failure.type_name, failure.message.partition(":")[0]) == ("UsageError", "a rank writes into no cell")
 
 
 def test_a_context_variable_of_an_awaited_cell_is_seen_by_its_last_expression(notebook: Notebook) -> None:

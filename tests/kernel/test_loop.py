@@ -65,6 +65,18 @@ def test_a_task_goes_on_between_cells(notebook: Notebook, bell: tuple[int, int])
     assert notebook.value("task.done()").text == "True"
 
 
+def test_a_callback_may_make_tasks(notebook: Notebook, bell: tuple[int, int]) -> None:
+    """Of a widget, say: in any notebook it runs in the kernel's loop."""
+
+    async def ring() -> None:
+        os.write(bell[1], b".")
+
+    tasks: list[asyncio.Task[None]] = []
+    notebook.shell.attend(lambda: tasks.append(asyncio.create_task(ring())))
+    notebook.shell.leftovers.go_on(bell[:1])
+    assert tasks[0].done()
+
+
 def test_what_ends_a_program_ends_only_the_task(
     notebook: Notebook, bell: tuple[int, int], capsys: pytest.CaptureFixture[str]
 ) -> None:

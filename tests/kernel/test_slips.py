@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from meshbook.kernel.outcome import Failure, Frame
@@ -47,6 +49,14 @@ def test_our_magics_are_the_notebooks(message: str, magic: str) -> None:
     told = hints(Failure("UsageError", message, (), ""))
     assert told == [f"it is the notebook's, not the ranks': {magic} in a cell of its own"]
     assert hints(Failure("UsageError", message.replace("mesh", "nosuch"), (), "")) == []
+
+
+def test_a_function_that_wants_the_loop_of_a_cell_without_one() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        asyncio.get_running_loop()
+    failure = Failure("RuntimeError", str(caught.value), (), "")
+    told = hints(failure, failure)
+    assert told == ["asyncio's loop runs in cells that await: await asyncio.sleep(0) in the cell"]
 
 
 @pytest.mark.parametrize(
