@@ -90,6 +90,7 @@ class QuietShell(InteractiveShell):
         cast("Any", self.compile).format_code_name = _label
         self.set_hook("show_in_pager", _print_page)
         self.set_hook("editor", _refuse_editor)
+        cast("Any", self).set_next_input = _refuse_next
         self._transformers = self._count_transformers()
         self._editions = Editions()
         self._former: list[tuple[ModuleType, dict[str, Any]]] = []  # modules that are renewed, and what they had
@@ -280,10 +281,6 @@ class QuietShell(InteractiveShell):
         if gui:
             raise UsageError(f"a rank has no screen for {gui!r}: use `%matplotlib inline`")
 
-    def set_next_input(self, s: str, replace: bool = False) -> None:
-        """`%load` and `%recall` write what they find into a cell."""
-        raise UsageError("a rank writes into no cell: use this magic in a cell of the notebook itself")
-
     def ask_exit(self) -> None:
         """`exit` and `quit` in a cell."""
         raise SystemExit
@@ -353,6 +350,11 @@ def _label(file: str) -> tuple[str, str] | None:
 def _refuse_editor(*_: object) -> None:
     """`%edit`."""
     raise UsageError("a rank has no editor: edit the file, or the cell, in the notebook")
+
+
+def _refuse_next(*_: object, **__: object) -> None:
+    """`%load` and `%recall` write what they find into a cell."""
+    raise UsageError("a rank writes into no cell: use this magic in a cell of the notebook itself")
 
 
 def _print_page(shell: QuietShell, data: str | dict[str, str], start: int = 0, screen_lines: int = 0) -> None:
