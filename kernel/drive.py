@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from ..runtime.wire import sigint
+from . import beside
 from .attention import Attention
 from .collectives import reasons
 from .cut_off import is_cut_off, is_torn
@@ -355,7 +356,7 @@ class Drive:
 
 
 class StopButton:
-    """Counts Ctrl-C as long as a cell is driven from the main thread, and calls `on_press`.
+    """Counts Ctrl-C as long as a cell is driven from the main thread or in a subshell, and calls `on_press`.
 
     Raised wherever it hits, it would leave the ranks running with nobody to watch them. In an awaited cell ipykernel
     hears the first press only.
@@ -369,11 +370,14 @@ class StopButton:
         self._is_installed = threading.current_thread() is threading.main_thread()
         if self._is_installed:
             self._former = sigint.let(self.press)
+        self._is_beside = not self._is_installed and beside.join(self.press)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._is_installed:
             sigint.let(self._former)
+        if self._is_beside:
+            beside.leave(self.press)
 
     def press(self, *_: object) -> None:
         self._num_presses += 1
@@ -381,6 +385,8 @@ class StopButton:
 
     def take(self) -> int:
         """How often it was pressed since the last time."""
+        if self._is_beside:
+            beside.hear()  # again: a cell of the main shell may have ended
         num_presses, self._num_presses = self._num_presses, 0
         return num_presses
 

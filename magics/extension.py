@@ -39,6 +39,7 @@ from .options import GrammarError, HelpRequested
 from .panel import Panel
 from .running_cell import is_kept
 from .selection import selection
+from .subshells import SubshellStop
 from .terms import SelectorError
 
 _EXPR = re.compile(r"(?:^|\s)--\s")
@@ -56,6 +57,7 @@ class Extension:
         self.hearings = Hearings(shell)
         self.attention = Attention(shell, self.book)
         self.panel = Panel(shell, self.book)
+        self.subshells = SubshellStop(shell)
         self._matcher = self._make_matcher()
         self._undoing = ExitStack()
 
@@ -80,7 +82,7 @@ class Extension:
         self._add(mark, tracebacks.mark)
         self._add(tracebacks.hint_of, self.book.hint_of)
         later(self.mesh.watches.stop)
-        for part in (self.hearings, self.attention, self.panel):
+        for part in (self.hearings, self.attention, self.panel, self.subshells):
             part.load()
             later(part.unload)
         self.on_mesh.on_send = self.panel.expect

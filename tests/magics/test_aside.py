@@ -25,6 +25,15 @@ def test_interrupt(kernel: Kernel) -> None:
     assert kernel.pids() == pids
 
 
+def test_stop_reaches_a_cell_of_a_subshell_while_the_notebook_rests(kernel: Kernel) -> None:
+    for _ in range(2):
+        cell = kernel.start_aside("%%on_mesh\nprint('in')\nwhile True: pass")
+        cell.until_all(4, "in")
+        kernel.interrupt()
+        assert cell.end().error.startswith("KeyboardInterrupt: interrupted: ranks 0-3 at cell")
+    kernel.interrupt()  # nothing runs that it could hit
+
+
 def test_unstick_and_where_everybody_is(kernel: Kernel) -> None:
     cell = kernel.start("%%on_mesh\nprint('in')\nif rank != 1:\n    dist.barrier()")
     cell.until_all(4, "in")
