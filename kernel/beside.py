@@ -9,12 +9,13 @@ Press = Callable[[], object]
 presses: list[Press] = []
 """What Ctrl-C does for each cell that is driven in a subshell now."""
 
-_hear_by: list[Callable[[], bool]] = []
+_hear: Callable[[], bool] | None = None
 
 
 def hear_by(hear: Callable[[], bool] | None) -> None:
     """Who is to call `presses` at Ctrl-C, if this thread is that of a subshell, and says so; None: nobody."""
-    _hear_by[:] = [hear] if hear is not None else []
+    global _hear
+    _hear = hear
 
 
 def join(press: Press) -> bool:
@@ -34,4 +35,4 @@ def leave(press: Press) -> None:
 
 def hear() -> bool:
     """From the thread of a cell, as long as it is driven: whether Ctrl-C comes by way of `presses`."""
-    return bool(_hear_by) and _hear_by[-1]()
+    return _hear is not None and _hear()
