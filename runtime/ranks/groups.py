@@ -52,6 +52,8 @@ class Groups:
         self.plan = plan
         self.trouble = ""
         """Why the last `rebuild` has made no groups: nobody may be waiting for a rank that makes them late."""
+        self.are_made = False
+        """Whether there were any since the last `close`; the user may have destroyed them."""
         self._bent: Bent | None = None
         self._store: Any = None
         self._served: Any = None  # the store that the next start takes, because it is served from here already
@@ -82,11 +84,6 @@ class Groups:
         else:
             when_imported("torch", self._begin_late)
             self._answer_door()
-
-    @property
-    def are_made(self) -> bool:
-        """Whether there were any; there may be none any more that is of use, where the user has destroyed them."""
-        return self._bent is not None
 
     @property
     def whole_group(self) -> ProcessGroup | None:
@@ -252,6 +249,7 @@ class Groups:
         bury(held)
         self._bent.undo()
         self._bent = None
+        self.are_made = False
 
     def _renew(self, bent: Bent, kept: Collection[str]) -> None:
         store, self._served = self._served or open_store(bent.dist, self.plan), None
@@ -268,6 +266,7 @@ class Groups:
         store, self._served = self._served or open_store(dist, self.plan), None
         self._store = store
         self._bent = Bent(self._on_user_init)
+        self.are_made = True
         hook = sys.excepthook
         self._bent.init(
             self.plan.torch_backend,

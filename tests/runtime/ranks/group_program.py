@@ -102,8 +102,7 @@ def in_rank_user_init(seat: Seat) -> object:
     is_up_after = dist.is_initialized()
     by_tcp = 0.0
     for port in plan.master_port, 1:
-        url = f"tcp://{plan.master_addr}:{port}"
-        dist.init_process_group("gloo", init_method=url, rank=plan.rank, world_size=plan.world_size)
+        dist.init_process_group("gloo", f"tcp://{plan.master_addr}:{port}", None, plan.world_size, plan.rank)
         by_tcp += _sum_of_ranks()
         dist.destroy_process_group()
     os.environ |= {"RANK": str(plan.rank), "WORLD_SIZE": str(plan.world_size)}
