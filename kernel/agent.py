@@ -23,6 +23,7 @@ from ..runtime.ranks.users import is_users
 from ..runtime.wire import codec
 from ..runtime.wire.unicode import packed
 from . import cell, comms
+from .behind import NOTHING, Behind
 from .cell import CellShell
 from .comms import CommMessage
 from .cut_off import NO_STORE
@@ -123,6 +124,7 @@ class KernelActor(Actor):
         self._main = threading.get_ident()
         self._sources: dict[int, str] = {}
         self._begun = 0.0, 0  # when the last cell began, and how many steps optimizers had made then
+        self._failed = set[int]()  # cells
         self._kept: dict[int, Kept] = {}  # by cell: of the last one at most
         if place.visits is not None:  # the rank is a process, and may not have been forked
             cell.warm()
@@ -155,6 +157,7 @@ class KernelActor(Actor):
         has_store: bool,
         keep: bool = False,
         autoreload: bool = False,
+        behind: Behind = NOTHING,
     ) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
@@ -162,12 +165,14 @@ class KernelActor(Actor):
         of what the user sees. `members` are the ranks of a
         partial slice (empty: the whole mesh), whose process group the cell finds as `group`; without a store that
         answers no new one is made. With `keep`, its value stays for `compare`, until the next cell. With `autoreload`,
-        modules whose files have changed are renewed before.
+        modules whose files have changed are renewed before. It was sent while `behind` was under way.
         """
         self._kept.clear()
         self._begin()
         if source is not None:
             self._sources[key] = source
+        if behind.cell in self._failed:
+            return self._closed(number, behind.refusal)
 
         def prepare() -> None:
             with self._place.shield():
@@ -185,12 +190,16 @@ class KernelActor(Actor):
             with self._place.shield():
                 for note in self._given.notes():
                     print(note, file=sys.stderr)
-        return self._closed(outcome)
+        return self._closed(number, outcome)
 
     @endpoint
-    def execute(self, run: int, head: bytes, buffers: list[Any], lines: list[Lines]) -> tuple[bool, bytes]:
-        """Call a function (see `guest.pack`); whether it did well, and its encoded `Outcome`."""
+    def execute(
+        self, run: int, head: bytes, buffers: list[Any], lines: list[Lines], behind: Behind = NOTHING
+    ) -> tuple[bool, bytes]:
+        """Call a function (see `guest.pack`); whether it did well, and its encoded `Outcome`. `behind` as in `run`."""
         self._begin()
+        if behind.cell in self._failed:
+            return self._closed(run, behind.refusal)
 
         def prepare() -> None:
             with self._place.shield():
@@ -198,15 +207,16 @@ class KernelActor(Actor):
 
         with self._debugged(run):
             outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
-        return self._closed(outcome)
+        return self._closed(run, outcome)
 
     def _begin(self) -> None:
         self._actor_errors.clear()
         self._begun = time.monotonic(), optimizers.num_steps()
         models.begin_steps()
 
-    def _closed(self, outcome: Outcome) -> tuple[bool, bytes]:
+    def _closed(self, number: int, outcome: Outcome) -> tuple[bool, bytes]:
         if outcome.failure is not None:
+            self._failed.add(number)
             with self._place.shield():
                 models.end_broken_steps()
         return outcome.failure is None, packed(outcome)

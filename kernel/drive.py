@@ -141,6 +141,13 @@ class Drive:
 
     def steps(self) -> Generator[float, int, None]:
         """Yields seconds to wait for news; is sent how often the user pressed stop meanwhile."""
+        self.run.is_driven = True
+        try:
+            yield from self._steps()
+        finally:
+            self.run.is_driven = False
+
+    def _steps(self) -> Generator[float, int, None]:
         with self.mesh.desk.heard_by(self.run.rouse, serves=not self.is_background):
             yield from self._wait()
             self._debug_failed()

@@ -17,11 +17,13 @@ from ..runtime.engines.base import Exit
 from ..runtime.errors import MeshbookError, checks_for_caller
 from ..runtime.gather import Gather
 from ..runtime.mesh import ProcMesh, actor_number
+from ..runtime.regroup import busy_ranks
 from ..runtime.shape import Selector
 from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from ..runtime.wire.codec import EncodeError, encode
 from .agent import KernelActor
+from .behind import NOTHING, Behind
 from .busy import wait_for
 from .comms import CommMessage
 from .debug.desk import Desk
@@ -172,11 +174,12 @@ class Mesh(Repairs):
             MeshStopped: the mesh was taken down.
         """
         self._check_up()
-        self._replace_store()
+        self._make_groups_sure()
         chosen = tuple(self._chosen(ranks))
         if not isinstance(cast("object", source), str):
             raise TypeError(f"a cell is a text, and {source!r} is none: `execute` takes functions")
         self.last_cell = cell = next(self._cells)
+        behind = self._behind(chosen) if replay is None and not is_inquiry else NOTHING
         run = Run(self.roster, self.axes, chosen, cell, name or f"cell {cell}")
         members = chosen if replay is None else replay.ranks
         members = () if len(members) == self.num_ranks else members
@@ -187,7 +190,7 @@ class Mesh(Repairs):
         with self._sending:
             key, text = self._sent.note(source, chosen)
             has_store = self._has_store(chosen)
-            how = (keep, self.is_reloading)
+            how = (keep, self.is_reloading, behind)
             order = self._order("run", run.cell, key, text, run.name, first_line, members, has_store, *how)
             run.call = self.roster.call(chosen, order, run, audience=run)
             self.cells[run.call] = run.name
@@ -196,12 +199,15 @@ class Mesh(Repairs):
                 self.send_ahead(self.roster.alive(), "forget", (outdated,))
         return run
 
-    def _replace_store(self) -> None:
+    def _make_groups_sure(self) -> None:
         """Make process groups that can be used where the rank that served their store has died in silence.
 
-        Without a store no rank makes the `group` of its slice: a cell would fail on ranks that are well.
+        Without a store no rank makes the `group` of its slice: a cell would fail on ranks that are well. And look once
+        more where ranks were busy as that was last asked: with a cell that waited behind one that failed, say.
         """
-        if self.roster.states[self.roster.groups.store_rank].exit is not None:
+        groups = self.roster.groups
+        is_open = groups.is_unsure and not busy_ranks(self.roster)
+        if is_open or self.roster.states[groups.store_rank].exit is not None:
             with contextlib.suppress(MeshbookError):  # then the cell fails, and says why
                 self.mend()
 
@@ -246,13 +252,15 @@ class Mesh(Repairs):
         Raises `EncodeError`, `MeshStopped`.
         """
         self._check_up()
+        self._make_groups_sure()
         packed = pack(function, args, kwargs)
         lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_in(packed.head)]
         self.last_cell = next(self._cells)
         name = getattr(function, "__name__", "a function")
+        behind = self._behind(range(self.num_ranks))
         run = Run(self.roster, self.axes, range(self.num_ranks), self.last_cell, name)
         buffers = [pickle.PickleBuffer(each) for each in packed.buffers]
-        order = self._order("execute", run.cell, packed.head, buffers, lines)
+        order = self._order("execute", run.cell, packed.head, buffers, lines, behind)
         run.call = self.roster.call(run.ranks, order, run, audience=run)
         self._note(run, "", 1, f"{name}()")
         self._hear(run)
@@ -276,6 +284,13 @@ class Mesh(Repairs):
             entry.is_running = False
 
         run.finished.add_done_callback(end)
+
+    def _behind(self, ranks: Sequence[int]) -> Behind:
+        """The last cell that still runs on one of these ranks."""
+        open_ones = [run for run in list(self._heard) if run.is_driven or not run.finished.done()]
+        before = [run for run in open_ones if not set(ranks).isdisjoint(run.ranks)]
+        last = max(before, key=lambda run: run.cell, default=None)
+        return Behind(last.cell, last.name) if last is not None else NOTHING
 
     def _hear(self, run: Run) -> None:
         self._heard.append(run)

@@ -77,6 +77,8 @@ class Run:
         self._said: deque[Said] = deque()
         self._sequences: defaultdict[int, Sequence] = defaultdict(Sequence)  # most runs say nothing
         self._sieves: defaultdict[int, Sieve] = defaultdict(Sieve)
+        self.is_driven = False
+        """Whether somebody still looks after it, also when it has finished: process groups may be out of step."""
         self.events: deque[int] = deque()
         """The calls that brought events to widgets of this run, the oldest first."""
         self.sightings = Sightings(self.started, len(self.ranks))

@@ -30,6 +30,8 @@ class GroupState:
         """The generation in which all were last made anew: what was built on those before has no groups."""
         self.is_cut = False
         """Whether connections of theirs were broken off since they were made."""
+        self.is_unsure = False
+        """Whether some ranks were busy as others were last asked how many collectives they have issued."""
         self.regrouping = threading.Lock()  # a cell in the background may mend them while another heals the mesh
 
     def begin(self, ranks: Collection[int], renews: bool) -> int | None:
@@ -38,7 +40,7 @@ class GroupState:
         None where all groups are to be made anew.
         """
         self.generation += 1
-        self.is_cut, self.is_renewed = False, renews
+        self.is_cut, self.is_unsure, self.is_renewed = False, False, renews
         if not renews:
             self.whole_since = self.generation
             return None

@@ -64,7 +64,7 @@ def _regroup(roster: Roster, renews: bool) -> tuple[int, ...]:
     living = roster.alive()
     if roster.groups.backend == "none" or not living:
         return ()
-    busy = tuple(rank for rank in living if roster.states[rank].open_calls)
+    busy = busy_ranks(roster)
     ports = _ports(roster, SEQUENCE_SECONDS)
     roster.groups.store_rank, port = _meeting_place(roster, sorted(living, key=lambda rank: rank in busy))
     kept = _shared_groups(roster, living) if renews and roster.groups.can_renew else []
@@ -78,6 +78,11 @@ def _regroup(roster: Roster, renews: bool) -> tuple[int, ...]:
     told.wait(REGROUP_SECONDS + REGROUP_SECONDS_A_RANK * len(idle))
     told.check()
     return tuple(rank for rank in living if rank in busy or rank in told.left)
+
+
+def busy_ranks(roster: Roster) -> tuple[int, ...]:
+    """The living ranks that work on something, or are about to."""
+    return tuple(rank for rank in roster.alive() if roster.states[rank].open_calls)
 
 
 def _shared_groups(roster: Roster, living: Sequence[int]) -> list[str]:
@@ -127,8 +132,10 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False, renews
         why = "their store was gone"
     else:
         # Who is busy counts on while it is asked.
-        asked = ask(roster, [rank for rank in roster.alive() if not roster.states[rank].open_calls], "sequences")
+        busy = busy_ranks(roster)
+        asked = ask(roster, [rank for rank in roster.alive() if rank not in busy], "sequences")
         asked.wait(SEQUENCE_SECONDS)
+        roster.groups.is_unsure = bool(busy)
         has_parted = have_parted()
         if out_of_step(asked.answers):
             why = "they were out of step"

@@ -197,6 +197,39 @@ def test_a_rank_that_hears_nothing_is_named(mesh: Mesh, tmp_path: Path) -> None:
     assert values(mesh, SUM) == ["6.0"] * 3
 
 
+def until_there(path: Path) -> str:
+    return f"import pathlib\nwhile not pathlib.Path({str(path)!r}).exists(): pass\n"
+
+
+def test_a_cell_does_not_begin_where_one_before_it_has_failed(mesh: Mesh, tmp_path: Path) -> None:
+    """Else its collectives would meet those that the others still wait in."""
+    gate = tmp_path / "gate"
+    runs = [mesh.run(f"{until_there(gate)}1 / (rank - 1)"), mesh.run("began = 2"), mesh.run("began = 3")]
+    gate.touch()
+    runs[-1].finished.get(20)
+    assert [run.progress.failed for run in runs] == [[1], [1], [1]]
+    refused = f"not run: {runs[1].name}, which was to end first, has failed here"
+    assert refused in runs[2].progress.outcomes[1].decode(errors="replace")
+    assert values(mesh, "globals().pop('began', 1)") == ["3", "1", "3"]
+
+
+def test_groups_of_ranks_that_were_busy_are_looked_at_again_before_the_next_cell(
+    mesh: Mesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "gate"
+    run = mesh.run(until_there(gate), [2])
+    assert mesh.mend() == ""
+    looks: list[str] = []
+    monkeypatch.setattr(mesh, "mend", lambda: looks.append(Mesh.mend(mesh)))
+    ran(mesh, "pass", [0])
+    gate.touch()
+    run.finished.get(20)
+    assert not looks
+    ran(mesh, "pass", [0])
+    ran(mesh, "pass", [0])
+    assert looks == [""]
+
+
 def test_when_the_rank_with_the_store_dies_the_others_still_make_groups(mesh: Mesh) -> None:
     mesh.roster.kill([mesh.roster.groups.store_rank])
     assert wait_until(mesh.roster, lambda: bool(mesh.roster.dead()), 10)
