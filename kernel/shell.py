@@ -8,16 +8,13 @@ from __future__ import annotations
 import ast
 import atexit
 import logging
-import os
 import runpy
-import signal
 import subprocess
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, cast
 
 from IPython.core.displayhook import DisplayHook
@@ -27,6 +24,7 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, Intera
 from traitlets import Type
 from traitlets.config import Config
 
+from .command import code_of
 from .editions import INSTALLED, Editions
 from .heirs import estate, hand_over
 from .source import name_of
@@ -242,7 +240,7 @@ class QuietShell(InteractiveShell):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         command = str(self.var_expand(cmd, depth=1))
-        code = _code_of(command)
+        code = code_of(command)
         self.user_ns["_exit_code"] = code
         if code and getattr(self, "system_raise_on_error", False):  # IPython 9.13 and later
             raise subprocess.CalledProcessError(code, cmd)
@@ -303,29 +301,6 @@ class QuietShell(InteractiveShell):
             # The formatters keep the traceback, and with its frames all the cell's tensors.
             for formatter in cast("list[Any]", [self.InteractiveTB, self.SyntaxTB]):
                 formatter.tb = formatter.etype = formatter.evalue = None
-
-
-def _code_of(command: str) -> int:
-    """Run a shell command to its end. An interrupt ends it too, also one that comes while it is being started."""
-    came: list[FrameType | None] = []
-    handler = signal.getsignal(signal.SIGINT)
-    holds = threading.current_thread() is threading.main_thread() and callable(handler)
-    if holds:
-        # Raised inside `Popen`, an interrupt would leave a child that nobody knows of.
-        signal.signal(signal.SIGINT, lambda _, frame: came.append(frame))
-    try:
-        child = subprocess.Popen(command, shell=True, executable=os.environ.get("SHELL"))
-    finally:
-        if holds:
-            signal.signal(signal.SIGINT, handler)
-    try:
-        if came and callable(handler):
-            handler(signal.SIGINT, came[0])
-        return child.wait()
-    except BaseException:
-        child.kill()
-        child.wait()
-        raise
 
 
 def _config() -> Config:
