@@ -43,10 +43,11 @@ class Births:
 
     def note(self, birth: Birth) -> None:
         """An actor is made. Its arguments are kept as they are now: whose they are may change them afterwards."""
+        kept = replace(birth, payload=owned(birth.payload))
         # Who runs cells hears of a death by the cell, and who runs a bootstrap by `ready`: neither is supervised.
         if not birth.is_everywhere:
             self.made[birth.actor] = Made(birth.name, birth.class_name, birth.owner, birth.view, birth.ranks)
-        self._births[birth.actor] = replace(birth, payload=owned(birth.payload))
+        self._births[birth.actor] = kept
 
     def forget(self, actor: int) -> None:
         """An actor was stopped."""
