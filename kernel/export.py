@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import FunctionType
 
 from ..runtime.shape import Shape
-from .journal import Entry, Pushed, needed
+from .journal import Entry, Pushed, is_plain, needed
 from .plain_source import PlainSource, indented, plain_source
 
 MARK = "# Written by meshbook's `%mesh export`"
@@ -209,21 +209,13 @@ def _definition(name: str, value: object) -> str | None:
 
 def _literal(value: object) -> str | None:
     """Its source, if it is made of plain values and short."""
-    if not _is_plain(value):
+    if not is_plain(value):
         return None
     text = repr(value)
     try:
         return text if len(text) <= _LONGEST_LITERAL and ast.literal_eval(text) == value else None
     except (ValueError, SyntaxError):  # inf, nan
         return None
-
-
-def _is_plain(value: object) -> bool:
-    if type(value) in (int, float, str, bytes, bool, type(None), complex):
-        return True
-    if isinstance(value, dict) and type(value) is dict:  # pyright: ignore[reportUnknownArgumentType]
-        return all(_is_plain(each) for pair in value.items() for each in pair)  # pyright: ignore
-    return type(value) in (list, tuple, set) and all(_is_plain(each) for each in value)  # type: ignore[attr-defined]
 
 
 def _left_out(entry: Entry) -> str:

@@ -9,13 +9,17 @@ in, a plan out.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import FunctionType, ModuleType
 from typing import Literal, TypeVar
 
 from ..runtime.reshape import Reshape
+from ..runtime.wire import codec
+from ..runtime.wire.outlet import owned
 from .effects import definitions_of, hot_names, is_setup, names_made
 from .size import pickles_to_at_least
 
@@ -26,6 +30,9 @@ MOST_CELLS = 1_000
 
 LARGEST_PUSH = 64 << 20
 """Bytes of a pushed value that is kept for new ranks; also of all those together that others have replaced since."""
+
+_FIXED = (int, float, complex, str, bytes, type(None), type, ModuleType, FunctionType)
+"""What the notebook changes by giving the name to another one."""
 
 T = TypeVar("T")
 
@@ -70,6 +77,7 @@ class Pushed:
 
     name: str
     value: object
+    """As it was then: encoded, where the notebook may have changed its own since and it is no plain one."""
     ranks: tuple[int, ...]
     num_bytes: int = 0
     """Of the value, if it is here."""
@@ -101,8 +109,7 @@ class Journal:
     def note_push(self, names: Mapping[str, object], ranks: Sequence[int]) -> None:
         """Ranks were given these values under these names."""
         for name, value in names.items():
-            push = Pushed(name, value, tuple(ranks), pickles_to_at_least(value, LARGEST_PUSH))
-            self._add(push if push.num_bytes <= LARGEST_PUSH else push.without_value())
+            self._add(_push_of(name, value, tuple(ranks)))
         self._replace(_within_bounds(needed(self.notes)))
 
     def note(self, name: str, source: str, first_line: int, ranks: Sequence[int]) -> Entry:
@@ -171,6 +178,38 @@ class Journal:
         planned = {step.name for step in plan if isinstance(step, Replay)}
         ended = [entry for entry in self.entries if not (entry.failed or entry.is_running)]
         return tuple(entry.name for entry in ended if entry.name not in planned and set(new).intersection(entry.ranks))
+
+
+def _push_of(name: str, value: object, ranks: tuple[int, ...]) -> Pushed:
+    """A push with what a rank is to be given, whatever the notebook does with its own value from now on."""
+    push = Pushed(name, value, ranks, pickles_to_at_least(value, LARGEST_PUSH))
+    if push.num_bytes > LARGEST_PUSH:
+        return push.without_value()
+    if isinstance(value, _FIXED):
+        return push
+    if is_plain(value):
+        return replace(push, value=copy.deepcopy(value))
+    try:
+        encoded = codec.encode(value)
+    except codec.EncodeError:  # it could be, a moment ago
+        return push.without_value()
+    if encoded.nbytes > LARGEST_PUSH:
+        return push.without_value()
+    return replace(push, value=owned(encoded), num_bytes=encoded.nbytes)
+
+
+def is_plain(value: object) -> bool:
+    """Is it made of numbers and text alone?
+
+    Example:
+        >>> is_plain({"lr": [0.1, "x"]}), is_plain([object()])
+        (True, False)
+    """
+    if type(value) in (int, float, str, bytes, bool, type(None), complex):
+        return True
+    if isinstance(value, dict) and type(value) is dict:  # pyright: ignore[reportUnknownArgumentType]
+        return all(is_plain(each) for pair in value.items() for each in pair)  # pyright: ignore
+    return type(value) in (list, tuple, set) and all(is_plain(each) for each in value)  # type: ignore[attr-defined]
 
 
 def needed(notes: Sequence[T]) -> list[T]:

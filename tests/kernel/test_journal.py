@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from meshbook.kernel import journal as journals
 from meshbook.kernel.journal import Choice, Entry, Journal, Pushed, Replay
 from meshbook.runtime.reshape import Reshape
+from meshbook.runtime.wire import codec
 
 
 def noted(*sources: str, ranks: tuple[int, ...] = (0, 1)) -> Journal:
@@ -104,6 +107,17 @@ def test_values_that_were_pushed_are_kept_unless_they_are_large(monkeypatch: pyt
         ("small", 1, True),
         ("large", None, False),
     ]
+
+
+def test_what_the_notebook_changes_afterwards_is_kept_as_it_was() -> None:
+    journal, weights, names, data = Journal(), np.zeros(10_000), ["a"], SimpleNamespace(lr=1)
+    journal.note_push({"weights": weights, "names": names, "data": data, "f": pushes}, [0])
+    weights[:], data.lr = 1, 2
+    names.append("b")
+    kept = {push.name: push.value for push in pushes(journal)}
+    assert (kept.pop("names"), kept.pop("f")) == (["a"], pushes)
+    given = codec.loads(codec.dumps(kept))  # as a rank gets it
+    assert (given["weights"].any(), given["data"].lr) == (False, 1)
 
 
 def test_every_place_is_given_what_was_pushed_to_it_last() -> None:
