@@ -120,17 +120,17 @@ class Agent:
         make_room(len(specs))
         self._lifeline, self._lifeline_in = os.pipe()
         let_go_in_child(self)
-        port, self._script_port = specs[0].master_port, specs[0].script_port
         is_late = specs[0].generation > 0  # in place of ranks that were lost with their agent: told later where to meet
-        self._ports = held or (None if port or is_late else HeldPorts())
-        if self._ports is not None:
-            port, self._script_port = self._ports.numbers
-        try:
-            for spec in specs:
-                self._start(spec, port, self._ports.store.fileno() if self._ports and spec.rank == 0 else -1)
-        except BaseException:
-            self.close()  # nobody else has it yet
-            raise
+        self._ports = held or (None if specs[0].master_port or is_late else HeldPorts())
+        port, self._script_port = self._ports.numbers if self._ports else (specs[0].master_port, specs[0].script_port)
+        with self._ports.store if self._ports else contextlib.nullcontext() as store:
+            try:
+                for spec in specs:
+                    self._start(spec, port, store.fileno() if store is not None and spec.rank == 0 else -1)
+            except BaseException:
+                self.close()  # nobody else has it yet
+                raise
+        # Rank 0 alone has the store now: who comes there is to notice its end.
         self._wiring.seal()
 
     def respawn(self, specs: Sequence[RankSpec]) -> None:

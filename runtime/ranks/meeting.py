@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import threading
+import time
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -17,6 +18,12 @@ from .names import ask_no_names
 from .sockets import look_at
 
 CONNECT_SECONDS = 60.0
+
+STAND_IN_SECONDS = 60.0
+"""How long somebody answers in place of a store that is gone: torch waits so long at most between two tries."""
+
+_ASKED, _PING = 10, 4
+"""Bytes that who comes to a store of torch sends first, and those of them that are to come back (torch 2.13)."""
 
 
 def open_store(dist: Any, plan: GroupPlan) -> Any:
@@ -91,3 +98,30 @@ class Door:
             os.close(self._fd)
         else:
             import_module("torch")
+
+
+def stand_in(plan: GroupPlan) -> None:
+    """Answer for a while in place of the store, if it is gone.
+
+    torch opens a connection of its own to the store for each group of gloo. Where the store dies just then, it tries
+    again, in C++, for as long as collectives may take. Answered, it goes on, and finds that connection closed.
+    """
+    if plan.rank == plan.store_rank or not plan.master_port:
+        return
+    try:
+        server = socket.create_server((plan.master_addr, plan.master_port))
+    except OSError:  # it lives, or was on another host
+        return
+    threading.Thread(target=_answer, args=(server,), name="meshbook-store", daemon=True).start()
+
+
+def _answer(server: socket.socket) -> None:
+    """To each that comes: a word, which tells its protocol, and a ping with a number, which is to come back."""
+    deadline = time.monotonic() + STAND_IN_SECONDS
+    with server, contextlib.suppress(OSError):
+        while (left := deadline - time.monotonic()) > 0:
+            server.settimeout(left)
+            caller, _ = server.accept()
+            with caller, contextlib.suppress(OSError):
+                caller.settimeout(1.0)
+                caller.sendall(caller.recv(_ASKED, socket.MSG_WAITALL)[-_PING:])

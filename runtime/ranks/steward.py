@@ -13,6 +13,7 @@ from ..actor import Actor, control_endpoint, endpoint
 from ..engines.spec import Standing, environment
 from ..wire.unicode import packed
 from . import ledger
+from .meeting import stand_in
 from .place import Move, Place
 from .renewal import Members
 from .sockets import Port
@@ -70,7 +71,10 @@ class Steward(Actor):
         Of groups newer than `generation` nothing: who hears of it late, on a busy machine, has made them since.
         """
         groups = self._place.groups
-        return groups.break_off(ports) if groups is not None and groups.plan.generation <= generation else 0
+        if groups is None or groups.plan.generation > generation:
+            return 0
+        stand_in(groups.plan)
+        return groups.break_off(ports)
 
     @control_endpoint
     def announce(self, generation: int) -> None:

@@ -88,6 +88,16 @@ def test_the_port_is_held_for_scripts_of_ranks(local: Bench):
         """Now it is free."""
 
 
+def test_the_port_of_the_store_is_free_when_the_rank_has_ended_that_serves_there(local: Bench, until: Until):
+    """Who comes there then is refused, and does not wait."""
+    workers = local.workers()
+    [store] = psutil.Process(roster_of(workers).states[0].pid).net_connections("tcp")
+    os.kill(roster_of(workers).states[0].pid, signal.SIGKILL)
+    until(lambda: roster_of(workers).dead() == [0])
+    with socket.create_server(store.laddr):
+        """Now it is free."""
+
+
 def test_random_numbers_differ_and_hashes_do_not(local: Bench):
     workers = local.workers({"rank": 3})
     source = "import random, numpy\n(random.random(), float(numpy.random.rand()), hash('a'))"
