@@ -163,6 +163,7 @@ class NotebookPage:
         self.page.locator(f"body[data-jp-theme-light={is_light}][data-jp-theme-name='{theme}']").wait_for(
             state="attached"
         )
+        self.page.locator("#jupyterlab-splash").wait_for(state="detached")  # it lies over all meanwhile
 
     def picture(self, name: str, of: Locator | None = None) -> Path:
         """A screenshot of the page, or of a part of it, as `build/screenshots/NAME.png`."""
