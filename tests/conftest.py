@@ -25,6 +25,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # of a suite that a shell
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# As jsonschema is imported, by nbformat, it would have 38 grammars of addresses compiled for it, which takes a second.
+sys.modules.setdefault("rfc3987_syntax", None)  # pyright: ignore[reportArgumentType] - so it is not found
+
 # An example may take 200 ms by default, by the clock on the wall: on a machine that others use too, that says nothing.
 hypothesis.settings.register_profile("meshbook", deadline=None)
 hypothesis.settings.load_profile("meshbook")

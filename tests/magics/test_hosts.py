@@ -44,7 +44,13 @@ def agents(kernel: Kernel) -> list[int]:
     return [each.pid for each in sorted(found, key=lambda each: each.create_time())]
 
 
-def test_cells_collectives_slices_and_a_dead_rank(far: Kernel) -> None:
+def test_cells_collectives_slices_a_dead_rank_and_a_lost_host(far: Kernel) -> None:
+    """On one mesh, as the zygotes of both hosts import torch."""
+    compute_and_lose_a_rank(far)
+    lose_a_host(far)
+
+
+def compute_and_lose_a_rank(far: Kernel) -> None:
     ended = far.ok(
         "%%on_mesh\nimport torch, torch.distributed as dist\nx = torch.ones(2) * rank\n"
         "dist.all_reduce(x)\nx.sum().item()"
@@ -64,7 +70,8 @@ def test_cells_collectives_slices_and_a_dead_rank(far: Kernel) -> None:
     )
 
 
-def test_a_lost_host_is_told_in_the_cell_and_comes_back(far: Kernel) -> None:
+def lose_a_host(far: Kernel) -> None:
+    """It is told in the cell, and comes back."""
     cell = far.start("%%on_mesh --grace 0.5\nprint('in', flush=True)\nimport time\ntime.sleep(60)")
     cell.until("in")
     os.kill(agents(far)[1], signal.SIGKILL)
