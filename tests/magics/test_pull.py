@@ -10,6 +10,7 @@ import torch
 from IPython.core.error import UsageError
 
 from meshbook.magics.pull import gathered
+from tests.magics.hurry import hurried
 
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
@@ -62,16 +63,17 @@ def test_a_busy_rank_is_waited_for_aloud(kernel: Kernel) -> None:
     kernel.ok("%%on_mesh\nheld = rank")
     busy = kernel.ok("%%on_mesh 1 -b\nimport threading\ngo = threading.Event()\nwhile not go.wait(0.01): pass")
     place = f"rank 1 (at cell {busy.reply['execution_count']} line 4)"
-    pulling = kernel.start("%mesh pull held")
-    pulling.until(f"pull waits for {place}")
-    kernel.interrupt()
-    stopped = pulling.end()
-    assert stopped.error == f"KeyboardInterrupt: pull was stopped, as it waited for {place}"
-    assert ".py" not in stopped.traceback
-    pushing = kernel.start("held = 'new'\n%mesh push held")
-    pushing.until(f"push waits for {place}")
-    kernel.interrupt()
-    assert pushing.end().error.endswith(f"waited for {place}; they get it when they are done")
+    with hurried(kernel, "meshbook.kernel.busy", TOLD_AFTER=0.3):
+        pulling = kernel.start("%mesh pull held")
+        pulling.until(f"pull waits for {place}")
+        kernel.interrupt()
+        stopped = pulling.end()
+        assert stopped.error == f"KeyboardInterrupt: pull was stopped, as it waited for {place}"
+        assert ".py" not in stopped.traceback
+        pushing = kernel.start("held = 'new'\n%mesh push held")
+        pushing.until(f"push waits for {place}")
+        kernel.interrupt()
+        assert pushing.end().error.endswith(f"waited for {place}; they get it when they are done")
     kernel.ok("%mesh interrupt 1")
     kernel.ok("r = %on_mesh -- held")
     assert set(kernel.value("r.values()")) == {"new"}

@@ -12,6 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.magics.hurry import hurried
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.real,
@@ -19,6 +21,13 @@ pytestmark = [
 ]
 
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hurry(shared_kernel: Kernel) -> Generator[None]:
+    """Ranks that do not move are told after parts of a second."""
+    with hurried(shared_kernel, "meshbook.kernel.halts", PACE=0.2, SURE=0.1):
+        yield
 
 
 @pytest.fixture

@@ -14,9 +14,18 @@ from meshbook.runtime import (
     concurrent_endpoint,
     current_rank,
     endpoint,
+    node,
     this_host,
     this_proc,
 )
+
+IMPATIENCE = 1.2
+"""Seconds, more than `resident.CANCEL_SECONDS`: actors are first asked to end, then left."""
+
+
+def hurry() -> None:
+    """A bootstrap for ranks that wait so long, and not longer, for actors that do not end."""
+    node.PATIENCE = IMPATIENCE
 
 
 class Owner(Actor):

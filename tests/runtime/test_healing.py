@@ -13,6 +13,7 @@ import pytest
 from meshbook.runtime.actor import endpoint
 from meshbook.runtime.adverbs import view_of
 from meshbook.runtime.channel import Channel
+from meshbook.runtime.engines import inproc
 from meshbook.runtime.errors import MeshStopped, SpawnError, SupervisionError
 from meshbook.runtime.gather import Gather
 from meshbook.runtime.healing import heal, heal_mesh, heal_roster
@@ -175,8 +176,12 @@ def test_a_call_of_an_actor_that_is_lost_fails_no_other(bench: Bench, until: Unt
     assert owner.ask_meanwhile.call_one(procs).get(20) == "went on"
 
 
-def test_a_reference_to_an_actor_that_is_no_more_is_not_waited_for(bench: Bench, until: Until):
+@pytest.mark.parametrize("bench", ["inproc", pytest.param("local", marks=pytest.mark.real)], indirect=True)
+def test_a_reference_to_an_actor_that_is_no_more_is_not_waited_for(
+    bench: Bench, until: Until, monkeypatch: pytest.MonkeyPatch
+):
     """Whoever holds it may be told by nobody: the new rank itself says no."""
+    monkeypatch.setattr(inproc, "PATIENCE", 0.3)  # processes have theirs
     procs = bench.up({"rank": 1})
     lose(procs, [0], until)
     heal(procs)

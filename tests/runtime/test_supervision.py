@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import meshbook.runtime
-from meshbook.runtime import Channel, MeshFailure, SupervisionError, this_proc
+from meshbook.runtime import Channel, MeshFailure, SupervisionError, node, this_proc
 from meshbook.runtime.healing import heal_roster
 from meshbook.runtime.looks import actors_text
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.supervision import fault_lines, interrupt, place_of
-from tests.runtime.families import AsyncFilial, AsyncOwner, AsyncTidy, Busy, Filial, Owner, Tidy
+from tests.runtime.families import IMPATIENCE, AsyncFilial, AsyncOwner, AsyncTidy, Busy, Filial, Owner, Tidy, hurry
 from tests.runtime.holders import AsyncHolder, Holder, Load, Weigher
 from tests.runtime.troupe import Counter, Mortal, Trouble
 
@@ -347,10 +347,11 @@ class TestCleanup:
                 future.get(10)
 
     @pytest.mark.slow
-    def test_nobody_waits_for_ever_for_an_actor_to_end(self, stage: Stage) -> None:
+    def test_nobody_waits_for_ever_for_an_actor_to_end(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(node, "PATIENCE", IMPATIENCE)  # of ranks that are threads
         port, told = Channel[Any].open()
         started, begun = Channel[Any].open()
-        tidy = stage.one(Tidy, port)
+        tidy = stage.spawn(Tidy, port, on=stage.procs({"r": 1}, bootstrap=hurry))
         held, late = tidy.hold.call_one(started), tidy.ok.call_one()
         release = begun.recv().get(10)
         tidy.stop().get(10)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from meshbook.runtime import Actor, Channel, concurrent_endpoint, endpoint
+from meshbook.runtime import Actor, Channel, concurrent_endpoint, endpoint, node
 from meshbook.runtime.actor import GIVEN_PORT
 from meshbook.runtime.errors import ActorError, SupervisionError
 from meshbook.runtime.ranks.async_driver import AsyncDriver
@@ -25,7 +25,7 @@ from meshbook.runtime.ranks.turns import Job
 from meshbook.runtime.scope import Instance
 from meshbook.runtime.wire import codec
 from meshbook.runtime.wire.messages import Call
-from tests.runtime.families import AsyncHeld, AsyncQuitter, Held, Leaver, Quitter
+from tests.runtime.families import IMPATIENCE, AsyncHeld, AsyncQuitter, Held, Leaver, Quitter, hurry
 from tests.runtime.troupe import Counter
 
 if TYPE_CHECKING:
@@ -33,13 +33,17 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
-def test_one_that_hangs_is_left_and_cleans_up_if_it_ever_goes_on(stage: Stage, tmp_path: Path) -> None:
+def test_one_that_hangs_is_left_and_cleans_up_if_it_ever_goes_on(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "PATIENCE", IMPATIENCE)  # of ranks that are threads
+    procs = stage.procs({"r": 1}, bootstrap=hurry)
     hung: list[tuple[Any, ...]] = []
     for number, (kind, in_constructor) in enumerate(itertools.product([Held, AsyncHeld], [True, False])):
         gate = tmp_path / f"gate{number}"
         os.mkfifo(gate)
         port, told = Channel[str].open()
-        actor = stage.one(kind, port, str(gate), in_constructor)
+        actor = stage.spawn(kind, port, str(gate), in_constructor, on=procs)
         held = None if in_constructor else actor.hold.call_one()
         hung.append((gate, told, held, [actor.ok.call_one() for _ in range(2)], actor))
         assert told.recv().get(10) == "waits"
