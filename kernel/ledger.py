@@ -171,8 +171,8 @@ def _exchanges(
         for each in ledger.exchanges:
             if each.seconds >= patience:
                 alike.setdefault((each.call, line_text(each.file, each.line)), {})[rank] = each
-    ring = _ring({rank: each for waiting in alike.values() for rank, each in waiting.items()})
-    return [_one_sided(call, place, waiting, idle, dead, ring) for (call, place), waiting in alike.items()]
+    every = {rank: each for waiting in alike.values() for rank, each in waiting.items()}
+    return [_one_sided(call, place, waiting, idle, dead, every) for (call, place), waiting in alike.items()]
 
 
 def _ring(waiting: Mapping[int, Exchange]) -> tuple[int, ...]:
@@ -190,10 +190,16 @@ def _ring(waiting: Mapping[int, Exchange]) -> tuple[int, ...]:
         while rank is not None and rank in waiting and rank not in ring:
             ring.append(rank)
             rank = waiting[rank].peer
-        is_pair = len(ring) == 2 and len({waiting[each].call for each in ring}) == 2
-        if rank == first and len(ring) > 1 and not is_pair:
+        if rank == first and len(ring) > 1 and not _is_met(first, waiting):
             return tuple(sorted(ring))
     return ()
+
+
+def _is_met(rank: int, waiting: Mapping[int, Exchange]) -> bool:
+    """Does one send what the other takes, and both wait?"""
+    peer = waiting[rank].peer
+    other = waiting.get(peer) if peer is not None else None
+    return other is not None and other.peer == rank and other.call != waiting[rank].call
 
 
 def _one_sided(
@@ -202,7 +208,7 @@ def _one_sided(
     waiting: Mapping[int, Exchange],
     idle: Collection[int],
     dead: Collection[int],
-    ring: Collection[int],
+    every: Mapping[int, Exchange],
 ) -> Finding:
     """Example: `ranks 1-3 wait in recv from ranks 0-2 at cell 5, line 2; rank 0 is idle`."""
     peers = sorted({each.peer for each in waiting.values() if each.peer is not None})
@@ -211,8 +217,11 @@ def _one_sided(
     for state, ranks in (("idle", idle), ("dead", dead)):
         if those := [rank for rank in peers if rank in ranks]:
             parts.append(f"{_who(those)} {'is' if len(those) == 1 else 'are'} {state}")
+    ring = _ring(every)
     if any(rank in ring for rank in waiting):
         parts.append(f"{_who(ring)} wait for one another")
+    elif any(_is_met(rank, every) for rank in waiting):
+        parts.append("who is at the other end waits too, perhaps each with another 'tag' or group")
     odd = tuple(rank for rank in peers if rank not in waiting)
     return Finding("; ".join(parts), odd, tuple(waiting), min(each.seconds for each in waiting.values()))
 
