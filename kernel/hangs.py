@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .attention import Attention
+from .fold import named
 from .halts import HaltWatch
 from .ledger import Finding
 from .queued import QueueWatch
@@ -31,6 +32,8 @@ A_RANK = 0.05
 SOONEST = 0.3
 """Seconds until a finding that is too young to be told is looked at again, at least."""
 
+_MOST_PLACES = 3
+
 PATIENCE, LONGEST_PATIENCE = 1.0, 60.0
 """Seconds that a collective may be open before it is told: ranks are rarely in time to the millisecond.
 
@@ -50,7 +53,10 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tu
     def look(ranks: Sequence[int]) -> Sequence[Finding]:
         return mesh.ledger(ranks, timeout=0.2).findings
 
-    hangs = HangWatch(run, look, mesh.roster.dead, tell, ADVICE_ON_BARE if is_bare else ADVICE)
+    def place_of(rank: int) -> str:
+        return run.sightings.still(rank)[0]
+
+    hangs = HangWatch(run, look, mesh.roster.dead, tell, ADVICE_ON_BARE if is_bare else ADVICE, place_of)
     halts = HaltWatch(mesh.roster, run, tell, is_bare=is_bare)
     waits = QueueWatch(run, lambda: mesh.queued(run), tell), halts, hangs
     stragglers = StragglerWatch(run, lambda: {*mesh.desk.held, *mesh.queued(run)}, tell, is_bare=is_bare)
@@ -60,7 +66,8 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tu
 class HangWatch:
     """Looks at the collectives of what is waited for, as often as it is called but at a calm pace.
 
-    `look` gives what the ledgers of the mesh say of some ranks, `dead` its dead ranks.
+    `look` gives what the ledgers of the mesh say of some ranks, `dead` its dead ranks, `place_of` the line that a rank
+    was seen at, if any.
     """
 
     def __init__(
@@ -70,12 +77,14 @@ class HangWatch:
         dead: Callable[[], Collection[int]],
         tell: Tell,
         advice: str = ADVICE,
+        place_of: Callable[[int], str] = lambda rank: "",
     ) -> None:
         self._run = run
         self._look = look
         self._dead = dead
         self._tell = tell
         self._advice = advice
+        self._place_of = place_of
         self._next = run.started + (FIRST_WITH_DEAD if dead() else FIRST)
         self._attention = Attention(PATIENCE, run.started)
         self._patience = PATIENCE
@@ -107,9 +116,19 @@ class HangWatch:
             self._told.add(finding.text)
             self._stuck.update(dict.fromkeys(finding.waiting, now - finding.seconds))
             self._patience = min(self._patience * 2, LONGEST_PATIENCE)
-            self._tell(finding.waiting, "≠", finding.text + (" and will not come" if missed else f": {self._advice}"))
+            rest = " and will not come" if missed else f"{self._whereabouts(finding)}: {self._advice}"
+            self._tell(finding.waiting, "≠", finding.text + rest)
         if missed:
             self._run.miss(missed)
+
+    def _whereabouts(self, finding: Finding) -> str:
+        """Where those are that are waited for, and that do not wait themselves."""
+        by_place: dict[str, list[int]] = {}
+        for rank in set(finding.odd).intersection(self._run.owing).difference(finding.waiting):
+            if place := self._place_of(rank):
+                by_place.setdefault(place, []).append(rank)
+        told = [(named(sorted(ranks)), "are" if ranks[1:] else "is", place) for place, ranks in by_place.items()]
+        return "".join(f"; {who} {verb} at {place}" for who, verb, place in sorted(told)[:_MOST_PLACES])
 
     def _tell_moving(self, owing: set[int], waiting: set[int], now: float) -> None:
         """Who was told and waits no more at two looks: at one of them it may just not have answered in time."""

@@ -30,9 +30,12 @@ class World:
         self.looks: list[float] = []
         self.told: list[tuple[list[int], str]] = []
         self.moving: list[tuple[list[int], str]] = []
+        self.places: dict[int, str] = {}
         self._now = 0.0
         run: Any = self.run
-        self._watch = HangWatch(run, self._look, lambda: self.dead, self._tell)
+        self._watch = HangWatch(
+            run, self._look, lambda: self.dead, self._tell, place_of=lambda rank: self.places.get(rank, "")
+        )
 
     def _look(self, ranks: Sequence[int]) -> Sequence[Finding]:
         self.looks.append(self._now - self.run.started)
@@ -123,6 +126,14 @@ def test_a_collective_that_some_do_not_issue_is_told_once() -> None:
     world.pass_time(60)
     assert world.told == [([0, 1], f"{WAITING.text}: {ADVICE}")]
     assert not world.run.progress.missed
+
+
+def test_where_those_are_that_do_not_come_is_told() -> None:
+    world = World()
+    world.places = {0: "cell 5 line 2, waiting in barrier", 2: "cell 5 line 7"}
+    world.findings = [WAITING]
+    world.pass_time(4)
+    assert world.told == [([0, 1], f"{WAITING.text}; rank 2 is at cell 5 line 7: {ADVICE}")]
 
 
 def test_ranks_that_were_held_at_a_prompt_have_a_moment_to_come() -> None:
