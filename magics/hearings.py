@@ -10,6 +10,7 @@ from ..runtime.here import settled
 from ..runtime.root import Root
 from ..runtime.roster import Roster
 from ..widgets.hearing import Hearing
+from ..widgets.interval import interval
 from ..widgets.live import Live
 from ..widgets.stage import NotebookStage, request_of
 
@@ -27,11 +28,16 @@ class Hearings:
 
     def load(self) -> None:
         self._shell.events.register("post_run_cell", self._on_end)
+        self._shell.events.register("post_run_cell", interval.begin)
+        self._shell.events.register("pre_run_cell", interval.end)
         listen_by(self.current)
         tell_by(lambda ranks: CallLive(NotebookStage(self._shell), ranks))
 
     def unload(self) -> None:
         self._shell.events.unregister("post_run_cell", self._on_end)
+        self._shell.events.unregister("post_run_cell", interval.begin)
+        self._shell.events.unregister("pre_run_cell", interval.end)
+        interval.end()
         listen_by(None)
         tell_by(None)
         self._by_cell.clear()

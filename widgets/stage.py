@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from ..runtime.own_streams import put_out
+from .interval import interval
 
 StreamName = Literal["stdout", "stderr"]
 
@@ -150,6 +151,19 @@ class NotebookStage:
         content: Mapping[str, object],
         metadata: Mapping[str, object] | None = None,
         buffers: Sequence[bytes] = (),
+    ) -> None:
+        def send() -> None:
+            self._send_now(kind, content, metadata, buffers)
+
+        if not (self._is_over and self._is_executed and interval.hold(send)):
+            send()
+
+    def _send_now(
+        self,
+        kind: str,
+        content: Mapping[str, object],
+        metadata: Mapping[str, object] | None,
+        buffers: Sequence[bytes],
     ) -> None:
         kernel: Any = self._kernel
         parent = request_of(kernel) or self._parent if self._is_executed else self._parent
