@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from asyncio.selector_events import BaseSelectorEventLoop
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import FrameType, TracebackType
 from typing import Any
 
+from ..runtime.ours import is_ours
 from ..runtime.ranks.place import Opened
 from ..runtime.ranks.stacks import is_of_loop
 from ..runtime.wire import sigint
@@ -59,9 +61,13 @@ class CellLoop:
             watch.forget()
 
     def has_any(self) -> bool:
-        """Have cells left something: a task, a timer, a socket that the loop looks at?"""
-        loop: Any = self._loop
-        return loop is not None and not loop.is_closed() and _has_work(loop)
+        """Have cells left something: a task, a timer, a socket that the loop looks at?
+
+        A loop that is not asyncio's own stands still between cells: uvloop makes the descriptors that it looks at
+        non-blocking, for all who use them.
+        """
+        loop = self._loop
+        return isinstance(loop, BaseSelectorEventLoop) and not loop.is_closed() and _has_work(loop)
 
     def go_on(self, until: Sequence[int], opened: Opened = nullcontext) -> None:
         """Let it go on until one of these descriptors is readable; inside of `opened()` it may be interrupted."""
@@ -74,9 +80,8 @@ class CellLoop:
         except (KeyboardInterrupt, SystemExit) as end:  # all else, asyncio tells of by itself
             tell_lone(end)
         finally:
-            loop._stopping = (
-                False  # left so when an error ends a loop that may nest: the next cell's would stop at once
-            )
+            # Left so when an error ends a loop that may nest: the next cell's would stop at once.
+            loop._stopping = False
             for fd in until:
                 loop.remove_reader(fd)
 
@@ -162,24 +167,26 @@ def _heeding(meets: Callable[[FrameType | None], bool]) -> Generator[None]:
 
 def _is_at_work(frame: FrameType | None) -> bool:
     """Does the loop run a task or a callback, rather than code of its own?"""
-    files: list[str] = []
     while frame is not None and frame.f_code is not _GOES_ON:
-        files.append(frame.f_code.co_filename)
+        file = frame.f_code.co_filename
+        if not is_of_loop(file) and not is_ours(file):
+            return True
         frame = frame.f_back
-    return bool(files) and is_of_loop(files[-1]) and not all(map(is_of_loop, files))
+    return False
 
 
 _GOES_ON = CellLoop.go_on.__code__
 
 
 def _has_work(loop: Any) -> bool:
-    """Loops do not tell; these are those of asyncio, as others cannot be made to nest."""
     looks_at_others = len(loop._selector.get_map()) > 1  # itself has a socket to be woken by
     has_timers = any(not timer.cancelled() for timer in loop._scheduled)
     return looks_at_others or has_timers or bool(loop._ready or asyncio.all_tasks(loop))
 
 
 def _let_loops_nest(loop: asyncio.AbstractEventLoop) -> None:
+    if not isinstance(loop, asyncio.BaseEventLoop):  # it is refused
+        return
     import nest_asyncio  # pyright: ignore[reportMissingTypeStubs]
 
     nest_asyncio.apply(loop)  # pyright: ignore[reportUnknownMemberType]

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
@@ -56,6 +57,18 @@ def test_what_a_cell_leaves_in_its_loop_is_known(notebook: Notebook, source: str
     notebook.run("import os, asyncio\nfor task in asyncio.all_tasks(asyncio.get_running_loop()): task.cancel()")
     notebook.run("'reader' in globals() and asyncio.get_running_loop().remove_reader(reader) and os.close(reader)")
     notebook.run("'_' in globals() and type(_) is int and os.close(_)")
+
+
+def test_a_loop_of_another_kind_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as uvloop's, which cannot be made to nest either."""
+    loop = CellLoop(may_nest=True)
+    made = asyncio.new_event_loop()
+    other = Mock(spec=asyncio.AbstractEventLoop, wraps=made, create_task=made.create_task)
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: other)
+    assert loop.run(asyncio.sleep(0, "slept")) == "slept"
+    assert not loop.has_any()
+    loop.close()
+    made.close()
 
 
 def test_a_task_goes_on_between_cells(notebook: Notebook, bell: tuple[int, int]) -> None:
