@@ -25,6 +25,9 @@ _flat: WeakSet[Any] = WeakSet()
 _schedules: WeakSet[Any] = WeakSet()
 """All schedules of pipelines."""
 
+_delayed: WeakSet[Any] = WeakSet()
+"""All models of `fully_shard` that were told when to reduce their gradients: later than in each backward pass."""
+
 _given_up: WeakSet[Any] = WeakSet()
 """Those that refuse their next step."""
 
@@ -47,31 +50,34 @@ _STEPS = ("autograd/graph.py", "pipelining/schedules.py")
 @functools.cache
 def watch() -> None:
     """From now on models are known to `put_back`. Those of `fully_shard` are known to torch."""
-    for module, name, known in (
-        ("torch.nn.parallel.distributed", "DistributedDataParallel", _replicated),
-        ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel", _flat),
-        ("torch.distributed.pipelining.schedules", "_PipelineSchedule", _schedules),
+    fully_shard = "torch.distributed.fsdp._fully_shard._fully_shard"
+    for module, name, method, known in (
+        ("torch.nn.parallel.distributed", "DistributedDataParallel", "__init__", _replicated),
+        ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel", "__init__", _flat),
+        ("torch.distributed.pipelining.schedules", "_PipelineSchedule", "__init__", _schedules),
+        (fully_shard, "FSDPModule", "set_requires_gradient_sync", _delayed),
+        (fully_shard, "FSDPModule", "set_requires_all_reduce", _delayed),
     ):
-        when_imported(module, functools.partial(_note, module, name, known))
+        when_imported(module, functools.partial(_note, module, name, method, known))
 
 
-def _note(module: str, name: str, known: WeakSet[Any]) -> None:
+def _note(module: str, name: str, method: str, known: WeakSet[Any]) -> None:
     wrapper: Any = getattr(sys.modules[module], name)
-    init: Callable[..., None] = wrapper.__init__
+    call: Callable[..., None] = getattr(wrapper, method)
 
-    @functools.wraps(init)
+    @functools.wraps(call)
     def note(self: Any, *args: Any, **options: Any) -> None:
-        init(self, *args, **options)
+        call(self, *args, **options)
         known.add(self)
 
-    wrapper.__init__ = note
+    setattr(wrapper, method, note)
 
 
 def begin_steps() -> None:
     """What this thread runs from here on may fail: what it then has not begun itself stays."""
     own = threading.get_ident()
-    for model in _sharded():
-        for grad in _unreduced(model._get_fsdp_state()):
+    for state in _delayed_states() if _delayed else ():
+        for grad in _unreduced(state):
             grad.__dict__.setdefault(_SEEN, {})[own] = grad._version
 
 
@@ -81,9 +87,8 @@ def end_broken_steps() -> None:
     A model of `fully_shard` that thinks itself in a backward pass reduces only a part of its gradients from then on.
     To what it has of microbatches, which no `zero_grad` reaches, it would add those of the next step.
     """
-    states = {model: model._get_fsdp_state() for model in _sharded()}
-    broken = [model for model, state in states.items() if _is_in_backward(state)]
-    begun = [state for state in states.values() if any(map(_is_own, _unreduced(state)))]
+    broken = [model for model in _sharded() if _is_in_backward(model._get_fsdp_state())]
+    begun = [state for state in _delayed_states() if any(map(_is_own, _unreduced(state)))]
     if (broken or begun or _schedules) and not _steps_elsewhere():
         for model in broken:
             _put_shards_back(model)
@@ -196,10 +201,14 @@ def _put_shards_back(model: Any) -> None:
 def _unreduced(state: Any) -> Iterator[Any]:
     """What is still to be reduced of the gradients of a module, as `set_requires_gradient_sync` has it."""
     for group in getattr(state, "_fsdp_param_groups", ()):  # torch before 2.13 has others, and cannot put them back
-        params = [each for each in group.fsdp_params if hasattr(each, "_unsharded_param")]
-        accumulated = [each.unsharded_accumulated_grad for each in params]
-        found = [group._partial_reduce_output, *accumulated, *(each._unsharded_param.grad for each in params)]
-        yield from (grad for grad in found if grad is not None)
+        if group._partial_reduce_output is not None:
+            yield group._partial_reduce_output
+        for param in group.fsdp_params:
+            if param.unsharded_accumulated_grad is not None:
+                yield param.unsharded_accumulated_grad
+            unsharded = getattr(param, "_unsharded_param", None)  # it comes with the first forward pass
+            if unsharded is not None and unsharded.grad is not None:
+                yield unsharded.grad
 
 
 def _forget_microbatches(state: Any) -> None:
@@ -221,6 +230,12 @@ def _forget_losses() -> None:
     """Those of microbatches of a step that has failed: the next one would begin with their backward passes."""
     for schedule in list(_schedules):
         schedule._internal_losses.clear()
+
+
+def _delayed_states() -> list[Any]:
+    """Of all modules of these models, what `fully_shard` knows."""
+    models = [model._get_fsdp_state()._state_ctx.all_states for model in list(_delayed)]
+    return list({id(state): state for states in models for state in states}.values())
 
 
 def _sharded() -> Iterator[Any]:
