@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -401,7 +401,7 @@ class StopButton:
 def drive(drive: Drive) -> None:
     """Wait for the run on this thread. Ctrl-C interrupts the ranks and is then raised again by the caller."""
     steps = drive.steps()
-    with StopButton() as button:
+    with closing(steps), StopButton() as button:
         try:
             seconds = next(steps)
             while True:
@@ -427,14 +427,11 @@ def _wait(drive: Drive, seconds: float, button: StopButton) -> None:
 def drive_in_background(drive: Drive) -> None:
     """The same on a thread that nobody waits for; it leaves the loop to those who are waited for."""
     drive.is_background = True
-    steps = drive.steps()
-    try:
+    with closing(drive.steps()) as steps, suppress(StopIteration):
         seconds = next(steps)
         while True:
             drive.run.news.wait(seconds)
             seconds = steps.send(0)
-    except StopIteration:
-        return
 
 
 async def drive_async(drive: Drive) -> None:
@@ -446,7 +443,7 @@ async def drive_async(drive: Drive) -> None:
         with suppress(RuntimeError):  # the loop is closed: the front-end has dropped the subshell that this cell is in
             loop.call_soon_threadsafe(call, *args)
 
-    with StopButton(lambda: soon(news.set)) as button:
+    with closing(steps), StopButton(lambda: soon(news.set)) as button:
         _wait(drive, _SPRINT, button)
         try:
             seconds = next(steps)

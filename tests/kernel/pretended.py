@@ -26,6 +26,7 @@ class PretendedRun:
     def __init__(self) -> None:
         self.ranks = RANKS
         self.call = 7
+        self.is_driven = False
         self.started = time.monotonic()
         self.parted_for = 0.0
         """Seconds since its ranks have parted."""

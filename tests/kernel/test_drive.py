@@ -248,6 +248,21 @@ def test_who_lives_tells_why_a_rank_was_aborted(run: PretendedRun, signum: int, 
     assert driven.parted == parted
 
 
+def test_a_run_is_driven_until_its_groups_were_looked_at_and_no_longer(run: PretendedRun) -> None:
+    driven = drive_of(run)
+    seen: list[bool] = []
+    driven.mesh.mend = lambda renews: seen.append(run.is_driven) or ""
+    for rank in RANKS:
+        run.end(rank, failed=rank == 1)
+    drive(driven)
+    assert (seen, run.is_driven) == ([True], False)
+    run.on_take = lambda: 1 / 0
+    with pytest.raises(ZeroDivisionError) as raised:
+        drive(drive_of(run))
+    assert raised.tb is not None  # which has the frames that drove it
+    assert not run.is_driven
+
+
 @pytest.mark.parametrize("is_dead", [False, True])
 def test_groups_whose_connections_gloo_has_given_up_are_of_no_use(run: PretendedRun, is_dead: bool) -> None:
     driven = drive_of(run)
