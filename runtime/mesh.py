@@ -363,6 +363,8 @@ def check_class(cls: Any) -> None:
     if taken:
         problem = "ActorMesh has an attribute that collides with an endpoint name"
         raise ValueError(f"{problem}: an endpoint of {cls.__name__} cannot be called {taken[0]!r}")
+    if inspect.iscoroutinefunction(cls.__init__):
+        raise ValueError(f"{cls.__name__}.__init__ cannot be async def: nobody awaits it; await in an endpoint")
     kind_of(cls)
 
 

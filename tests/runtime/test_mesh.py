@@ -61,6 +61,10 @@ class Taken(Actor):
     def slice(self) -> None: ...
 
 
+class Awaited(Actor):
+    async def __init__(self) -> None: ...  # pyright: ignore
+
+
 @pytest.mark.parametrize(
     ("mistake", "kind", "text"),
     [
@@ -72,6 +76,7 @@ class Taken(Actor):
         (lambda procs, w: procs.spawn("x", Worker()), TypeError, "is not a class: give the class itself"),
         (lambda procs, w: procs.spawn(3, Worker), TypeError, "the name of actors is a str, not 3"),
         (lambda procs, w: procs.spawn("x", Taken), ValueError, "cannot be called 'slice'"),
+        (lambda procs, w: procs.spawn("x", Awaited), ValueError, "Awaited.__init__ cannot be async def"),
         (lambda procs, w: procs.spawn("x", Worker, 1, 2), TypeError, "too many positional"),
         (lambda procs, w: procs.spawn("x", Worker, begin=1), TypeError, "begin"),
         (lambda procs, w: w.add.call(), TypeError, "'n'"),
