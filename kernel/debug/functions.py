@@ -131,8 +131,10 @@ def _body_at(room: dict[str, Any], parts: Sequence[str]) -> Iterator[CodeType]:
     """The code that was written as the function which stands there: not that of its decorators, which others share."""
     value = room.get(parts[0])
     for part in parts[1:]:
-        value = inspect.getattr_static(value, part, None) if isinstance(value, type | ModuleType) else None
-    if isinstance(value, type) or (function := _function_of(value)) is None:
+        value = inspect.getattr_static(value, part, None)
+    if isinstance(value, type):  # who calls it runs what it makes its objects with
+        value = vars(value).get("__init__")
+    if (function := _function_of(value)) is None:
         return
     codes = list(_codes_of(function))
     for name in (parts[-1], function.__name__):

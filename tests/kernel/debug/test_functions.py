@@ -92,6 +92,9 @@ class Base:
     def size(self): return 2
 class Net(Base):
     pass
+net = Net()
+class Made:
+    def __init__(self): self.n = 7
 def wrapped(f):
     @functools.wraps(f)
     def wrapper(*args): return f(*args)
@@ -124,7 +127,10 @@ def kept(): return 6
         ("__main__.made", "made()", ["<lambda>"]),
         ("json.JSONDecoder.decode", "json.loads('[]')", ["decode"]),
         ("os.path.isabs", "os.path.isabs('a')", ["isabs"]),
+        ("net.run", "net.run()", ["run"]),
+        ("Made", "Made()", ["__init__"]),
         ("Net.nosuch", "Net().run()", []),
+        ("net.nosuch.run", "net.run()", []),
         ("Net", "Net().run()", []),
     ],
 )
