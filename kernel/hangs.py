@@ -90,7 +90,7 @@ class HangWatch:
         self._patience = PATIENCE
         self._told: set[str] = set()
         self._stuck: dict[int, float] = {}  # ranks that were told, and since when they wait
-        self._moved: set[int] = set()  # those of them that did not wait at the last look
+        self._moved: dict[int, float] = {}  # those of them that did not wait at the last look, since when
 
     def __call__(self, now: float) -> None:
         """Tell what is new at `now`."""
@@ -109,7 +109,11 @@ class HangWatch:
             if young <= 0:
                 self._take(finding, missed, now)
             elif finding.text not in self._told:
-                self._next = min(self._next, now + max(young, SOONEST + A_RANK * len(owing)))
+                self._look_again(now + max(young, SOONEST))
+
+    def _look_again(self, when: float) -> None:
+        """Sooner than usual; of many ranks not by much."""
+        self._next = min(self._next, when + A_RANK * len(self._run.owing))
 
     def _take(self, finding: Finding, missed: set[int], now: float) -> None:
         if finding.text not in self._told:
@@ -132,8 +136,10 @@ class HangWatch:
 
     def _tell_moving(self, owing: set[int], waiting: set[int], now: float) -> None:
         """Who was told and waits no more at two looks: at one of them it may just not have answered in time."""
-        moved = (self._stuck.keys() & owing) - waiting
-        if ranks := sorted(moved & self._moved):
-            since = min(self._stuck.pop(rank) for rank in ranks)
-            self._tell(ranks, "▶", f"{'goes' if len(ranks) == 1 else 'go'} on after {now - since:.0f} s")
-        self._moved = moved - set(ranks)
+        moved = {rank: self._moved.get(rank, now) for rank in (self._stuck.keys() & owing) - waiting}
+        if ranks := sorted(moved.keys() & self._moved.keys()):
+            seconds = max(moved.pop(rank) - self._stuck.pop(rank) for rank in ranks)
+            self._tell(ranks, "▶", f"{'goes' if len(ranks) == 1 else 'go'} on after {seconds:.0f} s")
+        self._moved = moved
+        if moved:
+            self._look_again(now + SOONEST)

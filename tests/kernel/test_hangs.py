@@ -89,8 +89,8 @@ def test_one_that_is_too_young_is_looked_at_again_when_it_is_old_enough() -> Non
     world.findings = [hang(7, seconds=0.5)]
     world.pass_time(3.1)
     assert not world.told
-    world.findings = [hang(7, seconds=1.0)]
-    world.pass_time(3.6)
+    world.findings = [hang(7, seconds=1.2)]
+    world.pass_time(3.8)
     assert len(world.told) == 1
 
 
@@ -108,16 +108,16 @@ def test_who_waits_at_every_checkpoint_is_told_ever_more_rarely() -> None:
 def test_that_they_go_on_is_told_when_it_is_sure() -> None:
     world = World()
     world.findings = [hang(7)]
-    world.pass_time(4)
+    world.pass_time(6)
     world.findings = []  # one look at which ranks have not answered in time tells nothing
-    world.pass_time(7)
+    world.pass_time(6.2)
     world.findings = [hang(7, seconds=8.0)]
-    world.pass_time(10)
+    world.pass_time(9)
     assert not world.moving
     world.findings = []
-    world.pass_time(17)
+    world.pass_time(10.4)
     world.pass_time(60)
-    assert world.moving == [([0, 1], "go on after 15 s")]
+    assert world.moving == [([0, 1], "go on after 9 s")]
 
 
 def test_a_collective_that_some_do_not_issue_is_told_once() -> None:
