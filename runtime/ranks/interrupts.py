@@ -94,9 +94,9 @@ class Interrupts:
     def _make_way(self, call: int) -> None:
         """Strike what goes on between calls, if that keeps this one waiting."""
         for seconds in _PAUSES:
-            time.sleep(seconds)
             if not self._is_kept_waiting(call):
                 return
+            time.sleep(seconds)
         with self._lock:
             if self._is_kept_waiting(call):
                 self._strike(call)
