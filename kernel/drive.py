@@ -16,6 +16,7 @@ import msgspec
 
 from ..runtime.wire import sigint
 from . import beside
+from .afterwards import Afterwards
 from .attention import Attention
 from .collectives import reasons
 from .cut_off import is_cut_off, is_torn
@@ -160,9 +161,9 @@ class Drive:
             self.together = self._together()
             self.mesh.roster.groups.is_cut |= is_torn
             self.mended = mended_text(self.mesh)
-        self.run.on_late = self._on_late
+        self.run.on_late = afterwards = Afterwards(self.run, self.live, self.mesh.roster.reactor.later)
         if self.run.has_more:  # it came between the two lines above
-            self.mesh.roster.reactor.schedule(self._on_late)
+            self.mesh.roster.reactor.schedule(afterwards)
 
     def _wait(self) -> Generator[float, int, None]:
         """Until the run has ended: show what comes, and do what is to be done about those that do not."""
@@ -356,10 +357,6 @@ class Drive:
     def _untold_deaths(self) -> dict[int, str]:
         lost = self.run.progress.lost
         return {r: why for r, why in lost.copy().items() if r not in self._told_dead} if lost else {}
-
-    def _on_late(self) -> None:
-        """Output after the end of the cell; on the thread that runs the loop."""
-        self.live.late(self.run.take(), time.monotonic())
 
 
 class StopButton:

@@ -25,6 +25,7 @@ class PretendedRun:
 
     def __init__(self) -> None:
         self.ranks = RANKS
+        self.roster = SimpleNamespace(is_stopped=False)
         self.call = 7
         self.is_driven = False
         self.started = time.monotonic()
@@ -126,6 +127,9 @@ class PretendedMesh:
         return event.wait(min(timeout, 0.001))
 
     def schedule(self, call: Callable[[], object]) -> None:
+        self.scheduled.append(call)
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
         self.scheduled.append(call)
 
     def dead(self) -> list[int]:

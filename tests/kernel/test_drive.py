@@ -41,21 +41,25 @@ def test_it_ends_with_the_last_rank_and_then_listens_for_what_comes_late(run: Pr
         run.end(rank)
     drive(driven)
     assert driven.live.told == ["a", "end"]
-    run.said = ["b"]
+    run.said = [(0, "b")]
     assert run.on_late is not None
     run.on_late()
-    assert driven.live.told[-1] == ("late", "b")
+    [tell] = driven.mesh.scheduled
+    tell()
+    assert driven.live.told[-1] == ("late", (0, "b"))
 
 
 def test_what_comes_just_when_it_ends_is_not_forgotten(run: PretendedRun) -> None:
     driven = drive_of(run)
     for rank in RANKS:
         run.end(rank)
-    driven.live.finish = lambda now: run.said.append("in between")
+    driven.live.finish = lambda now: run.said.append((1, "in between"))
     drive(driven)
-    [again] = driven.mesh.scheduled
+    again = driven.mesh.scheduled.pop()
     again()
-    assert driven.live.told == [("late", "in between")]
+    tell = driven.mesh.scheduled.pop()
+    tell()
+    assert driven.live.told == [("late", (1, "in between"))]
 
 
 @pytest.mark.slow
