@@ -439,6 +439,7 @@ class TestActorsCallActors:
         procs = stage.shared(r=2)
         courier = stage.owned(procs.slice(r=0).spawn("courier", Courier))
         counter = stage.owned(procs.slice(r=1).spawn("counter", Counter))
+        counter.initialized.get(10)  # its answer to the spawn may come later than those of its calls
         courier.many.call_one(counter, 1).get(10)  # the link between the two is made now
         seen: list[str] = []
         on_message = Roster.on_message
