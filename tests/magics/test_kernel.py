@@ -14,6 +14,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.real]
 Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 
+@pytest.fixture(scope="module", autouse=True)
+def well(shared_kernel: Kernel) -> None:
+    """No rank has failed in its last cell, whatever the tests of other files have done."""
+    shared_kernel.ok("%%on_mesh -m m\nNone")
+
+
 def test_a_mesh_that_is_assigned_comes_back_and_one_alone_on_its_line_shows_its_banner(kernel: Kernel) -> None:
     taken = kernel.ok("other = %mesh up other -n 2 --pg none --device cpu")
     assert taken.results == []
