@@ -124,7 +124,7 @@ class KernelActor(Actor):
         self._main = threading.get_ident()
         self._sources: dict[int, str] = {}
         self._begun = 0.0, 0  # when the last cell began, and how many steps optimizers had made then
-        self._failed = set[int]()  # cells
+        self._failed = set[int]()  # cells, but for those that were interrupted
         self._kept: dict[int, Kept] = {}  # by cell: of the last one at most
         if place.visits is not None:  # the rank is a process, and may not have been forked
             cell.warm()
@@ -216,7 +216,8 @@ class KernelActor(Actor):
 
     def _closed(self, number: int, outcome: Outcome) -> tuple[bool, bytes]:
         if outcome.failure is not None:
-            self._failed.add(number)
+            if outcome.failure.type_name != "KeyboardInterrupt":  # who interrupts a cell wants to go on with the next
+                self._failed.add(number)
             with self._place.shield():
                 models.end_broken_steps()
         return outcome.failure is None, packed(outcome)

@@ -286,8 +286,9 @@ class Mesh(Repairs):
         run.finished.add_done_callback(end)
 
     def _behind(self, ranks: Sequence[int]) -> Behind:
-        """The last cell that still runs on one of these ranks."""
-        open_ones = [run for run in list(self._heard) if run.is_driven or not run.finished.done()]
+        """The last cell that still runs on one of these ranks; none that the user has stopped, to go on."""
+        unfinished = (run for run in list(self._heard) if run.is_driven or not run.finished.done())
+        open_ones = [run for run in unfinished if not run.progress.stopped]
         before = [run for run in open_ones if not set(ranks).isdisjoint(run.ranks)]
         last = max(before, key=lambda run: run.cell, default=None)
         return Behind(last.cell, last.name) if last is not None else NOTHING

@@ -73,7 +73,11 @@ def test_a_backward_that_hangs_is_broken_off_and_the_model_goes_on(kernel: Any) 
     left = kernel.ok("%mesh interrupt").stdout
     assert "in what no interrupt ends: `%mesh unstick 0-2` frees them from a collective" in left
     freed = kernel.ok("%mesh unstick 0-2").stdout
-    assert freed.startswith("ranks 0-2 are free\n") and "process groups renewed" in freed
+    assert (
+        freed.startswith("ranks 0-2 are free; they were at ")
+        and " in step\n" in freed
+        and "process groups renewed" in freed
+    )
     assert "0-3: 1" in kernel.ok("trainer.step.call().get()").text
     kernel.ok("trainer.stop().get()")
 
