@@ -157,7 +157,7 @@ class KernelActor(Actor):
         has_store: bool,
         keep: bool = False,
         autoreload: bool = False,
-        behind: Behind = NOTHING,
+        behind: tuple[int, str] = NOTHING,
     ) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
@@ -171,8 +171,8 @@ class KernelActor(Actor):
         self._begin()
         if source is not None:
             self._sources[key] = source
-        if behind.cell in self._failed:
-            return self._closed(number, behind.refusal)
+        if behind[0] in self._failed:
+            return self._closed(number, Behind(*behind).refusal)
 
         def prepare() -> None:
             with self._place.shield():
@@ -194,12 +194,12 @@ class KernelActor(Actor):
 
     @endpoint
     def execute(
-        self, run: int, head: bytes, buffers: list[Any], lines: list[Lines], behind: Behind = NOTHING
+        self, run: int, head: bytes, buffers: list[Any], lines: list[Lines], behind: tuple[int, str] = NOTHING
     ) -> tuple[bool, bytes]:
         """Call a function (see `guest.pack`); whether it did well, and its encoded `Outcome`. `behind` as in `run`."""
         self._begin()
-        if behind.cell in self._failed:
-            return self._closed(run, behind.refusal)
+        if behind[0] in self._failed:
+            return self._closed(run, Behind(*behind).refusal)
 
         def prepare() -> None:
             with self._place.shield():

@@ -106,6 +106,7 @@ class Mesh(Repairs):
         self.display_ids: dict[tuple[int, str], str] = {}
         """How the front-end calls what ranks have shown under names of theirs: a later cell may update it."""
         self._heard: deque[Run] = deque()  # the oldest first
+        self._unfinished: set[Run] = set()  # and those that have ended since the last cell was sent
         self.cells: dict[int, str] = {}
         """The name of the cell of each call that ran one: what stands in the logs under its number."""
         self.sources = Sources()
@@ -190,7 +191,7 @@ class Mesh(Repairs):
         with self._sending:
             key, text = self._sent.note(source, chosen)
             has_store = self._has_store(chosen)
-            how = (keep, self.is_reloading, behind)
+            how = (keep, self.is_reloading, tuple(behind))  # plain, as what is not takes ten times as long to encode
             order = self._order("run", run.cell, key, text, run.name, first_line, members, has_store, *how)
             run.call = self.roster.call(chosen, order, run, audience=run)
             self.cells[run.call] = run.name
@@ -260,7 +261,7 @@ class Mesh(Repairs):
         behind = self._behind(range(self.num_ranks))
         run = Run(self.roster, self.axes, range(self.num_ranks), self.last_cell, name)
         buffers = [pickle.PickleBuffer(each) for each in packed.buffers]
-        order = self._order("execute", run.cell, packed.head, buffers, lines, behind)
+        order = self._order("execute", run.cell, packed.head, buffers, lines, tuple(behind))
         run.call = self.roster.call(run.ranks, order, run, audience=run)
         self._note(run, "", 1, f"{name}()")
         self._hear(run)
@@ -287,14 +288,17 @@ class Mesh(Repairs):
 
     def _behind(self, ranks: Sequence[int]) -> Behind:
         """The last cell that still runs on one of these ranks; none that the user has stopped, to go on."""
-        unfinished = (run for run in list(self._heard) if run.is_driven or not run.finished.done())
-        open_ones = [run for run in unfinished if not run.progress.stopped]
+        for run in list(self._unfinished):
+            if run.finished.done() and not run.is_driven:
+                self._unfinished.discard(run)
+        open_ones = [run for run in list(self._unfinished) if not run.progress.stopped]
         before = [run for run in open_ones if not set(ranks).isdisjoint(run.ranks)]
         last = max(before, key=lambda run: run.cell, default=None)
         return Behind(last.cell, last.name) if last is not None else NOTHING
 
     def _hear(self, run: Run) -> None:
         self._heard.append(run)
+        self._unfinished.add(run)
         if len(self._heard) > _HEARD_RUNS:
             oldest = self._heard.popleft()
             if oldest.finished.done():
