@@ -23,6 +23,7 @@ from ..kernel.debug.sitting import select_with
 from ..kernel.mesh import Mesh
 from ..runtime import session as sessions
 from ..runtime.errors import SpawnError, mark
+from ..widgets.flushes import flush_what_waits
 from . import tracebacks
 from .asker import NotebookAsker
 from .attention import Attention
@@ -73,6 +74,7 @@ class Extension:
         self._add_magic("line", "mesh", self.mesh.line)
         self._add_magic("line", "on_mesh", self._on_mesh_line)
         self._add_magic("cell", "on_mesh", self._on_mesh_cell)
+        later(flush_what_waits(shell.display_pub))
         shell.debugger = debug_there(shell.debugger, self.book, self.mesh.line)
         later(delattr, shell, "debugger")  # the shell's own is that of its class
         ask_by(lambda: NotebookAsker(shell))

@@ -315,3 +315,12 @@ def test_the_history_has_cells_as_calls_that_run_anywhere(kernel: Kernel, tmp_pa
     assert kernel.value("get_ipython().history_manager.input_hist_raw[-1]").startswith("%%on_mesh 0\n")
     kernel.ok(f"%save {tmp_path / 'saved.py'} {last}")
     assert "0 │ said again" in kernel.ok(f"%run -i {tmp_path / 'saved.py'}").text
+
+
+def test_what_is_printed_and_what_is_displayed_keep_their_order(kernel: Kernel) -> None:
+    """A display waits for what was printed before it, and only where something was."""
+    ran = kernel.ok("from IPython.display import display\nfor n in range(100):\n    print(n)\n    display(n)")
+    shown = [message["content"] for message in ran.messages if message["msg_type"] in ("stream", "display_data")]
+    texts = [content.get("text") or content["data"]["text/plain"] for content in shown]
+    said = "".join(texts).replace("\n", "")
+    assert said == "".join(f"{n}{n}" for n in range(100))
