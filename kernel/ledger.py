@@ -92,7 +92,7 @@ class History:
 
 def histories(ledgers: Mapping[int, RankLedger]) -> list[History]:
     """The ledgers of ranks, sorted by the groups that they have used; the default group first."""
-    ledgers = {rank: ledger for rank, ledger in ledgers.items() if ledger.is_recorded}
+    ledgers = {rank: ledger for rank, ledger in _of_newest(ledgers).items() if ledger.is_recorded}
     found: dict[tuple[str, str, tuple[int, ...] | None], History] = {}
     for rank, ledger in sorted(ledgers.items()):
         for place, group in enumerate(ledger.groups):
@@ -100,6 +100,15 @@ def histories(ledgers: Mapping[int, RankLedger]) -> list[History]:
             history.by_rank[rank] = {entry.number: entry for entry in ledger.entries if entry.group == place}
     used = [history for history in found.values() if history.numbers]
     return sorted(used, key=lambda history: (history.group.about != "default_pg", history.group.ranks or ()))
+
+
+def _of_newest(ledgers: Mapping[int, RankLedger]) -> dict[int, RankLedger]:
+    """A rank whose groups are those of before has issued nothing in the newest, which have the same names."""
+    newest = max((ledger.generation for ledger in ledgers.values() if ledger.groups), default=0)
+    return {
+        rank: ledger if ledger.generation >= newest or not ledger.groups else RankLedger()
+        for rank, ledger in ledgers.items()
+    }
 
 
 def _new_history(group: Group, ledgers: Mapping[int, RankLedger]) -> History:

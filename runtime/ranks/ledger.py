@@ -98,6 +98,8 @@ class RankLedger(msgspec.Struct, frozen=True):
     """What its threads wait in for one other rank now."""
     read_at: float = 0.0
     """When it was read, in seconds since 1970 by the clock of its host: `Entry.seconds` are counted back from there."""
+    generation: int = 0
+    """How often the groups had been made anew: a rank that was busy meanwhile may have those of before still."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -125,9 +127,9 @@ def forget() -> None:
     _groups_since = time.time_ns()
 
 
-def read(limit: int = BUFFER_SIZE) -> RankLedger:
+def read(limit: int = BUFFER_SIZE, generation: int = 0) -> RankLedger:
     """The last `limit` collectives of this process, from any thread. About 3 ms for 256 entries."""
-    return msgspec.structs.replace(_recorded(limit), exchanges=tuple(_exchanges()))
+    return msgspec.structs.replace(_recorded(limit), exchanges=tuple(_exchanges()), generation=generation)
 
 
 def _exchanges() -> Iterator[Exchange]:

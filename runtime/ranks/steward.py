@@ -56,7 +56,9 @@ class Steward(Actor):
     @control_endpoint
     def ledger(self, limit: int) -> bytes:
         """The last collectives that this rank has issued: an encoded `RankLedger`."""
-        return packed(ledger.read(limit))
+        groups = self._place.groups
+        generation = groups.plan.generation if groups is not None else 0  # first: the main thread may make others now
+        return packed(ledger.read(limit, generation))
 
     @control_endpoint
     def waits_in(self) -> tuple[str, tuple[int, ...] | None] | None:

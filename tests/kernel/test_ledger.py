@@ -353,3 +353,14 @@ def test_who_has_no_such_group_is_told() -> None:
     assert [found.text for found in compare(told)] == [
         "rank 0 waits in all_reduce #1 (4,) of the group of ranks 0-1 at cell 5, line 2; rank 1 has issued none"
     ]
+
+
+def test_a_rank_with_the_groups_of_before_has_issued_none_in_the_new_ones() -> None:
+    """The names of groups that were renewed are the same."""
+    waits = RankLedger((default(3),), (entry(1, is_open=True),), generation=2)
+    former = RankLedger((default(3),), (entry(1, line=7), entry(2, "barrier", line=8)), generation=1)
+    [finding] = compare({0: waits, 1: former, 2: waits})
+    assert finding.text == "ranks 0,2 wait in all_reduce #1 (4,) at cell 5, line 2; rank 1 has issued none"
+    assert finding.odd == (1,)
+    new = RankLedger(generation=3)  # it came new, and has no groups yet
+    assert compare({0: waits, 1: new, 2: waits})[0].text == finding.text

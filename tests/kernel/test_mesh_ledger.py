@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -158,3 +159,19 @@ def test_who_waits_for_a_rank_that_sends_nothing_is_told(mesh: Mesh, source: str
     cell.finished.get(WAIT)
     assert ledger.findings[0].text == "rank 1 waits in recv from rank 2 at cell 5, line 2; rank 2 is idle"
     assert (ledger.findings[0].waiting, ledger.findings[0].odd) == ((1,), (2,))
+
+
+def test_a_rank_that_was_busy_as_groups_were_renewed_has_issued_nothing_in_them(mesh: Mesh, tmp_path: Path) -> None:
+    run(mesh, "dist.all_reduce(torch.ones(4))")
+    gate = tmp_path / "gate"
+    busy = mesh.run(f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)", [1])
+    assert mesh.unstick([0]).is_renewed
+    waiting = mesh.run("dist.all_reduce(torch.ones(4))", [0, 2], name="cell 5")
+    deadline = time.monotonic() + WAIT
+    while not (ledger := mesh.ledger(timeout=WAIT)).findings or ledger.findings[0].waiting != (0, 2):
+        assert time.monotonic() < deadline, ledger
+    gate.touch()
+    busy.finished.get(WAIT)
+    run(mesh, "dist.all_reduce(torch.ones(4))", [1])  # in the new groups: rank 1 got them as it was done
+    waiting.finished.get(WAIT)
+    assert ledger.findings[0].text == ("ranks 0,2 wait in all_reduce #1 (4,) at cell 5, line 1; rank 1 has issued none")
