@@ -120,13 +120,14 @@ def tell(
     mended: str = "",
     dead: Container[int] | None = None,
     together: Together | None = None,
+    late: Container[int] = (),
 ) -> Story:
     """The story of a cell that ran on `ranks` of a mesh with these axes.
 
     `failures` raised, `lost` are gone (with why, and in `last_lines` the end of their stderr), `waiting` did
     something worth telling (waited for the failed ones, or were interrupted by the user). The first few
-    `notes` are told. `mended` is what was done afterwards. Of the lost, `dead` still are (None: all). `together` is
-    what ranks did in common.
+    `notes` are told. `mended` is what was done afterwards. Of the lost, `dead` still are (None: all), and `late` were
+    given up: they live, and are not done. `together` is what ranks did in common.
 
     Example:
         >>> frame = Frame("cell 5", 1, "<module>", "check(l)", True)
@@ -145,7 +146,9 @@ def tell(
     shown_fates = fates[:_MAX_FATES]
     is_fault = bool(failures or lost)
     ran = [rank for rank, each in failures.items() if each.type_name not in _UNREADABLE or len(each.frames) > 1]
-    headline = _headline(len(failures), len(lost), len(ranks)) if is_fault else _stopped(len(waiting), len(ranks))
+    counts = {"failed": len(failures), "lost": sum(rank not in late for rank in lost)}
+    counts["not done"] = len(lost) - counts["lost"]
+    headline = _headline(counts, len(ranks)) if is_fault else _stopped(len(waiting), len(ranks))
     return Story(
         headline=headline,
         summary=f"{headline} ({where.text([*failures, *lost] if is_fault else list(waiting))})",
@@ -242,12 +245,11 @@ class _Where:
         return places
 
 
-def _headline(num_failed: int, num_lost: int, num_ranks: int) -> str:
-    of = f" of {num_ranks} rank{'s' * (num_ranks != 1)}"
-    parts = [f"{num_failed}{of} failed"] if num_failed else []
-    if num_lost:
-        parts.append(f"{num_lost}{'' if parts else of} lost")
-    return ", ".join(parts)
+def _headline(counts: Mapping[str, int], num_ranks: int) -> str:
+    """Example: `1 of 4 ranks failed, 2 lost`."""
+    first, *others = [(number, what) for what, number in counts.items() if number]
+    head = f"{first[0]} of {num_ranks} rank{'s' * (num_ranks != 1)} {first[1]}"
+    return ", ".join([head, *(f"{number} {what}" for number, what in others)])
 
 
 def _stopped(num_stopped: int, num_ranks: int) -> str:

@@ -38,14 +38,21 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     missed = _missed(drive, result.failures)
     whys = {rank: roster.why_dead(rank) for rank in missed} | result.lost
     lost = {rank: why.partition("\n")[0] for rank, why in whys.items()}
-    words = {
-        rank: roster.last_words(rank, drive.run.call)
-        for rank in lost
-        if rank not in {*drive.abandoned, *drive.taken_back}
-    }
+    late = {*drive.abandoned, *drive.taken_back}
+    words = {rank: roster.last_words(rank, drive.run.call) for rank in lost if rank not in late}
     ranks = sorted({*result.ranks, *lost})
     story = tell(
-        drive.run.axes, ranks, failures, lost, waiting, words, drive.parted, drive.mended, roster.dead(), drive.together
+        drive.run.axes,
+        ranks,
+        failures,
+        lost,
+        waiting,
+        words,
+        drive.parted,
+        drive.mended,
+        roster.dead(),
+        drive.together,
+        late,
     )
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
     has_groups = roster.groups.backend != "none"

@@ -121,6 +121,12 @@ def test_a_dead_rank_has_its_last_words() -> None:
     assert [hint.command for hint in story.hints] == ["%mesh restart @dead", "%mesh logs 3"]
 
 
+def test_a_rank_that_was_given_up_is_not_lost() -> None:
+    lost = {1: "died: SIGSEGV, pid 9", 3: "rank 3 had not begun it, and still works on cell 4"}
+    assert tell(AXES, range(8), {}, lost, dead=[1], late=[3]).headline == "1 of 8 ranks lost, 1 not done"
+    assert tell(AXES, range(8), {}, {3: lost[3]}, dead=[], late=[3]).headline == "1 of 8 ranks not done"
+
+
 def test_an_error_inside_a_library_shows_my_line_and_names_the_library() -> None:
     inside = Frame("/opt/lib/site-packages/torch/nn/modules/functional.py", 2289, "linear", "...", False)
     story = tell(AXES, range(8), {0: Failure("RuntimeError", "shapes", (FRAMES[0], inside), "")})

@@ -101,7 +101,7 @@ def test_a_timeout_says_that_a_rank_was_stopped(spare: Kernel, stop: Callable[[i
     pid = spare.pids()[0]
     stop(pid)
     failed = spare.cell("%%on_mesh -t 0.1\nrank")
-    assert failed.error == "MeshError: 1 of 3 ranks lost (dp=0)"
+    assert failed.error == "MeshError: 1 of 3 ranks not done (dp=0)"
     assert "did not react and is stopped (SIGSTOP)" in failed.traceback
     os.kill(pid, signal.SIGCONT)
     assert spare.ok("%on_mesh -- rank * 10").text.startswith("0    rank 0")
