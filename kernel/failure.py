@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..runtime.ours import HOME, is_our_module
+from ..runtime.ranks.failure import plain_name, plain_traceback, safe_str
 from ..runtime.ranks.users import is_users
 from ..runtime.wire import codec
 from .causes import beneath
@@ -44,6 +45,14 @@ _CELL_IN_TEXT = re.compile(r'File "(<.*, run \d+>)"')
 
 def failure_of(error: BaseException, file: str, shell: QuietShell) -> Failure:
     """Tell of `error`, raised by the cell in `file`. Cuts its traceback: it begins with the cell's frame."""
+    try:
+        return _told(error, file, shell)
+    except (Exception, SystemExit):  # noqa: BLE001 - what a user's class makes of its attributes may raise anything
+        tb = _from_cell(plain_traceback(error), file)
+        return Failure(plain_name(error), shortened(safe_str(error)), _frames_of(tb), "".join(traceback.format_tb(tb)))
+
+
+def _told(error: BaseException, file: str, shell: QuietShell) -> Failure:
     error.__traceback__ = _from_cell(error.__traceback__, file)
     # How `exit` works is of no interest, and neither is how an interrupt gets to the user's line. And to print the
     # frames of a large file, such as the one that torch's collectives stand in, takes 200 ms.
@@ -94,10 +103,7 @@ def _message(error: BaseException) -> str:
         return f"sys.exit({code}) ended the cell; the rank lives on"
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{error.msg} ({name_of(error.filename) or error.filename}, line {error.lineno})"
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
-        return f"<unprintable {type(error).__name__} object>"
+    return safe_str(error)
 
 
 def _beneath(error: BaseException) -> list[str]:
@@ -120,14 +126,18 @@ def _headline(error: BaseException) -> str:
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:
-    entries = list(traceback.walk_tb(error.__traceback__))
+    frames = _frames_of(error.__traceback__)
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return (*frames, _unreadable(error, error.filename, error.lineno))
+    return frames
+
+
+def _frames_of(tb: TracebackType | None) -> tuple[Frame, ...]:
+    entries = list(traceback.walk_tb(tb))
     if len(entries) > MAX_FRAMES:
         entries = entries[: MAX_FRAMES // 2] + entries[-MAX_FRAMES // 2 :]
     places = [(frame.f_code.co_filename, line, frame.f_code.co_qualname) for frame, line in entries]
-    frames = [_frame(file, line, name) for file, line, name in _as_timed(places)]
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        frames.append(_unreadable(error, error.filename, error.lineno))
-    return tuple(frames)
+    return tuple(_frame(file, line, name) for file, line, name in _as_timed(places))
 
 
 def _as_timed(places: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any, cast
 
+from ...runtime.ranks.failure import plain_name
 from ...runtime.ranks.users import is_users
 from ..size import bytes_of_data, is_array, is_tensor, walk
 from .brief import safe_text
@@ -76,7 +77,7 @@ def is_out_of_memory(error: BaseException) -> bool:
         >>> is_out_of_memory(MemoryError()), is_out_of_memory(ValueError())
         (True, False)
     """
-    is_by_type = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    is_by_type = issubclass(type(error), MemoryError) or plain_name(error) == "OutOfMemoryError"
     return is_by_type or (type(error) is RuntimeError and any(words in str(error) for words in _OF_TORCH))
 
 

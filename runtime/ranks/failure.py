@@ -30,9 +30,14 @@ class RemoteFailure(msgspec.Struct, frozen=True, array_like=True):
 
 def describe(error: BaseException) -> RemoteFailure:
     """Put an exception into a form that always travels."""
-    # Of a call that an actor has made one line: its traceback is part of that of this error.
-    message = error.message if isinstance(error, ActorError) else safe_str(error)
-    return RemoteFailure(type(error).__name__, message, "".join(_format(error)).rstrip("\n"), pickled_or_none(error))
+    try:
+        # Of a call that an actor has made one line: its traceback is part of that of this error.
+        message = error.message if isinstance(error, ActorError) else safe_str(error)
+        text = "".join(_format(error)).rstrip("\n")
+        return RemoteFailure(type(error).__name__, message, text, pickled_or_none(error))
+    except BaseException:  # noqa: BLE001 - what a user's class makes of its attributes may raise anything
+        text = "".join(traceback.format_tb(plain_traceback(error))).rstrip("\n")
+        return RemoteFailure(plain_name(error), safe_str(error), text)
 
 
 def rebuild(failure: RemoteFailure, what: str, where: str = "") -> Exception:
@@ -66,6 +71,16 @@ def safe_str(error: BaseException) -> str:
         return str(error)
     except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
         return f"<its __str__ raised {type(broken).__name__}>"
+
+
+def plain_name(error: BaseException) -> str:
+    """The name of its class, whatever that makes of its attributes."""
+    return type.__dict__["__name__"].__get__(type(error))
+
+
+def plain_traceback(error: BaseException) -> TracebackType | None:
+    """Its traceback, whatever its class makes of its attributes."""
+    return BaseException.__dict__["__traceback__"].__get__(error)
 
 
 def _format(error: BaseException) -> list[str]:

@@ -222,8 +222,26 @@ def test_an_error_that_cannot_be_rebuilt_does_not_travel(notebook: Notebook, sou
 def test_an_error_that_cannot_be_printed(notebook: Notebook) -> None:
     notebook.run("class Mute(Exception):\n    def __str__(self): raise RuntimeError\n    __repr__ = __str__")
     failure = notebook.failure("raise Mute")
-    assert failure.message == "<unprintable Mute object>"
+    assert failure.message == "<its __str__ raised RuntimeError>"
     assert failure.frames[0].source == "raise Mute"
+
+
+HOSTILE = {
+    "attributes": "def __getattribute__(self, name): raise RuntimeError('of its own')",
+    "properties": "__class__ = __notes__ = args = __traceback__ = property(lambda self: sys.exit(3))",
+    "class": "pass\nclass Meta(type):\n    __name__ = property(lambda self: 1 / 0)\nclass Odd(Exception, metaclass=Meta): pass",
+}
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+def test_an_error_whose_attributes_raise_is_told(notebook: Notebook, body: str) -> None:
+    notebook.run(f"import sys\nclass Odd(Exception):\n    {body}")
+    failure = notebook.failure("raise Odd('boom')")
+    assert (failure.type_name, failure.message) == ("Odd", "boom")
+    assert [(frame.line, frame.source) for frame in failure.frames] == [(1, "raise Odd('boom')")]
+    beside = notebook.failure("try: raise Odd\nexcept Exception: raise ValueError('second')")
+    assert (beside.type_name, beside.message.partition("\n")[0], beside.frames[0].line) == ("ValueError", "second", 2)
+    assert notebook.value("1").text == "1"
 
 
 def test_a_long_message_is_shortened(notebook: Notebook) -> None:

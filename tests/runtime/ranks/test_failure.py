@@ -31,6 +31,16 @@ def test_what_a_failure_tells():
     assert "in raised" in failure.traceback
 
 
+def test_an_error_whose_attributes_raise_is_told():
+    class Odd(Exception):
+        def __getattribute__(self, name: str) -> Any:
+            raise SystemExit
+
+    failure = describe(raised(Odd("boom")))
+    assert (failure.type_name, failure.message) == ("Odd", "boom")
+    assert "in raised" in failure.traceback
+
+
 def test_the_cause_is_told_too():
     error = ValueError("outer")
     error.__cause__ = raised(KeyError("inner"))
