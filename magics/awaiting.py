@@ -37,6 +37,7 @@ class AwaitingCell:
     def unload(self) -> None:
         self._shell.events.unregister("pre_run_cell", self._begin)
         self._shell.events.unregister("post_run_cell", self._end)
+        self._now = None  # of the cell that unloads us nobody tells the end
 
     def _begin(self, *_: object) -> None:
         if threading.current_thread() is threading.main_thread():
