@@ -67,6 +67,7 @@ def test_a_stopped_rank_is_told_while_the_cell_waits_and_so_is_its_going_on(
     until(lambda: "stuck" not in spare.ok("%mesh").text)
 
 
+@pytest.mark.differs("hosts", "what `%mesh` shows of processes is up to half a second old")  # so each is told alone
 def test_its_going_on_is_told(spare: Kernel, stop: Callable[[int], None]) -> None:
     pids = spare.pids()
     cell = spare.start("%%on_mesh\nprint('in')\ntime.sleep(60)")
