@@ -24,6 +24,20 @@ class CreatorInstance:
     class_name: str | None
     creator: CreatorInstance | None = None
     rank: Point = _NOWHERE
+    recipe: tuple[Callable[..., ProcMesh], tuple[Any, ...]] | None = field(default=None, compare=False)
+    """How `proc_mesh` is made where it is asked for: few ask, and making it tells a process of a mesh."""
+
+    @property
+    def proc_mesh(self) -> ProcMesh:
+        """The mesh of processes it was spawned on."""
+        assert self.recipe is not None  # but for those that tests make
+        make, args = self.recipe
+        return make(*args)
+
+    @property
+    def proc(self) -> ProcMesh:
+        """Its own process, as a mesh of one."""
+        return _own_of(self)
 
     def __repr__(self) -> str:
         return _path(self)
@@ -67,8 +81,7 @@ class Instance:
     @property
     def proc(self) -> ProcMesh:
         """Its own process, as a mesh of one."""
-        mesh = self.proc_mesh
-        return mesh.slice(**dict(self.rank)) if len(self.rank) == len(mesh.sizes) else mesh
+        return _own_of(self)
 
     @property
     def actor_id(self) -> str:
@@ -95,10 +108,15 @@ class Instance:
 
     def as_creator(self) -> CreatorInstance:
         """What can be sent of it."""
-        return CreatorInstance(self.name, self.class_name, self.creator, self.rank)
+        return CreatorInstance(self.name, self.class_name, self.creator, self.rank, self.proc_mesh.__reduce__())
 
     def __repr__(self) -> str:
         return _path(self)
+
+
+def _own_of(one: Instance | CreatorInstance) -> ProcMesh:
+    mesh = one.proc_mesh
+    return mesh.slice(**dict(one.rank)) if len(one.rank) == len(mesh.sizes) else mesh
 
 
 def _path(one: Instance | CreatorInstance) -> str:

@@ -108,6 +108,16 @@ def test_who_made_it_is_known_and_travels(stage: Stage) -> None:
     assert pickle.loads(pickle.dumps(creator)) == creator
 
 
+def test_where_its_maker_lives_is_known_and_actors_can_be_spawned_there(stage: Stage) -> None:
+    port, _ = Channel[Any].open()
+    procs = stage.shared(r=2)
+    owner = stage.spawn(Owner, on=procs).slice(r=1)
+    creator = owner.adopt.call_one(Suicidal, port).get(10).creator.call_one().get(10)
+    assert (creator.proc_mesh, creator.proc) == (procs, procs.slice(r=1))
+    assert stage.spawn(Diary, on=creator.proc).now.call_one().get(10)["proc"] == {}
+    assert creator.creator.proc == this_proc()
+
+
 def test_an_actor_is_called_by_all_who_made_it(stage: Stage) -> None:
     kid = stage.spawn(Owner).slice(r=1).adopt.call_one(Diary).get(10)
     made_by = "<root>.<tests.runtime.families.Owner owner{'r': 1/2}>"
