@@ -43,6 +43,11 @@ def listen_by(find: Callable[[], Listener | None] | None) -> None:
     _find_listener = find
 
 
+def is_echoed() -> bool:
+    """Does nobody listen, so that what ranks print goes to the program's own streams?"""
+    return _find_listener is None
+
+
 class Audiences:
     """The listeners of calls by number. Calls are numbered upwards, so a listener is kept as the spans of its calls.
 

@@ -185,11 +185,24 @@ class ProcMesh(_View, TensorMesh):
     async def logging_option(
         self, stream_to_client: bool = False, aggregate_window_sec: int | None = None, level: int = 20
     ) -> None:
-        """Accepted for Monarch's sake: what ranks print is always kept, by rank and call, and shown by the notebook."""
+        """How log records and what is printed there come to a program, as in Monarch; a notebook shows all by itself.
+
+        Ranks drop log records below `level`. With `stream_to_client` each line names its process and its rank, and
+        with a window, lines that are alike are told once, every so many seconds. This wants
+        `configure(enable_log_forwarding=True)`, and warns without.
+
+        Raises:
+            ValueError: the level is none.
+            RuntimeError: there is a window, and nothing is streamed.
+        """
         if not 0 <= level <= 255:
-            raise ValueError(f"level must be within 0 and 255, not {level}")
+            raise ValueError(f"Invalid logging level: {level} is not within 0 and 255")
         if aggregate_window_sec is not None and not stream_to_client:
-            raise RuntimeError("cannot set aggregate_window_sec without stream_to_client=True")
+            raise RuntimeError("cannot set aggregate window without streaming to client: say stream_to_client=True")
+        from .forwarding import set_up
+
+        await self.initialized
+        await set_up(self, stream_to_client, aggregate_window_sec, level)
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from typing import Any, cast
 from . import own_streams
 from .actor import Actor, endpoint
 from .adverbs import Gather, view_of
-from .audiences import Audiences
+from .audiences import ECHO, Audiences
 from .engines.base import Engine, Party, refer
 from .engines.spec import HOME, RankSpec, Site
 from .expected import Expected
@@ -184,6 +184,7 @@ class Root(Node):
     def on_stopped(self, roster: Roster) -> None:
         if not roster.alive():
             self._gone[roster.mesh] = roster.how_stopped
+            ECHO.forward(roster, None)
             self.rosters.pop(roster.mesh, None)
 
     def on_rank_gone(self, roster: Roster, rank: int, why: str) -> None:
