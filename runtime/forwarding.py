@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from .actor import Actor, endpoint
 from .audiences import ECHO, is_echoed
@@ -42,7 +42,7 @@ async def set_up(procs: ProcMesh, is_streamed: bool, window: float | None, level
     with contextlib.suppress(SupervisionError):  # ranks that are gone log nothing
         await levels.set.call(level)
     await levels.stop()
-    roster: object = procs.roster
+    roster = cast("object", procs.roster)
     if not (isinstance(roster, Roster) and is_echoed()):
         return  # a notebook listens, or this is a rank, whose meshes are its controller's to hear
     if is_streamed and not get_global_config()["enable_log_forwarding"]:
