@@ -32,6 +32,7 @@ from typing import IO, Any, Self
 
 import msgspec
 
+from .commands import exec_command as exec_command
 from .engines.fresh import env_for, line_for
 from .engines.guard import Guard
 from .errors import SpawnError
@@ -80,10 +81,10 @@ class JobState:
             raise AttributeError(name)
         if name in self._meshes:
             return self._meshes[name]
-        known = ", ".join(self._meshes)
         close = difflib.get_close_matches(name, self._meshes, 1)
-        hint = f": did you mean {close[0]!r}?" if close else f"; it has {known}"
-        raise AttributeError(f"the job has no mesh {name!r}{hint}")
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        known = ", ".join(sorted(self._meshes))
+        raise AttributeError(f"{name!r} is not a valid host mesh name. Available names: {known}{hint}")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._meshes})
