@@ -8,7 +8,9 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
@@ -103,7 +105,7 @@ class Terminal:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._news: SimpleQueue[Out | Question | End | None] = SimpleQueue()  # None: the other side has gone
-        self._words: SimpleQueue[tuple[str, ...]] = SimpleQueue()
+        self._words: SimpleQueue[Words] = SimpleQueue()
         self._is_typing = self._is_called = False
         self._typed = ""
         """What was typed when news came: it stands at the next prompt."""
@@ -189,7 +191,7 @@ class Terminal:
         letter = self._wire.recv_from_process()
         while letter is not None:
             if isinstance(letter, Words):
-                self._words.put(letter.words)
+                self._words.put(letter)
             elif isinstance(letter, Out | Question | End):
                 self._tell(letter)
             letter = self._wire.recv_from_process()
@@ -204,14 +206,20 @@ class Terminal:
     def _complete(self, text: str, number: int) -> str | None:
         """What readline calls for the Tab key: the word of this number that begins so."""
         if number == 0:
-            self._wire.send(Complete(text.removeprefix("?")))
-            try:
-                words = self._words.get(timeout=_PATIENCE)
-            except Empty:
-                words = ()
-            mark = "?" if text.startswith("?") else ""
-            self._found = [mark + word for word in words]
+            prefix = text.removeprefix("?")
+            mark = text[: len(text) - len(prefix)]
+            self._wire.send(Complete(prefix))
+            self._found = [mark + word for word in self._words_for(prefix)]
         return self._found[number] if number < len(self._found) else None
+
+    def _words_for(self, prefix: str) -> Sequence[str]:
+        """What could stand there, from a rank that says so in time; what comes later is for a Tab that was long ago."""
+        deadline = time.monotonic() + _PATIENCE
+        with suppress(Empty):
+            while (found := self._words.get(timeout=max(0.0, deadline - time.monotonic()))).prefix != prefix:
+                pass
+            return found.words
+        return ()
 
 
 _GOING = object()

@@ -86,8 +86,9 @@ class Question(Letter, frozen=True):
 
 
 class Words(Letter, frozen=True):
-    """The process answers what could stand there."""
+    """The process answers what could stand where this begins."""
 
+    prefix: str
     words: tuple[str, ...]
 
 

@@ -93,7 +93,7 @@ class Visitor:
         elif isinstance(letter, Complete):
             stop = self._desk.stops.focused()
             words = self._desk.completions(stop, letter.prefix) if stop is not None else []
-            self._wire.send(Words(tuple(words)))
+            self._wire.send(Words(letter.prefix, tuple(words)))
 
 
 def _leaves(line: str) -> bool:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -19,7 +20,8 @@ from typing import Any
 import pexpect
 import pytest
 
-from meshbook.kernel.debug.letters import End, Line, Out, Question, Wire
+from meshbook.kernel.debug.letters import Complete, End, Line, Out, Question, Wire, Words
+from meshbook.magics import attach
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
@@ -400,6 +402,23 @@ def test_who_is_no_terminal_is_told_so_and_does_no_harm(script: Script, state: P
                     continue
     script.do("halt 1")
     assert script.said() == "[4, 4]" and "Traceback" not in script.err
+
+
+def test_words_that_come_late_are_not_taken_for_those_of_the_next_tab(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        far, terminal = Wire(there), attach.Terminal(Wire(here))
+        hears = threading.Thread(target=terminal._receive)
+        hears.start()
+        monkeypatch.setattr(attach, "_PATIENCE", 0.0)
+        assert terminal._complete("mo", 0) is None  # the rank takes longer
+        assert far.recv_from_terminal() == Complete("mo")
+        far.send(Words("mo", ("model",)))
+        far.send(Words("lo", ("loss",)))
+        monkeypatch.setattr(attach, "_PATIENCE", 30.0)
+        assert [terminal._complete("?lo", number) for number in (0, 1)] == ["?loss", None]
+        there.shutdown(socket.SHUT_RDWR)
+        hears.join()
 
 
 def test_a_script_with_a_terminal_asks_there(path: Path, terminal: Callable[..., Terminal]) -> None:
