@@ -238,9 +238,9 @@ class LineFolder:
         self._tail_budget = max(budget // 3, 1)
 
     @property
-    def hidden_lines(self) -> int:
-        """How many lines went over the budget so far, counted a rank."""
-        return sum(voice.tail.num_lines for voice in self._voices.values() if voice.tail)
+    def is_full(self) -> bool:
+        """Has more come than the budget has room for? What its rank says from then on is told at the end."""
+        return any(voice.tail is not None for voice in self._voices.values())
 
     @property
     def is_waiting(self) -> bool:

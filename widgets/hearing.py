@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
 from ..runtime.roster import Roster
 from ..runtime.wire.tape import Event, Text
-from .live import BUDGET, WINDOW, blocks
+from .live import BUDGET, WINDOW, blocks, full_line
 from .stage import Stage
 
 _STRIDE = 1 << 32
@@ -38,7 +38,7 @@ class Hearing:
         self._folder = LineFolder((), WINDOW, BUDGET)
         self._width = 3
         self._has_news = False
-        self._is_over = False
+        self._is_over = self._is_late_full = False
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()  # the loop, the timer and the cell's own thread tell what is due
 
@@ -103,6 +103,9 @@ class Hearing:
     def _tell(self, lines: Sequence[FoldedLine | FoldedGap]) -> None:
         for stream, text in blocks(lines, self._width, who=self._who):
             self._stage.write(text, stream)
+        if self._is_over and self._folder.is_full and not self._is_late_full:
+            self._is_late_full = True
+            self._stage.write(full_line(self._width))
 
     def _who(self, numbers: Sequence[int]) -> str:
         """Example: `ping 0-1`, or where two meshes said the same, `ping 0-1 pong 0`."""

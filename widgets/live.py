@@ -70,6 +70,8 @@ _MOST_DISPLAYS = 10_000
 class Live:
     """Folds what ranks say and puts it on a stage. Time is an argument."""
 
+    _is_late_full = False
+
     def __init__(
         self,
         stage: Stage,
@@ -173,7 +175,7 @@ class Live:
         self._write("".join(_death_lines(lost, _still_working(owing), self._width)), "stderr")
 
     def late(self, said: Iterable[Said], now: float) -> None:
-        """Tell what came after the end: whole lines, at once."""
+        """Tell what came after the end: whole lines, at once; of very many the first, and that there are more."""
         for rank, item in said:
             if isinstance(item, CommMessage):
                 self._take_comm(rank, item)
@@ -184,6 +186,9 @@ class Live:
                 self._late.feed(rank, item.stream, item.text, now)
         self._tell(self._late.poll(now))
         self._tell_displays(EVERYTHING)
+        if "_late" in vars(self) and self._late.is_full and not self._is_late_full:
+            self._is_late_full = True
+            self._write(full_line(self._width))
 
     def _feed(self, rank: int, text: Text, now: float) -> None:
         if self._last_lines is not None:
@@ -377,6 +382,11 @@ def gap_text(gap: FoldedGap) -> str:
         return "the beginning of this line"  # how long it was is not known of one that is too long to be held
     of = f" of {gap.num_ranks:,} ranks" if gap.num_ranks > 1 else ""
     return f"{gap.lines:,} more lines{of} ({readable(gap.bytes)})"
+
+
+def full_line(width: int) -> str:
+    """What is told once, where it never ends: all that comes from now on is in the logs alone."""
+    return f"{'…':>{width}} ┆ more is not shown here: `%mesh logs` has all\n"
 
 
 def _line(line: FoldedLine | FoldedGap, width: int, advice: str, who: Callable[[Sequence[int]], str]) -> str:

@@ -28,7 +28,7 @@ class LogPrinter:
     @property
     def is_full(self) -> bool:
         """Has more come than it may show?"""
-        return self._folder.hidden_lines > 0
+        return self._folder.is_full
 
     def add(self, rank: int, lines: Iterable[LogLine], now: float) -> None:
         """Take lines that a rank has said."""

@@ -130,6 +130,17 @@ def test_after_the_end_half_a_line_is_told_too(room: Room) -> None:
     assert room.page.text == "  0 │ late\n"
 
 
+def test_of_a_flood_after_the_end_it_is_told_that_there_is_more(room: Room) -> None:
+    m = roster()
+    room.hearing.end()
+    for number in range(4_000):
+        room.say(m, 0, f"line {number}\n")
+        room.ring()
+    told = room.page.text.splitlines()
+    assert told[:-1] == [f"  0 │ line {number}" for number in range(len(told) - 1)]
+    assert told[-1] == "  … ┆ more is not shown here: `%mesh logs` has all"
+
+
 def test_few_ranks_of_two_meshes_speak_in_their_order_and_are_named(named: Room) -> None:
     ping, pong = roster(1, "ping"), roster(1, "pong")
     for text in ("one\n", "two\n"):

@@ -261,6 +261,16 @@ def test_what_comes_late_is_told_in_whole_lines(paper: Paper) -> None:
     ]
 
 
+def test_of_a_flood_that_comes_late_it_is_told_that_there_is_more(paper: Paper) -> None:
+    live = Live(paper, [0])
+    live.finish(0.0)
+    for number in range(3_000):
+        live.late([(0, out(f"line {number}\n"))], float(number))
+    told = [text for _, text in paper.events]
+    assert told[:-1] == [f"  0 │ line {number}\n" for number in range(len(told) - 1)]
+    assert told[-1] == "  … ┆ more is not shown here: `%mesh logs` has all\n"
+
+
 @pytest.mark.parametrize("message", ["boom\nand more", "\n  boom\nand more"])
 def test_a_failure_is_told_while_others_work(paper: Paper, message: str) -> None:
     outcome = Outcome(failure=Failure("ValueError", message, (), ""))
