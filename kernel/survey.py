@@ -127,7 +127,7 @@ class MeshWatch:
             failed.update(dict.fromkeys(run.progress.failed, run.call))
             self._interrupted.update(stopped(run.progress))
         held = dict.fromkeys(self.mesh.desk.held, "")
-        held |= {stop.rank: stop.place for stop in list(self.mesh.desk.stops.waiting.values())}
+        held |= {stop.rank: stop.place for stop in self.mesh.desk.stops.waiting.values()}
         for facts in self.facts:
             state = roster.states.get(facts.rank)
             if state is None:

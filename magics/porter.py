@@ -87,8 +87,8 @@ def _rosters() -> list[Roster]:
 def _facts(roster: Roster) -> MeshFacts:
     desk = desk_of(roster)
     states = {rank: state.name for rank, state in roster.states.items()}
-    waiting = list(desk.stops.waiting.values()) if desk is not None else []
-    return MeshFacts(roster.name, dict(roster.axes), states, {stop.rank: stop.place for stop in waiting})
+    stops = {stop.rank: stop.place for stop in desk.stops.waiting.values()} if desk is not None else {}
+    return MeshFacts(roster.name, dict(roster.axes), states, stops)
 
 
 def _roster(name: str) -> Roster:

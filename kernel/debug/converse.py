@@ -198,7 +198,7 @@ def pass_over(
     desk: Desk, tell: Callable[[Sequence[int], str, str], object], why: str = "this front-end has no prompt"
 ) -> None:
     """Where nobody can be asked: let all go on, and say so."""
-    for stop in list(desk.stops.waiting.values()):
+    for stop in desk.stops.waiting.values():
         if stop.kind in ("input", "password"):
             desk.answer(stop, CANNOT_ASK)
         else:

@@ -132,8 +132,7 @@ class Desk:
 
     def stop_of(self, rank: int) -> Stop | None:
         """What a rank waits with; None where it is not stopped."""
-        with self._lock:
-            return next((stop for key, stop in self.stops.waiting.items() if key[0] == rank), None)
+        return next((stop for key, stop in self.stops.waiting.items() if key[0] == rank), None)
 
     def new_stops(self) -> list[Stop]:
         """Who is stopped and has not been told of by this yet."""

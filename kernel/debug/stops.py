@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -35,18 +35,19 @@ class Stops:
         (True, 0)
     """
 
-    waiting: dict[Key, Stop] = field(default_factory=dict[Key, Stop])
+    waiting: Mapping[Key, Stop] = field(default_factory=dict[Key, Stop])
+    """Never changed, but replaced: events come on the loop's thread, and who reads on another holds no lock."""
     focus: Key | None = None
 
     def take(self, event: Event) -> None:
         """Something has come from a rank."""
         key = key_of(event)
         if isinstance(event, Went):
-            self.waiting.pop(key, None)
+            self._forget([key])
             return
         known = self.waiting.get(key)
         if known is None or known.turn < event.turn:
-            self.waiting[key] = event
+            self.waiting = {**self.waiting, key: event}
         if self.focus is None:
             self.focus = key
 
@@ -56,21 +57,21 @@ class Stops:
 
     def next(self) -> Stop | None:
         """Who is asked for, after the focus has moved on where it must; None where nobody waits."""
-        stop = self.focused()
-        if stop is None and self.waiting:
-            self.focus = min(self.waiting)
-            stop = self.waiting[self.focus]
+        waiting, stop = self.waiting, self.focused()
+        if stop is None and waiting:
+            self.focus = min(waiting)
+            stop = waiting[self.focus]
         return stop
 
     def answered(self, stop: Stop) -> None:
         """A line was sent to this one: it waits no more."""
         if self.waiting.get(key_of(stop)) == stop:
-            del self.waiting[key_of(stop)]
+            self._forget([key_of(stop)])
 
     def mute(self, stop: Stop) -> None:
         """It has been heard: it waits on, with nothing to say."""
         if self.waiting.get(key_of(stop)) == stop:
-            self.waiting[key_of(stop)] = msgspec.structs.replace(stop, out="")
+            self.waiting = {**self.waiting, key_of(stop): msgspec.structs.replace(stop, out="")}
 
     def choose(self, rank: int) -> Stop | None:
         """Give a rank the focus, or, if it has it, the next thread there; None where it is not stopped."""
@@ -83,11 +84,13 @@ class Stops:
     def drop(self, ranks: Collection[int]) -> list[Stop]:
         """These ranks are gone; who of them was stopped."""
         gone = [stop for key, stop in self.waiting.items() if key[0] in ranks]
-        for stop in gone:
-            del self.waiting[key_of(stop)]
+        self._forget([key_of(stop) for stop in gone])
         if self.focus is not None and self.focus[0] in ranks:
             self.focus = None
         return gone
+
+    def _forget(self, keys: Collection[Key]) -> None:
+        self.waiting = {key: stop for key, stop in self.waiting.items() if key not in keys}
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -36,6 +36,16 @@ def test_the_focus_moves_on_when_its_rank_does_not_come_back() -> None:
     assert stops.next() == stop(1)
 
 
+def test_who_reads_is_not_disturbed_by_what_comes() -> None:
+    stops = Stops()
+    for rank in (0, 1):
+        stops.take(stop(rank))
+    for rank, talk in stops.waiting:
+        stops.take(stop(rank + 2))
+        stops.take(Went(rank, talk))
+    assert stops.ranks == (2, 3)
+
+
 def test_an_older_question_does_not_replace_a_newer() -> None:
     stops = Stops()
     stops.take(stop(0, turn=3))
