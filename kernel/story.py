@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from ..runtime.errors import MeshError
+from ..runtime.ranks.place import coordinates
 from .chance import essence
 from .fold import coords_text, named, ranks_text
 from .outcome import Failure, Frame
@@ -234,15 +235,9 @@ class _Where:
         self._axes = axes
 
     def text(self, ranks: Sequence[int]) -> str:
-        points = coords_text([self._point(rank) for rank in sorted(ranks)], self._axes)
+        points = coords_text([coordinates(rank, self._axes) for rank in sorted(ranks)], self._axes)
         numbers = named(sorted(ranks))
         return numbers if points.endswith(" points)") and len(numbers) <= _MOST_NUMBERS else points
-
-    def _point(self, rank: int) -> dict[str, int]:
-        places: dict[str, int] = {}
-        for axis, size in reversed(list(self._axes.items())):
-            rank, places[axis] = divmod(rank, size)
-        return places
 
 
 def _headline(counts: Mapping[str, int], num_ranks: int) -> str:

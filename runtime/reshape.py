@@ -49,7 +49,7 @@ class Reshape:
                 raise ValueError(f"axis {axis!r} cannot have size {size}; an axis has at least 1 rank")
         new = {axis: sizes.get(axis, size) for axis, size in old.items()}
         num_old, num_new = math.prod(old.values()), math.prod(new.values())
-        places = {rank: coordinates(rank, dict(old)) for rank in range(num_old)}
+        places = {rank: coordinates(rank, old) for rank in range(num_old)}
         kept = {rank: number(place, new) for rank, place in places.items() if _is_inside(place, new)}
         return cls(
             dict(old),

@@ -41,7 +41,7 @@ def panel(facts: Sequence[RankFacts], axes: Mapping[str, int], now: float, last_
 
 
 def _of_one(facts: RankFacts, axes: Mapping[str, int], now: float, last_line: str) -> dict[str, Any]:
-    where = ", ".join(f"{axis}={i}" for axis, i in coordinates(facts.rank, dict(axes)).items())
+    where = ", ".join(f"{axis}={i}" for axis, i in coordinates(facts.rank, axes).items())
     rows = [
         ("state", state_text(facts, now)),
         ("at", (facts.place if facts.state in ("busy", "waiting", "debug") else "") or _NOWHERE),

@@ -103,7 +103,7 @@ def _chosen(facts: Sequence[RankFacts]) -> list[int]:
 
 def row_of(facts: RankFacts, axes: Mapping[str, int], now: float) -> tuple[str, list[str]]:
     """The state, then the cells of a rank's row."""
-    where = ",".join(f"{axis}={i}" for axis, i in coordinates(facts.rank, dict(axes)).items())
+    where = ",".join(f"{axis}={i}" for axis, i in coordinates(facts.rank, axes).items())
     return facts.state, [
         f"rank {facts.rank}",
         "" if list(axes) == ["rank"] else where,

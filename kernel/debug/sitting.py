@@ -90,7 +90,7 @@ def names_of(mesh: Debugged) -> Callable[[int], str]:
     """What a rank is called: `rank 3 (dp=1,tp=1)`."""
 
     def name_of(rank: int) -> str:
-        coord = coordinates(rank, dict(mesh.axes))
+        coord = coordinates(rank, mesh.axes)
         place = ",".join(f"{axis}={i}" for axis, i in coord.items())
         return f"rank {rank} ({place})" if place else f"rank {rank}"
 

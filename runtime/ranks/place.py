@@ -113,7 +113,7 @@ class Move:
     """Of all ranks of the new mesh, in their order."""
 
 
-def coordinates(rank: int, axes: dict[str, int]) -> dict[str, int]:
+def coordinates(rank: int, axes: Mapping[str, int]) -> dict[str, int]:
     """The index of a row-major `rank` on each axis.
 
     Example:
@@ -121,7 +121,7 @@ def coordinates(rank: int, axes: dict[str, int]) -> dict[str, int]:
         {'dp': 1, 'tp': 1}
     """
     coord: dict[str, int] = {}
-    for axis, size in reversed(axes.items()):
+    for axis, size in reversed([*axes.items()]):
         rank, coord[axis] = divmod(rank, size)
     return dict(reversed(coord.items()))
 
