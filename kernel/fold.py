@@ -1,7 +1,7 @@
 """Folding: what equal ranks say is told once.
 
-`LineFolder` merges the lines that ranks print, live. `ranks_text` and `coords_text` name a group of ranks
-in few characters, `group_equal` groups ranks whose bytes are equal. All of it is pure: time is an argument.
+`LineFolder` merges the lines that ranks print, live. `ranks_text` and `coords_text` name a group of ranks in few
+characters. All of it is pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -99,18 +99,6 @@ def coord_blocks(points: Sequence[Mapping[str, int]], axes: Iterable[str]) -> li
     names = list(axes)
     blocks = _blocks({tuple(point[name] for name in names) for point in points})
     return [tuple(map(_index_text, block)) for block in blocks]
-
-
-def group_equal(items: Mapping[int, bytes]) -> list[tuple[bytes, tuple[int, ...]]]:
-    """Ranks grouped by equal bytes, the group of the lowest rank first.
-
-    >>> group_equal({0: b"a", 1: b"b", 2: b"a"})
-    [(b'a', (0, 2)), (b'b', (1,))]
-    """
-    groups: dict[bytes, list[int]] = {}
-    for rank in sorted(items):
-        groups.setdefault(items[rank], []).append(rank)
-    return [(item, tuple(ranks)) for item, ranks in groups.items()]
 
 
 def _runs(numbers: Sequence[int]) -> list[range]:

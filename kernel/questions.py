@@ -73,17 +73,12 @@ class Questions:
         names |= {rank: "debug" for rank in {*self.desk.stops.ranks, *self.desk.held} if names.get(rank) == "busy"}
         return {rank: "failed" if name == "idle" and rank in self.last_failed else name for rank, name in names.items()}
 
-    def complete(self, text: str, cursor: int, rank: int = 0, timeout: float = 0.15) -> tuple[int, list[str]]:
-        """Where the word at the cursor begins and what could stand there on `rank`; nothing when it takes too long."""
-        answer = self._ask([rank], "complete", timeout, text, cursor)
-        return answer.get(rank, (cursor, []))
-
-    def completions(self, text: str, ranks: Sequence[int]) -> list[str]:
+    def completions(self, text: str, ranks: Sequence[int], timeout: float = 0.15) -> list[str]:
         """What a text could become on any of these ranks, by those that answer in time; the first rank's words first.
 
         Of many ranks `MOST_ASKED` are asked.
         """
-        answers = self._ask(_some(ranks), "complete", 0.15, text, len(text))
+        answers = self._ask(_some(ranks), "complete", timeout, text, len(text))
         found = [text[:start] + word for _, (start, words) in sorted(answers.items()) for word in words]
         return list(dict.fromkeys(found))
 

@@ -368,7 +368,7 @@ class World:
         elif do.how == "where":
             _must(sorted(self.mesh.where(alive, AT_ONCE)) == alive, "a rank does not tell where it is")
         elif do.how == "complete" and alive:
-            found = self.mesh.complete("world_si", 8, alive[0], AT_ONCE)[1]
+            found = self.mesh.completions("world_si", alive[:1], AT_ONCE)
             _must("world_size" in found, f"completed to {found}")
         elif do.how == "interrupt idle":
             told = self.mesh.interrupt(self.model.free, timeout=AT_ONCE)

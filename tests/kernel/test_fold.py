@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from meshbook.kernel.fold import FoldedGap, FoldedLine, LineFolder, coords_text, group_equal, ranks_text
+from meshbook.kernel.fold import FoldedGap, FoldedLine, LineFolder, coords_text, ranks_text
 from meshbook.kernel.lines import LINE_CAP, Stream
 
 Feed = tuple[int, Stream, str]
@@ -265,10 +265,6 @@ def test_coordinates_of_one_block_are_one_text() -> None:
 def test_ranks_are_ranges() -> None:
     assert ranks_text([7, 0, 1, 3, 2]) == "0-3,7"
     assert ranks_text([]) == ""
-
-
-def test_equal_bytes_are_grouped_in_the_order_of_the_first_rank() -> None:
-    assert group_equal({3: b"a", 1: b"b", 2: b"a"}) == [(b"b", (1,)), (b"a", (2, 3))]
 
 
 def test_what_ranks_log_alike_is_told_once_with_the_time_of_the_first() -> None:
