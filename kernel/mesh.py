@@ -68,7 +68,7 @@ if "meshbook.kernel.cell:warm" not in sessions.ZYGOTE_MODULES:
 class Mesh(Repairs):
     """A named mesh of ranks that run cells.
 
-    `axes` maps axis names to sizes. Ranks are numbered row-major over the axes.
+    Ranks are numbered row-major over its `axes`.
 
     Example:
         >>> with Mesh.up("m", {"dp": 2}) as mesh:
@@ -81,7 +81,6 @@ class Mesh(Repairs):
         self.name = name
         self.procs = procs
         self.roster = procs.roster
-        self.axes = dict(procs.sizes)
         self.options: Any = None
         """What brought it up, kept by who did, to bring it up again."""
         self.roster.name = name
@@ -151,7 +150,7 @@ class Mesh(Repairs):
 
     @property
     def num_ranks(self) -> int:
-        return len(self.procs)
+        return len(self.roster.states)
 
     @checks_for_caller
     def run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -60,6 +60,11 @@ class Questions:
     @property
     def is_down(self) -> bool:
         return self.roster.is_stopped
+
+    @property
+    def axes(self) -> Mapping[str, int]:
+        """The sizes of its axes by their names, as they are now: a resize gives it others."""
+        return self.roster.axes
 
     def states(self) -> dict[int, str]:
         """The state of each rank, by name.

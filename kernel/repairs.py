@@ -58,7 +58,6 @@ class Repairs(Questions):
     procs: ProcMesh
     former_ledger: MeshLedger | None = None
     """The collectives of before the last time that ranks were interrupted or freed; their groups may be new since."""
-    axes: dict[str, int]
     journal: Journal
     points: Points
     _sent: Sent
@@ -133,13 +132,13 @@ class Repairs(Questions):
         views of the old `procs` raise `MeshStopped`. Raises what `resize_roster` does.
         """
         self._check_up()
-        started = time.monotonic()
+        started, former = time.monotonic(), self.axes
         self._sent.renew(self.roster.dead())
         with self._sending:
             try:
                 resized = resize_roster(self.roster, sizes, timeout)
             finally:
-                self._take_shape(sizes)
+                self._take_shape(former, sizes)
         self._sent.renew(resized.ranks)  # once more: one may have died meanwhile
         self.points.renew(resized.ranks)
         self._lent.renew(resized.ranks)
@@ -157,12 +156,11 @@ class Repairs(Questions):
             return done
         return replace(done, left_out=self.journal.left_out(plan, healed.ranks))
 
-    def _take_shape(self, sizes: Mapping[str, int]) -> None:
+    def _take_shape(self, former: Mapping[str, int], sizes: Mapping[str, int]) -> None:
         """Note that the ranks are others, if they are: a resize that fails late has happened all the same."""
-        if self.axes == self.roster.axes:
+        if former == self.axes:
             return
-        plan = Reshape.of(self.axes, sizes)
-        self.axes = dict(plan.new)
+        plan = Reshape.of(former, sizes)
         self.procs = ProcMesh(self.roster, Shape.row_major(plan.new))
         self._sent.reshape(plan.kept)
         self.last_failed = plan.renumbered(self.last_failed)

@@ -126,7 +126,6 @@ class _Plain(Questions):
 
     def __init__(self, roster: Roster) -> None:
         self.roster = roster
-        self.axes = roster.axes
         self.num_ranks = len(roster.states)
         self.last_failed = ()
 

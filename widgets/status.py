@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -67,19 +67,19 @@ def axes_text(mesh: Mesh) -> str:
 
 def grid(mesh: Mesh) -> str:
     """The mesh as little squares in its own axes (the last one runs right), coloured by state."""
-    if mesh.num_ranks > _MOST_CELLS:
+    states, axes = mesh.states(), mesh.axes
+    if len(states) > _MOST_CELLS:
         return ""
-    states = mesh.states()
-    columns = list(mesh.axes.values())[-1] if len(mesh.axes) > 1 else min(mesh.num_ranks, 32)
-    cells = "".join(_square(rank, states[rank], mesh) for rank in range(mesh.num_ranks))
-    size = 11 if mesh.num_ranks <= 64 else 6
+    columns = list(axes.values())[-1] if len(axes) > 1 else min(len(states), 32)
+    cells = "".join(_square(rank, state, axes) for rank, state in states.items())
+    size = 11 if len(states) <= 64 else 6
     layout = f"display:inline-grid;grid-template-columns:repeat({columns},{size}px);grid-auto-rows:{size}px;gap:2px"
-    label = f"{mesh.num_ranks} ranks: {_counts(states.values())}"
+    label = f"{len(states)} ranks: {_counts(states.values())}"
     return f'<span role="img" aria-label="{escape(label)}" style="{layout}">{cells}</span>'
 
 
-def _square(rank: int, state: str, mesh: Mesh) -> str:
-    where = ", ".join(f"{axis}={i}" for axis, i in coordinates(rank, mesh.axes).items())
+def _square(rank: int, state: str, axes: Mapping[str, int]) -> str:
+    where = ", ".join(f"{axis}={i}" for axis, i in coordinates(rank, axes).items())
     colour = _COLOURS.get(state, "var(--mb-line)")
     return f'<span title="rank {rank}: {where}, {state}" style="background:{colour};border-radius:2px"></span>'
 

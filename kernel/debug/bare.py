@@ -5,7 +5,6 @@ Its ranks get a debugger when the first of them comes to a `breakpoint()`, or wh
 
 from __future__ import annotations
 
-import math
 import secrets
 import sys
 import threading
@@ -98,12 +97,8 @@ class BareMesh(Questions):
         self._making.wait(seconds)
 
     @property
-    def axes(self) -> dict[str, int]:
-        return self.roster.axes
-
-    @property
     def num_ranks(self) -> int:
-        return math.prod(self.axes.values())
+        return len(self.roster.states)
 
     def interrupt(self, ranks: Sequence[int] | None = None, call: int = 0, timeout: float = 0.5) -> dict[int, bool]:
         """What the user calls has no cell to interrupt: raises `ValueError`, which says what can be done instead."""

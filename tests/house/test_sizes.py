@@ -19,7 +19,7 @@ LARGE = {
     "meshbook.kernel.debug.desk:Desk": 26,
     "meshbook.kernel.debug.rank_pdb:RankPdb": 23,
     "meshbook.kernel.mesh:Mesh": 23,
-    "meshbook.kernel.questions:Questions": 20,
+    "meshbook.kernel.questions:Questions": 21,
     "meshbook.kernel.results:MeshResult": 16,
     "meshbook.kernel.shell:QuietShell": 19,
     "meshbook.magics.selector:_Grid": 15,

@@ -15,6 +15,7 @@ from meshbook.runtime.errors import MeshError, MeshStopped, SpawnError
 from meshbook.runtime.regroup import wait_until
 from meshbook.runtime.resize import Resized, resize_roster
 from meshbook.runtime.roster import Roster
+from meshbook.widgets.status import grid
 from tests.kernel.cells import SUM, lose, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -100,6 +101,22 @@ def test_new_ranks_get_what_was_pushed_after_the_cell_that_had_set_it(mesh: Mesh
     mesh.push({"lr": 0.5})
     mesh.resize({"dp": 3})
     assert values(mesh, "lr") == ["0.5"] * len(mesh)
+
+
+def test_a_mesh_has_the_sizes_of_its_ranks_also_while_others_wait_for_them(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def resize(roster: Roster, *args: Any) -> Resized:
+        resized = resize_roster(roster, *args)
+        seen.append(grid(mesh))  # as the line under `%mesh up` is drawn, on a thread of its own
+        assert (mesh.axes, mesh.num_ranks) == ({"dp": 1, "tp": 2}, 2)
+        return resized
+
+    monkeypatch.setattr(repairs, "resize_roster", resize)
+    mesh.resize({"dp": 1})
+    assert seen[0].count("title=") == 2
 
 
 def test_models_are_built_and_trained_again(mesh: Mesh) -> None:
