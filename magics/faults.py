@@ -81,7 +81,8 @@ def interrupt(book: Book, args: grammar.Interrupt) -> None:
         _unstick(mesh, selection, reinit=True, how="interrupted by `%mesh interrupt --hard`")
     else:
         stop(mesh.running(), selection.ranks, "interrupted by `%mesh interrupt`")
-        busy = {rank for rank in selection.ranks if mesh.states()[rank] == "busy"}
+        states = mesh.states()
+        busy = {rank for rank in selection.ranks if states[rank] == "busy"}
         told = mesh.interrupt(selection.ranks)
         running, deaf = [rank for rank, was_busy in told.items() if was_busy], sorted(busy - told.keys())
         struck = {rank: titles for rank, titles in mesh.interrupt_actors(selection.ranks).items() if titles}

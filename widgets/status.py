@@ -99,11 +99,12 @@ class Status:
         words = [axes_text(mesh), *([spares] if spares else []), *(["down"] if mesh.is_down else [])]
         self._title = f"mesh {mesh.name}   {' · '.join(words)}"
         self._grid = grid(mesh)
+        states = mesh.states()  # once: each time it looks at all processes
         busy = [rank for rank in ranks if mesh.roster.states[rank].name == "busy"]
         where = mesh.where(busy) if busy and not mesh.is_down else {}
-        ended = [rank for rank in ranks if mesh.states()[rank] in ("failed", "idle")] if not mesh.is_down else []
+        ended = [rank for rank in ranks if states[rank] in ("failed", "idle")] if not mesh.is_down else []
         held = mesh.held_by_errors(ended) if ended else {}
-        self._rows = [_facts(mesh, rank, where.get(rank, ""), held.get(rank, 0)) for rank in ranks]
+        self._rows = [_facts(mesh, rank, states[rank], where.get(rank, ""), held.get(rank, 0)) for rank in ranks]
 
     def data(self) -> list[dict[str, Any]]:
         """One dict a rank: rank, coord, state, pid, seconds, memory (None if unknown) and held in bytes, at, ended."""
@@ -124,12 +125,12 @@ class Status:
         )
 
 
-def _facts(mesh: Mesh, rank: int, at: str, held: int) -> dict[str, Any]:
+def _facts(mesh: Mesh, rank: int, name: str, at: str, held: int) -> dict[str, Any]:
     state = mesh.roster.states[rank]
     return {
         "rank": rank,
         "coord": coordinates(rank, mesh.axes),
-        "state": mesh.states()[rank],
+        "state": name,
         "pid": state.pid or None,
         "seconds": time.monotonic() - (state.since if state.halt is None else state.halt.since),
         "memory": _memory(state.pid) if state.exit is None else None,

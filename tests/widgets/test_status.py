@@ -31,7 +31,7 @@ class Still:
 
     def __init__(self, axes: Mapping[str, int], states: Mapping[int, str], name: str = "m") -> None:
         self.name, self.axes, self.num_ranks, self.is_down = name, dict(axes), len(states), False
-        self.python = ""
+        self.python, self.num_looks = "", 0
         self._states = dict(states)
         self.roster = _Roster({rank: self._rank(rank, state) for rank, state in states.items()})
 
@@ -42,6 +42,7 @@ class Still:
         return RankState(rank, is_ready=True, open_calls=calls, exit=exit, since=time.monotonic() - 3)
 
     def states(self) -> dict[int, str]:
+        self.num_looks += 1
         return self._states
 
     def where(self, ranks: list[int], timeout: float = 0.5) -> dict[int, str]:
@@ -97,6 +98,13 @@ def test_the_list_marks_the_current_mesh() -> None:
     ]
     assert [row["is_current"] for row in MeshList(meshes, "b").data()] == [False, True]
     assert repr(MeshList([], None)) == "no mesh: bring one up with `%mesh up dp=2`"
+
+
+def test_all_processes_are_looked_at_as_often_for_many_ranks_as_for_few() -> None:
+    meshes = still({"dp": 2}, *["idle", "busy"]), still({"dp": 64}, *["idle", "busy"] * 32)
+    for mesh in meshes:
+        Status(mesh, range(mesh.num_ranks))
+    assert meshes[0].num_looks == meshes[1].num_looks
 
 
 def test_the_banner_is_one_line() -> None:
