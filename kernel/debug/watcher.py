@@ -31,6 +31,8 @@ _TOOL = 3
 
 _NAME = "meshbook"
 
+_MOST_PLANS = 1 << 15
+"""Pieces of code that are known, with or without a breakpoint: `eval` of a text makes another one each time."""
 
 _Points = tuple[tuple[Breakpoint, Condition | None], ...]
 """Breakpoints of one line with their conditions."""
@@ -178,6 +180,8 @@ class Watcher:
         plans = self._plans  # before what is armed is read: it may be armed anew meanwhile, on another thread
         plan = plans.get(id(code))
         if plan is None:
+            if len(plans) >= _MOST_PLANS:
+                plans.clear()
             lines = self._lines_of(code)
             plan = plans[id(code)] = _Plan(code, lines, self._tracer(lines))
         return plan

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from meshbook.kernel.debug import watcher as watcher_module
 from meshbook.kernel.debug.breakpoints import Breakpoint, is_named, target_of
 from meshbook.kernel.debug.watcher import Watcher
 
@@ -95,6 +96,17 @@ def test_a_condition_on_the_rank_where_nothing_is_called_so(
     run(watcher, lambda: names["work"](1))
     hint = "(ranks stand before the condition: `%mesh break 5:5 1`)"
     assert hits[0][2] == f"breakpoint 2: its condition fails: NameError: name 'rank' is not defined {hint}"
+
+
+def test_code_that_is_made_again_and_again_is_forgotten(
+    names: dict[str, Any], watched: tuple[Watcher, Hits], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher_module, "_MOST_PLANS", 8)
+    watcher, hits = watched
+    watcher.arm([Breakpoint(1, cell="cell 5", line=4)])
+    run(watcher, lambda: [eval("work(1)", names) for _ in range(100)])
+    assert watcher.hits() == {1: 100} and len(hits) == 100
+    assert len(watcher._plans) <= 8
 
 
 def test_a_condition_is_looked_at_once_a_turn(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
