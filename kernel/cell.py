@@ -213,6 +213,8 @@ class CellShell:
             return Outcome(failure=failure_of(error, file, self._shell))
         finally:
             self._run = 0
+            if self._guests.brought:
+                self._guests.forget_gone()
             if self.last_error is not None and is_out_of_memory(self.last_error):
                 with self._opened():
                     self._keep_summary(self.last_error)

@@ -71,7 +71,8 @@ class Guests:
     def __init__(self, names: dict[str, Any]) -> None:
         self._names = names
         self._born = frozenset(names) | OF_RANKS | {"__builtins__"}
-        self._brought: dict[str, object] = {}
+        self.brought: dict[str, object] = {}
+        """What came with functions and stands here still, by name."""
         self._files: dict[str, str] = {}
 
     @contextmanager
@@ -91,9 +92,13 @@ class Guests:
             yield call
         finally:
             unbound = [name for name, value in came.items() if self._names.get(name) is value]
-            own = [name for name in unbound if name in before and before[name] is not self._brought.get(name, came)]
+            own = [name for name in unbound if name in before and before[name] is not self.brought.get(name, came)]
             self._put_back(before, own)
-            self._brought.update({name: came[name] for name in unbound if name not in own})
+            self.brought.update({name: came[name] for name in unbound if name not in own})
+
+    def forget_gone(self) -> None:
+        """Something has run here: what it has deleted or replaced is to be freed."""
+        self.brought = {name: value for name, value in self.brought.items() if self._names.get(name) is value}
 
     def _put_back(self, before: Mapping[str, object], names: Sequence[str]) -> None:
         for name in names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import linecache
+import weakref
 from collections.abc import Generator
 from typing import Any
 
@@ -161,3 +162,12 @@ def test_nothing_of_a_call_is_kept(home: Home) -> None:
     home.call("f", home.names["Big"]())
     gc.collect()
     assert not [thing for thing in gc.get_objects() if type(thing).__name__ == "Big"]
+
+
+def test_what_came_with_it_is_freed_when_a_cell_deletes_it(home: Home) -> None:
+    home.cell("class Batch: ...\nbatch = Batch()\ndef f(): return batch is None")
+    home.call("f")
+    freed = weakref.ref(home.rank.namespace["batch"])
+    home.on_rank("del batch")
+    gc.collect()
+    assert freed() is None
