@@ -298,7 +298,7 @@ class Mesh(Repairs):
     def _hear(self, run: Run) -> None:
         self._heard.append(run)
         self._unfinished.add(run)
-        if len(self._heard) > _HEARD_RUNS:
+        for _ in range(len(self._heard) - _HEARD_RUNS):
             oldest = self._heard.popleft()
             if oldest.finished.done():
                 self.roster.forget_audience(oldest.call)

@@ -64,6 +64,26 @@ def test_a_run_that_goes_on_is_heard_however_many_follow(
         said += [item.text for _, item in slow.take() if isinstance(item, Text)]
 
 
+def test_runs_are_forgotten_also_beside_one_that_goes_on(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_mesh, "_HEARD_RUNS", 2)
+    gate = tmp_path / "gate"
+    with Mesh.up("m", {"rank": 2}, engine=engine, path=sys.path, backend="none") as mesh:
+
+        def run() -> weakref.ref[Run]:
+            run = mesh.run("1", [1])
+            run.finished.get(30)
+            return weakref.ref(run)
+
+        slow = mesh.run(f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)", [0])
+        runs = [run() for _ in range(12)]
+        gc.collect()
+        gate.touch()
+        slow.finished.get(30)
+        assert sum(ref() is not None for ref in runs) <= 2
+
+
 def test_a_thread_hears_at_once_while_another_leads_the_loop(
     mesh: Mesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
