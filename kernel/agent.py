@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,9 @@ from .together import Deeds
 
 VALUE_LIMIT = 1 << 20
 """Bytes up to which the value of a cell travels to the notebook by itself; a larger one stays until it is pulled."""
+
+_MOST_FAILED = 64
+"""Cells that failed here, the last ones, of which those know that were sent while they were under way."""
 
 
 def _to_notebook(value: object) -> bytes:
@@ -124,7 +128,7 @@ class KernelActor(Actor):
         self._main = threading.get_ident()
         self._sources: dict[int, str] = {}
         self._begun = 0.0, 0  # when the last cell began, and how many steps optimizers had made then
-        self._failed = set[int]()  # cells, but for those that were interrupted
+        self._failed = deque[int](maxlen=_MOST_FAILED)  # cells, but for those that were interrupted
         self._kept: dict[int, Kept] = {}  # by cell: of the last one at most
         if place.visits is not None:  # the rank is a process, and may not have been forked
             cell.warm()
@@ -217,7 +221,7 @@ class KernelActor(Actor):
     def _closed(self, number: int, outcome: Outcome) -> tuple[bool, bytes]:
         if outcome.failure is not None:
             if outcome.failure.type_name != "KeyboardInterrupt":  # who interrupts a cell wants to go on with the next
-                self._failed.add(number)
+                self._failed.append(number)
             with self._place.shield():
                 models.end_broken_steps()
         return outcome.failure is None, packed(outcome)

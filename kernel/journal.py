@@ -116,7 +116,7 @@ class Journal:
         """A cell runs; the caller adds to `failed` of what this returns."""
         entry = Entry(name, source, first_line, tuple(ranks))
         self._add(entry)
-        if len(entries := self.entries) > MOST_CELLS:
+        if len(self._notes) > MOST_CELLS and len(entries := self.entries) > MOST_CELLS:
             del self._notes[entries[0].source or entries[0].name, entries[0].ranks]
         return entry
 
