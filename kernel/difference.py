@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from .fold import ranks_text
+from .fold import named
 from .kept import Summary
 from .leaves import Leaf
 from .measure import Apart, Tolerance, index_text
@@ -74,7 +74,7 @@ class DiffRow:
 
     @property
     def who(self) -> str:
-        return f"rank{'s' * (len(self.ranks) > 1)} {ranks_text(self.ranks)}"
+        return named(self.ranks)
 
 
 class Comparison:
@@ -160,15 +160,15 @@ class Comparison:
         summary = self._summaries[self.groups[0][0]]
         usual, *others = self.groups
         if self._num_alone == summary.num_leaves:
-            says = f"nothing to compare: each of {_ranks(self.ranks)} has another part"
+            says = f"nothing to compare: each of {named(self.ranks)} has another part"
         elif not others:
             verb = "agree" if self._num_compared or self._num_alone else "are equal"
-            says = f"{_ranks(usual)} {verb if len(usual) > 1 else 'alone'}"
+            says = f"{named(usual)} {verb if len(usual) > 1 else 'alone'}"
         elif len(usual) > 1:
             odd = [rank for ranks in others for rank in ranks]
-            says = f"{_ranks(odd)} differ{'' if len(odd) > 1 else 's'} from {_ranks(usual)}"
+            says = f"{named(odd)} differ{'' if len(odd) > 1 else 's'} from {named(usual)}"
         else:
-            says = f"{_ranks(self.ranks)} all differ"
+            says = f"{named(self.ranks)} all differ"
         what = [summary.type_name, *([summary.text] if self.is_equal and summary.text else [])]
         if summary.num_leaves > 1:
             what.append(self._counts(summary))
@@ -232,10 +232,6 @@ def _place(leaf: LeafDiff, rank: int) -> int:
 
 def _distributed(count: int) -> str:
     return f"{count:,} {'leaf is distributed, and was' if count == 1 else 'leaves are distributed, and were'}"
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}"
 
 
 def _facts(leaf: Leaf | None, with_type: bool = False) -> str:

@@ -51,7 +51,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return ",".join(map(_run_text, _runs(sorted(set(ranks)))))
 
 
-def named(ranks: Sequence[int]) -> str:
+def named(ranks: Collection[int]) -> str:
     """Ranks with the word in front.
 
     Example:

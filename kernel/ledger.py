@@ -16,7 +16,7 @@ import msgspec
 
 from ..runtime.cells import cell_of
 from ..runtime.ranks.ledger import Entry, Exchange, Group, RankLedger
-from .fold import ranks_text
+from .fold import named
 from .source import name_of
 
 PATIENCE = 0.1
@@ -221,14 +221,14 @@ def _one_sided(
 ) -> Finding:
     """Example: `ranks 1-3 wait in recv from ranks 0-2 at cell 5, line 2; rank 0 is idle`."""
     peers = sorted({each.peer for each in waiting.values() if each.peer is not None})
-    of = f" {'to' if call == 'send' else 'from'} {_who(peers)}" if peers else ""
-    parts = [f"{_who(waiting)} {_s('wait', waiting)} in {call}{of} at {place}"]
+    of = f" {'to' if call == 'send' else 'from'} {named(peers)}" if peers else ""
+    parts = [f"{named(waiting)} {_s('wait', waiting)} in {call}{of} at {place}"]
     for state, ranks in (("idle", idle), ("dead", dead)):
         if those := [rank for rank in peers if rank in ranks]:
-            parts.append(f"{_who(those)} {'is' if len(those) == 1 else 'are'} {state}")
+            parts.append(f"{named(those)} {'is' if len(those) == 1 else 'are'} {state}")
     ring = _ring(every)
     if any(rank in ring for rank in waiting):
-        parts.append(f"{_who(ring)} wait for one another")
+        parts.append(f"{named(ring)} wait for one another")
     elif any(_is_met(rank, every) for rank in waiting):
         parts.append("who is at the other end waits too, perhaps each with another 'tag' or group")
     odd = tuple(rank for rank in peers if rank not in waiting)
@@ -279,7 +279,7 @@ def _product(size: Sequence[int]) -> int:
 
 def _different(group: Group, number: int, variants: Sequence[Mapping[int, Entry]]) -> Finding:
     texts = _names([next(iter(variant.values())) for variant in variants])
-    parts = [f"{_who(variant)} called {text} {_places(variant)}" for variant, text in zip(variants, texts, strict=True)]
+    parts = [f"{named(ranks)} called {text} {_places(ranks)}" for ranks, text in zip(variants, texts, strict=True)]
     return Finding(
         f"{'; '.join(parts)} (#{number} of {group_text(group)})",
         tuple(sorted(rank for variant in variants[:-1] for rank in variant)),
@@ -309,9 +309,9 @@ def _missing(
     parts = [_waits(history.group, number, waiting, idle), *_lacks(history, absent)]
     gone = [rank for rank in history.silent if rank in dead]
     if gone:
-        parts.append(f"{_who(gone)} {'is' if len(gone) == 1 else 'are'} dead")
+        parts.append(f"{named(gone)} {'is' if len(gone) == 1 else 'are'} dead")
     elif not absent:
-        parts.append(f"nothing is known of {_who(history.silent)}")
+        parts.append(f"nothing is known of {named(history.silent)}")
     seconds = min(entry.seconds for entry in waiting.values())
     odd = sorted({*absent, *gone}) or history.silent
     return Finding("; ".join(parts), tuple(odd), tuple(waiting), seconds)
@@ -365,7 +365,7 @@ def _waits(group: Group, number: int, waiting: Mapping[int, Entry], idle: Collec
     of = "" if group.about == "default_pg" else f" of {group_text(group)}"
     what = f"{first.call} #{number} {sizes_text(first)}".rstrip() + of
     verb = f"left {what} open" if set(waiting) <= set(idle) else f"{_s('wait', waiting)} in {what}"
-    return f"{_who(waiting)} {verb} {_places(waiting)}"
+    return f"{named(waiting)} {verb} {_places(waiting)}"
 
 
 def _lacks(history: History, absent: Sequence[int]) -> list[str]:
@@ -374,12 +374,12 @@ def _lacks(history: History, absent: Sequence[int]) -> list[str]:
         if rank not in history.without:
             by_last.setdefault(history.last(rank), []).append(rank)
     lacks = [
-        f"{_who(ranks)} {'has' if len(ranks) == 1 else 'have'} {_issued(last, history.is_whole)}"
+        f"{named(ranks)} {'has' if len(ranks) == 1 else 'have'} {_issued(last, history.is_whole)}"
         for last, ranks in sorted(by_last.items())
     ]
     if history.without:
         verb = "has" if len(history.without) == 1 else "have"
-        lacks.append(f"{_who(history.without)} {verb} no such group: all ranks make all groups, in one order")
+        lacks.append(f"{named(history.without)} {verb} no such group: all ranks make all groups, in one order")
     return lacks
 
 
@@ -389,13 +389,8 @@ def _issued(last: int, is_whole: bool) -> str:
     return "issued none" if is_whole else "not issued it"
 
 
-def _s(verb: str, ranks: Iterable[int]) -> str:
-    return f"{verb}s" if len(list(ranks)) == 1 else verb
-
-
-def _who(ranks: Iterable[int]) -> str:
-    chosen = list(ranks)
-    return f"rank{'s' if len(chosen) > 1 else ''} {ranks_text(chosen)}"
+def _s(verb: str, ranks: Collection[int]) -> str:
+    return f"{verb}s" if len(ranks) == 1 else verb
 
 
 def _places(entries: Mapping[int, Entry]) -> str:
@@ -405,7 +400,7 @@ def _places(entries: Mapping[int, Entry]) -> str:
         by_place.setdefault(place_text(entry), []).append(rank)
     if len(by_place) == 1:
         return f"at {next(iter(by_place))}"
-    return "at " + " and ".join(f"{place} ({_who(ranks)})" for place, ranks in by_place.items())
+    return "at " + " and ".join(f"{place} ({named(ranks)})" for place, ranks in by_place.items())
 
 
 def place_text(entry: Entry) -> str:
@@ -442,4 +437,4 @@ def group_text(group: Group) -> str:
     if group.about == "default_pg":
         return "the default group"
     about = f"group {group.about!r}" if group.about else "group"
-    return f"the {about} of {_who(group.ranks)}" if group.ranks else f"a {about}"
+    return f"the {about} of {named(group.ranks)}" if group.ranks else f"a {about}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..runtime.ranks.place import coordinates
 from .debug.converse import gutter
-from .fold import coords_text, ranks_text
+from .fold import coords_text, named
 from .outcome import Frame
 from .stacks import Branch, RankStack, Stack, endings, folded_frames, folded_threads, merge, place_of, without_place
 
@@ -35,7 +36,7 @@ class StackReport:
         """The variables of a frame by rank, if they were asked for."""
         self._axes = dict(axes)
         sizes = " × ".join(f"{axis}={size}" for axis, size in axes.items())
-        self.title = f"mesh {name}   {sizes}   {_counts(stack.state for stack in stacks)}"
+        self.title = f"mesh {name}   {sizes}   {states_text(stack.state for stack in stacks)}"
 
     def data(self) -> list[dict[str, Any]]:
         """One dict a rank, for programs; `frames` are dicts of file, line, name and source, the outermost first."""
@@ -58,10 +59,9 @@ class StackReport:
 
     def who(self, ranks: Sequence[int]) -> str:
         """Example: `rank 3 (dp=1,tp=1)`, `ranks 0-3 (dp=0)`."""
-        text = f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}"
         if len(self._axes) < 2:
-            return text
-        return f"{text} ({coords_text([coordinates(rank, self._axes) for rank in ranks], self._axes, 30)})"
+            return named(ranks)
+        return f"{named(ranks)} ({coords_text([coordinates(rank, self._axes) for rank in ranks], self._axes, 30)})"
 
     def __repr__(self) -> str:
         lines = [self.title]
@@ -108,8 +108,11 @@ def _frames_data(frames: Stack) -> list[dict[str, Any]]:
     return [{"file": each.file, "line": each.line, "name": each.name, "source": each.source} for each in frames]
 
 
-def _counts(states: Iterable[str]) -> str:
-    counts: dict[str, int] = {}
-    for state in states:
-        counts[state] = counts.get(state, 0) + 1
-    return ", ".join(f"{count} {state}" for state, count in counts.items())
+def states_text(states: Iterable[str]) -> str:
+    """How many ranks are in each state, in the order in which these come.
+
+    Example:
+        >>> states_text(["idle", "busy", "idle"])
+        '2 idle, 1 busy'
+    """
+    return ", ".join(f"{count} {state}" for state, count in Counter(states).items())

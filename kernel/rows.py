@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from .fold import ranks_text
+from .fold import named
 from .outcome import Failure, Gist, Value
 from .records import Entry, entry_text, names_of
 
@@ -99,7 +99,7 @@ class Row:
     @property
     def who(self) -> str:
         """`rank 3` or `ranks 0-2,7`."""
-        return f"rank{'s' * (len(self.ranks) > 1)} {ranks_text(self.ranks)}"
+        return named(self.ranks)
 
     @property
     def time(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .facts import INTERRUPTED, RankFacts
-from .fold import ranks_text
+from .fold import named
 
 Tone = Literal["quiet", "wait", "bad"]
 
@@ -153,7 +153,7 @@ def _single(what: str) -> str:
 
 
 def _who(ranks: Sequence[RankFacts]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {ranks_text(sorted(each.rank for each in ranks))}"
+    return named([each.rank for each in ranks])
 
 
 def _is(ranks: Sequence[RankFacts]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..kernel.debug.letters import List, Listing, Wire
 from ..kernel.fold import ranks_text
+from ..kernel.report import states_text
 from ..runtime.hatch import SUFFIX, is_welcome, short_name
 from ..runtime.ranks.place import axes_text
 from ..runtime.registry import state_folder
@@ -42,9 +43,7 @@ class Found:
         at = f"   at {self.listing.place}" if self.listing.place else ""
         lines = [f"pid {self.pid}   {self.listing.command}   in {self.listing.folder}{at}"]
         for mesh in self.listing.meshes:
-            counts = {state: list(mesh.states.values()).count(state) for state in mesh.states.values()}
-            told = ", ".join(f"{count} {state}" for state, count in counts.items())
-            lines.append(f"  mesh {mesh.name}   {axes_text(mesh.axes)}   {told}")
+            lines.append(f"  mesh {mesh.name}   {axes_text(mesh.axes)}   {states_text(mesh.states.values())}")
             places = sorted(set(mesh.stops.values()))
             for place in places:
                 ranks = sorted(rank for rank, at in mesh.stops.items() if at == place)

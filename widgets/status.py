@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 import psutil
 
-from ..kernel.fold import ranks_text
+from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
+from ..kernel.report import states_text
 from ..kernel.rows import seconds_text
 from ..kernel.summary import readable
 from ..runtime.ranks.place import coordinates
@@ -46,12 +47,8 @@ def _news(mesh: Mesh) -> str:
         return ""
     by_state = {state: [rank for rank in states if states[rank] == state] for state in dict.fromkeys(states.values())}
     calm = [f"{len(by_state[state])} {state}" for state in ("busy", "idle") if state in by_state]
-    bad = [f"{_named(ranks)} {state}" for state, ranks in by_state.items() if state not in ("busy", "idle")]
+    bad = [f"{named(ranks)} {state}" for state, ranks in by_state.items() if state not in ("busy", "idle")]
     return ", ".join(bad + calm)
-
-
-def _named(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}"
 
 
 def group_words(device: str, backend: str) -> list[str]:
@@ -74,7 +71,7 @@ def grid(mesh: Mesh) -> str:
     cells = "".join(_square(rank, state, axes) for rank, state in states.items())
     size = 11 if len(states) <= 64 else 6
     layout = f"display:inline-grid;grid-template-columns:repeat({columns},{size}px);grid-auto-rows:{size}px;gap:2px"
-    label = f"{len(states)} ranks: {_counts(states.values())}"
+    label = f"{len(states)} ranks: {states_text(states.values())}"
     return f'<span role="img" aria-label="{escape(label)}" style="{layout}">{cells}</span>'
 
 
@@ -82,13 +79,6 @@ def _square(rank: int, state: str, axes: Mapping[str, int]) -> str:
     where = ", ".join(f"{axis}={i}" for axis, i in coordinates(rank, axes).items())
     colour = _COLOURS.get(state, "var(--mb-line)")
     return f'<span title="rank {rank}: {where}, {state}" style="background:{colour};border-radius:2px"></span>'
-
-
-def _counts(states: Iterable[str]) -> str:
-    counts: dict[str, int] = {}
-    for state in states:
-        counts[state] = counts.get(state, 0) + 1
-    return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
 class Status:
@@ -112,7 +102,7 @@ class Status:
 
     def __repr__(self) -> str:
         lines = [f"{_GLYPHS.get(row['state'], '?')} {_ranks_of(row)}  {_words(row)}" for row in self._rows]
-        counts = _counts(row["state"] for row in self._rows)
+        counts = states_text(row["state"] for row in self._rows)
         return "\n".join([f"{self._title}   {counts}", *lines])
 
     def _repr_html_(self) -> str:
