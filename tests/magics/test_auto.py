@@ -80,11 +80,11 @@ class TestInANotebook:
         assert auto.ok("%mesh diff x").status == "ok"
 
     def test_some_run_here(self, auto: Kernel) -> None:
-        auto.ok("%%local\nwho = 'the notebook'")
-        assert auto.ok("%%local\nwho").results == ["'the notebook'"]
-        assert auto.ok("%time who").results == ["'the notebook'"]
+        auto.ok("%%local\nonly_here = 'the notebook'")
+        assert auto.ok("%%local\nonly_here").results == ["'the notebook'"]
+        assert auto.ok("%time only_here").results == ["'the notebook'"]
         assert "line 3" in auto.cell("# above\n%%local\n1 / 0").traceback
-        assert "0-3" in auto.cell("who").text
+        assert "NameError: name 'only_here' is not defined" in auto.cell("only_here").text
 
     def test_what_it_misses_can_be_pushed(self, auto: Kernel) -> None:
         auto.ok("%%local\nrate, scale = 0.5, 2")
