@@ -17,8 +17,8 @@ import msgspec
 from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.channel import Port
 from ..runtime.ranks import ledger, models, optimizers, waits
-from ..runtime.ranks.groups import Groups, bury
-from ..runtime.ranks.place import Place, here
+from ..runtime.ranks.groups import bury
+from ..runtime.ranks.place import here
 from ..runtime.ranks.stacks import lines_of
 from ..runtime.ranks.users import is_users
 from ..runtime.wire import codec
@@ -27,12 +27,11 @@ from . import cell, comms
 from .behind import NOTHING, Behind
 from .cell import CellShell
 from .comms import CommMessage
-from .cut_off import NO_STORE
 from .debug.actor_errors import ActorErrors
 from .debug.actor_threads import place_at_work
 from .debug.debugger import STEPS, Debugger
 from .debug.remains import num_bytes
-from .given import Given, names_of
+from .given import Given, RankMesh, group_of, names_of
 from .guest import Lines
 from .inspection import inspect_name
 from .kept import Kept
@@ -54,53 +53,6 @@ _MOST_FAILED = 64
 
 def _to_notebook(value: object) -> bytes:
     return codec.dumps(value, for_notebook())
-
-
-class RankMesh:
-    """What `mesh` is in a cell: this rank's place in its mesh.
-
-    `mesh.coord` and `mesh.sizes` map axes to this rank's index and to sizes; `mesh.device_mesh` is a torch
-    `DeviceMesh` with these axes by name.
-    """
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-
-    @property
-    def rank(self) -> int:
-        return self._place.rank
-
-    @property
-    def coord(self) -> dict[str, int]:
-        return dict(self._place.coord)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        return dict(self._place.axes)
-
-    @property
-    def device_mesh(self) -> Any:
-        """The mesh as torch knows it. Raises `RuntimeError` without process groups (`--pg none`)."""
-        if self._place.groups is None:
-            raise RuntimeError("this rank has no process groups")
-        return self._place.groups.device_mesh
-
-    def __repr__(self) -> str:
-        axes = " ".join(f"{axis}={i}/{self.sizes[axis]}" for axis, i in self.coord.items())
-        return f"<rank {self.rank} of mesh {axes}>"
-
-
-class _NoGroup:
-    """What `group` is where it cannot be made now: most cells do not ask for it."""
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(f"no process group of this slice: {self._why}")
-
-    def __repr__(self) -> str:  # torch shows it in an error of its own
-        return f"<no process group of this slice: {self._why}>"
 
 
 def _place_in_module(stack: list[tuple[str, int]]) -> str:
@@ -388,24 +340,10 @@ class KernelActor(Actor):
         whole = groups.whole_group if groups is not None else None
         if groups is None or not (groups.are_made or groups.trouble):
             return
-        group = whole if whole is not None and not members else self._group_of(groups, members, has_store)
+        group = whole if whole is not None and not members else group_of(groups, members, has_store)
         former = self._given.replace_group(group)
         if former[0] is not group and not groups.has(former[0]):
             bury(former)
-
-    def _group_of(self, groups: Groups, members: tuple[int, ...], has_store: bool) -> Any:
-        if groups.whole_group is None and groups.trouble:
-            return _NoGroup(f"new ones could not be made here: {groups.trouble}; `%mesh unstick` tries again")
-        if groups.whole_group is None:
-            return _NoGroup(
-                "there is no default one any more; `%mesh unstick` or `dist.init_process_group()` makes one"
-            )
-        if not has_store and not groups.has_slice(members):
-            return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, is stopped")
-        try:
-            return groups.slice_group(members)
-        except RuntimeError as error:  # of torch: the rank that serves the store has just gone
-            return _NoGroup(f"rank {groups.plan.store_rank}, {NO_STORE}: {error}")
 
     def _show(self, display: Display) -> None:
         self._shown += 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..runtime.ranks.groups import Groups
 from ..runtime.ranks.place import Place
+from .cut_off import NO_STORE
 
 _NOTE = "note: `{name}` has been set, for later cells too: `del {name}` brings back {what}"
 
@@ -76,3 +78,64 @@ def names_of(place: Place) -> dict[str, object]:
         "local_rank": place.local_rank,
         "coord": dict(place.coord),
     }
+
+
+class RankMesh:
+    """What `mesh` is in a cell: this rank's place in its mesh.
+
+    `mesh.coord` and `mesh.sizes` map axes to this rank's index and to sizes; `mesh.device_mesh` is a torch
+    `DeviceMesh` with these axes by name.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    @property
+    def rank(self) -> int:
+        return self._place.rank
+
+    @property
+    def coord(self) -> dict[str, int]:
+        return dict(self._place.coord)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return dict(self._place.axes)
+
+    @property
+    def device_mesh(self) -> Any:
+        """The mesh as torch knows it. Raises `RuntimeError` without process groups (`--pg none`)."""
+        if self._place.groups is None:
+            raise RuntimeError("this rank has no process groups")
+        return self._place.groups.device_mesh
+
+    def __repr__(self) -> str:
+        axes = " ".join(f"{axis}={i}/{self.sizes[axis]}" for axis, i in self.coord.items())
+        return f"<rank {self.rank} of mesh {axes}>"
+
+
+class _NoGroup:
+    """What `group` is where it cannot be made now: most cells do not ask for it."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no process group of this slice: {self._why}")
+
+    def __repr__(self) -> str:  # torch shows it in an error of its own
+        return f"<no process group of this slice: {self._why}>"
+
+
+def group_of(groups: Groups, members: tuple[int, ...], has_store: bool) -> Any:
+    """What `group` is in a cell for these ranks; without a store that answers, no new one is made."""
+    if groups.whole_group is None and groups.trouble:
+        return _NoGroup(f"new ones could not be made here: {groups.trouble}; `%mesh unstick` tries again")
+    if groups.whole_group is None:
+        return _NoGroup("there is no default one any more; `%mesh unstick` or `dist.init_process_group()` makes one")
+    if not has_store and not groups.has_slice(members):
+        return _NoGroup(f"rank {groups.plan.store_rank}, which serves their store, is stopped")
+    try:
+        return groups.slice_group(members)
+    except RuntimeError as error:  # of torch: the rank that serves the store has just gone
+        return _NoGroup(f"rank {groups.plan.store_rank}, {NO_STORE}: {error}")
