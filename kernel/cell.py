@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..runtime.ranks.children import end_child
 from ..runtime.wire import codec
 from .completion import complete
+from .debug.places import suspended
 from .debug.remains import is_out_of_memory, let_go, summary_of
 from .failure import entry_of, failure_of
 from .guest import Guests, Lines
@@ -250,13 +251,7 @@ class CellShell:
 
     def suspended_at(self) -> list[tuple[str, int]]:
         """File and line of each coroutine of an awaiting cell, from the outside in."""
-        places: list[tuple[str, int]] = []
-        waiting: object = self._awaited
-        while inspect.iscoroutine(waiting):
-            if waiting.cr_frame is not None:
-                places.append((waiting.cr_code.co_filename, waiting.cr_frame.f_lineno))
-            waiting = waiting.cr_await
-        return places
+        return [(frame.f_code.co_filename, line) for frame, line in suspended(self._awaited)]
 
     @property
     def leftovers(self) -> CellLoop:

@@ -33,7 +33,7 @@ class Holding:
     @property
     def cells(self) -> tuple[str, str, str, str]:
         """Name, type, size, ranks."""
-        what, size = ("missing", "") if self.held is None else (_type_text(self.held), size_text(self.held))
+        what, size = ("missing", "") if self.held is None else (type_text(self.held), size_text(self.held))
         return self.name, what, size or self.value, named(self.ranks)
 
 
@@ -119,7 +119,8 @@ def _sort_of(held: Held | None) -> object:
     return held.kind, held.type_name, held.shape, held.dtype, device, held.length, held.num_params
 
 
-def _type_text(held: Held) -> str:
+def type_text(held: Held) -> str:
+    """Example: `Tensor`, `function train`."""
     return held.type_name if held.kind in ("value", "module") else f"{held.kind} {held.type_name}"
 
 

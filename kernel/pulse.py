@@ -27,7 +27,7 @@ CLOSEST = 0.05
 
 
 class Source(Protocol):
-    """Where facts come from: `watch.MeshWatch`, or something made up for a measurement."""
+    """Where facts come from: `survey.MeshWatch`, or something made up for a measurement."""
 
     facts: list[RankFacts]
     finding: str

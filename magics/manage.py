@@ -22,10 +22,9 @@ from .options import (
     name,
     names,
     num_bytes,
+    pair,
     seconds,
     seconds_or_none,
-    setting,
-    variable,
     words_of,
 )
 from .terms import near
@@ -63,7 +62,12 @@ class Up:
     ] = ""
     job_options: Annotated[
         tuple[tuple[str, str], ...],
-        Option("--job-option", "what the job is to be told, such as partition=gpu; repeat for more", "K=V", setting),
+        Option(
+            "--job-option",
+            "what the job is to be told, such as partition=gpu; repeat for more",
+            "K=V",
+            pair("partition=gpu"),
+        ),
     ] = ()
     keep: Annotated[
         float, Option("--keep", "with hosts: let them wait TIME for the next notebook, such as 2h", "TIME", duration)
@@ -76,7 +80,8 @@ class Up:
     link: Annotated[Link, Option("--link", "how the ranks are connected")] = "auto"
     pg: Annotated[Group, Option("--pg", "the process group to set up")] = "auto"
     env: Annotated[
-        tuple[tuple[str, str], ...], Option("--env", "set K in the ranks; repeat for more", "K=V", variable)
+        tuple[tuple[str, str], ...],
+        Option("--env", "set K in the ranks; repeat for more", "K=V", pair("OMP_NUM_THREADS=1")),
     ] = ()
     spares: Annotated[
         int, Option("--spares", "keep N warm processes a host to take dead ranks' places", "N", count)

@@ -339,20 +339,16 @@ def modules(text: str) -> tuple[str, ...]:
     return found
 
 
-def variable(text: str) -> tuple[tuple[str, str], ...]:
-    """`K=V`, a variable of the environment."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.isidentifier():
-        raise GrammarError(f"'{text}' is not K=V, such as OMP_NUM_THREADS=1")
-    return ((key, value),)
+def pair(example: str) -> Callable[[str], tuple[tuple[str, str], ...]]:
+    """`K=V`, such as a variable of the environment."""
 
+    def read(text: str) -> tuple[tuple[str, str], ...]:
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier():
+            raise GrammarError(f"'{text}' is not K=V, such as {example}")
+        return ((key, value),)
 
-def setting(text: str) -> tuple[tuple[str, str], ...]:
-    """`K=V`, an option of a job."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.isidentifier():
-        raise GrammarError(f"'{text}' is not K=V, such as partition=gpu")
-    return ((key, value),)
+    return read
 
 
 def _one_of(choices: Sequence[str]) -> Callable[[str], str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from typing import Any
 
-from ..inventory import size_text
+from ..inventory import size_text, type_text
 from ..names import held_of
 from ..rows import facts_text
 from ..size import is_tensor
@@ -36,8 +36,7 @@ def safe_text(value: object) -> str:
         return held.value
     if held.kind == "function":
         return f"function {object.__getattribute__(value, '__name__')}"
-    what = held.type_name if held.kind in ("value", "module") else f"{held.kind} {held.type_name}"
-    return f"{what} {size_text(held)}".rstrip()
+    return f"{type_text(held)} {size_text(held)}".rstrip()
 
 
 def _tensor_text(tensor: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FrameType
 from typing import Any
 
-_CO_OPTIMIZED = 0x1
+from .remains import is_function
 
 Test = Callable[[Mapping[str, Any]], object]
 """Called with the variables of a frame (`f_locals`): something true where it is so. Raises what the expression does."""
@@ -55,11 +55,11 @@ class Condition:
         def evaluate(variables: Mapping[str, Any]) -> object:
             return eval(what, names, variables)
 
-        is_function = bool(frame.f_code.co_flags & _CO_OPTIMIZED)
-        if self._names is None or not (is_function or frame.f_locals is names):
+        has_variables = is_function(frame.f_code)
+        if self._names is None or not (has_variables or frame.f_locals is names):
             return evaluate  # it does not compile, which is to be told where it stands; or the body of a class
         made: dict[str, Any] = {"_evaluate": evaluate}
-        exec(_source(self._text, sorted(self._names) if is_function else ()), names, made)
+        exec(_source(self._text, sorted(self._names) if has_variables else ()), names, made)
         return made["_test"]
 
 

@@ -18,9 +18,8 @@ from types import FrameType
 from typing import Any
 
 from ..source import name_of
+from .actor_threads import PREFIX
 from .door import Door
-
-_USERS_THREADS = "meshbook-actor-"
 
 
 class Dap:
@@ -159,7 +158,7 @@ def spare_our_threads() -> None:
     """A stop in an editor stops all threads of a process: without the control thread nobody could go on."""
     ours = [each for each in threading.enumerate() if each.name.startswith("meshbook-")]
     for thread in (threading.current_thread(), *ours):
-        if thread is not threading.main_thread() and not thread.name.startswith(_USERS_THREADS):
+        if thread is not threading.main_thread() and not thread.name.startswith(PREFIX):
             marked: Any = thread
             marked.pydev_do_not_trace = marked.is_pydev_daemon_thread = True
 

@@ -6,6 +6,7 @@ Of an error for want of memory nothing is kept but a text: to run the cell again
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 import time
 import traceback
@@ -24,7 +25,6 @@ MOST_SECONDS = 0.005
 
 _MOST_LOCALS = 40
 _MOST_FRAMES = 16
-_CO_OPTIMIZED = 1
 _OF_TORCH = ("can't allocate memory", "not enough memory")
 
 
@@ -102,7 +102,7 @@ def locals_of(frame: FrameType) -> list[str]:
 
 def is_function(code: CodeType) -> bool:
     """Has it variables of its own?"""
-    return bool(code.co_flags & _CO_OPTIMIZED)
+    return bool(code.co_flags & inspect.CO_OPTIMIZED)
 
 
 def let_go(error: BaseException) -> None:
