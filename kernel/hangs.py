@@ -17,7 +17,7 @@ from .ledger import Finding
 from .queued import QueueWatch
 from .run import Run
 from .stopped import stop_watch
-from .stragglers import StragglerWatch
+from .unfinished import UnfinishedWatch
 from .waited import Tell, Waited
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tu
     hangs = HangWatch(run, look, mesh.roster.dead, tell, ADVICE_ON_BARE if is_bare else ADVICE, place_of)
     halts = HaltWatch(mesh.roster, run, tell, is_bare=is_bare)
     waits = QueueWatch(run, lambda: mesh.queued(run), tell), halts, hangs
-    stragglers = StragglerWatch(run, lambda: {*mesh.desk.held, *mesh.queued(run)}, tell, is_bare=is_bare)
-    return partial(mesh.sight, run), *waits, stragglers, stop_watch(mesh, run, look, tell)
+    unfinished = UnfinishedWatch(run, lambda: {*mesh.desk.held, *mesh.queued(run)}, tell, is_bare=is_bare)
+    return partial(mesh.sight, run), *waits, unfinished, stop_watch(mesh, run, look, tell)
 
 
 class HangWatch:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from meshbook.kernel.stragglers import StragglerWatch
+from meshbook.kernel.unfinished import UnfinishedWatch
 
 
 class World:
@@ -18,7 +18,7 @@ class World:
         self.told: list[tuple[list[int], str]] = []
         sightings = SimpleNamespace(still=lambda rank: self.still.get(rank, ("", 0.0)))
         run: Any = SimpleNamespace(started=100.0, ranks=(0, 1, 2, 3), owing=list(owing), sightings=sightings)
-        self.look = StragglerWatch(run, lambda: self.others, self._tell)
+        self.look = UnfinishedWatch(run, lambda: self.others, self._tell)
 
     def _tell(self, ranks: Sequence[int], mark: str, text: str) -> None:
         assert mark == "◌"

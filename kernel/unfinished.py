@@ -1,4 +1,4 @@
-"""Ranks that stand at one line while the others of their cell are done: told in the cell, once.
+"""Ranks that stand at one line, unfinished, while the others of their cell are done: told in the cell, once.
 
 Such a rank may hang in a lock, a queue or a file, which no ledger of collectives knows of, or just have more to do.
 """
@@ -15,7 +15,7 @@ AFTER = 10.0
 """Seconds at one line after which it is told."""
 
 
-class StragglerWatch:
+class UnfinishedWatch:
     """Looks after one run, as often as it is called.
 
     `others` gives ranks of which is told elsewhere: they are held at a prompt, or have not begun.
