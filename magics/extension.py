@@ -26,9 +26,9 @@ from ..runtime.errors import SpawnError, mark
 from ..widgets.flushes import flush_what_waits
 from . import tracebacks
 from .asker import NotebookAsker
-from .attention import Attention
 from .auto import is_for_ranks, local_part
 from .book import Book
+from .called_actors import CalledActors
 from .complete import World, body_line, complete
 from .debug_there import debug_there
 from .grammar import ON_MESH, parse_on_mesh
@@ -56,7 +56,7 @@ class Extension:
         self.on_mesh = OnMesh(shell, self.book)
         self.mesh = MeshMagic(shell, self.book, self.on_mesh)
         self.hearings = Hearings(shell)
-        self.attention = Attention(shell, self.book)
+        self.called_actors = CalledActors(shell, self.book)
         self.panel = Panel(shell, self.book)
         self.subshells = SubshellStop(shell)
         self._matcher = self._make_matcher()
@@ -84,7 +84,7 @@ class Extension:
         self._add(mark, tracebacks.mark)
         self._add(tracebacks.hint_of, self.book.hint_of)
         later(self.mesh.watches.stop)
-        for part in (self.hearings, self.attention, self.panel, self.subshells):
+        for part in (self.hearings, self.called_actors, self.panel, self.subshells):
             part.load()
             later(part.unload)
         self.on_mesh.on_send = self.panel.expect

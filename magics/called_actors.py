@@ -1,4 +1,4 @@
-"""Ranks that stop in the debugger while no `%%on_mesh` cell waits for them: an actor that a plain cell has called."""
+"""Actors that plain cells have called: who stops in the debugger, hangs or goes on is told, and served, in the cell."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOMENT = 0.1
 """Seconds for the others of a call that has failed: most that work together fail together."""
 
 
-class Attention:
+class CalledActors:
     """Serves stops in the cell that blocks on an answer, or awaits one; elsewhere it says who is stopped."""
 
     def __init__(self, shell: Any, book: Book) -> None:
