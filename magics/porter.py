@@ -15,12 +15,12 @@ from contextlib import contextmanager
 
 from ..kernel.debug.bare import BareMesh, bare_mesh, on_bare
 from ..kernel.debug.converse import Conversation
-from ..kernel.debug.debugged import Debugged
 from ..kernel.debug.desk import Desk, desk_of
 from ..kernel.debug.ladder import Rung, enter
 from ..kernel.debug.letters import Attach, End, List, Listing, Look, MeshFacts, Out, Wire
 from ..kernel.debug.places import place_of, users_frame
 from ..kernel.debug.sitting import names_of
+from ..kernel.debug.stoppable import Stoppable
 from ..kernel.debug.visitor import Visitor
 from ..kernel.fold import named
 from ..kernel.look import look as look_at
@@ -165,7 +165,7 @@ def _seat(desk: Desk, visitor: Visitor) -> Generator[None]:
         desk.console = former
 
 
-def _stop(mesh: Debugged, visitor: Visitor, ranks: Sequence[int]) -> None:
+def _stop(mesh: Stoppable, visitor: Visitor, ranks: Sequence[int]) -> None:
     for rung, found in enter(mesh, ranks).items():
         if rung is not Rung.LIVE:
             visitor.show(f"{named(found)}: {rung.value}")
@@ -173,7 +173,7 @@ def _stop(mesh: Debugged, visitor: Visitor, ranks: Sequence[int]) -> None:
             visitor.show(str(look_at(mesh.roster, found)))
 
 
-def _talk(mesh: Debugged, visitor: Visitor) -> None:
+def _talk(mesh: Stoppable, visitor: Visitor) -> None:
     desk = mesh.desk
     conversation = Conversation(
         desk,

@@ -20,7 +20,7 @@ from .views import View
 
 if TYPE_CHECKING:
     from ...runtime.roster import Roster
-    from .debugged import Debugged
+    from .stoppable import Stoppable
 
 _view_of = msgspec.msgpack.Decoder(View).decode
 
@@ -58,7 +58,7 @@ class Desk:
         """Called, on the loop's thread, when somebody stops or goes on."""
         self.held: frozenset[int] = frozenset()
         """The ranks that are stopped in JupyterLab's debugger."""
-        self._mesh: Debugged | None = None
+        self._mesh: Stoppable | None = None
         self._announced: set[Key] = set()
         self._num_serving = 0
         self._num_background = 0
@@ -69,13 +69,13 @@ class Desk:
         self._news = threading.Event()
         self._listen()
 
-    def serve(self, mesh: Debugged) -> None:
+    def serve(self, mesh: Stoppable) -> None:
         """Belong to this mesh."""
         self._mesh = mesh
         _served.add(self)
 
     @property
-    def mesh(self) -> Debugged:
+    def mesh(self) -> Stoppable:
         assert self._mesh is not None
         return self._mesh
 

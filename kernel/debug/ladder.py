@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .debugged import Debugged
+    from .stoppable import Stoppable
 
 _ENTRY = 0.3
 """Seconds in which a rank stops, if it does. A gloo collective lets signals in every 50 ms."""
@@ -30,7 +30,7 @@ class Rung(Enum):
         return self in (Rung.LIVE, Rung.INSPECTOR)
 
 
-def enter(mesh: Debugged, ranks: Sequence[int]) -> dict[Rung, list[int]]:
+def enter(mesh: Stoppable, ranks: Sequence[int]) -> dict[Rung, list[int]]:
     """Stop these ranks, or get as near as one can; which came how far."""
     alive = set(mesh.roster.alive())
     found: dict[Rung, list[int]] = {}
@@ -40,7 +40,7 @@ def enter(mesh: Debugged, ranks: Sequence[int]) -> dict[Rung, list[int]]:
     return found
 
 
-def _rung_of(mesh: Debugged, rank: int) -> Rung:
+def _rung_of(mesh: Stoppable, rank: int) -> Rung:
     desk = mesh.desk
     if desk.stop_of(rank) is not None:
         return Rung.LIVE

@@ -16,11 +16,11 @@ from .asking import Asker
 from .converse import Conversation, pass_over
 
 if TYPE_CHECKING:
-    from .debugged import Debugged
+    from .stoppable import Stoppable
 
 
 def serve(
-    mesh: Debugged,
+    mesh: Stoppable,
     user: Asker | None,
     is_over: Callable[[], bool],
     tell: Tell,
@@ -45,7 +45,7 @@ def serve(
 
 
 def conversation_of(
-    mesh: Debugged,
+    mesh: Stoppable,
     user: Asker,
     is_over: Callable[[], bool],
     abort: Callable[[], object] | None = None,
@@ -56,7 +56,7 @@ def conversation_of(
     return Conversation(mesh.desk, user, selecting_in(mesh), names_of(mesh), is_over, abort, catch_up)
 
 
-def announce(mesh: Debugged, user: Asker | None, tell: Tell) -> None:
+def announce(mesh: Stoppable, user: Asker | None, tell: Tell) -> None:
     """Say who is stopped in a cell that nobody waits for, and how to get there; without a user, let them go on."""
     if user is None:
         pass_over(mesh.desk, tell)
@@ -66,16 +66,16 @@ def announce(mesh: Debugged, user: Asker | None, tell: Tell) -> None:
         tell([stop.rank], "◌", f"{what}{f' at {stop.place}' if stop.place else ''}: `%mesh debug` answers it")
 
 
-_select: Callable[[Debugged, str], Sequence[int]] | None = None
+_select: Callable[[Stoppable, str], Sequence[int]] | None = None
 
 
-def select_with(select: Callable[[Debugged, str], Sequence[int]] | None) -> None:
+def select_with(select: Callable[[Stoppable, str], Sequence[int]] | None) -> None:
     """How selectors are read at the prompt: as in the notebook's magics, which stand above."""
     global _select
     _select = select
 
 
-def selecting_in(mesh: Debugged) -> Callable[[str], Sequence[int]]:
+def selecting_in(mesh: Stoppable) -> Callable[[str], Sequence[int]]:
     """Reads selectors of this mesh."""
 
     def plain(text: str) -> Sequence[int]:
@@ -86,7 +86,7 @@ def selecting_in(mesh: Debugged) -> Callable[[str], Sequence[int]]:
     return plain if _select is None else functools.partial(_select, mesh)
 
 
-def names_of(mesh: Debugged) -> Callable[[int], str]:
+def names_of(mesh: Stoppable) -> Callable[[int], str]:
     """What a rank is called: `rank 3 (dp=1,tp=1)`."""
 
     def name_of(rank: int) -> str:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .desk import Desk
 
 
-class Debugged(Protocol):
+class Stoppable(Protocol):
     """A mesh whose ranks can be stopped: `Mesh`, or `BareMesh`."""
 
     roster: Roster
