@@ -120,7 +120,8 @@ class Dispatcher:
     def send_waiting(self) -> None:
         """Send what has lingered; also on the loop, which must not wait for answers."""
         with self._lock:
-            self._send()
+            if not self.is_over:  # the values have gone with the mesh, and another one may be linked to this
+                self._send()
 
     def fetch(self, shape: Shape, numbers: Sequence[int], rank: int) -> Future[Any]:
         """The values on one rank of this shape, by its place there; with what has failed on any (`TensorWorker`)."""

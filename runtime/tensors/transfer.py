@@ -72,12 +72,15 @@ class Receiver(Actor):
 
     _is_careful = True  # a shard that is refused would be waited for
 
+    def __init__(self) -> None:
+        self._arrivals = own_arrivals()  # those of before a resize end with it, which gives the rank another address
+
     @endpoint
     def arrive(self, number: int, value: Any) -> None:
-        own_arrivals().put(number, value)
+        self._arrivals.put(number, value)
 
     def __cleanup__(self, exc: Exception | None) -> None:
-        own_arrivals().end(Poison(0, context().actor_instance.rank.rank, "SupervisionError: the mesh was stopped", ""))
+        self._arrivals.end(Poison(0, context().actor_instance.rank.rank, "SupervisionError: the mesh was stopped", ""))
 
 
 @dataclass(frozen=True, slots=True)

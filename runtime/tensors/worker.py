@@ -50,6 +50,9 @@ class TensorWorker(Actor):
         self._progress = own_progress()
         self._seed(seed)
 
+    def __cleanup__(self, exc: Exception | None) -> None:
+        self._values.clear()  # a resize has given the rank another address: it lives on, and nobody asks for them
+
     @endpoint
     def run(self, ops: Sequence[Op], dropped: Sequence[int], dtype: Any) -> None:
         """Compute, then forget what nobody refers to any more. What fails is told when its results are asked for.
