@@ -56,12 +56,8 @@ class Dispatcher:
 
     def __init__(self, procs: ProcMesh) -> None:
         fleet = procs._fleet
-        whole = ProcMesh(fleet, Shape.row_major(fleet.axes) if fleet.axes else Shape.unity(), is_owned=False)
         self._fleet, self._number = fleet, fleet.mesh
         self._reactor = fleet.reactor
-        self._whole = whole
-        self._worker: Any = whole.spawn("tensors", TensorWorker, torch.initial_seed())
-        self._receivers: Any = None
         self._linked: WeakSet[Dispatcher] = WeakSet()
         self._ops: list[Op] = []
         self._is_lingering = self._forgets_soon = False  # will those, and what was dropped, be sent soon?
@@ -71,9 +67,28 @@ class Dispatcher:
         self._places: deque[tuple[int, Line | None]] = deque(maxlen=REMEMBERED)
         self._last = 0  # the number of the operation that was issued last
         self._lock = threading.RLock()  # the loop sends what lingers, while others add to it
-        self._seeding = seeding()
-        self._processes: list[int] = self._processes_now()
         self._dtype = torch.get_default_dtype()  # with which those are computed
+        self._settle()
+
+    def _settle(self) -> None:
+        """Have actors on all ranks that the mesh has now."""
+        fleet = self._fleet
+        self.axes = dict(fleet.axes)
+        self._whole = ProcMesh(fleet, Shape.row_major(self.axes) if self.axes else Shape.unity(), is_owned=False)
+        self._worker: Any = self._whole.spawn("tensors", TensorWorker, torch.initial_seed())
+        self._receivers: Any = None
+        self._seeding, self._processes = seeding(), self._processes_now()
+
+    def follow_resize(self) -> None:
+        """The mesh has got more ranks or fewer: those that stay have their values still, for the new actors too.
+
+        These are to find them, so that what was issued before is computed first.
+        """
+        self.send_waiting()
+        while (batch := self._oldest(lambda: bool(self._sent))) is not None:
+            _check(batch)
+        with self._lock:
+            self._settle()
 
     def issue(
         self,
@@ -333,14 +348,17 @@ _linking = threading.Lock()
 
 
 def dispatcher_of(procs: ProcMesh) -> Dispatcher:
-    """That of the mesh, made when it is first used. One that was resized gets another one."""
+    """That of the mesh, made when it is first used. One whose ranks have got other numbers gets another one."""
     number = procs._fleet.mesh
     with _making:
         if number not in _dispatchers:
             for gone in [mesh for mesh, each in _dispatchers.items() if each.is_over]:
                 del _dispatchers[gone]
             _dispatchers[number] = Dispatcher(procs)
-        return _dispatchers[number]
+        found = _dispatchers[number]
+        if found.axes != procs._fleet.axes:
+            found.follow_resize()
+        return found
 
 
 def place_of(poison: Poison) -> Line | None:

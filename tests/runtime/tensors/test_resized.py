@@ -71,3 +71,26 @@ def test_what_is_dropped_as_ranks_get_other_numbers_is_no_error(procs: ProcMesh)
     reactor, passed = procs.roster.reactor, threading.Event()
     reactor.schedule(lambda: reactor.later(DROPPED_LINGER, passed.set))
     assert passed.wait(10)
+
+
+def test_ranks_that_come_compute_with_the_others(procs: ProcMesh) -> None:
+    with procs.activate():
+        before: Any = torch.ones(2) + procs.rank_tensor("dp")
+    grown = resized(procs, dp=3)
+    with grown.activate():
+        after = torch.ones(2) * grown.rank_tensor("dp")
+    assert [inspect(after, dp=dp, tp=0).tolist() for dp in range(3)] == [[0, 0], [1, 1], [2, 2]]
+    assert exchanged(grown) == [[2, 2]] * 2
+    with grown.slice(dp=slice(0, 2)).activate():
+        assert inspect(before * 2, dp=1, tp=0).tolist() == [4, 4]
+
+
+def test_a_seed_holds_for_the_ranks_that_are_left(procs: ProcMesh) -> None:
+    with procs.activate():
+        inspect(torch.rand(2))
+    found: list[Any] = []
+    with resized(procs, dp=1).activate():
+        for _ in range(2):
+            torch.manual_seed(7)
+            found.append(torch.rand(2))
+    assert inspect(found[0]).equal(inspect(found[1]))
