@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from .forks import let_go_in_child
 from .proc import stat_of
-from .registry import state_folder
+from .registry import registry, state_folder
 from .upstairs import porter
 from .wire.reactor import Reactor
 
@@ -54,6 +54,7 @@ class Hatch:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             own = stat_of(os.getpid())
             self._listen(folder / f"{os.getpid()}-{own.start if own else 0}{SUFFIX}")
+            registry.note(self, {os.getpid(): "hatch"})  # who tidies up knows the socket of one that was killed by that
 
     def _listen(self, path: Path) -> None:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -82,6 +83,7 @@ class Hatch:
         if self._socket is not None and self._path is not None:
             self._reactor.remove(self._socket.fileno())
             self._path.unlink(missing_ok=True)
+            registry.drop(self)
             self.let_go()
 
     def let_go(self) -> None:

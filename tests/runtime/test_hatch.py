@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 
 from meshbook.runtime import hatch
 from meshbook.runtime.hatch import SUFFIX, Hatch, is_welcome, short_name
+from meshbook.runtime.leftovers import tidy
 from meshbook.runtime.wire.reactor import Reactor
 from tests.holdings import no_descriptor_left
 
@@ -84,6 +88,24 @@ def test_a_forked_child_leaves_the_hatch_to_its_parent(reactor: Reactor, folder:
     [path] = folder.glob(f"*{SUFFIX}")
     knock(path).close()
     made.close()
+
+
+_KILLED = """
+import os, signal
+from meshbook.runtime.hatch import Hatch
+from meshbook.runtime.wire.reactor import Reactor
+hatch = Hatch(Reactor())
+hatch.open()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.real
+def test_the_socket_of_a_process_that_was_killed_does_not_stay(folder: Path) -> None:
+    assert subprocess.run([sys.executable, "-c", _KILLED], check=False).returncode == -signal.SIGKILL
+    assert len([*folder.glob(f"*{SUFFIX}")]) == 1
+    tidy(folder)
+    assert [*folder.iterdir()] == []
 
 
 class Counting(Reactor):
