@@ -21,12 +21,17 @@ class Readiness:
         """Done when all ranks are up; fails when one did not come up."""
         return self._booted.future
 
+    @property
+    def is_known(self) -> bool:
+        """Whether all came up, or one did not: nothing changes that any more."""
+        return self._ready.is_there
+
     def resolve(self) -> None:
         """All ranks said that they are ready."""
         self._ready.resolve(True)
 
     def fail(self, error: Exception) -> None:
-        """A rank did not come up. Nothing happens where all were up before."""
+        """A rank did not come up."""
         self._ready.fail(error)
 
     def boot(self, done: Future[Any]) -> None:

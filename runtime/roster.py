@@ -51,7 +51,7 @@ from .wire.messages import (
 )
 from .wire.outlet import owned
 from .wire.post import NOBODY, Caller, Post
-from .wire.reactor import Reactor, contained
+from .wire.reactor import Reactor, When, contained
 from .wire.tape import Event, Text
 
 _CLEANUP_SECONDS = 5.0
@@ -84,13 +84,11 @@ class Roster:
         self.on_change: list[Callable[[int], None]] = []
         """Called with a rank whose state changed, on the thread that runs the loop."""
         self.on_spawn: list[Callable[[type[object]], object]] = []
-        self._reactor = reactor
+        self.reactor = reactor
         self._post = Post()
         self._doubts = Doubts(self._post, reactor, self._is_one_ending)
-        self._audiences: dict[int, tuple[Audience, frozenset[int]]] = {}  # and the ranks it watches
-        self._settled = threading.Event()
-        self._all_gone = threading.Event()
-        self._is_stopped = False
+        self._watchers: dict[int, tuple[Audience, frozenset[int]]] = {}  # by call, and which ranks each watches
+        self.is_stopped = False
         self.how_stopped = "the mesh was taken down"
         self._why_stopped = "this mesh was taken down: spawn another one, or in a notebook bring one up with %mesh up"
         self._posting = threading.RLock()  # the order in `open_calls` is the order on the wire
@@ -102,33 +100,19 @@ class Roster:
         let_go_in_child(self)
 
     @property
-    def reactor(self) -> Reactor:
-        return self._reactor
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._is_stopped
-
-    @property
     def made(self) -> Mapping[int, Made]:
         """What lives on these ranks, by number; without what other ranks made there."""
         return self._births.made
 
     def wait_ready(self, timeout: float | None, ranks: Sequence[int] | None = None) -> None:
         """Wait until these ranks (default: all) are ready. Raises `SpawnError` for one that ends, fails or is late."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            in_time = self._reactor.wait(self._settled, None if deadline is None else deadline - time.monotonic())
-            states = [self.states[rank] for rank in self.states if ranks is None or rank in ranks]
-            if failed := [state for state in states if state.exit is not None or state.trouble]:
-                raise SpawnError(self._why_not_up(failed[0]))
-            if not (late := [state.rank for state in states if not state.is_ready]):
-                return
-            if not in_time:
-                raise SpawnError(self._why_late(late, timeout))
-            self._settled.clear()  # another rank has ended
-            if all(state.is_ready or state.exit is not None or state.trouble for state in states):
-                self._settled.set()
+        states = [self.states[rank] for rank in self.states if ranks is None or rank in ranks]
+        is_settled = When(lambda: all(state.is_ready for state in states) or any(map(_is_lost, states)))
+        in_time = self.reactor.wait(is_settled, timeout)
+        if lost := list(filter(_is_lost, states)):
+            raise SpawnError(self._why_not_up(lost[0]))
+        if not in_time:
+            raise SpawnError(self._why_late([state.rank for state in states if not state.is_ready], timeout))
 
     def _why_not_up(self, state: RankState) -> str:
         what = state.trouble or str(state.exit)
@@ -202,7 +186,7 @@ class Roster:
         on_main: bool,
         audience: Audience | None = None,
     ) -> int:
-        if self._is_stopped:
+        if self.is_stopped:
             raise MeshStopped(self._why_stopped)
         if self._is_posting_here():
             return self._send_after(ranks, caller, make, payload and owned(payload), on_main, audience)
@@ -210,7 +194,7 @@ class Roster:
             seq = self._post.open(ranks if caller else (), caller or NOBODY)
             self.audiences.open(seq)
             if audience is not None:
-                self._audiences[seq] = audience, frozenset(ranks)
+                self._watchers[seq] = audience, frozenset(ranks)
             dead = self._note_sent(ranks, seq if caller is not None else 0, on_main)
             try:
                 (self.crew.post if on_main else self.crew.post_control)(ranks, make(seq), payload)
@@ -233,7 +217,7 @@ class Roster:
                 for rank in ranks:
                     (caller or NOBODY).on_lost(rank, str(stopped))
 
-        self._reactor.schedule(send)
+        self.reactor.schedule(send)
         return 0
 
     def post_control(self, rank: int, message: AnyMessage, payload: Encoded | None = None) -> None:
@@ -253,7 +237,7 @@ class Roster:
 
     def _note_unsent(self, ranks: Sequence[int], seq: int) -> None:
         self._post.drop(seq)
-        self._audiences.pop(seq, None)
+        self._watchers.pop(seq, None)
         for state in (self.states[rank] for rank in ranks if rank in self.states):
             state.put_down(seq)
 
@@ -263,7 +247,7 @@ class Roster:
         And no other: a new process may be in the place of such a rank by then, and has calls of its own.
         """
         for rank in dead:
-            self._reactor.schedule(functools.partial(self._post.lose_one, seq, rank, self.why_dead(rank)))
+            self.reactor.schedule(functools.partial(self._post.lose_one, seq, rank, self.why_dead(rank)))
 
     def ask(self, ranks: Sequence[int], actor: int, endpoint: str, payload: Encoded, caller: Caller) -> int:
         """Ask a control endpoint; ranks answer while they are busy."""
@@ -300,9 +284,9 @@ class Roster:
 
         Raises `MeshStopped` where the mesh was taken down.
         """
-        if self._is_stopped:
+        if self.is_stopped:
             raise MeshStopped(self._why_stopped)
-        self._reactor.let_finish()  # it may be telling of their ends still
+        self.reactor.let_finish()  # it may be telling of their ends still
         for rank in ranks:
             self._dropped.pop(rank, None)  # by a resize that was broken off
             self.states[rank] = RankState(rank)
@@ -310,13 +294,11 @@ class Roster:
         self.groups.renew_processes(ranks)
         for made in list(self.made.values()):
             made.failed -= {*ranks} & {*made.ranks}
-        self._settled.clear()
-        self._all_gone.clear()
         self.crew.respawn([replace(self.specs[rank], generation=self.groups.generation + 1) for rank in ranks])
 
     def is_expected(self, rank: int) -> bool:
         """Was this rank to end, with its mesh, by a resize, or for a new process? Then it is no fault."""
-        return self._is_stopped or rank in self._dropped or self.states[rank].is_replaced
+        return self.is_stopped or rank in self._dropped or self.states[rank].is_replaced
 
     def dismiss(self, plan: Reshape) -> None:
         """Begin to end the ranks that a resize drops."""
@@ -351,7 +333,7 @@ class Roster:
         for rank, state in self.states.items():
             state.rank = rank
         if old != self.mesh:
-            self._audiences.clear()  # who watches ranks by their old numbers
+            self._watchers.clear()  # who watches ranks by their old numbers
             self._hub.on_renumbered(self, plan, old)
 
     def remake_actors(self, ranks: Sequence[int], caller: Callable[[str, Sequence[int]], Caller]) -> None:
@@ -375,19 +357,19 @@ class Roster:
         return [state.rank for state in self.states.values() if state.exit is not None]
 
     def forget_audience(self, seq: int) -> None:
-        self._audiences.pop(seq, None)
+        self._watchers.pop(seq, None)
 
     def stop(self, grace: float = 2.0) -> dict[int, str]:
         """Take the mesh down: ranks in no cell leave by themselves within `grace` seconds, the rest is killed.
 
         Returns how each rank ended. Stopping a second time changes nothing.
         """
-        if not self._is_stopped:
-            self._is_stopped = True
+        if not self.is_stopped:
+            self.is_stopped = True
             try:
                 self.look_at_vitals(time.monotonic())  # who is stopped reads no goodbye
                 self._send_home(self.alive())
-                self._reactor.wait(self._all_gone, grace)
+                self.reactor.wait(When(lambda: all(state.exit for state in self.states.values())), grace)
             finally:  # whatever is raised, Ctrl-C among it: nobody else would end those that do not leave by themselves
                 self.crew.close()
                 for log in self.logs.values():
@@ -397,7 +379,7 @@ class Roster:
 
     def let_go(self) -> None:
         """In a forked child of the notebook."""
-        self._is_stopped = True
+        self.is_stopped = True
         self._why_stopped = "this mesh belongs to the process that this one was forked from"
 
     # What comes in: the Listener of the crew.
@@ -416,7 +398,7 @@ class Roster:
         elif isinstance(message, Metered):
             self.meters.take(rank, message)
         elif isinstance(message, Note):
-            audience, _ = self._audiences.get(message.seq, (None, ()))
+            audience, _ = self._watchers.get(message.seq, (None, ()))
             self._post.deliver_note(rank, message, frames, late=audience)
         elif isinstance(message, Ready):
             self._on_ready(rank, message)
@@ -432,16 +414,16 @@ class Roster:
     def _on_ready(self, rank: int, message: Ready) -> None:
         state = self.states[rank]
         state.is_ready, state.pid, state.trouble = True, message.pid, message.trouble
-        if message.trouble or all(other.is_ready or other.exit is not None for other in self.states.values()):
-            self._reactor.announce(self._settled)
         self._tell_ready()
+        self.reactor.wake()  # who waits for it looks again
         self._changed(rank)
 
     def _tell_ready(self) -> None:
-        for state in self.states.values():
-            if state.exit is not None or state.trouble:
-                self.readiness.fail(SpawnError(self._why_not_up(state)))
-        if all(state.is_ready for state in self.states.values()):
+        if self.readiness.is_known:
+            return
+        if lost := next(filter(_is_lost, self.states.values()), None):
+            self.readiness.fail(SpawnError(self._why_not_up(lost)))
+        elif all(state.is_ready for state in self.states.values()):
             self.readiness.resolve()
 
     def ready(self) -> Future[bool]:
@@ -450,7 +432,7 @@ class Roster:
 
     def stop_all(self, reason: str) -> Future[None]:
         """What `ProcMesh.stop` does."""
-        if not self._is_stopped:
+        if not self.is_stopped:
             self._why_stopped = self.how_stopped = f"the mesh has status: stopped: {reason}"
         self.stop(_CLEANUP_SECONDS)
         return done(None)
@@ -460,7 +442,7 @@ class Roster:
         for event in events:
             if isinstance(event, Text):
                 log.append(event.run, event.stream, event.text)
-            audience, watched = self._audiences.get(event.run, (None, ()))
+            audience, watched = self._watchers.get(event.run, (None, ()))
             if audience is not None and rank in watched:
                 audience.on_output(rank, event)
             elif (listener := self.audiences.of(event.run)) is not None:
@@ -468,10 +450,10 @@ class Roster:
 
     def on_exit(self, rank: int, exit: Exit) -> None:
         state = self.states[rank]
-        state.died_idle = state.is_ready and not state.open_calls and not (state.is_doomed or self._is_stopped)
+        state.died_idle = state.is_ready and not state.open_calls and not (state.is_doomed or self.is_stopped)
         state.exit, state.since = exit, time.monotonic()
         state.put_all_down()
-        why = f"{self.name_of(rank)}: {self.how_stopped}" if self._is_stopped else self.why_dead(rank)
+        why = f"{self.name_of(rank)}: {self.how_stopped}" if self.is_stopped else self.why_dead(rank)
         for seq in self._post.owed_by(rank):
             if (listener := self.audiences.of(seq)) is not None:
                 contained(listener.settle)  # its last words stand before the error
@@ -479,9 +461,7 @@ class Roster:
         self._doubts.release()
         self._tell_ready()
         self._hub.on_rank_gone(self, rank, why)
-        self._reactor.announce(self._settled)
-        if all(other.exit is not None for other in self.states.values()):
-            self._reactor.announce(self._all_gone)
+        self.reactor.wake()  # as above
         self._changed(rank)
 
     def why_dead(self, rank: int) -> str:
@@ -493,3 +473,7 @@ class Roster:
     def _changed(self, rank: int) -> None:
         for call in (*self.on_change,):  # some are removed on other threads
             call(rank)
+
+
+def _is_lost(state: RankState) -> bool:
+    return state.exit is not None or bool(state.trouble)

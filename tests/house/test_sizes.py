@@ -31,7 +31,7 @@ LARGE = {
     "meshbook.runtime.ranks.outpost:Outpost": 17,
     "meshbook.runtime.ranks.resident:Resident": 18,
     "meshbook.runtime.root:Root": 19,
-    "meshbook.runtime.roster:Roster": 35,
+    "meshbook.runtime.roster:Roster": 33,
 }
 """Classes that have more public methods, and how many: a new one that would come in here wants to be two."""
 

@@ -21,6 +21,7 @@ from meshbook.runtime.session import specs_for
 from meshbook.runtime.wire import codec
 from meshbook.runtime.wire.messages import Answer, AnyMessage, Ask, Bye, Call, Interrupt, Note, Ready, Reply, Spawn
 from meshbook.runtime.wire.messages import View as View
+from meshbook.runtime.wire.reactor import Signal
 from meshbook.runtime.wire.tape import Ended, Text
 
 NOTHING = codec.encode(((), {}))
@@ -37,10 +38,10 @@ class StillReactor:
     def schedule(self, call: Callable[[], object]) -> None:
         self.scheduled.append(call)
 
-    def announce(self, event: threading.Event) -> None:
-        event.set()
+    def wake(self) -> None:
+        """Nobody waits."""
 
-    def wait(self, event: threading.Event, timeout: float | None = None) -> bool:
+    def wait(self, event: Signal, timeout: float | None = None) -> bool:
         return event.is_set()
 
     def let_finish(self) -> None:
@@ -342,7 +343,7 @@ def test_a_mesh_that_was_taken_down_is_not_started_again():
 def test_an_interrupt_while_it_is_taken_down_still_frees_everything():
     roster, crew, reactor = new_roster({"rank": 1})
 
-    def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
+    def interrupted(event: Signal, timeout: float | None = None) -> bool:
         raise KeyboardInterrupt
 
     reactor.wait = interrupted  # type: ignore[method-assign]
