@@ -11,7 +11,6 @@ from .orders import Birth, Order
 from .wire.codec import Encoded
 from .wire.outlet import owned
 from .wire.post import Caller
-from .wire.reactor import Reactor
 
 if TYPE_CHECKING:
     from .fleet import Fleet
@@ -27,15 +26,12 @@ class Expected:
     def __init__(self, root: Root, mesh: int, axes: dict[str, int]) -> None:
         self.axes = axes
         self.mesh = mesh
+        self.reactor = root.reactor
         self._root = root
 
     @property
     def _roster(self) -> Roster | None:
         return self._root.rosters.get(self.mesh)
-
-    @property
-    def reactor(self) -> Reactor:
-        return self._root.reactor
 
     @property
     def is_stopped(self) -> bool:

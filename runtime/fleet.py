@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from .future import Future, Promise
+from .future import Future, done
 from .orders import Birth, Order
 from .ranks.place import coordinates
 from .wire.codec import Encoded
@@ -84,15 +84,12 @@ class RemoteFleet:
         self.axes = axes
         self.mesh = mesh
         self.is_stopped = False
+        self.reactor = node.reactor
         self._node = node
         self._post = Post()
         self._dead: dict[int, str] = {}
         self._lost: dict[tuple[int, int], str] = {}  # by rank and actor: made from here, and not there any more
         self._owners: dict[int, tuple[str, tuple[int, int, int]]] = {}  # of actors made from here: mesh name, owner
-
-    @property
-    def reactor(self) -> Reactor:
-        return self._node.reactor
 
     def name_of(self, rank: int) -> str:
         coord = ",".join(f"{axis}={i}" for axis, i in coordinates(rank, self.axes).items())
@@ -126,7 +123,7 @@ class RemoteFleet:
             why = self._dead.get(rank) or self._lost.get((rank, actor))
             if why is not None:
                 # This one alone: the process that has taken its place may owe others.
-                self._node.reactor.schedule(partial(self._post.lose_one, message.seq, rank, why))
+                self.reactor.schedule(partial(self._post.lose_one, message.seq, rank, why))
             else:
                 self._node.send((self.mesh, rank), message, payload)
 
@@ -139,9 +136,7 @@ class RemoteFleet:
 
     def ready(self) -> Future[bool]:
         """Known here only from somebody who had it: it was ready, or its calls will tell."""
-        promise: Promise[bool] = Promise(self.reactor)
-        promise.resolve(True)
-        return promise.future
+        return done(True)
 
     def stop_all(self, reason: str) -> Future[None]:
         raise ValueError("ProcMesh is not owned; must be stopped by an owner")

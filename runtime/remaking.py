@@ -82,7 +82,7 @@ def finish_remaking(roster: Roster, ranks: Sequence[int], made: Sequence[Remakin
             _free(roster, vain)
         raise
     finally:
-        for each in list(roster.made.values()):
+        for each in list(roster.births.made.values()):
             each.remaking.clear()
     failed = {each.name: each.failed for each in made if each.errors}
     return Remade(failed, {each.name: tuple(sorted(each.left)) for each in made if each.left})
@@ -90,7 +90,7 @@ def finish_remaking(roster: Roster, ranks: Sequence[int], made: Sequence[Remakin
 
 def _refuse_dropped(roster: Roster, ranks: Sequence[int]) -> None:
     """Where a resize has brought back the number of a rank it had dropped, calls of its actors do not wait for them."""
-    for actor, made in list(roster.made.items()):
+    for actor, made in list(roster.births.made.items()):
         for rank in made.failed.difference(made.ranks).intersection(ranks):
             roster.post_control(rank, StopActor(0, actor, "its rank was dropped by a resize: spawn it again"))
 

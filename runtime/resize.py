@@ -88,7 +88,7 @@ def resize_roster(roster: Roster, sizes: Mapping[str, int], timeout: float = 60.
     dropped = tuple(_dropped(roster, plan))
     _dismiss(roster, plan)
     specs = _specs(roster, plan, seats)
-    stopped = () if plan.keeps_numbers else tuple(made.name for made in list(roster.made.values()))
+    stopped = () if plan.keeps_numbers else tuple(made.name for made in list(roster.births.made.values()))
     told = _reshape(roster, plan, specs)
     new = tuple(roster.dead())
     begun = _settle(roster, plan, told, new, timeout)

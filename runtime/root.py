@@ -198,7 +198,7 @@ class Root(Node):
         if roster.is_stopped:
             self.on_stopped(roster)
             return
-        for owner, name in roster.owners().items() if is_fault else ():
+        for owner, name in roster.births.owners().items() if is_fault else ():
             fault = Fault(owner, name, 0, rank, report_of_death(name, why))
             if owner[:2] == self.address:
                 self.supervise(fault)
@@ -244,7 +244,7 @@ class Root(Node):
     def supervise(self, fault: Fault) -> None:
         is_told = False
         for roster in list(self.rosters.values()):
-            made = roster.made.get(fault.actor)
+            made = roster.births.made.get(fault.actor)
             if made is not None:
                 made.failed.add(fault.rank)
                 is_told = is_told or fault.rank in made.remaking

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from .audiences import Audiences
-from .births import Births, Made
+from .births import Births
 from .checkup import Checkup
 from .cut_off import Doubts
 from .engines.base import Crew, Engine, Exit
@@ -70,7 +70,8 @@ class Roster:
         self.name = ""
         self.groups = GroupState(specs[0].backend)
         self.specs = {spec.rank: spec for spec in specs}
-        self._births = Births()
+        self.births = Births()
+        """What lives on these ranks; without what other ranks made there."""
         self._hub = hub
         self._dropped: dict[int, str] = {}  # what is said of ranks that a resize has dropped
         self.num_spares = 0  # how many are wanted (`spares`)
@@ -98,11 +99,6 @@ class Roster:
         self.crew: Crew = engine.spawn(specs, self, how)
         self._pids = self.crew.pids
         let_go_in_child(self)
-
-    @property
-    def made(self) -> Mapping[int, Made]:
-        """What lives on these ranks, by number; without what other ranks made there."""
-        return self._births.made
 
     def wait_ready(self, timeout: float | None, ranks: Sequence[int] | None = None) -> None:
         """Wait until these ranks (default: all) are ready. Raises `SpawnError` for one that ends, fails or is late."""
@@ -160,12 +156,12 @@ class Roster:
 
     def spawn_actor(self, birth: Birth, caller: Caller) -> int:
         """Make an actor on its ranks; `caller` hears from each."""
-        self._births.note(birth)
+        self.births.note(birth)
         return self._send(birth.ranks, caller, birth.message, birth.payload, birth.on_main)
 
     def stop_actor(self, ranks: Sequence[int], actor: int, reason: str, caller: Caller, on_main: bool = False) -> int:
         """End an actor on these ranks."""
-        self._births.forget(actor)
+        self.births.forget(actor)
         return self._send(ranks, caller, lambda seq: StopActor(seq, actor, reason), None, on_main)
 
     def call(self, ranks: Sequence[int], order: Order, caller: Caller | None, audience: Audience | None = None) -> int:
@@ -292,7 +288,7 @@ class Roster:
             self.states[rank] = RankState(rank)
             self.meters.forget_loops(rank)
         self.groups.renew_processes(ranks)
-        for made in list(self.made.values()):
+        for made in list(self.births.made.values()):
             made.failed -= {*ranks} & {*made.ranks}
         self.crew.respawn([replace(self.specs[rank], generation=self.groups.generation + 1) for rank in ranks])
 
@@ -308,7 +304,7 @@ class Roster:
         self._send_home(plan.dropped)
 
     def _send_home(self, ranks: Sequence[int]) -> None:
-        homes = self._births.homes()
+        homes = self.births.homes()
         leaving = [rank for rank in ranks if self.states[rank].can_leave(rank in homes)]
         self.crew.kill([rank for rank in ranks if rank not in leaving])
         self.crew.post_control(leaving, Bye())  # behind what its actors were sent: the other may overtake that
@@ -325,7 +321,7 @@ class Roster:
             self.states = {r: states[moved[r]] if r in moved else RankState(r, exit=Exit()) for r in ranks}
             self.logs = {r: logs[moved[r]] if r in moved else RankLog() for r in ranks}
             self.specs = {spec.rank: spec for spec in specs}
-            self._births.reshape(plan)
+            self.births.reshape(plan)
             self.meters.renumber(plan.kept, len(specs))
             self.axes, self.mesh, self.checkup = dict(plan.new), specs[0].mesh, Checkup()
             self.groups.renumber(plan.kept)
@@ -343,15 +339,11 @@ class Roster:
         """
         for rank in ranks:
             self._hub.on_rank_back(self, rank)
-        for birth, chosen in self._births.again_on(ranks):
+        for birth, chosen in self.births.again_on(ranks):
             self._send(chosen, caller(birth.name, chosen), birth.message, birth.payload, birth.on_main)
 
-    def owners(self) -> dict[tuple[int, int, int], str]:
-        """Who owns actors on these ranks, with the name of the first mesh of each."""
-        return self._births.owners()
-
     def failed(self, actor: int) -> Collection[int]:
-        return self._births.failed(actor)
+        return self.births.failed(actor)
 
     def dead(self) -> list[int]:
         return [state.rank for state in self.states.values() if state.exit is not None]

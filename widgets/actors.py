@@ -7,8 +7,9 @@ from html import escape
 from typing import Any
 
 from ..kernel.fold import ranks_text
+from ..runtime.births import Made
 from ..runtime.node import shape_of
-from ..runtime.roster import Made, Roster
+from ..runtime.roster import Roster
 from .style import STYLE
 
 _COLUMNS = ("name", "class", "mesh", "axes", "ranks", "state")
@@ -22,7 +23,7 @@ class ActorList:
             _facts(roster, made)
             for roster in rosters
             if not roster.is_stopped
-            for made in list(roster.made.values())
+            for made in list(roster.births.made.values())
             if made.class_name != "KernelActor"
         ]
 

@@ -26,12 +26,11 @@ LARGE = {
     "meshbook.magics.terms:_Reader": 16,
     "meshbook.runtime.engines.agent:Agent": 17,
     "meshbook.runtime.engines.hosted:HostedCrew": 15,
-    "meshbook.runtime.fleet:RemoteFleet": 15,
     "meshbook.runtime.node:Node": 21,
     "meshbook.runtime.ranks.outpost:Outpost": 17,
     "meshbook.runtime.ranks.resident:Resident": 18,
     "meshbook.runtime.root:Root": 19,
-    "meshbook.runtime.roster:Roster": 33,
+    "meshbook.runtime.roster:Roster": 31,
 }
 """Classes that have more public methods, and how many: a new one that would come in here wants to be two."""
 

@@ -10,9 +10,9 @@ import pytest
 
 from meshbook.runtime.actor import Actor, endpoint
 from meshbook.runtime.audiences import ECHO, MOST_SPANS, Audiences
+from meshbook.runtime.births import Made
 from meshbook.runtime.mesh import ActorMesh, ProcMesh
 from meshbook.runtime.node import shape_of
-from meshbook.runtime.roster import Made
 from meshbook.runtime.shape import Shape
 from meshbook.runtime.wire.messages import View
 from meshbook.runtime.wire.tape import Shown, Text
@@ -259,14 +259,14 @@ def test_the_list_escapes_names_and_counts_who_is_left() -> None:
         1: Made("kernel", "KernelActor", (0, 0, 0), view, (0, 1)),
         2: Made("<b>", "f.<locals>.Counter", (0, 0, 0), view, (0, 1), {1}),
     }
-    listing = ActorList([roster(made=made), roster(made=made, is_stopped=True)])
+    listing = ActorList([roster(births=SimpleNamespace(made=made)), roster(made=made, is_stopped=True)])
     [row] = listing.data()
     assert row["class"] == "Counter" and row["failed"] == [1] and row["axes"] == dict(shape_of(view).extent)
     assert "✗ failed 1, others alive" in repr(listing)
     made[2].failed.add(5)
-    [row] = ActorList([roster(made=made)]).data()
+    [row] = ActorList([roster(births=SimpleNamespace(made=made))]).data()
     assert (row["failed"], row["dropped"]) == ([1], [5])
-    assert "✗ failed 1, dropped 5, others alive" in repr(ActorList([roster(made=made)]))
+    assert "✗ failed 1, dropped 5, others alive" in repr(ActorList([roster(births=SimpleNamespace(made=made))]))
     assert "&lt;b&gt;" in listing._repr_html_() and '<tr class="mb-bad">' in listing._repr_html_()
 
 
