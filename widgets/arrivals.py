@@ -109,10 +109,8 @@ class Arrivals:
 
     def _last_line(self, rank: int) -> str:
         """What a rank has said last in this run, from memory; of a line that is rewritten, how it stands."""
-        log = self._run.roster.logs[rank]
-        if not log.lines(self._run.call):
-            return ""
-        return without_escapes(log.tail("stdout", 1)).rstrip("\r\n").rpartition("\r")[2].strip()
+        said = self._run.roster.logs[rank].tail("stdout", 1, self._run.call)
+        return without_escapes(said).rstrip("\r\n").rpartition("\r")[2].strip()
 
 
 def standings(

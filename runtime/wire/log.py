@@ -8,7 +8,7 @@ import tempfile
 import threading
 from array import array
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -35,15 +35,15 @@ class Mark(NamedTuple):
 class RankLog:
     r"""All that one rank wrote, by run and stream, in an unnamed temporary file that goes with the process.
 
-    Memory: 24 bytes for each 256 KB of text, one count a run, and 16 K characters of each stream's end.
+    Memory: 24 bytes for each 256 KB of text, and 16 K characters of each stream's end.
     Any thread may append while another reads.
 
     >>> log = RankLog()
     >>> log.append(1, "stdout", "step 1\nstep 2\n")
     >>> log.append(1, "stderr", "slow disk\n")
     >>> log.append(2, "stdout", "done\n")
-    >>> log.read(run=1, stream="stdout"), log.read(last=2), log.read(grep="slow|done"), log.lines(1)
-    ('step 1\nstep 2\n', 'slow disk\ndone\n', 'slow disk\ndone\n', 3)
+    >>> log.read(run=1, stream="stdout"), log.read(last=2), log.read(grep="slow|done")
+    ('step 1\nstep 2\n', 'slow disk\ndone\n', 'slow disk\ndone\n')
     >>> log.close()
     """
 
@@ -59,8 +59,6 @@ class RankLog:
         self._offsets, self._least, self._greatest = array("q"), array("q"), array("q")
         self._size = 0
         self._last: tuple[int, Stream] = (0, "stdout")
-        self._counts: Counter[int] = Counter()
-        self._open: set[int] = set()
         self._tails: dict[Stream, tuple[int, str]] = {"stdout": (0, ""), "stderr": (0, "")}
         self.lost = 0
         """Bytes that found no room on the disk, or came after the end."""
@@ -73,7 +71,6 @@ class RankLog:
             if self._is_closed:
                 self.lost += len(text)
                 return
-            self._count(run, text)
             newest, tail = self._tails[stream]
             self._tails[stream] = max(run, newest), ("" if run > newest else tail)[-_TAIL:] + text[-_TAIL:]
             for start in range(0, len(text), _BLOCK):
@@ -133,11 +130,6 @@ class RankLog:
                     return Mark(begin)
         return Mark()
 
-    def lines(self, run: int) -> int:
-        """How many lines `run` has written, both streams together; a begun line counts."""
-        with self._lock:
-            return self._counts[run] + (run in self._open)
-
     def tail(self, stream: Stream, n: int, since: int = 0) -> str:
         """The last `n` lines of a stream from when its newest run began, if that is none before `since`.
 
@@ -148,18 +140,11 @@ class RankLog:
         return "".join(text[-_TAIL:].splitlines(keepends=True)[-n:]) if n and newest >= since else ""
 
     def close(self) -> None:
-        """Gives the disk space back. The counts and `tail` stay."""
+        """Gives the disk space back. `tail` stays."""
         with self._reading, self._lock:
             self._is_closed = True
             if self._file is not None:
                 self._file.close()
-
-    def _count(self, run: int, text: str) -> None:
-        self._counts[run] += text.count("\n")
-        if text.endswith("\n"):
-            self._open.discard(run)
-        else:
-            self._open.add(run)
 
     def _keep(self, run: int, stream: Stream, data: bytes) -> None:
         is_new = not self._offsets or self._size - self._offsets[-1] + len(data) > _BLOCK

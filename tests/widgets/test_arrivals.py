@@ -86,6 +86,7 @@ def test_of_a_cell_without_a_value_no_table_is_left(cell: Cell) -> None:
 def test_it_tells_what_working_ranks_said_last_in_this_run() -> None:
     cell = Cell()
     cell.logs[0].append(6, "stdout", "of another run\n")
+    cell.logs[0].append(7, "stderr", "a warning\n")
     cell.logs[1].append(7, "stdout", "step 1\nstep 2\n")
     cell.logs[2].append(7, "stdout", "10%\r20%\r\x1b[31m30%")
     cell.answer(3)
