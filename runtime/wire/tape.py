@@ -127,10 +127,6 @@ class Tape:
             if not self._place.is_aside:
                 self._place = self._main
 
-    def note(self, text: str) -> list[Event]:
-        """A word of the controller's own, placed as stderr of the run that the rank is in."""
-        return [Text(self._main.run, "stderr", text)]
-
     def close(self) -> list[Event]:
         """What was held back for a continuation, once the pipe has reached its end."""
         events: list[Event] = []

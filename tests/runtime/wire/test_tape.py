@@ -114,7 +114,6 @@ def test_the_last_end_is_known():
     tape = Tape(TOKEN, "out")
     tape.feed(m("run", 6) + m("end", 6))
     assert tape.ended == 6
-    assert tape.note("killed\n") == [Text(6, "stderr", "killed\n")]
 
 
 def test_a_hundred_megabytes_without_a_newline_take_no_room():
