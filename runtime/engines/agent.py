@@ -108,6 +108,7 @@ class Agent:
         self._find_starter = starter
         self._starter = starter()
         self._listener = listener
+        make_room(len(specs))
         self._wiring = wiring(specs[0].link, reactor)
         self._pool = Pool() if self._wiring.carries_fds and Pool.available() else None
         self._peers: dict[int, _Peer] = {}
@@ -117,19 +118,20 @@ class Agent:
         self._all_gone = When(lambda: not self._spares and all(peer.is_over for peer in [*self._peers.values()]))
         self._is_closed = False
         self._memory_kills = MemoryKills()
-        make_room(len(specs))
         self._lifeline, self._lifeline_in = os.pipe()
         let_go_in_child(self)
-        is_late = specs[0].generation > 0  # in place of ranks that were lost with their agent: told later where to meet
-        self._ports = held or (None if specs[0].master_port or is_late else HeldPorts())
-        port, self._script_port = self._ports.numbers if self._ports else (specs[0].master_port, specs[0].script_port)
-        with self._ports.store if self._ports else contextlib.nullcontext() as store:
-            try:
+        first, self._ports = specs[0], held
+        is_late = first.generation > 0  # in place of ranks that were lost with their agent: told later where to meet
+        try:
+            if self._ports is None and not (first.master_port or is_late):
+                self._ports = HeldPorts()
+            port, self._script_port = self._ports.numbers if self._ports else (first.master_port, first.script_port)
+            with self._ports.store if self._ports else contextlib.nullcontext() as store:
                 for spec in specs:
                     self._start(spec, port, store.fileno() if store is not None and spec.rank == 0 else -1)
-            except BaseException:
-                self.close()  # nobody else has it yet
-                raise
+        except BaseException:
+            self.close()  # nobody else has it yet
+            raise
         # Rank 0 alone has the store now: who comes there is to notice its end.
         self._wiring.seal()
 
@@ -186,10 +188,9 @@ class Agent:
         contained(partial(self._listener.on_output, peer.rank, events))  # what follows, such as its end, must be heard
 
     def renumber(self, kept: Mapping[int, int]) -> None:
-        peers = {number: self._peers[rank] for rank, number in kept.items()}
-        for number, peer in peers.items():
+        self._peers = {number: self._peers[rank] for rank, number in kept.items()}
+        for number, peer in self._peers.items():
             peer.rank = number
-        self._peers = peers
         pids = {kept[rank]: pid for rank, pid in self.pids.items() if rank in kept}
         self.pids.clear()  # in place: others hold it
         self.pids.update(pids)
@@ -463,9 +464,8 @@ class Agent:
         if self._is_closed:
             return
         self._is_closed = True
-        self.kill(list(self._peers))
-        for spare in list(self._spares):
-            self._kill(spare)
+        for peer in [*self._living(list(self._peers)), *self._spares]:
+            self._kill(peer)
         try:
             if self._peers:
                 self._reactor.wait(self._all_gone, timeout=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from meshbook.kernel.outcome import Outcome
 from meshbook.kernel.run import Run
 from meshbook.runtime import Actor, ActorError, context, endpoint
 from meshbook.runtime import session as sessions
+from meshbook.runtime.errors import SpawnError
 from meshbook.runtime.wire.tape import Text
 from meshbook.runtime.wire.wiring import LinkKind
 from meshbook.runtime.wire.zmq_hub import ZmqHub
@@ -52,6 +54,17 @@ def mesh(request: pytest.FixtureRequest, session: sessions.Session) -> Iterator[
         crew: Any = mesh.roster.crew  # pyright: ignore[reportPrivateUsage]
         assert isinstance(crew._wiring, ZmqHub), "these tests are about zmq"
         yield mesh
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_stays_open_for_ranks_that_do_not_fit(
+    kind: LinkKind, session: sessions.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would fail the test."""
+    limit = len(os.listdir("/dev/fd")) + 70
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    with pytest.raises(SpawnError, match="open files"):
+        sessions.spawn_procs({"rank": 2}, backend="none", link=kind)
 
 
 def outcome(run: Run, rank: int) -> Outcome:
