@@ -277,6 +277,8 @@ class Promise(Generic[R]):
             seconds = ban.seconds()
             if timeout is None or timeout >= seconds:
                 self._wait(seconds)
+                if self._struck:
+                    self._heed_strike()
                 if not self.is_there:
                     raise RuntimeError(ban.why)
                 return
@@ -284,6 +286,8 @@ class Promise(Generic[R]):
             is_there = self._wait(timeout)
             while self._struck or (is_there and not self.is_there):
                 self._heed_strike()
+                if self.is_there:  # who is meant by a strike that stays has left the wait
+                    return
                 is_there = self._wait(timeout)
         except KeyboardInterrupt:
             if self.on_interrupt is not None:

@@ -282,3 +282,22 @@ def test_the_wait_of_one_thread_is_ended_and_that_of_another_is_not() -> None:
     promise.resolve("there")
     threads["other"].join(10)
     assert ended["other"] == "there"
+
+
+def test_a_strike_at_a_thread_that_has_left_the_wait_holds_up_no_other() -> None:
+    promise: Promise[str] = Promise()
+    promise.strike(-1)
+    ended: list[str] = []
+    waiting = threading.Thread(target=lambda: ended.append(promise.future.get()), daemon=True)
+    waiting.start()
+    promise.resolve("there")
+    waiting.join(10)
+    assert ended == ["there"]
+
+
+def test_a_thread_is_struck_that_waits_for_what_it_should_not_wait_for() -> None:
+    promise: Promise[str] = Promise()
+    promise.forbid("it would never end", None, lambda: False)
+    promise.strike(threading.get_ident())
+    with pytest.raises(KeyboardInterrupt, match="interrupted"):
+        promise.future.get()
