@@ -229,7 +229,7 @@ def test_an_error_that_cannot_be_printed(notebook: Notebook) -> None:
 HOSTILE = {
     "attributes": "def __getattribute__(self, name): raise RuntimeError('of its own')",
     "properties": "__class__ = __notes__ = args = __traceback__ = property(lambda self: sys.exit(3))",
-    "class": "pass\nclass Meta(type):\n    __name__ = property(lambda self: 1 / 0)\nclass Odd(Odd, metaclass=Meta): pass",
+    "class": "pass\nclass Of(type):\n    __name__ = property(lambda self: 1 / 0)\nclass Odd(Odd, metaclass=Of): ...",
 }
 
 
