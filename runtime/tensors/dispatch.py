@@ -77,7 +77,7 @@ class Dispatcher:
         self._whole = ProcMesh(fleet, Shape.row_major(self.axes) if self.axes else Shape.unity(), is_owned=False)
         self._worker: Any = self._whole.spawn("tensors", TensorWorker, torch.initial_seed())
         self._receivers: Any = None
-        self._seeding, self._processes = seeding(), self._processes_now()
+        self._seeded = seeding(), self._processes_now()
 
     def follow_resize(self) -> None:
         """The mesh has got more ranks or fewer: those that stay have their values still, for the new actors too.
@@ -266,8 +266,8 @@ class Dispatcher:
     def _follow_seed(self) -> None:
         """`torch.manual_seed` on the controller holds for the mesh; and all begin again where one is a new process."""
         now = seeding(), self._processes_now()
-        if now != (self._seeding, self._processes):
-            self._seeding, self._processes = now
+        if now != self._seeded:
+            self._seeded = now
             with self._lock:
                 self._send()
                 self._sent.append(self._worker.seed.call(torch.initial_seed()))
