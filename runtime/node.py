@@ -285,10 +285,8 @@ class Node(ABC):
         resident.put(Job(message, frames, point, answer))
 
     def _limit_patience(self, actor: int) -> None:
-        if self.patience is not None and actor not in self._early:
-            refuse = threading.Timer(self.patience, lambda: self.reactor.schedule(lambda: self._refuse_late(actor)))
-            refuse.daemon = True
-            refuse.start()
+        if (patience := self.patience) is not None and actor not in self._early:
+            self.reactor.schedule(lambda: self.reactor.later(patience, lambda: self._refuse_late(actor)))
 
     def _refuse_late(self, actor: int) -> None:
         if actor in self._early:
