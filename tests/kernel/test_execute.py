@@ -251,7 +251,7 @@ def test_who_was_given_up_is_not_lost(mesh: Mesh) -> None:
     with pytest.raises(MeshError) as caught:
         mesh.execute(f)
     assert not isinstance(caught.value, DeviceMeshError)
-    assert str(caught.value) == "1 of 4 ranks failed, 1 lost (dp=0,tp=0-1)"
+    assert str(caught.value) == "1 of 4 ranks failed, 1 not done (dp=0,tp=0-1)"
     mesh.roster.kill([1])
     lose(mesh, [1])
 
