@@ -215,7 +215,14 @@ class KernelActor(Actor):
         began, num_steps = self._begun
         last = ledger.read(1).entries
         has_met = any(entry.seconds < time.monotonic() - began for entry in last)
-        return has_met, optimizers.num_steps() - num_steps
+        unreduced = models.unreduced(threading.main_thread().ident or 0)
+        return Deeds(has_met, optimizers.num_steps() - num_steps, unreduced)
+
+    @endpoint
+    def give_up_gradients(self) -> None:
+        """Forget what `fully_shard` is still to reduce: the ranks of a cell that failed have not the same any more."""
+        with self._place.shield():
+            models.forget_unreduced()
 
     @control_endpoint
     def held_by_error(self) -> int:

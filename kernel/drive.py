@@ -29,7 +29,7 @@ from .patience import Patience, Step
 from .repairs import mended_text
 from .run import Progress, Run, Said
 from .stopped import stopped
-from .together import Together, together
+from .together import GIVEN_UP, Together, together
 
 if TYPE_CHECKING:
     from .mesh import Mesh
@@ -161,6 +161,7 @@ class Drive:
             self.together = self._together()
             self.mesh.roster.groups.is_cut |= is_torn
             self.mended = mended_text(self.mesh)
+            self._give_up_gradients()
         self.run.on_late = afterwards = Afterwards(self.run, self.live, self.mesh.roster.reactor.later)
         if self.run.has_more:  # it came between the two lines above
             self.mesh.roster.reactor.schedule(afterwards)
@@ -323,8 +324,20 @@ class Drive:
         return [rank for rank, failure in failures.items() if failure is None or not is_cut_off(failure)]
 
     def _together(self) -> Together:
-        ran = [rank for rank in self.run.progress.outcomes if rank not in self.taken_back]
-        return together(self.mesh.deeds(ran)) if ran[1:] else Together()
+        ran = self._ran()
+        done = together(self.mesh.deeds(ran)) if ran else Together()
+        return done if ran[1:] else replace(done, needs_all=False)
+
+    def _ran(self) -> list[int]:
+        return [rank for rank in self.run.progress.outcomes if rank not in self.taken_back]
+
+    def _give_up_gradients(self) -> None:
+        """Those that are to be reduced later, where ranks may have parted in them; new groups have done so already."""
+        if self.together.unreduced == "begun":
+            self.mesh.send_ahead(self._ran(), "give_up_gradients")
+        elif not self.together.unreduced or not (self.mended and self.mesh.roster.groups.is_renewed):
+            return
+        self.together = replace(self.together, given_up=GIVEN_UP)
 
     def _is_torn(self) -> bool:
         """Whether connections between ranks are of no use any more, although all of them live."""

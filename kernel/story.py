@@ -166,7 +166,7 @@ def tell(
             )
         ),
         num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
-        notes=(*notes[:_MAX_NOTES], *filter(None, [together.uneven])),
+        notes=(*notes[:_MAX_NOTES], *together.notes),
         mended=mended,
     )
 

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from ..runtime.ranks.models import Unreduced
 from .fold import named
 
-Deeds = tuple[bool, int]
-"""Of a rank, in a cell: has it issued a collective, and how many steps have its optimizers made?"""
+GIVEN_UP = (
+    "gradients that `fully_shard` was still to reduce are given up on all ranks of this cell: begin again with the "
+    "first microbatch of the step"
+)
+
+
+class Deeds(NamedTuple):
+    """Of a rank, in a cell."""
+
+    has_met: bool
+    """Has it issued a collective?"""
+    num_steps: int
+    """How many steps have its optimizers made?"""
+    unreduced: Unreduced = ""
+
 
 _MOST_NAMED = 3
 """Numbers of steps that are told with their ranks; of more, from where to where they go."""
@@ -22,17 +37,28 @@ class Together:
     """Do ranks need the others to run it again? There are collectives in it."""
     uneven: str = ""
     """Which ranks have made more steps of their optimizers than others, in one line."""
+    unreduced: Unreduced = ""
+    """What is true of any: where one has begun with gradients, or has given them up, ranks differ in them."""
+    given_up: str = ""
+    """That they are given up, in one line."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user is to know of models, a line each."""
+        return list(filter(None, [self.uneven, self.given_up]))
 
 
 def together(deeds: Mapping[int, Deeds]) -> Together:
     """What these ranks did in common, some of which failed.
 
     Example:
-        >>> print(together({0: (True, 1), 1: (True, 0)}).uneven)
+        >>> print(together({0: Deeds(True, 1), 1: Deeds(True, 0)}).uneven)
         rank 0 has made 1 optimizer step in this cell, rank 1 none: models and optimizers differ now, load a checkpoint
     """
-    steps = {rank: made for rank, (_, made) in deeds.items()}
-    return Together(any(has_met for has_met, _ in deeds.values()), _uneven(steps))
+    steps = {rank: each.num_steps for rank, each in deeds.items()}
+    found = {each.unreduced for each in deeds.values()}
+    unreduced = "begun" if "begun" in found else "kept" if "kept" in found else ""
+    return Together(any(each.has_met for each in deeds.values()), _uneven(steps), unreduced)
 
 
 def _uneven(steps: Mapping[int, int]) -> str:

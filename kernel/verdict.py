@@ -106,7 +106,7 @@ def _interrupted_text(drive: Drive) -> str:
         places = _places({rank: drive.waiting.get(rank, "") for rank in drive.killed})
         return f"killed: {places}; `%mesh restart @dead` brings {'them' if drive.killed[1:] else 'it'} back"
     places = _places(drive.waiting)
-    kept = "".join(f"; {told}" for told in (drive.together.uneven, drive.mended) if told)
+    kept = "".join(f"; {told}" for told in (*drive.together.notes, drive.mended) if told)
     rest = "it is idle and keeps its state" if len(drive.waiting) == 1 else "they are idle and keep their state"
     return f"interrupted: {places or 'when all ranks were done'}; {rest}{kept}"
 

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
 from traceback import walk_stack
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary, WeakSet
 
 from .imports import when_imported
@@ -31,6 +31,9 @@ _delayed: WeakSet[Any] = WeakSet()
 _given_up: WeakSet[Any] = WeakSet()
 """Those that refuse their next step."""
 
+_lossy: set[int] = set()
+"""The threads on which the last has failed, and has given up gradients of `_delayed`."""
+
 _to_be_alike: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """Those of which rank 0 is to tell the others its parameters before the next step, with the handle of their hook."""
 
@@ -39,6 +42,9 @@ LOST = (
     "this sharded model may have been in the middle of a step that failed, or when its process groups were renewed: "
     "build it again (with torch 2.13 and later, models of fully_shard go on)"
 )
+
+Unreduced = Literal["", "kept", "begun"]
+"""Of a rank: has it gradients that `fully_shard` is still to reduce, and has it added to them, or given them up?"""
 
 _SEEN = "_meshbook_seen"
 """The attribute of a gradient that says at which version of it threads have begun what they run."""
@@ -76,6 +82,7 @@ def _note(module: str, name: str, method: str, known: WeakSet[Any]) -> None:
 def begin_steps() -> None:
     """What this thread runs from here on may fail: what it then has not begun itself stays."""
     own = threading.get_ident()
+    _lossy.discard(own)
     for state in _delayed_states() if _delayed else ():
         for grad in _unreduced(state):
             grad.__dict__.setdefault(_SEEN, {})[own] = grad._version
@@ -88,8 +95,11 @@ def end_broken_steps() -> None:
     To what it has of microbatches, which no `zero_grad` reaches, it would add those of the next step.
     """
     broken = [model for model in _sharded() if _is_in_backward(model._get_fsdp_state())]
-    begun = [state for state in _delayed_states() if any(map(_is_own, _unreduced(state)))]
+    own = threading.get_ident()
+    begun = [state for state in _delayed_states() if _has_own(state, own)]
     if (broken or begun or _schedules) and not _steps_elsewhere():
+        if begun:
+            _lossy.add(own)
         for model in broken:
             _put_shards_back(model)
         for state in begun:
@@ -97,9 +107,24 @@ def end_broken_steps() -> None:
         _forget_losses()
 
 
-def _is_own(grad: Any) -> bool:
-    """Whether what runs on this thread has made it, or has added to it."""
-    return getattr(grad, _SEEN, {}).get(threading.get_ident()) != grad._version
+def unreduced(thread: int) -> Unreduced:
+    """What has become of gradients that `fully_shard` is still to reduce, in what this thread has begun last."""
+    states = _delayed_states()
+    if thread in _lossy or any(_has_own(state, thread) for state in states):
+        return "begun"
+    return "kept" if any(grad is not None for state in states for grad in _unreduced(state)) else ""
+
+
+def forget_unreduced() -> None:
+    """Give these gradients up: other ranks have no longer the same, or have added others to them."""
+    if not _steps_elsewhere():
+        for state in _delayed_states():
+            _forget_microbatches(state)
+
+
+def _has_own(state: Any, thread: int) -> bool:
+    """Whether what runs on this thread has made gradients of it that are not reduced, or has added to them."""
+    return any(getattr(grad, _SEEN, {}).get(thread) != grad._version for grad in _unreduced(state))
 
 
 def _is_in_backward(state: Any) -> bool:

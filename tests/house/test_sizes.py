@@ -14,7 +14,7 @@ PUBLIC = 15
 """Fewer public methods has a class."""
 
 LARGE = {
-    "meshbook.kernel.agent:KernelActor": 21,
+    "meshbook.kernel.agent:KernelActor": 22,
     "meshbook.kernel.debug.debugger:Debugger": 18,
     "meshbook.kernel.debug.desk:Desk": 26,
     "meshbook.kernel.debug.rank_pdb:RankPdb": 23,

@@ -13,6 +13,7 @@ from meshbook.kernel.debug.events import Stop
 from meshbook.kernel.debug.stops import Stops
 from meshbook.kernel.ledger import Finding
 from meshbook.kernel.run import Progress
+from meshbook.kernel.together import Deeds
 from meshbook.runtime.errors import MeshbookError
 from meshbook.runtime.future import Promise
 from meshbook.runtime.group_state import GroupState
@@ -119,7 +120,8 @@ class PretendedMesh:
         self.why_mended: str | MeshbookError = ""
         self.scheduled: list[Callable[[], object]] = []
         self.behind: dict[int, str] = {}
-        self.done: dict[int, tuple[bool, int]] = {}
+        self.done: dict[int, Deeds] = {}
+        self.sent: list[tuple[list[int], str]] = []
         self.states: dict[int, Any] = {}
         self._run, self._is_deaf = run, is_deaf
 
@@ -144,7 +146,10 @@ class PretendedMesh:
     def stacks(self, ranks: Sequence[int]) -> Any:
         return SimpleNamespace(stacks=[SimpleNamespace(rank=rank, place=f"cell 1 line {rank + 7}") for rank in ranks])
 
-    def deeds(self, ranks: Sequence[int]) -> dict[int, tuple[bool, int]]:
+    def send_ahead(self, ranks: Sequence[int], endpoint: str) -> None:
+        self.sent.append((list(ranks), endpoint))
+
+    def deeds(self, ranks: Sequence[int]) -> dict[int, Deeds]:
         return {rank: self.done[rank] for rank in ranks if rank in self.done}
 
     def ledger(self, ranks: Sequence[int], timeout: float, depth: int) -> Any:

@@ -16,9 +16,11 @@ import pytest
 from meshbook.kernel import drive as drive_module
 from meshbook.kernel.drive import TICK, Drive, Interrupted, drive, drive_async, drive_in_background
 from meshbook.kernel.patience import Patience
+from meshbook.kernel.together import GIVEN_UP, Deeds
 from meshbook.kernel.verdict import interrupted_text
 from meshbook.runtime.engines.base import Exit
 from meshbook.runtime.errors import MeshbookError
+from meshbook.runtime.ranks.models import Unreduced
 from tests.kernel.pretended import RANKS, PretendedLive, PretendedMesh, PretendedRun
 
 
@@ -163,13 +165,40 @@ def test_process_groups_are_mended_after_trouble_only(run: PretendedRun) -> None
 
 def test_who_was_stopped_hears_that_models_have_parted(run: PretendedRun) -> None:
     driven = drive_of(run)
-    driven.mesh.done = {0: (True, 2), 1: (True, 1), 2: (True, 1)}
+    driven.mesh.done = {0: Deeds(True, 2), 1: Deeds(True, 1), 2: Deeds(True, 1)}
     steps = driven.steps()
     next(steps)
     with pytest.raises(StopIteration):
         steps.send(1)
     assert interrupted_text(driven).endswith(f"; {driven.together.uneven}")
     assert driven.together.uneven.startswith("rank 0 has made 2 optimizer steps in this cell, ranks 1-2 1: ")
+
+
+@pytest.mark.parametrize(
+    ("unreduced", "is_renewed", "given_up", "sent"),
+    [
+        (("begun", "", "kept"), False, GIVEN_UP, [(RANKS, "give_up_gradients")]),
+        (("kept", "kept", "kept"), False, "", []),
+        (("kept", "kept", "kept"), True, GIVEN_UP, []),
+        (("", "", ""), True, "", []),
+    ],
+)
+def test_gradients_that_are_to_be_reduced_later_are_given_up_on_all_ranks_or_none(
+    run: PretendedRun,
+    unreduced: tuple[Unreduced, ...],
+    is_renewed: bool,
+    given_up: str,
+    sent: list[tuple[list[int], str]],
+) -> None:
+    driven = drive_of(run)
+    driven.mesh.done = {rank: Deeds(False, 0, each) for rank, each in zip(RANKS, unreduced, strict=True)}
+    driven.mesh.why_mended = "they were out of step" if is_renewed else ""
+    driven.mesh.groups.begin(RANKS, renews=is_renewed)
+    run.progress.outcomes.update(dict.fromkeys(RANKS, b""))
+    for rank in RANKS:
+        run.end(rank, failed=rank == 1)
+    drive(driven)
+    assert (driven.together.given_up, driven.mesh.sent) == (given_up, sent)
 
 
 def test_groups_that_cannot_be_mended_are_told(run: PretendedRun) -> None:

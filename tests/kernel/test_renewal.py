@@ -6,17 +6,26 @@ import ast
 import importlib
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from meshbook.kernel.drive import Drive, drive
 from meshbook.kernel.mesh import Mesh
+from meshbook.kernel.patience import Patience
+from meshbook.kernel.results import MeshResult
+from meshbook.kernel.together import GIVEN_UP, Deeds
+from meshbook.kernel.verdict import check
 from meshbook.runtime import Actor, ActorError, current_rank, endpoint, group_state
+from meshbook.runtime.errors import MeshError
 from meshbook.runtime.regroup import regroup, wait_until
+from meshbook.runtime.wire import codec
 from tests.kernel.cells import SUM, ran, values
+from tests.kernel.pretended import PretendedLive
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
@@ -160,6 +169,7 @@ def feed(model, *seeds, last=False):
         torch.manual_seed(seed)
         model(torch.randn(8, 4)).pow(2).mean().backward()
 def gradient(model):
+    model.reshard()
     return round(sum(p.grad.full_tensor().sum().item() for p in model.parameters()), 5)
 """
 
@@ -177,6 +187,51 @@ def test_a_sharded_model_keeps_no_microbatches_of_a_cell_that_failed_but_those_o
     assert all("ZeroDivisionError" in told for told in values(mesh, "1 / 0"))
     ran(mesh, "feed(model, 3, last=True)")
     assert values(mesh, "gradient(model) == gradient(twin), gradient(twin) != 0") == ["(True, True)"] * 2
+
+
+def told_of_failure(mesh: Mesh, source: str) -> str:
+    """What the story of a cell says in which rank 1 raises."""
+    driven = Drive(mesh, mesh.run(source), cast(Any, PretendedLive()), Patience(time.monotonic()))
+    drive(driven)
+    came = driven.run.progress
+    result = MeshResult(driven.run.axes, driven.run.ranks, came.outcomes, came.seconds, came.lost, codec.loads)
+    with pytest.raises(MeshError) as caught:
+        check(driven, result)
+    return str(caught.value.story)
+
+
+ALONE = """
+model = in_halves(torch.float32)
+model.set_reshard_after_forward(False)
+model.set_reshard_after_backward(False)
+"""
+"""A model of which a microbatch needs no other rank."""
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "feed(model, 7)\nif rank == 1: raise ValueError",  # rank 0 has it, too, and has not failed
+        "if rank == 1: raise ValueError\nfeed(model, 7)",  # rank 1 has begun nothing
+        "if rank == 1: raise ValueError\ndist.barrier()",  # groups are renewed
+    ],
+)
+def test_microbatches_that_one_rank_has_given_up_all_give_up_and_it_is_told(mesh: Mesh, bad: str) -> None:
+    needs_reset()
+    ran(mesh, f"{MICROBATCHES}\n{ALONE}\nfeed(model, 1)\nfeed(model, 2)")
+    assert GIVEN_UP in told_of_failure(mesh, bad)
+    ran(mesh, "feed(model, 3)\nfeed(model, 4, last=True)")
+    ran(mesh, f"found = gradient(model)\n{ALONE}\nfeed(model, 3)\nfeed(model, 4, last=True)")
+    assert values(mesh, "found == gradient(model), found != 0") == ["(True, True)"] * 2
+
+
+def test_microbatches_that_a_cell_has_not_touched_stay_and_nothing_is_told(mesh: Mesh) -> None:
+    needs_reset()
+    ran(mesh, f"{MICROBATCHES}\n{ALONE}\nfeed(model, 1)")
+    assert GIVEN_UP not in told_of_failure(mesh, "if rank == 1: raise ValueError")
+    ran(mesh, "feed(model, 2, last=True)")
+    ran(mesh, f"found = gradient(model)\n{ALONE}\nfeed(model, 1)\nfeed(model, 2, last=True)")
+    assert values(mesh, "found == gradient(model), found != 0") == ["(True, True)"] * 2
 
 
 class Trainer(Actor):
@@ -282,9 +337,9 @@ def test_what_ranks_did_in_common_is_counted(mesh: Mesh) -> None:
     ran(mesh, "model = replicated()")
     ran(mesh, "sgd = torch.optim.SGD(model.parameters(), lr=0.1)\nfor p in model.parameters(): p.grad = p + 0")
     ran(mesh, "for _ in range(2 - rank): sgd.step()\ndist.barrier()")
-    assert mesh.deeds([0, 1]) == {0: (True, 2), 1: (True, 1)}
+    assert mesh.deeds([0, 1]) == {0: Deeds(True, 2), 1: Deeds(True, 1)}
     ran(mesh, "pass")
-    assert mesh.deeds([0, 1]) == {0: (False, 0), 1: (False, 0)}
+    assert mesh.deeds([0, 1]) == {0: Deeds(False, 0), 1: Deeds(False, 0)}
 
 
 def test_groups_of_the_user_and_of_axes_go_on(mesh: Mesh) -> None:

@@ -22,16 +22,16 @@ BOOM = Failure("ValueError", "boom", (), "")
     ],
 )
 def test_ranks_that_have_made_more_steps_than_others_are_told(steps: list[int], text: str) -> None:
-    deeds = {rank: (False, made) for rank, made in enumerate(steps)}
+    deeds = {rank: Deeds(False, made) for rank, made in enumerate(steps)}
     assert together(deeds).uneven == (text and f"{text}: models and optimizers differ now, load a checkpoint")
 
 
 @pytest.mark.parametrize(
     ("deeds", "command"),
     [
-        ({0: (False, 0), 1: (False, 0)}, "run again on it alone: %%on_mesh @failed"),
-        ({0: (True, 0), 1: (True, 0)}, "run it again on all: %%on_mesh"),
-        ({0: (True, 0), 1: (False, 0)}, "run it again on all: %%on_mesh"),
+        ({0: Deeds(False, 0), 1: Deeds(False, 0)}, "run again on it alone: %%on_mesh @failed"),
+        ({0: Deeds(True, 0), 1: Deeds(True, 0)}, "run it again on all: %%on_mesh"),
+        ({0: Deeds(True, 0), 1: Deeds(False, 0)}, "run it again on all: %%on_mesh"),
         ({}, "run again on it alone: %%on_mesh @failed"),
     ],
 )
@@ -41,6 +41,6 @@ def test_a_cell_with_collectives_is_not_to_be_run_again_on_one_rank(deeds: dict[
 
 
 def test_the_story_has_it_beside_the_notes() -> None:
-    deeds = {0: (True, 1), 1: (True, 0)}
+    deeds = {0: Deeds(True, 1), 1: Deeds(True, 0)}
     story = tell({"dp": 2}, range(2), {1: BOOM}, notes=["rank 0 waits"], together=together(deeds))
     assert story.notes == ("rank 0 waits", together(deeds).uneven)
