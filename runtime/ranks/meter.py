@@ -33,6 +33,11 @@ class Bar:
     started: float = field(default_factory=time.monotonic)
     _told: tuple[int, bool] = (-1, False)
 
+    @property
+    def has_told_end(self) -> bool:
+        """Its loop may end at any time, also just after its news were taken."""
+        return self._told[1]
+
     def news(self) -> BarState | None:
         """How far it is, if that has changed since the last time."""
         now = (self.done, self.is_over)
@@ -104,7 +109,7 @@ class Meter:
             with self._lock:
                 points, self._points = self._points, {}
                 bars = [state for bar in self._bars.values() if (state := bar.news()) is not None]
-                self._bars = {number: bar for number, bar in self._bars.items() if not bar.is_over}
+                self._bars = {number: bar for number, bar in self._bars.items() if not bar.has_told_end}
             if points or bars:
                 self._send(Metered({name: tuple(each) for name, each in points.items()}, tuple(bars)))
 
