@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import importlib
 import inspect
 import os
@@ -205,8 +206,11 @@ class CellShell:
         return self._told(run, "", lambda: self._visited(head, buffers, lines, prepare))
 
     def _told(self, run: int, file: str, outcome: Callable[[], Outcome]) -> Outcome:
+        has_failed = self.last_error is not None
         self._run, self._numbers, self.last_error, self.last_summary = run, count(1), None, ""
         try:
+            if has_failed:  # what printed its frames, and often user code too, holds them in circles: with their tensors
+                gc.collect()
             return outcome()
         except BaseException as error:  # noqa: BLE001 - a signal hit a line of ours: before the cell's first, after its last
             if self.last_error is not None:  # it came while a failure was told, and the user's line is that one's

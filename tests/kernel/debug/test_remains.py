@@ -75,3 +75,19 @@ def test_a_cell_that_runs_out_of_memory_leaves_a_text_only() -> None:
     shell.run("1 / 0", run=2, name="cell 2")
     assert isinstance(shell.last_error, ZeroDivisionError) and not shell.last_summary
     shell.close()
+
+
+def test_what_the_frames_of_a_failed_cell_held_is_free_when_the_next_one_begins() -> None:
+    shell = CellShell({}, lambda display: None)
+    fail = "batch = torch.zeros(9)\n    seen.append(weakref.ref(batch))\n    {}raise ValueError"
+    for circle in "", "me = sys._getframe(); ":
+        gc.disable()  # so that none comes by chance
+        try:
+            body = fail.format(circle)
+            shell.run(f"import sys, torch, weakref\nseen = []\ndef f():\n    {body}\nf()", run=1, name="cell 1")
+            assert isinstance(shell.last_error, ValueError) and shell.namespace["seen"][0]() is not None
+            gone = shell.run("seen[0]() is None", run=2, name="cell 2").value
+            assert gone is not None and gone.text == "True"
+        finally:
+            gc.enable()
+    shell.close()
