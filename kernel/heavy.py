@@ -26,7 +26,7 @@ def heavy_imports(replayed: Iterable[tuple[str, float]], spec: RankSpec) -> tupl
         >>> heavy_imports([("import json, psutil", 9.0), ("import msgspec", 0.1)], specs_for({"dp": 1})[0])
         ('psutil',)
     """
-    if why_exec(spec.device):
+    if why_exec():
         return ()
     names = [name for source, seconds in replayed if seconds >= HEAVY_SECONDS for name in imported(source)]
     new = [name for name in names if name.partition(".")[0] not in _THERE and name not in spec.preload]
