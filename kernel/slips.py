@@ -1,4 +1,4 @@
-"""Slips that a line mends: a name or a magic that only the notebook has, process groups that are gone."""
+"""Slips that a line mends: a name or a magic that only the notebook has, groups that are gone, a GPU that is lost."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ OF_OLD_GROUPS = (
     "be built again"
 )
 
+_OF_OLD_GROUP = re.compile("Process group .* is not initialized in the world group map|NCCL communicator was aborted")
+"""What torch says to a model on a group that is gone, on GPUs; on CPUs its connections say it."""
+
 
 def with_lines(
     story: Story, failures: Iterable[Failure], notebook: Container[str], has_groups: bool, are_anew: bool = False
@@ -43,7 +46,8 @@ def with_lines(
     told = list(failures)
     hints = [*_of_names(told, notebook), *_of_magics(told), *_of_loop(told), *_of_groups(told, has_groups)]
     has_lost_peer = any(fate.is_lost for fate in story.fates)
-    if are_anew and not has_lost_peer and not story.mended and any(map(is_cut_off, told)):
+    is_old = any(is_cut_off(failure) or _OF_OLD_GROUP.search(failure.message) for failure in told)
+    if are_anew and not has_lost_peer and not story.mended and is_old:
         story = replace(story, mended=OF_OLD_GROUPS)
     return replace(story, hints=(*hints, *story.hints))
 
@@ -70,6 +74,33 @@ def with_makers(
     hints = [_of_maker(*made, sorted(new), num_ranks) for made, new in ranks.items()]
     kept = [hint for hint in story.hints if not hint.command.startswith("%%on_mesh")]
     return replace(story, hints=(*hints, *kept))
+
+
+_LOST_GPU = re.compile(
+    r"(?:\w+Error: )?CUDA error: (?:device-side assert triggered|unspecified launch failure|misaligned address"
+    r"|an illegal (?:memory access|instruction)|invalid (?:program counter|address space)|uncorrectable"
+    r"|hardware stack error|the launch timed out|unknown error|an exception occurred on the device)"
+)
+"""Errors after which CUDA answers each call of the process with the same one."""
+
+
+def with_lost_gpus(story: Story, failures: Mapping[int, Failure]) -> Story:
+    """The story with the line that gives ranks a GPU again whose process has lost it for good.
+
+    To run the failed cell again would fail again: that advice goes.
+
+    Example:
+        >>> failure = Failure("AcceleratorError", "CUDA error: device-side assert triggered", (), "")
+        >>> with_lost_gpus(Story("", "", (), (), ()), {3: failure}).hints
+        (Hint(purpose='rank 3 can use its GPU no more', command='%mesh restart 3'),)
+    """
+    ranks = sorted(rank for rank, failure in failures.items() if _LOST_GPU.match(failure.message))
+    if not ranks:
+        return story
+    gpus = "its GPU" if len(ranks) == 1 else "their GPUs"
+    kept = [hint for hint in story.hints if not hint.command.startswith("%%on_mesh")]
+    hint = Hint(f"{named(ranks)} can use {gpus} no more", f"%mesh restart {ranks_text(ranks)}")
+    return replace(story, hints=(hint, *kept))
 
 
 def _of_maker(name: str, cell: str, ranks: tuple[int, ...], new: list[int], num_ranks: int) -> Hint:

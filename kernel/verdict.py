@@ -16,7 +16,7 @@ from .outcome import Failure, Frame
 from .patience import Step
 from .queued import taken_back_text
 from .results import MeshResult
-from .slips import with_lines, with_makers
+from .slips import with_lines, with_lost_gpus, with_makers
 from .stopped import stopped
 from .story import Hint, noted, tell, with_memory
 
@@ -58,6 +58,7 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     has_groups = roster.groups.backend != "none"
     story = with_lines(with_memory(story, held), failures.values(), notebook, has_groups, roster.groups.whole_since > 0)
     story = with_makers(story, failures, drive.mesh.journal.missed_maker, drive.mesh.num_ranks)
+    story = with_lost_gpus(story, failures)
     if drive.abandoned:
         end = Hint("end what does not react", f"%mesh interrupt {ranks_text(drive.abandoned)} --kill")
         story = replace(story, hints=(*story.hints, end))

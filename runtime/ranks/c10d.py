@@ -85,11 +85,14 @@ class Bent:
             setattr(owner, name, value)
 
     def sequences(self) -> dict[str, int]:
-        """The number of collectives issued so far in each group whose backend counts them (gloo and nccl do)."""
+        """The number of collectives issued so far in each group, by its name and the kind of its backends.
+
+        Those of gloo and nccl count them.
+        """
         counts: dict[str, int] = {}
         for group, name in list(self.c10d._world.pg_names.items()):
             with contextlib.suppress(RuntimeError):
-                counts[name] = renewal.num_issued(group)
+                counts |= {f"{name} {kind}": number for kind, number in renewal.all_issued(group).items()}
         return counts
 
     def members(self, generation: int) -> renewal.Members | None:
@@ -137,10 +140,7 @@ class Bent:
         self._retired, self.ports = self.ports, set()
 
     def abort_nccl(self) -> None:
-        """End what waits in nccl: aborts the communicators of all groups, which must be made anew after it.
-
-        Written from the documentation: no machine with GPUs has run it yet.
-        """
+        """End what waits in nccl: aborts the communicators of all groups, which must be made anew after it."""
         cuda = importlib.import_module("torch").device("cuda")
         for group in list(self.c10d._world.pg_map):
             with contextlib.suppress(RuntimeError):  # a group without a backend for CUDA tensors

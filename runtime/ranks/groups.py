@@ -168,7 +168,7 @@ class Groups:
         return own | {port_at(self.plan.master_addr, self.plan.master_port)}
 
     def sequences(self) -> dict[str, int]:
-        """How many collectives were issued in each group from here, by its name, which its ranks agree on."""
+        """How many collectives were issued in each group from here, by what its ranks agree on: name and backend."""
         return self._bent.sequences() if self._bent is not None and self._world() is not None else {}
 
     def break_off(self, ports: Collection[Port]) -> int:

@@ -3,18 +3,23 @@
 torch has no call for that, but a way: a `ProcessGroup` has a table of its backends by type, and one by device, which
 names the backend in use. A type is a number of one byte, and torch has given a few of them away; a backend that comes
 under another one is in use from then on. What was in use before stays in the first table as long as the group lives,
-with its three threads: `group_state.MOST_RENEWALS` bounds that. Only gloo's are renewed; nobody has tried it with nccl.
+with its three threads: `group_state.MOST_RENEWALS` bounds that. Backends of gloo and of nccl can be renewed, and a group
+may have both, for CPUs and for GPUs.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 _FIRST_TYPE = 32
 """The first number of a type that is ours; torch counts its own from 0."""
 
 _NUM_TYPES = 256 - _FIRST_TYPE
+
+_KINDS = ("ProcessGroupNCCL", "ProcessGroupGloo")
+"""What can be renewed. What a group with both has issued is counted by the first, as torch itself does."""
 
 
 class Members(NamedTuple):
@@ -32,34 +37,23 @@ def members(c10d: Any, generation: int) -> Members | None:
     """The groups of this process; None where there are none, or one cannot be renewed."""
     world = c10d._world
     groups = list(world.pg_map)
-    if c10d.GroupMember.WORLD not in groups or not all(map(_is_plain_gloo, groups)):
+    if c10d.GroupMember.WORLD not in groups or not all(map(_backends, groups)):
         return None
     made = [group for group in groups if group in world.pg_group_ranks]  # one that was interrupted before is not whole
     ranks = {world.pg_names[group]: tuple(sorted(world.pg_group_ranks[group])) for group in made}
     return Members(world.pg_names[c10d.GroupMember.WORLD], ranks, generation)
 
 
-def _is_plain_gloo(group: Any) -> bool:
-    gloo = getattr(sys.modules.get("torch.distributed"), "ProcessGroupGloo", None)
-    devices = getattr(group, "_device_types", ())
-    try:
-        return bool(devices) and all(type(group._get_backend(device)) is gloo for device in devices)
-    except RuntimeError:  # it has none for one of its devices
-        return False
-
-
 def renew(group: Any, store: Any, generation: int) -> None:
-    """Give a group another backend: the same ranks, all in the same `generation`, meet at this store."""
+    """Give a group other backends: the same ranks, all in the same `generation`, meet at this store."""
     dist: Any = sys.modules["torch.distributed"]
-    former = _backend_of(group)
     name, about = group.group_name, group.group_desc  # which it asks the backend in use for
-    backend = dist.ProcessGroupGloo(store, group.rank(), group.size(), timeout=former.options._timeout)
-    backend.options.global_ranks_in_group = former.options.global_ranks_in_group
-    backend.options.group_name = former.options.group_name
-    backend._set_sequence_number_for_group()
-    number = dist.ProcessGroup.BackendType(_FIRST_TYPE + generation % _NUM_TYPES)
-    for device in group._device_types:
-        group._register_backend(device, number, backend)
+    for kind, (former, devices) in _backends(group).items():
+        backend = _MAKERS[kind](dist, dist.PrefixStore(kind, store), group, former.options)
+        backend._set_sequence_number_for_group()
+        number = _FIRST_TYPE + (generation * len(_KINDS) + _KINDS.index(kind)) % _NUM_TYPES
+        for device in devices:
+            group._register_backend(device, dist.ProcessGroup.BackendType(number), backend)
     group._set_group_name(name)
     group._set_group_desc(about)
 
@@ -69,9 +63,43 @@ def num_issued(group: Any) -> int:
 
     Raises `RuntimeError` where its backend does not count them.
     """
-    return (_backend_of(group) if _is_plain_gloo(group) else group)._get_sequence_number_for_group()
+    counts = all_issued(group)
+    return next(counts[kind] for kind in (*_KINDS, "") if kind in counts)
 
 
-def _backend_of(group: Any) -> Any:
-    """The backend in use of a group that has one for all devices."""
-    return group._get_backend(group._device_types[0])
+def all_issued(group: Any) -> dict[str, int]:
+    """The same for each kind of backend: one for GPUs knows nothing of what is done on CPUs. `""` is another kind."""
+    known = {kind: backend for kind, (backend, _) in _backends(group).items()}
+    return {kind: each._get_sequence_number_for_group() for kind, each in (known or {"": group}).items()}
+
+
+def _backends(group: Any) -> dict[str, tuple[Any, list[Any]]]:
+    """The backends in use by kind, each with its devices; empty where a device has none, or one of another kind."""
+    dist: Any = sys.modules.get("torch.distributed")
+    kinds = {getattr(dist, kind, None): kind for kind in _KINDS}
+    found: dict[str, tuple[Any, list[Any]]] = {}
+    for device in getattr(group, "_device_types", ()):
+        try:
+            backend = group._get_backend(device)
+        except RuntimeError:
+            return {}
+        kind = kinds.get(type(backend), "")
+        if not kind:
+            return {}
+        found.setdefault(kind, (backend, []))[1].append(device)
+    return found
+
+
+def _gloo(dist: Any, store: Any, group: Any, former: Any) -> Any:
+    backend = dist.ProcessGroupGloo(store, group.rank(), group.size(), timeout=former._timeout)
+    backend.options.global_ranks_in_group = former.global_ranks_in_group
+    backend.options.group_name = former.group_name
+    return backend
+
+
+def _nccl(dist: Any, store: Any, group: Any, former: Any) -> Any:
+    former.split_from = None  # that communicator is gone as well
+    return dist.ProcessGroupNCCL(store, group.rank(), group.size(), former)
+
+
+_MAKERS: dict[str, Callable[..., Any]] = {"ProcessGroupGloo": _gloo, "ProcessGroupNCCL": _nccl}

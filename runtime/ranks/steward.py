@@ -43,7 +43,7 @@ class Steward(Actor):
 
     @control_endpoint
     def sequences(self) -> dict[str, int]:
-        """How many collectives this rank has issued in each of its process groups, by the group's name."""
+        """How many collectives this rank has issued in each of its process groups, as `Groups.sequences`."""
         groups = self._place.groups
         return groups.sequences() if groups is not None else {}
 

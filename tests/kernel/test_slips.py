@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from meshbook.kernel.outcome import Failure, Frame
-from meshbook.kernel.slips import with_lines
-from meshbook.kernel.story import Hint, tell
+from meshbook.kernel.slips import with_lines, with_lost_gpus
+from meshbook.kernel.story import Hint, Story, tell
 
 
 def hints(*failures: Failure, notebook: tuple[str, ...] = (), has_groups: bool = True) -> list[str]:
@@ -96,3 +96,22 @@ def test_what_was_built_on_groups_of_before() -> None:
     assert mended(True, failure, failure, lost={2: "killed"}) == ""  # that is why
     assert mended(True, failure, failure, mended="new process groups") == "new process groups"
     assert mended(True, missed("x")) == ""
+    said = "Process group <object at 0x7f> is not initialized in the world group map. Please initialize the group first."
+    assert "DistributedDataParallel" in mended(True, Failure("ValueError", said, (), ""))
+
+
+@pytest.mark.parametrize(
+    ("said", "is_lost"),
+    [
+        ("CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert'", True),
+        ("CUDA error: an illegal memory access was encountered", True),
+        ("CUDA out of memory. Tried to allocate 500.00 GiB.", False),
+        ("CUDA error: operation not permitted when stream is capturing", False),
+    ],
+)
+def test_a_gpu_that_a_rank_has_lost_for_good_comes_back_with_a_new_process(said: str, is_lost: bool) -> None:
+    again = Hint("run again on them alone", "%%on_mesh @failed")
+    failures = {1: Failure("AcceleratorError", said, (), ""), 3: Failure("ValueError", "x", (), "")}
+    story = with_lost_gpus(Story("", "", (), (), (again,)), failures)
+    lost = (Hint("rank 1 can use its GPU no more", "%mesh restart 1"),)
+    assert story.hints == (lost if is_lost else (again,))
