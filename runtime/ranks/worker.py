@@ -210,8 +210,16 @@ def _prepare_torch(device: str) -> None:
 
 def _leave(groups: Groups, streams: Streams) -> None:
     groups.close()
+    _forsake_compilers()
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - a forked child leaves by _exit, which skips them
     streams.flush()
+
+
+def _forsake_compilers() -> None:
+    """Let torch not wait for its compile workers: with 16 it takes 2 s, and the agent ends our process group anyway."""
+    for pool in getattr(sys.modules.get("torch._inductor.async_compile"), "_pool_set", ()):
+        if isinstance(getattr(pool, "running", None), bool):
+            pool.running = False  # `shutdown` does nothing then
 
 
 def _die() -> None:
