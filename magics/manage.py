@@ -29,7 +29,7 @@ from .options import (
 )
 from .terms import near
 
-Device = Literal["auto", "cpu", "cuda"]
+Device = Literal["auto", "cpu", "cuda", "shared"]
 Engine = Literal["local", "hosts", "monarch"]
 Spawn = Literal["auto", "fork", "exec"]
 Link = Literal["auto", "pair", "zmq", "zmq-tcp"]
@@ -48,7 +48,9 @@ class Up:
     name: str | None
     axes: Mapping[str, int]
     num_ranks: Annotated[int | None, Option("-n", "N ranks in a row, the same as rank=N", "N", count)] = None
-    device: Annotated[Device, Option("--device", "where the ranks compute")] = "auto"
+    device: Annotated[
+        Device, Option("--device", "where the ranks compute; shared: on the GPUs that there are, together")
+    ] = "auto"
     engine: Annotated[Engine, Option("--engine", "who starts the ranks: this machine, or agents on several")] = "local"
     launch: Annotated[
         str, Option("--launch", "what starts an agent on a host, as 'ssh {host}', or on all, as srun", "CMD")

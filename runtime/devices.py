@@ -47,20 +47,47 @@ def torch_has_cuda() -> bool:
 
 
 def choose_device(asked: str, num_ranks: int, gpus: int) -> str:
-    """`cpu` or `cuda` for a mesh of this size on a machine with `gpus`.
+    """`cpu`, `cuda`, or for `shared` with fewer GPUs than ranks `cuda/N`, for a mesh of this size.
 
     Raises:
-        ValueError: `cuda` was asked for and there are fewer GPUs than ranks.
+        ValueError: `cuda` was asked for and there are fewer GPUs than ranks, or `shared` and there is none.
 
     Example:
-        >>> choose_device("auto", 4, gpus=8), choose_device("auto", 4, gpus=1)
-        ('cuda', 'cpu')
+        >>> choose_device("auto", 4, gpus=8), choose_device("auto", 4, gpus=1), choose_device("shared", 4, gpus=1)
+        ('cuda', 'cpu', 'cuda/1')
     """
-    if asked == "cuda" and gpus < num_ranks:
+    if asked == "shared" and gpus:
+        return "cuda" if num_ranks <= gpus else f"cuda/{gpus}"
+    if asked == "shared" or (asked == "cuda" and gpus < num_ranks):
         have = "no GPU that torch can use" if gpus == 0 else f"{gpus} GPU{'s' if gpus > 1 else ''}"
+        share = "--device shared, where ranks share GPUs, or for " if gpus else ""
         raise ValueError(
-            f"{num_ranks} ranks on cuda, but this machine has {have}: ask for fewer ranks, or for --device cpu"
+            f"{num_ranks} ranks on cuda, but this machine has {have}: ask for fewer ranks, or for {share}--device cpu"
         )
     if asked == "auto":
         return "cuda" if 0 < num_ranks <= gpus else "cpu"
     return asked
+
+
+def split_device(device: str) -> tuple[str, int]:
+    """The kind of a mesh's device, and how many GPUs the ranks of a host share: 0 where each has its own.
+
+    Example:
+        >>> split_device("cuda/2"), split_device("cuda"), split_device("cpu")
+        (('cuda', 2), ('cuda', 0), ('cpu', 0))
+    """
+    kind, _, shared = device.partition("/")
+    return kind, int(shared or 0)
+
+
+def device_at(device: str, local_rank: int) -> str:
+    """What a rank of a mesh on `device` computes on.
+
+    Example:
+        >>> device_at("cuda", 3), device_at("cuda/2", 3), device_at("cpu", 3)
+        ('cuda:3', 'cuda:1', 'cpu')
+    """
+    kind, shared = split_device(device)
+    if kind == "cpu":
+        return kind
+    return f"{kind}:{local_rank % shared if shared else local_rank}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .devices import choose_device
+from .devices import choose_device, device_at
 from .engines.spec import RankSpec, Seat, environment, standings
 from .errors import MeshError, SpawnError
 from .healing import END_SECONDS, give_up
@@ -131,7 +131,7 @@ def _dismiss(roster: Roster, plan: Reshape) -> None:
 def _seats(roster: Roster, plan: Reshape) -> Sequence[Seat]:
     """Where all ranks of the new grid are to live."""
     seats = roster.engine.reseat(plan.new, {number: roster.specs[rank].seat for rank, number in plan.kept.items()})
-    if roster.specs[0].device.startswith("cuda"):
+    if roster.specs[0].device.startswith("cuda") and not roster.specs[0].shared_gpus:
         choose_device("cuda", max(seat.local_world_size for seat in seats), roster.engine.num_gpus())
     return seats
 
@@ -140,7 +140,7 @@ def _specs(roster: Roster, plan: Reshape, seats: Sequence[Seat]) -> list[RankSpe
     """All ranks of the new grid."""
     mesh = roster.mesh if plan.keeps_numbers else new_mesh()
     stayed = {number: roster.specs[rank] for rank, number in plan.kept.items()}
-    devices = _devices(stayed, seats, roster.specs[0].device.partition(":")[0])
+    devices = _devices(stayed, seats, roster.specs[0].device.partition(":")[0], roster.specs[0].shared_gpus)
     specs: list[RankSpec] = []
     for seat, standing in zip(seats, standings(seats), strict=True):
         rank = standing.rank
@@ -157,13 +157,13 @@ def _specs(roster: Roster, plan: Reshape, seats: Sequence[Seat]) -> list[RankSpe
     return specs
 
 
-def _devices(stayed: Mapping[int, RankSpec], seats: Sequence[Seat], kind: str) -> list[str]:
-    """Who stays keeps its accelerator, who comes takes a free one of its host."""
+def _devices(stayed: Mapping[int, RankSpec], seats: Sequence[Seat], kind: str, shared: int) -> list[str]:
+    """Who stays keeps its accelerator, who comes takes a free one of its host, or one of those that ranks share."""
     used = {(spec.host, spec.device) for spec in stayed.values()}
     found: list[str] = []
     for rank, seat in enumerate(seats):
-        if rank in stayed or kind == "cpu":
-            found.append(stayed[rank].device if rank in stayed else kind)
+        if rank in stayed or kind == "cpu" or shared:
+            found.append(stayed[rank].device if rank in stayed else device_at(f"{kind}/{shared}", seat.local_rank))
             continue
         candidates = (f"{kind}:{i}" for i in range(len(seats)))
         found.append(next(device for device in candidates if (seat.host, device) not in used))

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from . import meanwhile, own_streams
 from .aliases import given
 from .binding import Binding
+from .devices import device_at, split_device
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
@@ -355,10 +356,10 @@ def specs_for(
 ) -> list[RankSpec]:
     """The specs of a mesh, one for each point of `axes` in row-major order.
 
-    `seats` says where its ranks live, on hosts of this `engine`; by default on this host. `device` is `cpu` or `cuda`:
-    on cuda the `i`-th rank of a host gets `cuda:i`. `link` is the kind of links to them on their host (`wire.wiring`).
-    `folder` is one that was brought to the hosts (`Session.sync`). `bindings` says what the ranks of each host are
-    bound to (`binding`).
+    `seats` says where its ranks live, on hosts of this `engine`; by default on this host. `device` is `cpu`, `cuda`,
+    where the `i`-th rank of a host gets `cuda:i`, or `cuda/2`, where ranks share two GPUs a host (`devices`). `link` is
+    the kind of links to them on their host (`wire.wiring`). `folder` is one that was brought to the hosts
+    (`Session.sync`). `bindings` says what the ranks of each host are bound to (`binding`).
     """
     folder = os.path.realpath(folder) if folder else ""
     world_size = len(Shape.row_major(axes)) if axes else 1
@@ -378,6 +379,7 @@ def specs_for(
         bindings=tuple(map(dict, bindings)),
         names=given(sys.modules),
         device=device,
+        shared_gpus=split_device(device)[1],
         backend=backend,
         preload=tuple(preload),
         link=link,
@@ -402,7 +404,7 @@ def _seated(of_mesh: RankSpec, seat: Seat, standing: Standing) -> RankSpec:
         local_rank=seat.local_rank,
         local_world_size=seat.local_world_size,
         env=environment(env, standing),
-        device=f"cuda:{seat.local_rank}" if of_mesh.device == "cuda" else of_mesh.device,
+        device=device_at(of_mesh.device, seat.local_rank),
         host=seat.host,
         host_addr=seat.addr,
     )

@@ -14,6 +14,7 @@ from ..kernel.mesh import Mesh
 from ..kernel.report import states_text
 from ..kernel.rows import seconds_text
 from ..kernel.summary import readable
+from ..runtime.devices import split_device
 from ..runtime.ranks.place import coordinates
 from ..runtime.spares import spares_text
 from .dashboard_twin import COLOURS
@@ -27,7 +28,9 @@ _MOST_CELLS = 1024
 def banner(mesh: Mesh, device: str, backend: str, seconds: float) -> dict[str, str]:
     """What `%mesh up` shows: one line, with the mesh drawn small in front of it."""
     count = f"{mesh.num_ranks} rank{'s' if mesh.num_ranks > 1 else ''}"
-    words = [f"{axes_text(mesh)}", f"{count} on {device}", *group_words(device, backend)]
+    kind, shared = split_device(device)
+    place = f"{shared} shared GPU{'s' if shared > 1 else ''}" if shared else kind
+    words = [f"{axes_text(mesh)}", f"{count} on {place}", *group_words(device, backend)]
     words += [f"in {mesh.python}"] if mesh.python else []
     num_spares = mesh.roster.crew.num_spares[0] if mesh.roster.num_spares else 0
     words += [f"{num_spares} spare{'s' * (num_spares > 1)}"] if num_spares else []

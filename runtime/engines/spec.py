@@ -87,6 +87,8 @@ class RankSpec(msgspec.Struct, frozen=True):
     folder: str = ""
     """A folder of the controller's that its host has a copy of: what of `cwd` and `path` is in it means the copy."""
     device: str = "cpu"
+    shared_gpus: int = 0
+    """How many GPUs the ranks of its host share; 0 where each has its own, or none."""
     backend: Backend = "auto"
     engine: str = ""
     """Whose host that is, as in a `Site`."""

@@ -191,6 +191,8 @@ def _group_plan(spec: RankSpec, fds: RankFds) -> GroupPlan:
 def _prepare(spec: RankSpec, groups: Groups) -> str:
     """Bring torch into the state a rank wants; what went wrong, in one line, or nothing."""
     ledger.enable()
+    if spec.shared_gpus:  # nccl refuses two ranks on one GPU, and takes those of other hosts for others
+        os.environ.setdefault("NCCL_HOSTID", f"{socket.gethostname()}-{os.getpid()}")
     try:
         for name in spec.preload:
             import_named(name)

@@ -283,7 +283,7 @@ def test_help_of_a_sub_command_shows_its_options_and_an_example(line: str):
         parse_mesh(line)
     text = caught.value.text
     assert text.startswith("usage: %mesh up [NAME] AXIS=N ... [options]\n\nStart a mesh")
-    assert "--device {auto,cpu,cuda}" in text
+    assert "--device {auto,cpu,cuda,shared}" in text
     assert "(default: auto)" in text
     assert text.endswith("example:\n  m = %mesh up dp=2 tp=2 --device cpu")
 

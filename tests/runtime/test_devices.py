@@ -45,6 +45,8 @@ def test_no_device_files_no_gpus():
         ("auto", 1, 0, "cpu"),
         ("cpu", 1, 8, "cpu"),
         ("cuda", 2, 2, "cuda"),
+        ("shared", 2, 2, "cuda"),
+        ("shared", 5, 2, "cuda/2"),
     ],
 )
 def test_the_device_of_a_mesh(asked: str, ranks: int, gpus: int, device: str):
@@ -57,6 +59,18 @@ def test_the_device_of_a_mesh(asked: str, ranks: int, gpus: int, device: str):
 def test_more_ranks_than_gpus(gpus: int, text: str):
     with pytest.raises(ValueError, match=text):
         choose_device("cuda", 4, gpus)
+
+
+def test_what_more_ranks_than_gpus_may_do_instead():
+    with pytest.raises(
+        ValueError, match=r"ask for fewer ranks, or for --device shared, where .*, or for --device cpu$"
+    ):
+        choose_device("cuda", 4, 1)
+    for asked in "cuda", "shared":
+        with pytest.raises(
+            ValueError, match=r"has no GPU that torch can use: ask for fewer ranks, or for --device cpu$"
+        ):
+            choose_device(asked, 4, 0)
 
 
 @pytest.mark.parametrize(

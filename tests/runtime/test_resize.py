@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from meshbook.runtime import resize
 from meshbook.runtime.actor import Actor, endpoint
+from meshbook.runtime.engines.spec import seats_here
 from meshbook.runtime.errors import MeshError, MeshStopped, SpawnError, SupervisionError
 from meshbook.runtime.healing import heal_roster
 from meshbook.runtime.mesh import ProcMesh, roster_of
 from meshbook.runtime.ranks.place import here
 from meshbook.runtime.resize import Dropped, resize_roster
+from meshbook.runtime.session import specs_for
 from meshbook.runtime.shape import Shape
 from tests.runtime.troupe import Counter, Courier
 
@@ -276,3 +279,10 @@ def test_any_number_of_times(bench: Bench):
         assert all(now[point] == pids[point] for point in now.keys() & pids.keys())
         b = after["b"]
         assert places(procs) == [(r, after["a"] * b, {"a": r // b, "b": r % b}) for r in range(after["a"] * b)]
+
+
+def test_ranks_that_come_new_take_gpus_of_their_own_or_share_those_that_there_are() -> None:
+    stayed = {0: specs_for({"rank": 2}, device="cuda")[1]}
+    assert resize._devices(stayed, seats_here(3), "cuda", 0) == ["cuda:1", "cuda:0", "cuda:2"]
+    assert resize._devices(stayed, seats_here(4), "cuda", 2) == ["cuda:1", "cuda:1", "cuda:0", "cuda:1"]
+    assert resize._devices({}, seats_here(2), "cpu", 0) == ["cpu", "cpu"]

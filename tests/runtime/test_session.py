@@ -193,6 +193,13 @@ def test_specs_of_a_mesh(monkeypatch: pytest.MonkeyPatch):
     assert {(spec.cwd, spec.path, spec.preload) for spec in specs} == {(os.getcwd(), tuple(sys.path), ("json",))}
 
 
+def test_ranks_that_share_gpus_take_them_in_turns():
+    specs = specs_for({"rank": 5}, device="cuda/2")
+    assert [spec.device for spec in specs] == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:0"]
+    assert {spec.shared_gpus for spec in specs} == {2}
+    assert {spec.shared_gpus for spec in specs_for({"rank": 2}, device="cuda")} == {0}
+
+
 def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

@@ -133,6 +133,11 @@ def test_the_grid_follows_the_last_axis_and_stays_small() -> None:
     assert grid(still({"rank": 2000}, *["idle"] * 2000)) == ""
 
 
+def test_gpus_that_ranks_share_are_told() -> None:
+    shown = banner(still({"dp": 4}, *["idle"] * 4), "cuda/1", "auto", 0.1)["text/plain"]
+    assert shown == "mesh m   dp=4 · 4 ranks on 1 shared GPU · nccl · ready in 0.10 s"
+
+
 def test_spares_are_told() -> None:
     mesh = Still({"dp": 2}, {0: "idle", 1: "idle"})
     mesh.roster.num_spares = 2
