@@ -209,8 +209,8 @@ class CellShell:
         has_failed = self.last_error is not None
         self._run, self._numbers, self.last_error, self.last_summary = run, count(1), None, ""
         try:
-            if has_failed:  # what printed its frames, and often user code too, holds them in circles: with their tensors
-                gc.collect()
+            if has_failed:
+                gc.collect()  # what has printed its frames holds them in circles, and with them their tensors
             return outcome()
         except BaseException as error:  # noqa: BLE001 - a signal hit a line of ours: before the cell's first, after its last
             if self.last_error is not None:  # it came while a failure was told, and the user's line is that one's

@@ -18,7 +18,7 @@ from .queued import taken_back_text
 from .results import MeshResult
 from .slips import with_lines, with_lost_gpus, with_makers
 from .stopped import stopped
-from .story import Hint, noted, tell, with_memory
+from .story import Hint, Story, noted, tell, with_memory
 
 
 def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> MeshResult:
@@ -55,20 +55,24 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
         late,
     )
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
-    has_groups = roster.groups.backend != "none"
-    story = with_lines(with_memory(story, held), failures.values(), notebook, has_groups, roster.groups.whole_since > 0)
-    story = with_makers(story, failures, drive.mesh.journal.missed_maker, drive.mesh.num_ranks)
+    story = _advised(drive, with_memory(story, held), failures, notebook)
+    if gone := sorted(progress.gone | missed):
+        raise noted(DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result), story)
+    raise noted(MeshError(story.summary, by_rank=result.errors, result=result), story)
+
+
+def _advised(drive: Drive, story: Story, failures: Mapping[int, Failure], notebook: Container[str]) -> Story:
+    """The story with what can be done about it."""
+    mesh, groups = drive.mesh, drive.mesh.roster.groups
+    if mesh.is_down:  # nothing can be done with it any more
+        return replace(story, hints=(Hint("bring it up again", f"%mesh up {mesh.name} {axes_text(mesh.axes)}"),))
+    story = with_lines(story, failures.values(), notebook, groups.backend != "none", groups.whole_since > 0)
+    story = with_makers(story, failures, mesh.journal.missed_maker, mesh.num_ranks)
     story = with_lost_gpus(story, failures)
     if drive.abandoned:
         end = Hint("end what does not react", f"%mesh interrupt {ranks_text(drive.abandoned)} --kill")
         story = replace(story, hints=(*story.hints, end))
-    if drive.mesh.is_down:  # nothing can be done with it any more
-        story = replace(
-            story, hints=(Hint("bring it up again", f"%mesh up {drive.mesh.name} {axes_text(drive.mesh.axes)}"),)
-        )
-    if gone := sorted(progress.gone | missed):
-        raise noted(DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result), story)
-    raise noted(MeshError(story.summary, by_rank=result.errors, result=result), story)
+    return story
 
 
 def note_failed(drive: Drive, result: MeshResult) -> None:

@@ -3,15 +3,15 @@
 torch has no call for that, but a way: a `ProcessGroup` has a table of its backends by type, and one by device, which
 names the backend in use. A type is a number of one byte, and torch has given a few of them away; a backend that comes
 under another one is in use from then on. What was in use before stays in the first table as long as the group lives,
-with its three threads: `group_state.MOST_RENEWALS` bounds that. Backends of gloo and of nccl can be renewed, and a group
-may have both, for CPUs and for GPUs.
+with its three threads: `group_state.MOST_RENEWALS` bounds that. Backends of gloo and of nccl can be renewed, and a
+group may have both, for CPUs and for GPUs.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 _FIRST_TYPE = 32
 """The first number of a type that is ours; torch counts its own from 0."""
@@ -69,7 +69,7 @@ def num_issued(group: Any) -> int:
 
 def all_issued(group: Any) -> dict[str, int]:
     """The same for each kind of backend: one for GPUs knows nothing of what is done on CPUs. `""` is another kind."""
-    known = {kind: backend for kind, (backend, _) in _backends(group).items()}
+    known: dict[str, Any] = {kind: backend for kind, (backend, _) in _backends(group).items()}
     return {kind: each._get_sequence_number_for_group() for kind, each in (known or {"": group}).items()}
 
 
@@ -83,7 +83,7 @@ def _backends(group: Any) -> dict[str, tuple[Any, list[Any]]]:
             backend = group._get_backend(device)
         except RuntimeError:
             return {}
-        kind = kinds.get(type(backend), "")
+        kind = kinds.get(cast("type[object]", type(backend)), "")
         if not kind:
             return {}
         found.setdefault(kind, (backend, []))[1].append(device)

@@ -96,7 +96,9 @@ def test_what_was_built_on_groups_of_before() -> None:
     assert mended(True, failure, failure, lost={2: "killed"}) == ""  # that is why
     assert mended(True, failure, failure, mended="new process groups") == "new process groups"
     assert mended(True, missed("x")) == ""
-    said = "Process group <object at 0x7f> is not initialized in the world group map. Please initialize the group first."
+    said = (
+        "Process group <object at 0x7f> is not initialized in the world group map. Please initialize the group first."
+    )
     assert "DistributedDataParallel" in mended(True, Failure("ValueError", said, (), ""))
 
 
