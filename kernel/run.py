@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
-from collections.abc import Sequence as Seq
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -20,8 +19,8 @@ from ..runtime.wire.lane import Frames
 from ..runtime.wire.messages import Answer, Note, Reply
 from ..runtime.wire.tape import Event, Text
 from .comms import CommMessage
+from .display_order import DisplayOrder
 from .outcome import Display
-from .sequence import Sequence
 from .sightings import Sightings
 from .source import lines_text
 
@@ -55,7 +54,7 @@ class Run:
     comes late.
     """
 
-    def __init__(self, roster: Roster, axes: Mapping[str, int], ranks: Seq[int], cell: int, name: str) -> None:
+    def __init__(self, roster: Roster, axes: Mapping[str, int], ranks: Sequence[int], cell: int, name: str) -> None:
         self.roster = roster
         self.axes = axes
         """Those of the mesh as it was then: a resize gives it others."""
@@ -75,7 +74,7 @@ class Run:
         """Called there too, when a rank says something and all before it was taken."""
         self._promise: Promise[Run] = Promise(roster.reactor)
         self._said: deque[Said] = deque()
-        self._sequences: defaultdict[int, Sequence] = defaultdict(Sequence)  # most runs say nothing
+        self._orders: defaultdict[int, DisplayOrder] = defaultdict(DisplayOrder)  # most runs say nothing
         self._sieves: defaultdict[int, Sieve] = defaultdict(Sieve)
         self.is_driven = False
         """Whether somebody still looks after it, also when it has finished: process groups may be out of step."""
@@ -136,7 +135,7 @@ class Run:
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         assert isinstance(reply, Reply)
         if rank in self._sieves and (held := self._sieves.pop(rank).rest()):
-            self._say(rank, self._sequences[rank].on_event(Text(self.call, "stderr", held)))
+            self._say(rank, self._orders[rank].on_event(Text(self.call, "stderr", held)))
         try:
             answer = codec.decode(frames[0], frames[1:])
         except codec.DecodeError as error:  # this process is out of descriptors or memory
@@ -164,7 +163,7 @@ class Run:
             end_told(why.partition("\n")[0])
             end = why.partition("\n")[0] + self._last_place(rank)
             self.progress.lost[rank] = "\n".join([end, *self.roster.last_words(rank, self.call)])
-            self._say(rank, self._sequences[rank].rest())
+            self._say(rank, self._orders[rank].rest())
         self.rouse()
         self._settle(rank)
 
@@ -178,19 +177,19 @@ class Run:
         try:
             said = codec.decode(frames[0], frames[1:])
         except codec.DecodeError as error:
-            self._say(rank, self._sequences[rank].on_event(Text(self.call, "stderr", f"a display {error}\n")))
+            self._say(rank, self._orders[rank].on_event(Text(self.call, "stderr", f"a display {error}\n")))
             return
         if note.topic == "comm":
             self._say(rank, [said])  # not held for a place in the text: a widget is to be known before it is shown
         else:
-            self._say(rank, self._sequences[rank].on_display(said))
+            self._say(rank, self._orders[rank].on_display(said))
 
     def on_output(self, rank: int, event: Event) -> None:
         if isinstance(event, Text) and event.stream == "stderr":
             event = Text(event.run, "stderr", self._sieves[rank].feed(event.text))
             if not event.text:
                 return
-        self._say(rank, self._sequences[rank].on_event(event))
+        self._say(rank, self._orders[rank].on_event(event))
 
     def _last_place(self, rank: int) -> str:
         """The line of the cell that a rank ended at: as it told itself, or else where it was last seen."""
@@ -202,7 +201,7 @@ class Run:
         seen = self.sightings.last(rank)
         return f", {seen}" if seen else ""
 
-    def _say(self, rank: int, items: Seq[Text | Display | CommMessage]) -> None:
+    def _say(self, rank: int, items: Sequence[Text | Display | CommMessage]) -> None:
         if items:
             is_first = not self._said
             self._said.extend((rank, item) for item in items)

@@ -8,11 +8,11 @@ from ..runtime.wire.tape import Event, Shown, Text
 from .outcome import Display
 
 
-class Sequence:
+class DisplayOrder:
     """Puts the displays of one rank back to their marks in its text.
 
     Example:
-        >>> rank = Sequence()
+        >>> rank = DisplayOrder()
         >>> rank.on_event(Text(1, "stdout", "before ")), rank.on_event(Shown(1, 7))
         ([Text(run=1, stream='stdout', text='before ')], [])
         >>> rank.on_event(Text(1, "stdout", "after"))

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshbook.kernel.display_order import DisplayOrder
 from meshbook.kernel.outcome import Display
-from meshbook.kernel.sequence import Sequence
 from meshbook.runtime.wire.tape import Event, Shown, Text
 
 
@@ -17,13 +17,13 @@ def display(number: int) -> Display:
 
 
 def test_text_passes_at_once() -> None:
-    rank = Sequence()
+    rank = DisplayOrder()
     assert rank.on_event(text("a")) == [text("a")]
     assert rank.on_event(text("b")) == [text("b")]
 
 
 def test_text_behind_a_mark_waits_for_its_display() -> None:
-    rank = Sequence()
+    rank = DisplayOrder()
     assert rank.on_event(Shown(1, 1)) == []
     assert rank.on_event(text("after")) == []
     assert rank.on_display(display(1)) == [display(1), text("after")]
@@ -31,14 +31,14 @@ def test_text_behind_a_mark_waits_for_its_display() -> None:
 
 
 def test_a_display_that_is_early_waits_for_its_mark() -> None:
-    rank = Sequence()
+    rank = DisplayOrder()
     assert rank.on_display(display(1)) == []
     assert rank.on_event(text("before")) == [text("before")]
     assert rank.on_event(Shown(1, 1)) == [display(1)]
 
 
 def test_at_the_end_of_a_rank_all_that_is_held_is_told() -> None:
-    rank = Sequence()
+    rank = DisplayOrder()
     rank.on_display(display(2))
     rank.on_event(Shown(1, 1))
     rank.on_event(text("after"))
@@ -51,7 +51,7 @@ def test_however_the_two_lanes_interleave_the_order_is_that_of_the_rank(kinds: l
     said = [text(f"{place}") if kind == "text" else display(place) for place, kind in enumerate(kinds)]
     pipe: list[Event] = [item if isinstance(item, Text) else Shown(1, item.number) for item in said]
     lane = [item for item in said if isinstance(item, Display)]
-    rank = Sequence()
+    rank = DisplayOrder()
     told: list[Text | Display] = []
     while pipe or lane:
         takes_pipe = bool(pipe) and (not lane or random.random() < 0.5)  # pyright: ignore[reportAttributeAccessIssue]
