@@ -265,8 +265,13 @@ def _plural(many: Sequence[object], one: str, more: str) -> str:
 
 
 def _cells(names: Sequence[str]) -> str:
-    """Example: `cells 1, 3, load` of `cell 1`, `cell 3` and the label `load`."""
-    words = [name.removeprefix("cell ") for name in names]
+    """Cells by their numbers and labels, each once: a loop of `%on_mesh` lines is many runs of one cell.
+
+    Example:
+        >>> _cells(["cell 1", "cell 3", "cell 3", "load"])
+        'cells 1, 3, load'
+    """
+    words = list(dict.fromkeys(name.removeprefix("cell ") for name in names))
     return f"{_plural(words, 'cell', 'cells')} {', '.join(words)}" if words else ""
 
 
