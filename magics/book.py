@@ -16,7 +16,6 @@ from .manage import State
 from .obituary import Obituaries
 from .selection import selection
 from .selector import Selection
-from .terms import near
 
 
 @dataclass(slots=True)
@@ -78,9 +77,7 @@ class Book:
         wanted = name or self.current
         assert wanted is not None
         if wanted not in self.meshes:
-            raise UsageError(
-                f"there is no mesh {wanted!r}{near(wanted, self.meshes)}: there is {', '.join(self.meshes)}"
-            )
+            raise UsageError(f"there is no mesh {wanted!r}: there is {', '.join(self.meshes)}")
         for line in self._obituaries.lines(self.meshes[wanted]):
             print(line, file=sys.stderr)
         return self.meshes[wanted]

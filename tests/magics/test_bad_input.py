@@ -55,6 +55,7 @@ def refusal(kernel: Kernel, source: str) -> str:
         ("%mesh up x dp=1 --import no_such_module", "rank 0 (dp=0"),
         ("%mesh up x dp=1 --cwd /no/such/folder", "--cwd: there is no folder '/no/such/folder'"),
         ("%mesh use nope", "there is no mesh 'nope': there is m"),
+        ("%mesh use mm[dp=0]", "there is no mesh 'mm': there is m"),
         ("%mesh use m[dq=0]", "no axis 'dq' in this mesh"),
         ("%mesh down nope", "there is no mesh 'nope': there is m"),
         ("%mesh restart nope", "there is no mesh 'nope': there is m"),
