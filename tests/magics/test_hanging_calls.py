@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.magics.hurry import hurried
+from tests.stopping import stop
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
@@ -85,9 +86,7 @@ def test_so_does_one_that_waits_on_a_mesh_of_its_own(kernel: Kernel) -> None:
 def stopped(kernel: Kernel) -> Iterator[psutil.Process]:
     """Rank 1 of the mesh of its own, which does not move."""
     kernel.ok(TRAINER + "from meshbook import this_host" + OWN)
-    rank = psutil.Process(kernel.value("procs.roster.states[1].pid"))
-    rank.suspend()
-    yield rank
+    yield stop(kernel.value("procs.roster.states[1].pid"))
     kernel.ok("procs.stop().get()\ntrainer.stop().get()")
 
 
@@ -96,9 +95,10 @@ def test_so_does_one_whose_rank_is_stopped(kernel: Kernel, stopped: psutil.Proce
     cell.until(f"stopped (SIGSTOP): kill -CONT {stopped.pid} goes on, kill -KILL {stopped.pid} ends it\n")
     stopped.resume()
     assert cell.end().status == "ok"
-    resumed = psutil.Process(kernel.pids()[1])
-    resumed.suspend()
-    cell = kernel.start("await trainer.step.call(range(4))")
-    cell.until(f"kill -CONT {resumed.pid} goes on, `%mesh interrupt 1 --kill` ends it\n")
-    resumed.resume()
+    awaited = stop(kernel.pids()[1])
+    try:
+        cell = kernel.start("await trainer.step.call(range(4))")
+        cell.until(f"kill -CONT {awaited.pid} goes on, `%mesh interrupt 1 --kill` ends it\n")
+    finally:
+        awaited.resume()
     assert cell.end().status == "ok"

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.magics.hurry import hurried
+from tests.stopping import stop
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,17 +39,8 @@ def spare(kernel: Kernel) -> Generator[Kernel]:
     kernel.ok("%mesh down spare --grace 0.2")
 
 
-@pytest.fixture
-def stop(until: Callable[..., None]) -> Callable[[int], None]:
-    def stop(pid: int) -> None:
-        os.kill(pid, signal.SIGSTOP)
-        until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-
-    return stop
-
-
 def test_a_stopped_rank_is_told_while_the_cell_waits_and_so_is_its_going_on(
-    spare: Kernel, stop: Callable[[int], None], until: Callable[..., None]
+    spare: Kernel, until: Callable[..., None]
 ) -> None:
     pid = spare.pids()[1]
     cell = spare.start("%%on_mesh\nprint('in')\ntime.sleep(0.2)\nrank")
@@ -68,7 +59,7 @@ def test_a_stopped_rank_is_told_while_the_cell_waits_and_so_is_its_going_on(
 
 
 @pytest.mark.differs("hosts", "what `%mesh` shows of processes is up to half a second old")  # so each is told alone
-def test_its_going_on_is_told(spare: Kernel, stop: Callable[[int], None]) -> None:
+def test_its_going_on_is_told(spare: Kernel) -> None:
     pids = spare.pids()
     cell = spare.start("%%on_mesh\nprint('in')\ntime.sleep(60)")
     cell.until("in")
@@ -83,9 +74,7 @@ def test_its_going_on_is_told(spare: Kernel, stop: Callable[[int], None]) -> Non
     assert cell.end().error.startswith("KeyboardInterrupt: interrupted: ranks 0-2 at cell")
 
 
-def test_an_idle_rank_that_was_stopped_is_stuck_and_can_be_ended(
-    spare: Kernel, stop: Callable[[int], None], until: Callable[..., None]
-) -> None:
+def test_an_idle_rank_that_was_stopped_is_stuck_and_can_be_ended(spare: Kernel, until: Callable[..., None]) -> None:
     pid = spare.pids()[2]
     stop(pid)
     until(lambda: "1 stuck" in spare.ok("%mesh").text)
@@ -98,7 +87,7 @@ def test_an_idle_rank_that_was_stopped_is_stuck_and_can_be_ended(
     assert spare.cell("%mesh status @stuck").status == "error"
 
 
-def test_a_timeout_says_that_a_rank_was_stopped(spare: Kernel, stop: Callable[[int], None]) -> None:
+def test_a_timeout_says_that_a_rank_was_stopped(spare: Kernel) -> None:
     pid = spare.pids()[0]
     stop(pid)
     failed = spare.cell("%%on_mesh -t 0.1\nrank")
@@ -108,9 +97,7 @@ def test_a_timeout_says_that_a_rank_was_stopped(spare: Kernel, stop: Callable[[i
     assert spare.ok("%on_mesh -- rank * 10").text.startswith("0    rank 0")
 
 
-def test_a_mesh_with_a_stopped_rank_goes_down_at_once(
-    spare: Kernel, stop: Callable[[int], None], until: Callable[..., None]
-) -> None:
+def test_a_mesh_with_a_stopped_rank_goes_down_at_once(spare: Kernel, until: Callable[..., None]) -> None:
     spare.ok("%mesh up other dp=2 --pg none")
     stop(spare.pids("other")[1])
     until(lambda: "1 stuck" in spare.ok("%mesh").text)

@@ -22,6 +22,7 @@ from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.wire.outlet import Outlet
 from tests.holdings import no_descriptor_left
 from tests.runtime.actors import Glutton, Worker
+from tests.stopping import stop
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Bench
@@ -201,10 +202,9 @@ def test_a_rank_that_takes_too_long(local: Bench, tmp_path: Path):
 
 def test_more_is_sent_than_a_stopped_rank_can_take(local: Bench):
     workers = local.workers({"rank": 1})
-    pid = roster_of(workers).states[0].pid
-    os.kill(pid, signal.SIGSTOP)
+    rank = stop(roster_of(workers).states[0].pid)
     futures = [workers.echo.call_one((i, bytes(20_000))) for i in range(300)]
-    os.kill(pid, signal.SIGCONT)
+    rank.resume()
     assert [future.get(20)[0] for future in futures] == list(range(300))
 
 
