@@ -28,7 +28,7 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ranks import c10d, waits
+from meshbook.runtime.ranks import c10d, loops, waits
 from meshbook.runtime.ranks.group_plan import GroupPlan
 from meshbook.runtime.ranks.groups import Groups
 from meshbook.runtime.ranks.seed import prepare_torch
@@ -161,6 +161,7 @@ def in_rank_slices(seat: Seat) -> object:
 def in_rank_loops_at_rest(seat: Seat) -> object:
     import torch.distributed as dist
 
+    loops._NAMED_WITHIN = RANK_SECONDS  # on a busy machine a thread may say later what it is called
     seat.groups.start()
     _sum_of_ranks()
     at_first = _slacks()
