@@ -168,8 +168,7 @@ def in_rank_loops_at_rest(seat: Seat) -> object:
     own: Any = dist.new_group()
     with_own = _slacks()
     dist.destroy_process_group(own)
-    main = int(Path(f"/proc/{os.getpid()}/timerslack_ns").read_text())
-    return at_first, with_own, main
+    return at_first, with_own, int(Path(f"/proc/{os.getpid()}/timerslack_ns").read_text())
 
 
 def _slacks() -> list[int]:
