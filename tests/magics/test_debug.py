@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.stopping import stop
+
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 STOP_ON_1 = """%%on_mesh
@@ -303,11 +305,11 @@ def test_what_does_not_stop_has_no_prompt_in_the_cell_that_runs(kernel: Any) -> 
     pid = kernel.pids()[1]
     cell = kernel.start("%%on_mesh 0\nprint('go', flush=True)\ntime.sleep(600)")
     cell.until("go")
-    os.kill(pid, signal.SIGSTOP)
+    stopped = stop(pid)
     try:
         said = kernel.start_aside("%mesh debug 1-2").end().text
     finally:
-        os.kill(pid, signal.SIGCONT)
+        stopped.resume()
     assert "rank 2: nothing runs there" in said and "or the process is stopped; the stack:" in said
     assert "stopped (SIGSTOP): `kill -CONT" in said and "the prompt is" not in said
     kernel.interrupt()
