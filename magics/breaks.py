@@ -110,6 +110,8 @@ def note_of(point: Breakpoint, cells: Sequence[str]) -> str:
 
     >>> note_of(Breakpoint(1, cell="cell 1", line=2), ["", "%%on_mesh\\n# words\\nx = 1"])
     'note: line 2 has no code, so nothing stops there: the next that has is line 3'
+    >>> note_of(Breakpoint(1, cell="cell 1", line=3), ["", "m = %mesh up dp=2"])
+    'note: line 3 has no code, so nothing stops there: 1 is the last'
     """
     number = point.cell.removeprefix("cell ")
     text = ""
@@ -121,8 +123,8 @@ def note_of(point: Breakpoint, cells: Sequence[str]) -> str:
         text = path.read_text(errors="replace")
     elif point.file and not _is_known(point.file):
         return f"note: no {point.file} is found here: nothing stops until ranks run a file whose path ends so"
-    lines = lines_with_code(text)
-    if not lines or point.line in lines:
+    lines = lines_with_code(text) or range(1, text.count("\n") + 2)  # what is no plain Python may have code anywhere
+    if not text or point.line in lines:
         return ""
     later = next(
         (f"the next that has is line {line}" for line in lines if line > point.line), f"{lines[-1]} is the last"
