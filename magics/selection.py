@@ -17,4 +17,4 @@ def selection(text: str, mesh: Any, *, also_dead: bool = False) -> Selection:
     states = mesh.states() if read.states else {} if also_dead else dict.fromkeys(mesh.roster.dead(), "dead")
     specs = mesh.roster.specs
     hosts = [specs[rank].host or "localhost" for rank in range(mesh.num_ranks)]
-    return read.resolve(mesh.axes, states, hosts, range(mesh.num_ranks))
+    return read.resolve(mesh.axes, states, hosts)

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from ..runtime.engines.seating import local_ranks
 from .terms import OTHER_AXES, Not, Picks, SelectorError, Span, State, Term, near, read_terms
 
 LONGEST_LABEL = 60
@@ -50,17 +50,11 @@ class Selector:
     text: str
     terms: tuple[Term | State, ...]
 
-    def resolve(
-        self,
-        axes: Mapping[str, int],
-        states: Mapping[int, str] = {},
-        hosts: Sequence[str] = (),
-        local_ranks: Sequence[int] = (),
-    ) -> Selection:
+    def resolve(self, axes: Mapping[str, int], states: Mapping[int, str] = {}, hosts: Sequence[str] = ()) -> Selection:
         """The ranks that this selector means on a mesh with these `axes`.
 
-        `states` maps a global rank to its state, `hosts` and `local_ranks` have one entry a rank. Dead ranks
-        are skipped unless the selector names them: by number, by an index on every axis, or by `@dead`.
+        `states` maps a global rank to its state, `hosts` has one entry a rank. Dead ranks are skipped unless the
+        selector names them: by number, by an index on every axis, or by `@dead`.
         Raises `SelectorError` where an axis, an index or a host is not there, and where no rank is left.
 
         >>> parse_selector("dp=0, tp=:2").resolve({"dp": 2, "tp": 4}).ranks
@@ -68,7 +62,7 @@ class Selector:
         >>> parse_selector("@failed").resolve({"dp": 2}, states={1: "failed"}).label
         'dp=1'
         """
-        grid = _Grid(axes, states, hosts, local_ranks)
+        grid = _Grid(axes, states, hosts)
         kept = grid.living(self, grid.with_states(self, grid.placed(self)))
         if "first" in self.states:
             kept = {min(kept)}
@@ -115,7 +109,6 @@ class _Grid:
     axes: Mapping[str, int]
     states: Mapping[int, str]
     hosts: Sequence[str]
-    local_ranks: Sequence[int]
 
     def placed(self, selector: Selector) -> set[int]:
         """The ranks at the places that the selector names, whatever their state."""
@@ -186,7 +179,7 @@ class _Grid:
             known = self.host_names(term)
             return [known.index(host) for host in self.hosts]
         if term.axis == "local_rank":
-            return self.local_places()
+            return local_ranks(self.hosts) if self.hosts else range(total)
         advice = near(term.axis, [*self.axes, *OTHER_AXES]) or f": there are also {', '.join(OTHER_AXES)}"
         raise SelectorError(f"no axis '{term.axis}' in this mesh ({self.sizes()}) at column {term.column}{advice}")
 
@@ -194,16 +187,6 @@ class _Grid:
         if not self.hosts:
             raise SelectorError(f"no host names are known for this mesh ({self.sizes()}) at column {term.column}")
         return list(dict.fromkeys(self.hosts))
-
-    def local_places(self) -> Sequence[int]:
-        if self.local_ranks or not self.hosts:
-            return self.local_ranks or range(len(self.everyone()))
-        seen: Counter[str] = Counter()
-        places: list[int] = []
-        for host in self.hosts:
-            places.append(seen[host])
-            seen[host] += 1
-        return places
 
     def wanted(self, term: Term, places: Sequence[int]) -> Collection[int]:
         """The indices that a term means, each from 0 up to the size of its axis."""

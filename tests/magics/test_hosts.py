@@ -52,11 +52,12 @@ def test_cells_collectives_slices_a_dead_rank_and_a_lost_host(far: Kernel) -> No
 
 def compute_and_lose_a_rank(far: Kernel) -> None:
     ended = far.ok(
-        "%%on_mesh\nimport torch, torch.distributed as dist\nx = torch.ones(2) * rank\n"
+        "%%on_mesh\nimport os, torch, torch.distributed as dist\nx = torch.ones(2) * rank\n"
         "dist.all_reduce(x)\nx.sum().item()"
     )
     assert "ranks 0-3" in ended.text and "12.0" in ended.text
     assert "ranks 2-3" in far.ok("%%on_mesh hosts=1\n'host1'").text
+    assert "ranks 0,2" in far.ok("%%on_mesh local_rank=0\nint(os.environ['LOCAL_RANK'])").text
     assert "in a cell" in far.ok("%%on_mesh gpus=0\nprint('in a cell')").text
     ended = far.cell("%%on_mesh --grace 0.5\nimport os, time\nif rank == 3: os.kill(os.getpid(), 9)\ntime.sleep(30)")
     assert "rank 3 (hosts=1,gpus=1, pid" in ended.stderr

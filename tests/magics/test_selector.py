@@ -86,10 +86,6 @@ def test_host_names_may_hold_dots_and_dashes():
     assert parse_selector("host=10.0.0.2").resolve({"dp": 2}, hosts=["10.0.0.1", "10.0.0.2"]).ranks == (1,)
 
 
-def test_local_ranks_are_taken_as_given():
-    assert ranks("local_rank=1", hosts=HOSTS, local_ranks=[3, 2, 1, 0, 0, 1, 2, 3]) == (2, 5)
-
-
 STATES = {1: "failed", 2: "stuck", 3: "dead", 5: "failed", 6: "busy"}
 
 
