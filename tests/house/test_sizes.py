@@ -22,7 +22,6 @@ LARGE = {
     "meshbook.kernel.questions:Questions": 21,
     "meshbook.kernel.results:MeshResult": 16,
     "meshbook.kernel.shell:QuietShell": 19,
-    "meshbook.magics.selector:_Grid": 15,
     "meshbook.magics.terms:_Reader": 16,
     "meshbook.runtime.engines.agent:Agent": 17,
     "meshbook.runtime.engines.hosted:HostedCrew": 15,
