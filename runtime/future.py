@@ -310,6 +310,8 @@ class Promise(Generic[R]):
             self._bell = bell
         if is_new:
             self.when_there(bell.set)
+            if self._struck:  # who strikes has found no bell yet
+                bell.set()
         return bell
 
     def is_set(self) -> bool:

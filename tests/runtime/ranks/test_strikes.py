@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -295,9 +296,13 @@ def test_a_strike_at_a_thread_that_has_left_the_wait_holds_up_no_other() -> None
     assert ended == ["there"]
 
 
-def test_a_thread_is_struck_that_waits_for_what_it_should_not_wait_for() -> None:
+@pytest.mark.parametrize("is_forbidden", [False, True])
+def test_a_strike_that_comes_before_the_wait_ends_it_at_once(is_forbidden: bool) -> None:
     promise: Promise[str] = Promise()
-    promise.forbid("it would never end", None, lambda: False)
+    if is_forbidden:
+        promise.forbid("it would never end", None, lambda: False)
     promise.strike(threading.get_ident())
+    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt, match="interrupted"):
-        promise.future.get()
+        promise.future.get(10)
+    assert time.monotonic() - started < 2
