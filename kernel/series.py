@@ -6,36 +6,34 @@ import math
 
 BARS = "▁▂▃▄▅▆▇█"
 MOST = 240
-"""Points that are kept; at the next one, every second goes."""
+"""Values that are kept; at the next one, every second goes."""
 _WIDTH = 40
 
 
 class Series:
-    """Points in time, the last one always as it is.
+    """Values in the order of time, the last one always as it is.
 
     Example:
         >>> series = Series()
         >>> for step in range(1000):
-        ...     series.add(step, step)
+        ...     series.add(step)
         >>> len(series.values) <= MOST, series.values[0], series.last
         (True, 0, 999)
     """
 
     def __init__(self) -> None:
-        self.times: list[float] = []
         self.values: list[float] = []
         self.last = math.nan
         self.num_added = 0
         self._stride = 1
 
-    def add(self, time: float, value: float) -> None:
-        """A value at a time later than all before."""
+    def add(self, value: float) -> None:
+        """The next value."""
         if self.num_added % self._stride == 0:
             if len(self.values) == MOST:
-                del self.values[1::2], self.times[1::2]
+                del self.values[1::2]
                 self._stride *= 2
             if self.num_added % self._stride == 0:
-                self.times.append(time)
                 self.values.append(value)
         self.last = value
         self.num_added += 1

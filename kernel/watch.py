@@ -64,7 +64,7 @@ class Watch:
             self._step(time.monotonic())
         self.mesh.roster.on_change.remove(self._on_change)
         if not self.mesh.is_down:
-            self.look(time.monotonic())
+            self.look()
         if self.draw is not None:
             self.draw()
 
@@ -72,13 +72,13 @@ class Watch:
         """Look while cells run, and once after the last has ended: between cells no value changes."""
         is_running = bool(self.mesh.running())
         if is_running or self._was_running:
-            self.look(now)
+            self.look()
         self._was_running = is_running
         if self._has_news and now - self._drawn >= PERIOD and self.draw is not None:
             self._has_news, self._drawn = False, now
             self.draw()
 
-    def look(self, now: float) -> None:
+    def look(self) -> None:
         """Ask the ranks now."""
         alive = [rank for rank in self.ranks if rank in self.mesh.roster.states]
         for rank, answer in self.mesh.sample(self.path, alive, timeout=min(self.every, 0.5)).items():
@@ -87,5 +87,5 @@ class Watch:
                 self.reasons[rank] = answer
             else:
                 self.reasons.pop(rank, None)
-                self.series[rank].add(now, answer)
+                self.series[rank].add(answer)
                 self._has_news = True

@@ -13,8 +13,8 @@ from meshbook.kernel.series import BARS, MOST, Series, bounds, sparkline
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=1, max_size=3 * MOST))
 def test_the_first_and_the_last_stay_and_the_rest_is_in_order(values: list[float]) -> None:
     series = Series()
-    for time, value in enumerate(values):
-        series.add(time, value)
+    for value in values:
+        series.add(value)
     kept = series.points()
     assert (kept[0], kept[-1]) == (values[0], values[-1])
     assert len(kept) <= MOST + 1
@@ -24,6 +24,13 @@ def test_the_first_and_the_last_stay_and_the_rest_is_in_order(values: list[float
     line = sparkline(kept, low, high)
     assert len(line) == min(len(kept), 40)
     assert set(line) <= set(BARS)
+
+
+def test_old_values_get_coarser() -> None:
+    series = Series()
+    for step in range(4 * MOST + 5):
+        series.add(step)
+    assert series.points() == [*range(0, 4 * MOST + 1, 8), 4 * MOST + 4]
 
 
 def test_what_is_no_number_is_a_gap_and_infinity_an_end() -> None:

@@ -11,8 +11,8 @@ from meshbook.widgets.watch import MOST_ROWS, WatchView
 
 def series_of(*values: float) -> Series:
     series = Series()
-    for time, value in enumerate(values):
-        series.add(time, value)
+    for value in values:
+        series.add(value)
     return series
 
 
