@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,3 +47,21 @@ def test_a_source_travels_once() -> None:
     sent = Sent()
     assert [sent.note("x", [0, 1])[1], sent.note("x", [0, 1])[1]] == ["x", None]
     assert sent.note("x", [1, 2]) == (1, "x"), "rank 2 has not seen it"
+
+
+def test_a_new_process_is_sent_what_the_old_one_knew() -> None:
+    sent = Sent()
+    sent.note("x", [0, 1])
+    sent.renew([1])
+    assert [sent.note("x", [0])[1], sent.note("x", [0, 1])[1]] == [None, "x"]
+
+
+def test_the_source_that_was_used_least_recently_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT", 2)
+    sent = Sent()
+    keys = [sent.note(source, [0])[0] for source in "aba"]
+    assert sent.outdated() is None
+    sent.note("c", [0])
+    assert sent.outdated() == keys[1] and sent.outdated() is None
+    assert sent.note("a", [0]) == (keys[0], None)
+    assert sent.note("b", [0])[1] == "b"
