@@ -73,7 +73,7 @@ class WatchView:
         )
 
     def _line(self, points: Sequence[float | None]) -> str:
-        """The values from left to right; a gap where there is no number."""
+        """The values from left to right; a gap where there is no number, and a dot between two gaps."""
         span = (self._high - self._low) or 1.0
         step = (_WIDTH - 4) / max(len(points) - 1, 1)
         words: list[str] = []
@@ -82,9 +82,9 @@ class WatchView:
             if value is not None:
                 height = (value - self._low) / span if self._high > self._low else 0.5
                 x, y = 2 + index * step, _HEIGHT - 3 - height * (_HEIGHT - 6)
-                words.append(f"{'L' if is_down else 'M'}{x:.1f} {y:.1f}")
+                words.append(f"L{x:.1f} {y:.1f}" if is_down else f"M{x:.1f} {y:.1f}h0.1")
             is_down = value is not None
-        return "".join(words) + ("h0.1" if len(points) == 1 else "")
+        return "".join(words)
 
 
 class _Row:

@@ -37,10 +37,17 @@ def test_the_drawing_is_sound_and_says_what_it_shows() -> None:
     page = ElementTree.fromstring(f"<p>{html.replace('colspan=2', '')}</p>")
     [svg] = page.iter("svg")
     assert svg.get("aria-label") == "d['<a>'] on 0: 1 first, 3 last"
-    assert [path.get("d") for path in page.iter("path")] == ["M2.0 21.0M238.0 3.0"]
+    assert [path.get("d") for path in page.iter("path")] == ["M2.0 21.0h0.1M238.0 3.0h0.1"], "a number alone is a dot"
+
+
+def test_numbers_without_a_gap_are_one_line_and_the_others_say_why() -> None:
+    html = WatchView("x", {0: series_of(1, 2, 3), 1: Series(), 2: Series()}, {1: "<gone>"}, is_over=False).bundle()
+    assert "d='M2.0 21.0h0.1L120.0 12.0L238.0 3.0'" in html["text/html"]
+    assert "&lt;gone&gt;" in html["text/html"] and html["text/html"].count("nothing yet") == 1
 
 
 def test_of_very_many_ranks_the_first_are_drawn() -> None:
     view = WatchView("x", {rank: series_of(rank) for rank in range(100)}, {}, is_over=False)
     assert repr(view).splitlines()[-1] == "  … ┆ 60 more"
-    assert view.bundle()["text/html"].count("<svg") == MOST_ROWS
+    html = view.bundle()["text/html"]
+    assert html.count("<svg") == MOST_ROWS and ">60 more<" in html
