@@ -15,12 +15,14 @@ from IPython.core.completer import (
     SimpleMatcherResult,
     context_matcher,  # pyright: ignore[reportUnknownVariableType]
 )
+from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand
 from IPython.utils.tokenutil import token_at_cursor
 
 from ..kernel.debug.asking import ask_by
 from ..kernel.debug.sitting import select_with
 from ..kernel.mesh import Mesh
+from ..kernel.shell import QuietShell
 from ..runtime import session as sessions
 from ..runtime.errors import SpawnError, mark
 from ..widgets.flushes import flush_what_waits
@@ -267,7 +269,9 @@ _loaded: dict[int, Extension] = {}
 
 
 def load(shell: Any) -> None:
-    """Load into a shell; a second time changes nothing."""
+    """Load into a shell; a second time changes nothing. Raises `UsageError` on a rank, as it would ask for itself."""
+    if isinstance(shell, QuietShell):
+        raise UsageError("meshbook is loaded in the notebook, not on its ranks: `%load_ext meshbook` in a plain cell")
     if id(shell) not in _loaded:
         _loaded[id(shell)] = Extension(shell)
         _loaded[id(shell)].load()

@@ -89,6 +89,12 @@ def test_state_survives_mistakes(kernel: Kernel) -> None:
     assert kernel.value("r.values()") == [1, 2, 3, 4]
 
 
+def test_the_extension_is_not_for_ranks(kernel: Kernel) -> None:
+    failed = kernel.cell("%%on_mesh 0\n%load_ext meshbook")
+    assert "UsageError: meshbook is loaded in the notebook, not on its ranks: `%load_ext meshbook` in a" in failed.text
+    assert "EOFError" in kernel.cell("%%on_mesh 0\ninput()", allow_stdin=False).text, "it asks the notebook as before"
+
+
 def test_a_value_that_cannot_be_pickled_is_told_by_its_text(kernel: Kernel) -> None:
     outputs = kernel.ok("%%on_mesh -o r\nimport threading\nthreading.Lock()")
     assert "<unlocked _thread.lock object at" in outputs.text
