@@ -39,6 +39,9 @@ class Book:
     knows_untold: bool = False
     """Whether it was said that the notebook's own `%autoreload` cannot be seen."""
 
+    variable: Callable[[str], object] = lambda _: None
+    """What a name is in the notebook: who writes `m = %mesh up dp=2` may take `m` for the name of the mesh."""
+
     on_add: Callable[[Mesh], object] | None = None
     """Called with each mesh that comes into the book."""
 
@@ -77,6 +80,9 @@ class Book:
         wanted = name or self.current
         assert wanted is not None
         if wanted not in self.meshes:
+            held = self.variable(wanted)
+            if isinstance(held, Mesh) and held.name in self.meshes:
+                raise UsageError(f"there is no mesh {wanted!r}: what the variable {wanted} holds is mesh {held.name!r}")
             raise UsageError(f"there is no mesh {wanted!r}: there is {', '.join(self.meshes)}")
         for line in self._obituaries.lines(self.meshes[wanted]):
             print(line, file=sys.stderr)

@@ -54,7 +54,7 @@ class Extension:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self.book = Book()
+        self.book = Book(variable=lambda name: shell.user_ns.get(name))
         self.on_mesh = OnMesh(shell, self.book)
         self.mesh = MeshMagic(shell, self.book, self.on_mesh)
         self.hearings = Hearings(shell)

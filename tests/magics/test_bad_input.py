@@ -54,6 +54,7 @@ def refusal(kernel: Kernel, source: str) -> str:
         ("other = %mesh up m dp=2", "mesh 'm' is up"),
         ("%mesh up x dp=1 --import no_such_module", "rank 0 (dp=0"),
         ("%mesh up x dp=1 --cwd /no/such/folder", "--cwd: there is no folder '/no/such/folder'"),
+        ("one = m\n%mesh use one[dp=0]", "there is no mesh 'one': what the variable one holds is mesh 'm'"),
         ("%mesh use nope", "there is no mesh 'nope': there is m"),
         ("%mesh use mm[dp=0]", "there is no mesh 'mm': there is m"),
         ("%mesh use m[dq=0]", "no axis 'dq' in this mesh"),
