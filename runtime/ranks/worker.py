@@ -31,6 +31,7 @@ from . import (
     ledger,
     lifeline,
     models,
+    nccl,
     optimizers,
     printed_stacks,
     seed,
@@ -191,8 +192,8 @@ def _group_plan(spec: RankSpec, fds: RankFds) -> GroupPlan:
 def _prepare(spec: RankSpec, groups: Groups) -> str:
     """Bring torch into the state a rank wants; what went wrong, in one line, or nothing."""
     ledger.enable()
-    if spec.shared_gpus:  # nccl refuses two ranks on one GPU, and takes those of other hosts for others
-        os.environ.setdefault("NCCL_HOSTID", f"{socket.gethostname()}-{os.getpid()}")
+    if spec.device.startswith("cuda"):
+        nccl.settle(spec.shared_gpus > 0)
     try:
         for name in spec.preload:
             import_named(name)
