@@ -44,8 +44,8 @@ class Holdings:
         processes = [f"process {line}" for pid in self.pids - before.pids if (line := our_process(pid))]
         threads = [f"thread {thread.name!r}" for thread in self.threads - before.threads]
         descriptors = [f"descriptor {fd} -> {target}" for fd, target in self.descriptors - before.descriptors]
-        if len(self.descriptors) <= len(before.descriptors):
-            descriptors = []  # one was replaced by another: nothing grows
+        if len(self.descriptors) <= len(before.descriptors) or (_has_gpu(self) and not _has_gpu(before)):
+            descriptors = []  # one was replaced by another, or a GPU was opened, as it is once in a process
         segments = [f"shared memory /dev/shm/{name}" for name in self.segments - before.segments]
         return sorted(processes + threads + descriptors + segments)
 
@@ -59,6 +59,10 @@ def left_since(before: Holdings, grace: float = GRACE) -> list[str]:
         gc.collect()
         time.sleep(0.02)
     return []
+
+
+def _has_gpu(held: Holdings) -> bool:
+    return any(target.startswith("/dev/nvidia") for _, target in held.descriptors)
 
 
 def _is_watched(thread: threading.Thread) -> bool:

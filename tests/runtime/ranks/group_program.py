@@ -1,8 +1,7 @@
 """A zygote for the tests of process groups: it forks the ranks of each request on its standard input.
 
-A request is a line `[body, num_ranks, axes]`. Each rank runs the function `in_rank_<body>` with its `Seat`;
-the zygote answers with a line of what they returned or how they failed, when all ranks are gone. A rank lives
-until all have run. The program's arguments are the modules to import before it forks.
+A request is a line `[body, num_ranks, axes]`. Each rank runs `in_rank_<body>` with its `Seat`; the zygote answers, when
+all are gone, what they returned or how they failed. The program's arguments are the modules to import before it forks.
 """
 
 from __future__ import annotations
@@ -86,6 +85,7 @@ def in_rank_early_start(seat: Seat) -> object:
 
 
 def in_rank_user_init(seat: Seat) -> object:
+    from torch import cuda
     from torch import distributed as dist
 
     seat.groups.start()
@@ -106,7 +106,7 @@ def in_rank_user_init(seat: Seat) -> object:
         by_tcp += _sum_of_ranks()
         dist.destroy_process_group()
     os.environ |= {"RANK": str(plan.rank), "WORLD_SIZE": str(plan.world_size)}
-    dist.distributed_c10d.init_process_group()
+    dist.distributed_c10d.init_process_group("gloo" if cuda.is_available() else None)  # else for GPUs only
     return [by_env, by_tcp, twice, is_up_after, _sum_of_ranks()]
 
 
