@@ -60,6 +60,24 @@ def test_two_threads_of_a_rank_are_two_conversations() -> None:
     assert len(stops.waiting) == 2 and stops.ranks == (0,)
 
 
+def test_a_rank_that_is_chosen_again_speaks_for_its_next_thread() -> None:
+    stops = Stops()
+    for rank, talk in ((0, 1), (0, 2), (1, 1)):
+        stops.take(stop(rank, talk))
+    assert [stops.choose(rank) for rank in (1, 0, 0, 0)] == [stop(1), stop(0, 1), stop(0, 2), stop(0, 1)]
+    assert stops.choose(7) is None and stops.next() == stop(0, 1)
+
+
+def test_ranks_that_are_gone_have_no_focus() -> None:
+    stops = Stops()
+    for rank in (0, 1):
+        stops.take(stop(rank))
+    stops.choose(1)
+    assert stops.drop([1]) == [stop(1)]
+    assert stops.focus is None and stops.next() == stop(0)
+    assert stops.drop([1]) == [] and stops.focused() == stop(0)
+
+
 def test_who_has_been_heard_waits_on_in_silence() -> None:
     stops = Stops()
     stops.take(stop(0, out="> here"))
