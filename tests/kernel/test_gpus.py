@@ -18,11 +18,14 @@ class Nvml:
 
     def __init__(self, broken: str = "") -> None:
         self.calls: list[str] = []
+        self.asked_for: list[object] = []
         self._broken = broken
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any) -> Any:
             self.calls.append(name)
+            if name.startswith("nvmlDeviceGetHandle"):
+                self.asked_for.append((name.removeprefix("nvmlDeviceGetHandleBy"), *args))
             if name == self._broken:
                 raise RuntimeError("Driver Not Loaded")
             return {
@@ -47,6 +50,14 @@ def test_a_device_is_looked_at_once_a_second_whoever_asks() -> None:
     gpus.close()
     gpus.close()
     assert nvml.calls.count("nvmlShutdown") == 1
+
+
+def test_a_device_is_found_by_its_index_or_by_its_uuid() -> None:
+    nvml = Nvml()
+    gpus = Gpus(lambda: nvml)
+    for device in ("cuda:0", "cuda:1"):
+        assert gpus.look(device, {"CUDA_VISIBLE_DEVICES": "3,GPU-8a"}) is not None
+    assert nvml.asked_for == [("Index", 3), ("UUID", "GPU-8a")]
 
 
 def test_nothing_is_loaded_for_a_cpu() -> None:
@@ -75,5 +86,5 @@ def test_devices_are_counted_as_the_rank_counts_them() -> None:
     assert device_name("cuda", None) == "0"
     assert device_name("cuda:1", "3, 5") == "5"
     assert device_name("cuda:0", "GPU-7f,GPU-8a") == "GPU-7f"
-    assert device_name("cuda:4", "0,1") is None
+    assert device_name("cuda:2", "0,1") is None
     assert device_name("cpu", None) is None

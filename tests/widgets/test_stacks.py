@@ -27,6 +27,8 @@ def test_the_page_says_what_the_text_says_and_escapes_it() -> None:
         assert words in html
     assert "cell <1>" not in html and "<0>" not in html and "<is>" not in html
     assert "1 other thread<" in html
+    assert '<div class="mb-foot">--native: py-spy &lt;is&gt; missing</div>' in html
+    assert '<span class="mb-dim">   lib.py, line 7, in wait   lock.acquire()</span>' in html, "no line of the user's"
 
 
 def test_the_users_innermost_line_is_marked() -> None:
