@@ -8,8 +8,8 @@ has the main thread: `mailbox`.)
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 from ..actor import GIVEN_PORT, KEPT, WITH_PORT, Actor, endpoints_of, is_careful, kind_of, plain_name
@@ -202,7 +202,7 @@ class Resident:
         if self._has_left:
             self._let_go_of_error()
         begin_steps()
-        return Turn(job, self.begin_run(run_of(job.call)), time.perf_counter())
+        return Turn(job, self.begin_run(run_of(job.call)), perf_counter())
 
     def leave_behind(self, error: BaseException) -> None:
         """Keep what its code has raised for a debugger, if there is one here."""
@@ -227,7 +227,7 @@ class Resident:
             ok, payload = False, codec.encode(describe(unfit))
         job, talked = turn.job, self.flush(turn.said)
         try:
-            job.answer(Reply(job.call.seq, ok, time.perf_counter() - turn.started, talked), payload)
+            job.answer(Reply(job.call.seq, ok, perf_counter() - turn.started, talked), payload)
         except MemoryError as too_much:
             job.answer(Reply(job.call.seq, False, 0.0, talked), codec.encode(describe(too_much)))
 

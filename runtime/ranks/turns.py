@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -123,7 +123,7 @@ def conclude(
     if port is not None:
         port.refuse(failure)
     elif job.call.wants_reply:
-        job.answer(Reply(job.call.seq, False, time.perf_counter() - turn.started, True), codec.encode(failure))
+        job.answer(Reply(job.call.seq, False, perf_counter() - turn.started, True), codec.encode(failure))
     if not is_asked:
         resident.die(failure)
 
