@@ -11,6 +11,9 @@ from .waited import Tell
 TOLD_AFTER = 1.0
 """Seconds after which it is told."""
 
+_TO_BE_SURE = 0.2
+"""Seconds after which who is not behind has begun: where the cell before has failed, the answer is that it does not."""
+
 
 def queued(run: Run, names: Mapping[int, str]) -> dict[int, str]:
     """The ranks that have not begun this run, each with the name of the cell that they work on; `names` are by call."""
@@ -59,14 +62,19 @@ class QueueWatch:
         self._queued = queued
         self._tell = tell
         self._told: set[int] = set()
+        self._free: dict[int, float] = {}
+        """Those of them with no cell before it any more, and since when."""
 
     def __call__(self, now: float) -> None:
         if now - self._run.started < TOLD_AFTER:
             return
         behind = self._queued()
-        if begun := sorted(self._told.intersection(self._run.owing).difference(behind)):
+        free = sorted(self._told.intersection(self._run.owing).difference(behind))
+        self._free = {rank: self._free.get(rank, now) for rank in free}
+        if begun := [rank for rank, since in self._free.items() if now - since >= _TO_BE_SURE]:
             self._told.difference_update(begun)
-            self._tell(begun, "▶", f"{'have' if begun[1:] else 'has'} begun it after {now - self._run.started:.0f} s")
+            after = self._free[begun[0]] - self._run.started
+            self._tell(begun, "▶", f"{'have' if begun[1:] else 'has'} begun it after {after:.0f} s")
         new = {rank: name for rank, name in behind.items() if rank not in self._told}
         self._told.update(new)
         for name, ranks in by_cell(new).items():

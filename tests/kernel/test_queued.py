@@ -25,9 +25,12 @@ def test_who_has_not_begun_is_told_once_and_so_is_that_it_has() -> None:
     assert told == [([1, 2], "◌", "have not begun this cell, and still work on cell 4: stop takes this one back")]
     del behind[1]
     watch(107.0)
+    assert len(told) == 1, "it may be about to say that it does not begin"
     watch(108.0)
+    watch(109.0)
     assert told[1:] == [([1], "▶", "has begun it after 7 s")]
     behind.clear()
     run.owing = [0, 1]  # it is done as well: there is nothing to tell
-    watch(109.0)
+    watch(109.5)
+    watch(110.0)
     assert len(told) == 2
