@@ -1,4 +1,4 @@
-"""The write end of a pipe that all of a process may write to, interrupts and subprocesses notwithstanding."""
+"""The write end of a pipe that all of a process may write to, and descriptors 0 to 2 whatever code does to them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import select
 import sys
 import termios
 from collections import deque
+from contextlib import suppress
 
 _NOTHING = bytearray(4)
 
@@ -55,6 +56,38 @@ class Pipe:
                     del self.unsent[0]
                 elif done:
                     self.unsent[0] = data[done[0] :]
+
+
+class Standard:
+    """Descriptors 0, 1 and 2. One that code has closed comes back before a connection gets its number.
+
+    Else what is printed by C or a subprocess would go into that connection, to another rank.
+    """
+
+    def __init__(self) -> None:
+        self._poll = select.poll()  # tells in one call which of them are closed
+        self._outputs: dict[int, Pipe] = {}
+
+    def watch(self, outputs: dict[int, Pipe]) -> None:
+        self._outputs = outputs
+        for fd in (0, *outputs):
+            self._poll.register(fd, 0)
+
+    def mend(self) -> None:
+        """Put back those that are closed; what has been opened under their numbers meanwhile is the user's."""
+        for fd, event in self._poll.poll(0):
+            if event & select.POLLNVAL:
+                with suppress(OSError):  # no descriptor is left: there is no connection either that could get it
+                    self._put_back(fd)
+
+    def _put_back(self, fd: int) -> None:
+        pipe = self._outputs.get(fd)
+        # Both give the lowest number that is free.
+        new = os.open(os.devnull, os.O_RDONLY) if pipe is None else fcntl.fcntl(pipe.fd, fcntl.F_DUPFD, fd)
+        if new == fd:
+            os.set_inheritable(fd, True)
+        else:
+            os.close(new)
 
 
 def _wait_writable(fd: int) -> None:

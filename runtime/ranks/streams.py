@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 from ..libc import libc
 from ..wire.tape import mark
 from . import raising
-from .pipe import Pipe
+from .pipe import Pipe, Standard
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -62,6 +62,7 @@ class Streams:
         self._to_err, self._to_out = mark(token, "err"), mark(token, "out")
         self._out = Pipe(out_fd)
         self._err = Pipe(err_fd)
+        self._standard = Standard()
         # `_lock`: threads print at the same time, and `begin` must not come between a writer's look at the
         # run and its write. Reentrant: a signal handler may print while this very thread is inside.
         self._lock = threading.RLock()
@@ -88,6 +89,7 @@ class Streams:
         self._err.own()
         os.dup2(self._out.fd, 1)
         os.dup2(self._err.fd, 2)
+        self._standard.watch({1: self._out, 2: self._err})
         self._c_stdout = _line_buffered_c_stdout()
         faulthandler.enable(self._err.fd)
         sys.stdout = sys.__stdout__ = cast(TextIO, TextStream(self, "out"))  # pyright: ignore[reportConstantRedefinition]
@@ -111,6 +113,7 @@ class Streams:
 
         True: the pipes are to be read up to it. False: nothing was said that the controller has not read.
         """
+        self._standard.mend()
         self._c_stdout()
         with self._lock:
             self._flush()
