@@ -133,6 +133,7 @@ class Mailbox:
         if isinstance(message, Spawn):
             return self._spawn(message, frames)
         self.actors.pop(message.actor, None)
+        self._instances.pop(message.actor, None)
         return None
 
     def _spawn(self, message: Spawn, frames: Frames) -> None:

@@ -166,3 +166,13 @@ def test_actors_that_are_made_again_are_what_their_class_is_now(local: Bench):
     assert second.step.call_one().get(10) == ("new", 2, 2)
     assert second.attributes.call_one().get(10) == (0, {"new": 2})
     assert first.step.call_one().get(10) == ("old", 1, 1)
+
+
+def test_a_rank_keeps_nothing_of_actors_that_have_stopped(inproc: Bench):
+    procs = inproc.up({"rank": 1})
+    is_of_one = "getattr(each, 'name', '') == 'for a while' and type(each).__name__ == 'Instance'"
+    count = f"import gc\nsum({is_of_one} for each in gc.get_objects())"
+    for _ in range(3):
+        worker = procs.spawn("for a while", Worker)
+        assert worker.do.call_one(count).get(10) == 1
+        worker.stop().get(10)
