@@ -214,7 +214,7 @@ class Groups:
             self._bent.holds_wake = True
         if renews is None:
             self.close()
-        own, self._served = self._doors.pop(plan.master_port, (plan, None))
+        own, self._served = self._take_door(plan)
         self.plan = replace(plan, listen_fd=own.listen_fd)
         self.trouble = ""
         try:
@@ -229,6 +229,19 @@ class Groups:
         except Exception as error:
             self.trouble = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise
+
+    def _take_door(self, plan: GroupPlan) -> tuple[GroupPlan, Any]:
+        """What is served from here for this plan. Doors that were opened before it are for plans nobody follows now."""
+        if plan.store_rank != plan.rank or plan.master_port not in self._doors:
+            return plan, None
+        ports = list(self._doors)  # the oldest first
+        for port in ports[: ports.index(plan.master_port)]:
+            stale, *store = self._doors.pop(port)
+            if store[0] is not None:
+                bury(store)
+            elif stale.listen_fd is not None:
+                os.close(stale.listen_fd)
+        return self._doors.pop(plan.master_port)
 
     def close(self) -> None:
         """Destroy all groups and give torch its own functions back; returns in a moment even if peers are

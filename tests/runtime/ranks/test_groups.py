@@ -202,6 +202,7 @@ groups = Groups(GroupPlan(0, 1, 0, {"dp": 1}, "gloo", "cpu", "127.0.0.1", port, 
 groups.start()
 for generation in range(1, 4):
     before = threading.enumerate()
+    groups.open_door()  # who asked has given up waiting, and asks again
     groups.rebuild(replace(groups.plan, master_port=groups.open_door(), generation=generation))
     [old] = [thread for thread in before if thread.name == "mesh-door"]
     old.join()
@@ -215,6 +216,33 @@ def test_new_groups_without_torch_leave_nothing_of_the_old() -> None:
     first, *others = told.stdout.splitlines()
     assert others == [first] * 2
     assert first.startswith("2 ") and first.endswith("False")
+
+
+WITH_TORCH = """
+import os, socket, sys
+from dataclasses import replace
+import torch.distributed as dist
+from meshbook.runtime.ranks.group_plan import GroupPlan
+from meshbook.runtime.ranks.groups import Groups
+
+groups = Groups(GroupPlan(0, 1, 0, {"dp": 1}, "gloo", "cpu", "127.0.0.1", 0))
+groups.rebuild(replace(groups.plan, master_port=groups.open_door(), generation=1))
+for generation in range(2, 5):
+    stale = groups.open_door()
+    groups.rebuild(replace(groups.plan, master_port=groups.open_door(), generation=generation))
+    with socket.socket() as caller:
+        print(caller.connect_ex(("127.0.0.1", stale)) != 0)
+other = groups.open_door()
+groups.open_door()
+groups._take_door(replace(groups.plan, master_port=other, store_rank=1, world_size=2, axes={"dp": 2}))
+print(len(groups._doors))  # the same port of another rank, on another host, is not ours
+groups.close()
+"""
+
+
+def test_a_store_that_nobody_comes_to_is_gone_with_the_next_groups() -> None:
+    told = subprocess.run([sys.executable, "-c", WITH_TORCH], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.split() == ["True"] * 3 + ["2"]
 
 
 def test_a_host_that_does_not_answer_is_named_and_lets_torch_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
