@@ -20,17 +20,17 @@ PERIOD = 0.5
 
 
 class Watch:
-    """One number of some ranks over time. It ends with the mesh, or by `stop`.
+    """One number of some ranks, or of all there are (`ranks` is None), over time. It ends with the mesh, or by `stop`.
 
     `draw` is called on the watch's own thread, at most twice a second and only when something has changed.
     """
 
-    def __init__(self, mesh: Mesh, path: str, ranks: Sequence[int], every: float) -> None:
+    def __init__(self, mesh: Mesh, path: str, ranks: Sequence[int] | None, every: float) -> None:
         self.mesh = mesh
         self.path = path
-        self.ranks = tuple(ranks)
+        self.ranks = ranks
         self.every = max(every, LEAST)
-        self.series = {rank: Series() for rank in self.ranks}
+        self.series = {rank: Series() for rank in self._present()}
         self.reasons: dict[int, str] = {}
         """Why a rank has no number there now."""
         self.draw: Callable[[], object] | None = None
@@ -78,14 +78,19 @@ class Watch:
             self._has_news, self._drawn = False, now
             self.draw()
 
+    def _present(self) -> list[int]:
+        """Those of its ranks that the mesh has now: it may have been resized."""
+        there = sorted(self.mesh.roster.states)
+        return there if self.ranks is None else [rank for rank in self.ranks if rank in there]
+
     def look(self) -> None:
         """Ask the ranks now."""
-        alive = [rank for rank in self.ranks if rank in self.mesh.roster.states]
-        for rank, answer in self.mesh.sample(self.path, alive, timeout=min(self.every, 0.5)).items():
+        for rank, answer in self.mesh.sample(self.path, self._present(), timeout=min(self.every, 0.5)).items():
+            series = self.series.setdefault(rank, Series())
             if isinstance(answer, str):
                 self._has_news |= self.reasons.get(rank) != answer
                 self.reasons[rank] = answer
             else:
                 self.reasons.pop(rank, None)
-                self.series[rank].add(answer)
+                series.add(answer)
                 self._has_news = True

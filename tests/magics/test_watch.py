@@ -51,6 +51,16 @@ def test_an_expression_is_read_while_a_cell_blocks_and_what_would_call_the_user_
     kernel.ok("%mesh watch --stop")
 
 
+def test_ranks_that_come_by_a_resize_are_drawn_too(kernel: Kernel) -> None:
+    kernel.ok("grown = %mesh up grown -n 2 --pg none --device cpu")
+    cell = kernel.start("%mesh watch y --every 0.1")
+    assert cell.end().error == ""
+    kernel.ok("%mesh resize rank=3")
+    kernel.ok("%%on_mesh\ny = 10 + rank")
+    kernel.listen_until(lambda: "  12" in states_of(cell)[-1], 20, "the number of the rank that came")
+    kernel.ok("%mesh down grown")
+
+
 def test_it_ends_with_the_mesh(kernel: Kernel) -> None:
     kernel.ok("watched = %mesh up watched -n 2 --pg none --device cpu")
     kernel.ok("%%on_mesh\ny = 1.5 + rank")
