@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
 from typing import Any
 
 from .config import get_global_config
@@ -29,12 +28,7 @@ def check_size(values: Iterable[Any], encode: Callable[[], Encoded], what: str) 
 
 def largest() -> int:
     """The bytes that one message may hold."""
-    return min(get_global_config()["codec_max_frame_length"], _memory_size() // 4)
-
-
-@cache
-def _memory_size() -> int:
-    return memory_size()
+    return min(get_global_config()["codec_max_frame_length"], memory_size() // 4)
 
 
 def _check(size: int, what: str) -> None:

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _KILLED = re.compile(r"[Oo]ut of memory.*: Kill(?:ed)? process (\d+)\b")
@@ -150,6 +151,7 @@ class MemoryKills:
         return count_in(_text(self._group.folder / self._group.counter)) if self._group is not None else None
 
 
+@cache
 def memory_size() -> int:
     """Bytes of memory that this process can have: the machine's, or the share of its control group (job, container)."""
     limit = _limit_of(_own_group())
