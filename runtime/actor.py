@@ -60,7 +60,6 @@ class EndpointProperty(Generic[P, R]):
         *,
         propagate: object = None,
         explicit_response_port: bool = False,
-        instrument: bool = True,
         is_concurrent: bool = False,
         on_control: bool = False,
         is_bare: bool = False,
@@ -69,7 +68,6 @@ class EndpointProperty(Generic[P, R]):
         self.method = method
         self.propagate = propagate
         self.explicit_response_port = explicit_response_port
-        self.instrument = instrument
         self.is_concurrent = is_concurrent
         self.on_control = on_control
         self.is_bare = is_bare
@@ -202,9 +200,7 @@ def endpoint(
     def wrap(method: Callable[..., Any]) -> EndpointProperty[..., Any]:
         if isinstance(method, EndpointProperty):
             raise ValueError("@endpoint stands on an endpoint already: write one decorator")
-        return EndpointProperty(
-            method, propagate=propagate, explicit_response_port=explicit_response_port, instrument=instrument
-        )
+        return EndpointProperty(method, propagate=propagate, explicit_response_port=explicit_response_port)
 
     return wrap if method is None else wrap(method)
 
@@ -240,11 +236,7 @@ def concurrent_endpoint(
         if not inspect.iscoroutinefunction(method):
             raise ValueError(f"concurrent_endpoint can only wrap async endpoints: write `async def {method.__name__}`")
         return EndpointProperty(
-            method,
-            propagate=propagate,
-            explicit_response_port=explicit_response_port,
-            instrument=instrument,
-            is_concurrent=True,
+            method, propagate=propagate, explicit_response_port=explicit_response_port, is_concurrent=True
         )
 
     return wrap if method is None else wrap(method)
