@@ -286,8 +286,10 @@ class Drive:
             return self._ask_what_then(self.user)
         if is_first:
             attach = f"`python -m meshbook.debug attach {os.getpid()} @busy` in a terminal looks inside"
-            text = f"do not react yet: stop again breaks off collectives, a third time kills; {attach}"
-            self.live.note(self.run.owing, "◌", text)
+            owing = self.run.owing
+            says = "do not" if owing[1:] else "does not"
+            text = f"{says} react yet: stop again breaks off collectives, a third time kills; {attach}"
+            self.live.note(owing, "◌", text)
         return 0
 
     def _ask_what_then(self, user: Asker) -> int:

@@ -258,7 +258,7 @@ def test_a_rank_that_does_not_react_is_left_alone_and_told(kernel: Kernel) -> No
     cell.until_all(2, "in")
     kernel.interrupt()
     stopped = cell.end()
-    assert "1 ◌ do not react yet: stop again breaks off collectives, a third time kills" in stopped.stderr
+    assert "1 ◌ does not react yet: stop again breaks off collectives, a third time kills" in stopped.stderr
     assert "rank 1 did not react and is still busy (rank 1 at cell " in stopped.error
     assert "`%mesh restart @busy` gives fresh ranks" in stopped.error
     assert "1 idle, 1 busy" in kernel.ok("%mesh").text
