@@ -45,6 +45,8 @@ class Progress:
     """Those of them that only waited."""
     gone: set[int] = field(default_factory=set[int])
     """Those of `lost` whose process has ended, in a mesh that was not taken down."""
+    unclear: set[int] = field(default_factory=set[int])
+    """Those of `lost` that live and are done, but could not tell what the cell came to."""
 
 
 class Run:
@@ -140,12 +142,14 @@ class Run:
             answer = codec.decode(frames[0], frames[1:])
         except codec.DecodeError as error:  # this process is out of descriptors or memory
             self.progress.lost[rank] = f"{self.roster.name_of(rank)} has run the cell, but what it came to {error}"
+            self.progress.unclear.add(rank)
             self.rouse()
             self._settle(rank)
             return
         if isinstance(answer, RemoteFailure):
             # The kernel actor itself failed: no outcome of the cell, but a reason why there is none.
             self.progress.lost[rank] = str(rebuild(answer, self.roster.name_of(rank)))
+            self.progress.unclear.add(rank)
         else:
             is_ok, outcome = answer
             self.progress.outcomes[rank] = outcome

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -122,13 +123,15 @@ def tell(
     dead: Container[int] | None = None,
     together: Together | None = None,
     late: Container[int] = (),
+    unclear: Container[int] = (),
 ) -> Story:
     """The story of a cell that ran on `ranks` of a mesh with these axes.
 
     `failures` raised, `lost` are gone (with why, and in `last_lines` the end of their stderr), `waiting` did
     something worth telling (waited for the failed ones, or were interrupted by the user). The first few
-    `notes` are told. `mended` is what was done afterwards. Of the lost, `dead` still are (None: all), and `late` were
-    given up: they live, and are not done. `together` is what ranks did in common.
+    `notes` are told. `mended` is what was done afterwards. Of the lost, `dead` still are (None: all), `late` were
+    given up: they live, and are not done; `unclear` live too, and failed to tell what came of it. `together` is
+    what ranks did in common.
 
     Example:
         >>> frame = Frame("cell 5", 1, "<module>", "check(l)", True)
@@ -147,8 +150,8 @@ def tell(
     shown_fates = fates[:_MAX_FATES]
     is_fault = bool(failures or lost)
     ran = [rank for rank, each in failures.items() if each.type_name not in _UNREADABLE or len(each.frames) > 1]
-    counts = {"failed": len(failures), "lost": sum(rank not in late for rank in lost)}
-    counts["not done"] = len(lost) - counts["lost"]
+    counts = Counter("failed" if rank in unclear else "not done" if rank in late else "lost" for rank in lost)
+    counts["failed"] += len(failures)
     headline = _headline(counts, len(ranks)) if is_fault else _stopped(len(waiting), len(ranks))
     return Story(
         headline=headline,
@@ -240,9 +243,9 @@ class _Where:
         return numbers if points.endswith(" points)") and len(numbers) <= _MOST_NUMBERS else points
 
 
-def _headline(counts: Mapping[str, int], num_ranks: int) -> str:
+def _headline(counts: Counter[str], num_ranks: int) -> str:
     """Example: `1 of 4 ranks failed, 2 lost`."""
-    first, *others = [(number, what) for what, number in counts.items() if number]
+    first, *others = [(counts[what], what) for what in ("failed", "lost", "not done") if counts[what]]
     head = f"{first[0]} of {num_ranks} rank{'s' * (num_ranks != 1)} {first[1]}"
     return ", ".join([head, *(f"{number} {what}" for number, what in others)])
 

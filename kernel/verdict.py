@@ -40,10 +40,9 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     lost = {rank: why.partition("\n")[0] for rank, why in whys.items()}
     late = {*drive.abandoned, *drive.taken_back}
     words = {rank: roster.last_words(rank, drive.run.call) for rank in lost if rank not in late}
-    ranks = sorted({*result.ranks, *lost})
     story = tell(
         drive.run.axes,
-        ranks,
+        sorted({*result.ranks, *lost}),
         failures,
         lost,
         waiting,
@@ -53,6 +52,7 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
         roster.dead(),
         drive.together,
         late,
+        progress.unclear,
     )
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
     story = _advised(drive, with_memory(story, held), failures, notebook)

@@ -39,3 +39,11 @@ def test_what_a_cell_has_opened_in_their_place_stays(mesh: Mesh) -> None:
     mesh.run("import os\nos.close(0)\nzero = os.open('/', os.O_RDONLY)\nassert zero == 0", [1]).finished.get(20)
     progress = mesh.run("assert os.fstat(0).st_ino == os.stat('/').st_ino\nos.close(0)", [1]).finished.get(20).progress
     assert (progress.lost, progress.failed) == ({}, [])
+
+
+def test_a_rank_that_lives_and_can_tell_nothing_has_failed(mesh: Mesh) -> None:
+    broken = "import pickle\ndef bad(*a, **k): raise RuntimeError('patched')\npickle.loads = bad"
+    mesh.run(broken, [1]).finished.get(20)
+    progress = mesh.run("rank").finished.get(20).progress
+    assert progress.lost[1].startswith("rank 1 ") and "cannot be unpickled" in progress.lost[1]
+    assert (progress.unclear, progress.gone, mesh.roster.dead()) == ({1}, set(), [])

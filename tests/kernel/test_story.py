@@ -127,6 +127,11 @@ def test_a_rank_that_was_given_up_is_not_lost() -> None:
     assert tell(AXES, range(8), {}, {3: lost[3]}, dead=[], late=[3]).headline == "1 of 8 ranks not done"
 
 
+def test_a_rank_that_lives_and_could_not_tell_its_outcome_has_failed() -> None:
+    story = tell(AXES, range(8), {7: BOOM}, {1: "died: SIGSEGV, pid 9", 3: "rank 3 failed: DecodeError"}, unclear={3})
+    assert story.headline == "2 of 8 ranks failed, 1 lost"
+
+
 def test_an_error_inside_a_library_shows_my_line_and_names_the_library() -> None:
     inside = Frame("/opt/lib/site-packages/torch/nn/modules/functional.py", 2289, "linear", "...", False)
     story = tell(AXES, range(8), {0: Failure("RuntimeError", "shapes", (FRAMES[0], inside), "")})
