@@ -76,8 +76,9 @@ class HostedCrew:
         self._renumbered: dict[RemoteHost, deque[Mapping[int, int]]] = {}
         self._is_closed = False
         first = find(specs[0].host)
-        port, self._script_port = first.ask(lambda seq: Hold(seq, number)).wait().ports
+        self._used.add(first)  # it may hold ports for this crew from here on
         try:
+            port, self._script_port = first.ask(lambda seq: Hold(seq, number)).wait().ports
             self._enlist([replace(spec, master_port=port) for spec in specs])
         except BaseException:
             self.close()

@@ -219,10 +219,12 @@ class RemoteAgent:
         threading.Thread(target=answer, name="meshbook-look", daemon=True).start()
 
     def _disband(self, order: Disband, _: Frames) -> None:
-        crew = self._crews.pop(order.crew, None)
+        crew, held = self._crews.pop(order.crew, None), self._held.pop(order.crew, None)
         if crew is not None:
             crew.close()
-            del self._ears[order.crew]
+        if held is not None:  # other hosts have failed before its ranks were started
+            held.close()
+        self._ears.pop(order.crew, None)
         self._say(Done(order.seq))
 
     def _introduce(self, order: Introduce, _: Frames) -> None:

@@ -193,6 +193,26 @@ def test_process_groups_are_made_anew_over_a_host_that_came_back(own: Bench, unt
     assert workers.do.call(source).get(50).values() == [2.0] * 2
 
 
+def test_a_mesh_that_fails_before_its_ranks_start_leaves_no_port_on_a_host(
+    hosts: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    assert isinstance(hosts.engine, HostsEngine)
+    find = hosts.engine._find
+
+    def refuse(name: str, folder: str) -> Any:
+        if name == "beta":
+            raise SpawnError("its folder cannot be brought there")
+        return find(name, folder)
+
+    hosts.up({"rank": 2}).stop().get(10)
+    alpha = psutil.Process(agent_of(hosts, "alpha"))
+    before = alpha.num_fds()
+    monkeypatch.setattr(hosts.engine, "_find", refuse)
+    with pytest.raises(SpawnError, match="its folder cannot be brought there"):
+        hosts.up({"rank": 2})
+    assert alpha.num_fds() == before
+
+
 def test_one_launcher_for_all_hosts(make: Callable[..., Bench], until: Until, tmp_path: Path):
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\nfor i in 0 1; do SLURM_PROCID=$i "$@" & done; wait\n')
