@@ -10,6 +10,7 @@ import sys
 import termios
 from collections import deque
 from contextlib import suppress
+from os import write  # not by its module: a cell that puts another there would end the rank at its next print
 
 _NOTHING = bytearray(4)
 
@@ -40,11 +41,11 @@ class Pipe:
         while self.unsent:
             data = memoryview(self.unsent[0])
             size = len(data)
-            # `extend(map(...))` keeps the result even when a KeyboardInterrupt strikes as `os.write` returns
+            # `extend(map(...))` keeps the result even when a KeyboardInterrupt strikes as `write` returns
             # (an assignment would lose it, and the text would come twice); `finally` makes no call for the same.
             done: list[int] = []
             try:
-                done.extend(map(os.write, (self.fd,), (data,)))
+                done.extend(map(write, (self.fd,), (data,)))
             except BlockingIOError:  # a subprocess made the shared pipe non-blocking
                 _wait_writable(self.fd)
             except OSError as error:

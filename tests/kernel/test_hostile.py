@@ -47,3 +47,11 @@ def test_a_rank_that_lives_and_can_tell_nothing_has_failed(mesh: Mesh) -> None:
     progress = mesh.run("rank").finished.get(20).progress
     assert progress.lost[1].startswith("rank 1 ") and "cannot be unpickled" in progress.lost[1]
     assert (progress.unclear, progress.gone, mesh.roster.dead()) == ({1}, set(), [])
+
+
+def test_a_write_that_raises_ends_no_rank(mesh: Mesh) -> None:
+    broken = "def bad(*a): raise RuntimeError('patched')\nimport os\nos.write = bad"
+    assert mesh.run(broken, [1]).finished.get(20).progress.lost == {}
+    run = mesh.run("print('still heard')", [1]).finished.get(20)
+    assert (run.progress.lost, run.progress.failed) == ({}, [])
+    assert [piece.text for _, piece in run.take() if isinstance(piece, Text)] == ["still heard\n"]
