@@ -67,9 +67,9 @@ class Births:
         made = self.made.get(actor)
         return made.failed if made is not None else ()
 
-    def owners(self) -> dict[tuple[int, int, int], str]:
-        """Who owns actors here, with the name of the first mesh of each."""
-        return owners_of({actor: (made.name, made.owner) for actor, made in list(self.made.items())})
+    def owners(self, rank: int) -> dict[tuple[int, int, int], str]:
+        """Who owns actors on this rank, with the name of the first mesh of each."""
+        return owners_of([(made.name, made.owner, made.ranks) for made in list(self.made.values())], rank)
 
     def reshape(self, plan: Reshape) -> None:
         """The mesh was resized. What users made lives on where ranks keep their numbers, by which it is addressed."""

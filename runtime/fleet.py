@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -89,7 +89,7 @@ class RemoteFleet:
         self._post = Post()
         self._dead: dict[int, str] = {}
         self._lost: dict[tuple[int, int], str] = {}  # by rank and actor: made from here, and not there any more
-        self._owners: dict[int, tuple[str, tuple[int, int, int]]] = {}  # of actors made from here: mesh name, owner
+        self._owners: dict[int, Owned] = {}  # of actors made from here
 
     def name_of(self, rank: int) -> str:
         coord = ",".join(f"{axis}={i}" for axis, i in coordinates(rank, self.axes).items())
@@ -97,7 +97,7 @@ class RemoteFleet:
 
     def spawn_actor(self, birth: Birth, caller: Caller) -> int:
         seq = self._post.open(birth.ranks, caller)
-        self._owners[birth.actor] = (birth.name, birth.owner)
+        self._owners[birth.actor] = (birth.name, birth.owner, birth.ranks)
         spawn = Spawn(seq, birth.actor, birth.name, birth.view, birth.owner, self._node.outgoing_run())
         self._send(birth.ranks, birth.actor, spawn, birth.payload)
         return seq
@@ -150,9 +150,9 @@ class RemoteFleet:
     def failed(self, actor: int) -> Collection[int]:
         return [rank for rank, each in list(self._lost) if each == actor]
 
-    def owners(self) -> dict[tuple[int, int, int], str]:
-        """Who owns actors that were made there from here, with the name of the first mesh of each."""
-        return owners_of(self._owners)
+    def owners(self, rank: int) -> dict[tuple[int, int, int], str]:
+        """Who owns actors that were made on this rank from here, with the name of the first mesh of each."""
+        return owners_of(list(self._owners.values()), rank)
 
     def lose(self, rank: int, why: str) -> list[Caller]:
         """The rank is gone: who waits for what it owed, to be told. On any thread."""
@@ -165,9 +165,20 @@ class RemoteFleet:
         self._dead.pop(rank, None)
 
 
-def owners_of(made: Mapping[int, tuple[str, tuple[int, int, int]]]) -> dict[tuple[int, int, int], str]:
-    """Each owner once, with the name of its first mesh: a death is reported once to each."""
+Owned = tuple[str, tuple[int, int, int], Sequence[int]]
+"""Actors of one class: the name of their mesh, who owns them, and the ranks on which they live."""
+
+
+def owners_of(made: Iterable[Owned], rank: int) -> dict[tuple[int, int, int], str]:
+    """Who owned actors on this rank, each once, with the name of its first mesh there: its death is told once to each.
+
+    Example:
+        >>> made = [("left", (0, 0, 1), [0]), ("both", (0, 0, 1), [0, 1]), ("late", (0, 0, 1), [1])]
+        >>> owners_of(made, 0), owners_of(made, 1), owners_of(made, 2)
+        ({(0, 0, 1): 'left'}, {(0, 0, 1): 'both'}, {})
+    """
     found: dict[tuple[int, int, int], str] = {}
-    for name, owner in made.values():
-        found.setdefault(owner, name)
+    for name, owner, ranks in made:
+        if rank in ranks:
+            found.setdefault(owner, name)
     return found

@@ -124,7 +124,7 @@ class Node(ABC):
         """
         fleet = self.fleets.get(address[0])
         waiting = fleet.lose(address[1], why) if isinstance(fleet, RemoteFleet) else []
-        owners = fleet.owners() if isinstance(fleet, RemoteFleet) and is_fault else {}
+        owners = fleet.owners(address[1]) if isinstance(fleet, RemoteFleet) and is_fault else {}
 
         def tell() -> None:
             for actor in list(self._early) if is_fault else ():  # it may have been the one that was to make it

@@ -198,7 +198,7 @@ class Root(Node):
         if roster.is_stopped:
             self.on_stopped(roster)
             return
-        for owner, name in roster.births.owners().items() if is_fault else ():
+        for owner, name in roster.births.owners(rank).items() if is_fault else ():
             fault = Fault(owner, name, 0, rank, report_of_death(name, why))
             if owner[:2] == self.address:
                 self.supervise(fault)

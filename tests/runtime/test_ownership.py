@@ -13,6 +13,8 @@ import pytest
 
 from meshbook.runtime import Actor, Channel, Port, SupervisionError, context, endpoint, this_host
 from meshbook.runtime.scope import CLIENT
+from tests.runtime.families import Owner
+from tests.runtime.troupe import Counter, Mortal
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -232,3 +234,21 @@ def test_actors_end_with_the_process_of_their_owner(process_stage: Stage) -> Non
     with pytest.raises(SupervisionError, match="stopped as the process of its owner is gone"):
         hired.work.call_one(port).get(10)
     assert "exited with code 3" in process_stage.faults.get(timeout=10).report()
+
+
+def test_of_a_death_hears_who_owned_what_lived_there(process_stage: Stage) -> None:
+    procs = process_stage.procs({"r": 2})
+    here = procs.slice(r=0)
+    port, told = Channel[Any].open()
+    spared, hit = here.spawn("spared", Owner, "none"), here.spawn("hit", Owner, "handle", port)
+    spared.adopt.call_one(Counter, procs=here).get(20)
+    hit.adopt.call_one(Counter, procs=procs).get(20)
+    mortals = procs.spawn("mortal", Mortal)
+    with pytest.raises(SupervisionError, match="code 4"):
+        mortals.slice(r=1).exit.call_one(4).get(20)
+    # To the client it is the death of the only mesh of its own that had an actor there.
+    failure = process_stage.faults.get(timeout=10)
+    assert (failure.mesh_name, failure.ranks) == ("mortal", [1])
+    assert told.recv().get(10)[0] == "kid"
+    # Told of it, this one would have failed, as its hook handles nothing.
+    assert spared.reports.call_one().get(10) == []
