@@ -20,7 +20,7 @@ from meshbook.runtime import Channel, MeshFailure, SupervisionError, node, this_
 from meshbook.runtime.healing import heal_roster
 from meshbook.runtime.looks import actors_text
 from meshbook.runtime.mesh import roster_of
-from meshbook.runtime.supervision import fault_lines, interrupt, place_of
+from meshbook.runtime.supervision import fault_lines
 from tests.runtime.families import IMPATIENCE, AsyncFilial, AsyncOwner, AsyncTidy, Busy, Filial, Owner, Tidy, hurry
 from tests.runtime.holders import AsyncHolder, Holder, Load, Weigher
 from tests.runtime.troupe import Counter, Mortal, Trouble
@@ -193,23 +193,6 @@ class TestTheClient:
         assert "ValueError: nobody waits" in ended.stderr
         assert "KeyboardInterrupt" not in ended.stderr
         assert time.monotonic() - began < 15
-
-    def test_a_thread_that_misses_its_interrupt_gets_another(self, until: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        asleep, sent = threading.Lock(), list[int]()
-        asleep.acquire()
-        sleeper = threading.Thread(target=asleep.acquire)
-        sleeper.start()
-        until(lambda: (place := place_of(sleeper.ident or 0)[0]) is not None and place.f_code.co_name == "run")
-
-        def kill(thread: int, signum: int) -> None:
-            sent.append(thread)
-            if len(sent) == 2:  # the first is lost
-                asleep.release()
-
-        monkeypatch.setattr(signal, "pthread_kill", kill)
-        interrupt(sleeper.ident or 0)
-        sleeper.join()
-        assert sent == [sleeper.ident] * 2
 
 
 FAILING = """
