@@ -161,6 +161,22 @@ def test_a_reloaded_page_is_live_again_and_a_mesh_that_ended_is_static(open_note
     assert not nb.errors
 
 
+def test_a_dashboard_whose_kernel_was_restarted_says_so(open_notebook: Any) -> None:
+    nb, dash = opened(open_notebook, "r = %on_mesh -- rank\nr.table()", kernel="torchless", is_alone=True)
+    assert nb.run(2) == "done"
+    table = nb.page.locator(".mb-explorer")
+    table.locator("tbody tr").first.wait_for()
+    dash.wait("live")
+    nb.page.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
+    dash.wait("the kernel has ended, or was restarted; this is the last state")
+    dash.select(2, 0)
+    assert dash.at(".mbd-pick code").text_content() == "dp=0,tp=2"
+    assert all(button.is_disabled() for button in dash.at(".mbd-buttons button").all())
+    table.locator("button", has_text="keep as static").click()
+    table.get_by_text("the kernel has ended").wait_for()
+    assert not nb.errors
+
+
 def test_the_last_state_stays_in_the_notebook(open_notebook: Any) -> None:
     nb, dash = opened(open_notebook, "%mesh down", kernel="warm")
     dash.wait("all 8 ranks idle")

@@ -1,5 +1,5 @@
 // The view of widgets/console.py. It holds no state of the debugger: each message "state" tells all there is.
-import { withHome } from "./home.js";
+import { GONE, tell, withHome } from "./home.js";
 import { wordBefore, shared } from "./words.js";
 
 const PARTS = `<div class="mbc-head"><b class="mbc-title"></b><span class="mbc-stops" role="group" aria-label="stopped ranks"></span>
@@ -51,12 +51,18 @@ function render(store, { model, el: host }) {
   listen(view, leave.signal);
   const draw = (message) => { if (message.kind === "completions") complete(view, message); else paint(view); };
   store.draws.add(draw);
-  const say = (kind) => model.send({ kind, view: view.id });
+  const say = (kind) => send(view, { kind });
   const beat = setInterval(() => say("beat"), BEAT);
   window.addEventListener("pagehide", () => say("bye"), { signal: leave.signal });
   say("hello");
   paint(view);
   return () => { leave.abort(); clearInterval(beat); store.draws.delete(draw); say("bye"); };
+}
+
+function send(view, message) {
+  if (tell(view.model, { ...message, view: view.id })) return;
+  view.store.over ||= GONE;
+  paint(view);
 }
 
 function paint(view) {
@@ -77,7 +83,8 @@ function paint(view) {
   root.dataset.asks = rests ? "" : state.prompt; // tests wait for it
 }
 
-function paintStops({ store, find, model }) {
+function paintStops(view) {
+  const { store, find } = view;
   const { stops, focus } = store.state;
   find(".mbc-stops").replaceChildren(...stops.map((stop) => {
     const isFocus = focus && focus[0] === stop.rank && focus[1] === stop.talk;
@@ -85,7 +92,7 @@ function paintStops({ store, find, model }) {
     chip.title = `${stop.name}: ${stop.kind}${stop.place ? ` at ${stop.place}` : ""}${stop.thread ? `, thread ${stop.thread}` : ""}`;
     chip.setAttribute("aria-pressed", Boolean(isFocus));
     chip.dataset.lmSuppressShortcuts = "true";
-    chip.addEventListener("click", () => { if (!isFocus) model.send({ kind: "line", text: `%rank ${stop.rank}` }); });
+    chip.addEventListener("click", () => { if (!isFocus) send(view, { kind: "line", text: `%rank ${stop.rank}` }); });
     return chip;
   }));
 }
@@ -116,14 +123,14 @@ function paintView(view, shown) {
   find(".mbc-vars tbody").replaceChildren(...rows);
 }
 
-function type({ store, model, find }, line) {
-  if (!store.state.focus) return;
-  model.send({ kind: "line", text: line });
-  find("input").focus();
+function type(view, line) {
+  if (!view.store.state.focus) return;
+  send(view, { kind: "line", text: line });
+  view.find("input").focus();
 }
 
 function listen(view, signal) {
-  const { store, model, find, root } = view;
+  const { store, find, root } = view;
   const input = find("input");
   const on = (node, kind, act) => node.addEventListener(kind, act, { signal });
   on(find("form"), "submit", (event) => {
@@ -141,11 +148,11 @@ function listen(view, signal) {
     } else if (event.key === "Tab" && !event.shiftKey && wordBefore(input.value, input.selectionStart)) {
       event.preventDefault();
       view.pending += 1;
-      model.send({ kind: "complete", view: view.id, id: view.pending, prefix: wordBefore(input.value, input.selectionStart) });
+      send(view, { kind: "complete", id: view.pending, prefix: wordBefore(input.value, input.selectionStart) });
     }
   });
   on(root, "keydown", (event) => event.stopPropagation()); // else the notebook takes it for a command
-  on(find(".mbc-close"), "click", () => model.send({ kind: "close", view: view.id }));
+  on(find(".mbc-close"), "click", () => send(view, { kind: "close" }));
 }
 
 // One word is put in; of several what they share, and they are listed.

@@ -3,7 +3,7 @@ import {
   BAD, NUMBERS, applyDelta, axesText, bytes, decode, floats, layout, neighbour, numberText, range, rankText,
   rectangle, selector, shade,
 } from "./cells.js";
-import { withHome } from "./home.js";
+import { GONE, tell, withHome } from "./home.js";
 
 const PALE = new Set(["idle", "starting"]); // their glyphs are in the other ink
 const BEAT = 5000; // milliseconds between two signs of life
@@ -61,13 +61,19 @@ function render(store, { model, el }) {
   listen(view, leave.signal);
   const draw = (kind, message) => { if (kind === "ack") acknowledge(view, message); later(view); };
   store.draws.add(draw);
-  const say = (kind) => model.send({ kind, view: id });
+  const say = (kind) => send(view, { kind });
   const beat = setInterval(() => { if (!document.hidden && root.isConnected) say("beat"); freshness(view); }, BEAT / 5);
   document.addEventListener("visibilitychange", () => { say(document.hidden ? "bye" : "hello"); later(view); }, { signal: leave.signal });
   model.on("change:sizes", () => { store.ranks = []; select(view, []); later(view); });
   say("hello");
   later(view);
   return () => { leave.abort(); clearInterval(beat); store.draws.delete(draw); say("bye"); };
+}
+
+function send(view, message) {
+  if (tell(view.model, { ...message, view: view.id })) return;
+  view.store.over ||= GONE;
+  later(view);
 }
 
 function later(view) {
@@ -254,7 +260,7 @@ function select(view, ranks) {
   setText(find(".mbd-ack"), "");
   find("pre").hidden = true;
   resetButtons(view);
-  model.send({ kind: "select", view: view.id, ranks });
+  send(view, { kind: "select", ranks });
   later(view);
 }
 
@@ -305,7 +311,7 @@ function listen(view, signal) {
   on(view.root, "keydown", (event) => { if (event.target.tagName === "BUTTON" || event.target.tagName === "SELECT") event.stopPropagation(); });
   on(find("select"), "change", (event) => {
     view.by = event.target.value;
-    model.send({ kind: "metric", view: view.id, name: view.by.startsWith("metric:") ? view.by.slice(7) : "" });
+    send(view, { kind: "metric", name: view.by.startsWith("metric:") ? view.by.slice(7) : "" });
     later(view);
   });
   on(find(".mbd-copy"), "click", () => copy(view, find(".mbd-pick code").textContent));
@@ -335,12 +341,12 @@ function resetButtons({ root }) {
 
 // A restart loses what a rank holds: it wants a second press.
 function press(view, action, button) {
-  const { store, model } = view;
+  const { store } = view;
   if (action === "restart" && !button.classList.contains("mbd-sure")) return arm(view, button, "restart: sure?");
   const at = store.head.t + (performance.now() - store.arrived) / 1000;
   const id = `${view.id}-${view.pending.size}`;
   view.pending.set(id, action);
-  model.send({ kind: "act", view: view.id, id, action, ranks: store.selected, runs: store.head.runs, at });
+  send(view, { kind: "act", id, action, ranks: store.selected, runs: store.head.runs, at });
   setText(view.find(".mbd-ack"), `${action} …`);
   view.find("pre").hidden = true;
   if (action === "restart") resetButtons(view);

@@ -6,6 +6,14 @@ const ELEMENT = "meshbook-live";
 const KEEP = 20_000; // milliseconds between two requests to bring the twin up to date
 const AWAY = 60_000; // after which a view that was taken off the page ends: front-ends take off what is scrolled away
 
+export const GONE = "the kernel has ended, or was restarted; this is the last state";
+
+// Say something to the kernel; false where it has ended or was restarted: then JupyterLab throws.
+export function tell(model, message) {
+  try { model.send(message); } catch { return false; }
+  return true;
+}
+
 // One class for all scripts of a page: an element knows by its id whose twin it holds.
 function homes() {
   globalThis.meshbookHomes ??= new Map();
@@ -76,7 +84,7 @@ export function withHome(widget) {
       }, (element) => element.contains(document.activeElement) || element.matches(":hover"));
       homes().set(id, home);
       for (const element of document.querySelectorAll(`${ELEMENT}[data-home="${id}"]`)) home.enter(element);
-      const keep = setInterval(() => { if (!document.hidden && home.isAtRest) model.send({ kind: "keep" }); }, KEEP);
+      const keep = setInterval(() => { if (!document.hidden && home.isAtRest) tell(model, { kind: "keep" }); }, KEEP);
       return () => { clearInterval(keep); homes().delete(id); home.close(); done?.(); };
     },
     render({ model, el }) {
@@ -84,7 +92,7 @@ export function withHome(widget) {
       const asks = setInterval(() => {
         if (!el.isConnected) return;
         clearInterval(asks);
-        if (el.closest(".jp-OutputArea")) model.send({ kind: "keep" });
+        if (el.closest(".jp-OutputArea")) tell(model, { kind: "keep" });
       }, 100);
       return () => { clearInterval(asks); end(); };
     },

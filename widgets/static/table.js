@@ -1,5 +1,5 @@
 // The interactive table of a result: virtual rows, a grid of cells in the mesh's axes, and a value's page on request.
-import { withHome } from "./home.js";
+import { GONE, tell, withHome } from "./home.js";
 
 const ROW = 26; // pixels, one line and its border; what is not in sight is not in the page
 const SPARE = 12;
@@ -299,6 +299,7 @@ const build = (model, root, message, buffers) => {
   const button = make(bar, "button", { type: "button" }, "copy as TSV");
   const status = make(bar, "span", { role: "status", class: "mb-dim" });
   const close = make(bar, "button", { type: "button", class: "mb-close", title: "a static table, which needs no kernel" }, "keep as static");
+  const say = (message) => { if (!tell(model, message)) status.textContent = GONE; };
   const filtered = () => rows.filter((row) => fits(row, query.value.trim(), axes) && (!only.checked || isOdd(row)));
   const choose = (rank) => {
     table.mark(rank);
@@ -308,7 +309,7 @@ const build = (model, root, message, buffers) => {
     title.textContent = [nameOf(row, axes), row.facts, secondsText(row.seconds)].filter(Boolean).join(" · ");
     page.textContent = row.text;
     wanted += 1;
-    if (row.has_more) model.send({ kind: "open", id: wanted, rank });
+    if (row.has_more) say({ kind: "open", id: wanted, rank });
   };
   const show = () => {
     const kept = filtered();
@@ -331,7 +332,7 @@ const build = (model, root, message, buffers) => {
   query.addEventListener("keydown", (event) => event.stopPropagation());
   if (only) only.addEventListener("change", show);
   colours.addEventListener("change", () => map.colour(colours.value));
-  close.addEventListener("click", () => model.send({ kind: "close" }));
+  close.addEventListener("click", () => say({ kind: "close" }));
   button.addEventListener("click", async () => {
     const kept = filtered();
     await copy(tsv(columns, order === null ? kept : sorted(kept, columns[order].key, isDown)));
@@ -355,7 +356,7 @@ const render = ({ model, el }) => {
     if (message.kind === "page") view?.open(message);
   };
   model.on("msg:custom", take);
-  model.send({ kind: "hello" });
+  tell(model, { kind: "hello" });
   return () => model.off("msg:custom", take);
 };
 
