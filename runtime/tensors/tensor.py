@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import (
 from ..errors import checks_for_caller, marked
 from ..mesh import ProcMesh
 from ..wire.deferred import untorn
-from ..wire.torch_forms import torch_reducers
+from ..wire.torch_forms import Sent, torch_reducers
 from .dispatch import Dispatcher, dispatcher_of, is_in_optimizer, place
 from .forms import Form, NotHere, Other, Traits, fake_mode, result_of, traits_of
 from .program import Ref
@@ -197,13 +197,15 @@ for _name, _function in {"truediv": torch.div, "floordiv": torch.floor_divide, "
     _operator(_name, _function)
 
 
-def _as_shard(tensor: Tensor, sent: object) -> Any:
+def _as_shard(tensor: Tensor, sent: Sent) -> Any:
     """Among the arguments of a call it is, for each actor, the shard of its rank.
 
     A copy as it is now: the actor may take it later, when the shard has been written to, or is gone.
     """
     value, copied = tensor._alive(), next(_refs)
-    value.dispatcher.issue(tensor._procs._shape, "aten::clone", (Ref(value.number),), {}, [copied])
+    shape = tensor._procs._shape
+    sent.undo += (lambda: value.dispatcher.drop(copied, shape),)
+    value.dispatcher.issue(shape, "aten::clone", (Ref(value.number),), {}, [copied])
     value.dispatcher.flush()
     return shard, (copied, tensor._procs.sizes)
 

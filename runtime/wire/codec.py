@@ -31,7 +31,7 @@ from . import functools_forms, torch_forms
 from .class_bodies import note_names
 from .classes import with_marks
 from .functools_forms import functools_reducers
-from .torch_forms import learn, torch_reducers
+from .torch_forms import Sent, learn, torch_reducers
 
 if TYPE_CHECKING:
     from pickle import Pickler as CloudPickler
@@ -218,7 +218,7 @@ class _Pickler(CloudPickler):
         super().__init__(file, _PROTOCOL, buffer_callback=beside.place)
         self.reducers = reducers
         self.whole_classes = whole_classes
-        self.sent: dict[tuple[object, int, int], Any] = {}
+        self.sent = Sent()
 
     def reducer_override(self, obj: Any, /) -> Any:
         kind = type(cast("object", obj))
@@ -259,7 +259,12 @@ def _note_package(name: object) -> None:
 def _pickled(value: object, reducers: Mapping[type, Reducer], whole_classes: bool = False) -> Encoded:
     stream = io.BytesIO()
     beside = _Beside()
-    _Pickler(stream, beside, reducers, whole_classes).dump(value)
+    pickler = _Pickler(stream, beside, reducers, whole_classes)
+    try:
+        pickler.dump(value)
+    except BaseException:
+        pickler.sent.take_back()
+        raise
     return Encoded(stream.getvalue(), beside)
 
 
@@ -276,7 +281,10 @@ def _check_part(part: object, reducers: Mapping[type, Reducer], above: set[int])
     """Raises what is in the way of pickling a part, where that is in it, and not only what has the part in it."""
     searcher = _Searcher(io.BytesIO(), _Beside(), reducers, False)
     searcher.above = above
-    searcher.dump(part)
+    try:
+        searcher.dump(part)
+    finally:
+        searcher.sent.take_back()
 
 
 def _blame(value: object, error: BaseException, reducers: Mapping[type, Reducer]) -> str:

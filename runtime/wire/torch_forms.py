@@ -13,7 +13,17 @@ from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-Sent = dict[tuple[object, int, int], Any]  # device, address and size of a tensor's bytes to the tensor
+
+class Sent(dict[tuple[object, int, int], Any]):
+    """What goes with one message: device, address and size of a tensor's bytes to the tensor."""
+
+    undo: tuple[Callable[[], object], ...] = ()
+    """What is to be done if the message cannot be sent: something was put aside for it."""
+
+    def take_back(self) -> None:
+        for each in self.undo:
+            each()
+
 
 torch_reducers: dict[type, Callable[[Any, Sent], Any]] = {}
 """By type, how tensors travel that have been met, and such as are known to other modules."""

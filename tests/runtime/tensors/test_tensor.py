@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from meshbook.runtime.rdma import RDMABuffer
 from meshbook.runtime.tensors import RemoteException, Tensor, forms, get_active_mesh, inspect, no_mesh, remote
 from meshbook.runtime.tensors.dispatch import dispatcher_of
 from meshbook.runtime.tensors.forms import NotHere
+from meshbook.runtime.wire.codec import EncodeError
 from tests.runtime.shards import Holder
 
 pytestmark = pytest.mark.real
@@ -359,6 +361,20 @@ class TestActors:
         with pytest.raises(ActorError, match="tensor of dp=2 tp=2 was sent to actors of dp=2: send them slice_mesh"):
             holders.slice(tp=1).total.call(x).get(20)
         assert holders.slice(tp=1).total.call(x.slice_mesh(tp=1)).get(20).values() == [2, 2]
+        holders.stop().get(10)
+
+    def test_those_of_a_call_that_cannot_be_sent_are_forgotten(self, grid: ProcMesh) -> None:
+        holders = grid.spawn("holders", Holder)
+        gc.collect()
+        with grid.activate():
+            x = torch.ones(2)
+        fetch_from_all(x)
+        before = holders.num_values.call().get(20).values()
+        with pytest.raises(EncodeError, match=r"_thread\.lock"):
+            holders.total.call(x, cast("Any", threading.Lock()))
+        fetch_from_all(x)
+        after = holders.num_values.call().get(20).values()
+        assert all(now <= then for now, then in zip(after, before, strict=True)), (before, after)
         holders.stop().get(10)
 
     def test_one_that_has_failed_is_told(self, grid: ProcMesh) -> None:
