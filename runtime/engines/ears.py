@@ -13,7 +13,6 @@ from ..wire.tape import Event
 from ..wire.unicode import packed
 from .base import Exit
 from .bundles import HOLD, Bundles, Parcel, may_wait
-from .sayings import sayings
 
 
 class Ears:
@@ -55,7 +54,7 @@ class Ears:
 
     def on_output(self, rank: int, events: Sequence[Event]) -> None:
         self._send(self._bundles.before(rank))
-        self._say(Said(self._crew, rank, sayings(events)), None)
+        self._say(Said(self._crew, rank, tuple(events)), None)
 
     def on_exit(self, rank: int, exit: Exit) -> None:
         self._send(self._bundles.leave(rank))

@@ -37,7 +37,6 @@ from ..wire.unicode import packed
 from .base import Exit, Listener, not_started
 from .outside import DUMP_TIMEOUT, SPY_TIMEOUT, Glimpse
 from .remote_host import News, Pending, RemoteHost
-from .sayings import events_of
 from .seating import wanted_hosts
 from .spec import RankSpec, encode_spec
 
@@ -242,7 +241,7 @@ class HostedCrew:
         if isinstance(news, Heard):
             self._listener.on_message(rank, decoder.decode(news.packet).message, frames)
         elif isinstance(news, Said):
-            self._listener.on_output(rank, events_of(news.events))
+            self._listener.on_output(rank, news.events)
         else:
             self._end(rank, Exit(news.code, news.signum, news.why))
 

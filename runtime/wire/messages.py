@@ -13,6 +13,7 @@ from typing import TypeGuard
 import msgspec
 
 from ..proc import Stat
+from .tape import Event
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -456,11 +457,11 @@ class Replies(Message, frozen=True):
 
 
 class Said(Message, frozen=True):
-    """Agent to controller, host: a rank printed; of each event (`tape`) its kind, its run, and its text or number."""
+    """Agent to controller, host: a rank printed these events (`tape`)."""
 
     crew: int
     rank: int
-    events: tuple[tuple[str, int, str | int], ...]
+    events: tuple[Event, ...]
 
 
 class Gone(Message, frozen=True):

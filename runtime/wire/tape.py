@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 Stream = Literal["stdout", "stderr"]
 Kind = Literal["run", "err", "out", "show", "end", "aside", "back"]
@@ -32,8 +33,7 @@ _REST_BEGUN = re.compile(rb"[a-z]{0,5}(;\d{0,18})?")
 _ESC = 0x1B
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """A piece of output, in order; never empty."""
 
     run: int
@@ -41,16 +41,14 @@ class Text:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """The place of display message `number` in the text."""
 
     run: int
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """All that the main thread wrote in `run` has come through this pipe."""
 
     run: int
