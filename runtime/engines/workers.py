@@ -15,7 +15,7 @@ from zmq.utils.monitor import parse_monitor_message  # pyright: ignore[reportUnk
 from ..errors import LinkClosed, SpawnError
 from ..wire.reactor import Reactor
 from ..wire.zmq_door import Keys
-from ..wire.zmq_socket import GuardedSocket, configure
+from ..wire.zmq_socket import MEETINGS, GuardedSocket, configure
 from .launch import OnEnd
 from .summons import Summons
 from .worker_address import WorkerAddress, read_address
@@ -27,14 +27,6 @@ ANSWER_SECONDS = 30.0
 
 _END_SECONDS = 5.0
 """How long agents and loops that were told to end may take."""
-
-_MEETINGS = (
-    zmq.EVENT_HANDSHAKE_SUCCEEDED
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_DISCONNECTED
-)
 
 
 class WorkersLauncher:
@@ -138,7 +130,7 @@ class Talk:
         dealer.setsockopt(zmq.CURVE_SERVERKEY, keys.public)
         dealer.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
         dealer.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
-        self._monitor = GuardedSocket(dealer.get_monitor_socket(_MEETINGS), lambda: None)
+        self._monitor = GuardedSocket(dealer.get_monitor_socket(MEETINGS), lambda: None)
         dealer.connect(named_here.get(place.dial, place.dial))
         self._socket = GuardedSocket(dealer, lambda: reactor.schedule(self._pump))
         reactor.add(self._socket.fd, self._pump)

@@ -26,21 +26,13 @@ from zmq.utils.monitor import recv_monitor_message  # pyright: ignore[reportUnkn
 
 from ..errors import LinkClosed
 from .link import Address, Buffer
-from .zmq_socket import END, GuardedSocket, configure
+from .zmq_socket import END, MEETINGS, GuardedSocket, configure
 
 HANDSHAKE = 30.0
 """Seconds in which the controller must have accepted a rank."""
 
 LAST_WORDS = 5.0
 """Seconds for which a rank that leaves waits until the controller has heard all it said."""
-
-_EVENTS = (
-    zmq.EVENT_HANDSHAKE_SUCCEEDED
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_DISCONNECTED
-)
 
 
 class ZmqLink:
@@ -64,7 +56,7 @@ class ZmqLink:
             dealer.setsockopt(zmq.CURVE_SERVERKEY, address.server_key)
             dealer.setsockopt(zmq.CURVE_PUBLICKEY, address.public_key)
             dealer.setsockopt(zmq.CURVE_SECRETKEY, address.secret_key)
-        self._monitor: Any = dealer.get_monitor_socket(_EVENTS)
+        self._monitor: Any = dealer.get_monitor_socket(MEETINGS)
         self._bell, self._bell_in = os.pipe()
         for fd in (self._bell, self._bell_in):
             os.set_blocking(fd, False)

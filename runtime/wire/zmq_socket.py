@@ -19,6 +19,15 @@ from .link import Buffer
 END = b""
 """What the links themselves say: the first from a rank that it is there, any other that nothing follows."""
 
+MEETINGS = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_DISCONNECTED
+)
+"""What is heard of a connection: that the other end has proved its key, has not, or is gone."""
+
 # Plain numbers: to look up or to combine zmq's enums costs microseconds each time.
 _EVENTS = int(zmq.EVENTS)
 _POLLIN = int(zmq.POLLIN)
