@@ -12,14 +12,13 @@ import signal
 import socket
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zmq
 
 from ..errors import LinkClosed
-from ..wire.reactor import Reactor
+from ..wire.reactor import Reactor, When
 from ..wire.zmq_door import Door
 from ..wire.zmq_socket import GuardedSocket, configure
 from .launch import Launch, launch_line
@@ -46,7 +45,8 @@ class WorkerLoop:
     def __init__(self, reactor: Reactor, address: str) -> None:
         place = read_address(address)
         keys = own_keys()
-        self.over = _Over()
+        self.over = When(lambda: self._is_over)  # an event without a lock: a signal handler may end the loop
+        self._is_over = False
         self._reactor = reactor
         self._agents: dict[bytes, Launch] = {}  # by who has asked for them
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -89,7 +89,7 @@ class WorkerLoop:
 
     def end(self) -> None:
         """Let `serve` return; signal handlers may call this too, whatever their thread is doing."""
-        self.over.has_come = True
+        self._is_over = True
         self._reactor.schedule(self._reactor.wake)
 
     def close(self) -> None:
@@ -143,16 +143,6 @@ class WorkerLoop:
     def _say(self, client: bytes, word: bytes, text: str) -> None:
         with contextlib.suppress(LinkClosed):  # who asked has gone: its agent ends by itself
             self._socket.send(client, word, text.encode())
-
-
-@dataclass(slots=True)
-class _Over:
-    """Whether a loop is to end: as an event, but without a lock."""
-
-    has_come: bool = False
-
-    def is_set(self) -> bool:
-        return self.has_come
 
 
 def _check_free(path: str) -> None:
