@@ -54,7 +54,7 @@ def _monarch(args: grammar.Up, axes: Mapping[str, int], names: Mapping[str, Any]
         kinds = f"{', '.join(KINDS)}, or a variable that holds a HostMesh of Monarch"
         what = f"{job!r} holds a {type(held).__name__}" if job in names else f"there is no variable {job!r}"
         raise ValueError(f"--job: {what}; write {kinds}")
-    options = read_options(job, args.job_options)
+    options = read_options(job, dict(args.job_options))
     hosts = len(options["workers"]) if "workers" in options else args.hosts or wanted_hosts(axes)
     if not isinstance(hosts, int):  # names of hosts are refused by the grammar
         raise ValueError("how many hosts? Say --hosts N, or begin the axes with hosts=N")

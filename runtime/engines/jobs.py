@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,36 +83,31 @@ KINDS: Mapping[str, Kind] = {
 """Those that `--job` knows: of the classes of `monarch.job`, and `attach_to_workers`."""
 
 
-def read_options(kind: str, given: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """The options of a kind of job from their texts.
+def read_options(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a kind of job: texts are read, values of a program are taken as they are.
 
     Raises `ValueError` for a kind or an option that is none, a text that is no value, and one that is missing.
 
     Example:
-        >>> read_options("slurm", [("partition", "gpu"), ("gpus_per_node", "4")])
+        >>> read_options("slurm", {"partition": "gpu", "gpus_per_node": "4"})
         {'partition': 'gpu', 'gpus_per_node': 4}
-        >>> read_options("slurm", [("partitoin", "gpu")])
+        >>> read_options("slurm", {"partitoin": "gpu"})
         Traceback (most recent call last):
         ValueError: --job slurm has no option 'partitoin': did you mean 'partition'?
     """
-    return complete(kind, dict(given))
-
-
-def complete(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for options of a program, which may be values already."""
     known = known_kind(kind)
     values: dict[str, Any] = {}
-    for name, value in options.items():
+    for name, value in given.items():
         if name not in known.options:
             raise ValueError(f"--job {kind} has no option {name!r}{_advice(name, known)}")
         try:
             values[name] = known.options[name](value) if isinstance(value, str) else value
         except ValueError as error:
             raise ValueError(f"--job {kind}: {name}={value} {error}") from None
-    if missing := [name for name in known.needed if name not in options]:
+    if missing := [name for name in known.needed if name not in given]:
         raise ValueError(f"--job {kind} needs {missing[0]}: say --job-option {missing[0]}=...")
     for name in ("gpus", "shared_memory_size"):
-        if kind == "kubernetes" and name in options and "image" not in options:
+        if kind == "kubernetes" and name in given and "image" not in given:
             raise ValueError(
                 f"--job kubernetes: {name} goes with image, for pods that are made; those that are there have theirs"
             )

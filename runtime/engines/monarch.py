@@ -16,7 +16,7 @@ from typing import Any
 
 from ..wire.reactor import Reactor
 from .hosts import DIAL_SECONDS, HostsEngine, address_towards
-from .jobs import complete
+from .jobs import read_options
 from .launch import OnEnd
 from .monarch_jobs import hosts_of, need_monarch
 from .summons import Summons
@@ -51,7 +51,7 @@ class MonarchEngine(HostsEngine):
         timeout: float = DIAL_SECONDS,
         **options: Any,
     ) -> None:
-        options = complete(job, options)
+        options = read_options(job, options)
         is_here = isinstance(hosts, int) and job == "process"
         mesh, end = hosts_of(job, hosts, options, timeout) if isinstance(hosts, int) else (hosts, lambda: None)
         try:

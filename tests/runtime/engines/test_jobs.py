@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from meshbook.runtime.engines import monarch_jobs
-from meshbook.runtime.engines.jobs import KINDS, complete, kubernetes_order, read_options, slurm_order
+from meshbook.runtime.engines.jobs import KINDS, kubernetes_order, read_options, slurm_order
 from meshbook.runtime.engines.monarch_jobs import hosts_of
 from meshbook.runtime.errors import SpawnError
 
 
 def test_options_are_read_from_their_texts():
     given = [("exclusive", "no"), ("slurm_args", "--constraint=a100 --nice=10"), ("time_limit", "01:00:00")]
-    assert read_options("slurm", given) == {
+    assert read_options("slurm", dict(given)) == {
         "exclusive": False,
         "slurm_args": ["--constraint=a100", "--nice=10"],
         "time_limit": "01:00:00",
     }
     workers = "tcp://a:1,tcp://b:1"
-    assert read_options("attach", [("workers", workers)]) == {"workers": ("tcp://a:1", "tcp://b:1")}
-    assert read_options("process", []) == {}
+    assert read_options("attach", {"workers": workers}) == {"workers": ("tcp://a:1", "tcp://b:1")}
+    assert read_options("process", {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -47,19 +47,19 @@ def test_options_are_read_from_their_texts():
 )
 def test_mistakes_name_what_would_be_right(kind: str, given: list[tuple[str, str]], why: str):
     with pytest.raises(ValueError) as caught:
-        read_options(kind, given)
+        read_options(kind, dict(given))
     assert str(caught.value).startswith(why)
 
 
 def test_values_of_a_program_are_checked_by_name_too():
-    assert complete("slurm", {"partition": "gpu"}) == {"partition": "gpu"}
-    assert complete("attach", {"workers": "tcp://a:1,tcp://b:1"}) == {"workers": ("tcp://a:1", "tcp://b:1")}
-    assert complete("slurm", {"slurm_args": "--nice=10", "exclusive": "no"}) == {
+    assert read_options("slurm", {"partition": "gpu"}) == {"partition": "gpu"}
+    assert read_options("attach", {"workers": "tcp://a:1,tcp://b:1"}) == {"workers": ("tcp://a:1", "tcp://b:1")}
+    assert read_options("slurm", {"slurm_args": "--nice=10", "exclusive": "no"}) == {
         "slurm_args": ["--nice=10"],
         "exclusive": False,
     }
     with pytest.raises(ValueError, match="--job slurm has no option 'gpus_per_nod': did you mean 'gpus_per_node'"):
-        complete("slurm", {"gpus_per_nod": 4})
+        read_options("slurm", {"gpus_per_nod": 4})
 
 
 def test_arguments_of_slurm():
