@@ -41,6 +41,12 @@ class Gather:
         """Until all have answered, failed or died, or `timeout` seconds are over; whether all have."""
         return self._roster.reactor.wait(self._all_there, timeout)
 
+    def check(self) -> None:
+        """Raises the first error of a rank that lives: who died meanwhile is told of elsewhere."""
+        for rank in sorted(self.errors):
+            if self._roster.states[rank].exit is None:
+                raise self.errors[rank]
+
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         where = f"{self._title} on {self._roster.name_of(rank)}"
         try:

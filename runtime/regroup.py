@@ -77,7 +77,7 @@ def _regroup(roster: Roster, renews: bool) -> tuple[int, ...]:
     _told(roster, busy, payload)
     told.wait(REGROUP_SECONDS + REGROUP_SECONDS_A_RANK * len(idle))
     told.check()
-    return tuple(rank for rank in living if rank in busy or rank in told.left)
+    return tuple(rank for rank in living if rank in busy or rank in told.owing)
 
 
 def busy_ranks(roster: Roster) -> tuple[int, ...]:
@@ -243,23 +243,8 @@ def wait_until(roster: Roster, condition: Callable[[], bool], timeout: float) ->
         roster.on_change.remove(look)
 
 
-class Told(Gather):
-    """Who hears how ranks got on with what they were told."""
-
-    @property
-    def left(self) -> frozenset[int]:
-        """The ranks that have not answered yet."""
-        return frozenset(self._left)
-
-    def check(self) -> None:
-        """Raises the first error of a rank that lives: who died meanwhile is told of elsewhere."""
-        for rank in sorted(self.errors):
-            if self._roster.states[rank].exit is None:
-                raise self.errors[rank]
-
-
-def _told(roster: Roster, ranks: Sequence[int], payload: codec.Encoded) -> Told:
-    told = Told(roster, ranks, "new process groups")
+def _told(roster: Roster, ranks: Sequence[int], payload: codec.Encoded) -> Gather:
+    told = Gather(roster, ranks, "new process groups")
     if ranks:
         roster.call(ranks, Order(STEWARD, "regroup", payload, on_main=True), told)
     return told

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .errors import SpawnError
 from .gather import Gather
-from .regroup import SEQUENCE_SECONDS, Told, ask, release
+from .regroup import SEQUENCE_SECONDS, ask, release
 from .roster import Roster
 from .wire.messages import StopActor, Strike
 
@@ -40,7 +40,7 @@ class Remade(NamedTuple):
     """On which ranks the constructor was not done yet."""
 
 
-class Remaking(Told):
+class Remaking(Gather):
     """One actor that is being made again."""
 
     def __init__(self, roster: Roster, ranks: Sequence[int], name: str) -> None:
@@ -85,7 +85,7 @@ def finish_remaking(roster: Roster, ranks: Sequence[int], made: Sequence[Remakin
         for each in list(roster.births.made.values()):
             each.remaking.clear()
     failed = {each.name: each.failed for each in made if each.errors}
-    return Remade(failed, {each.name: tuple(sorted(each.left)) for each in made if each.left})
+    return Remade(failed, {each.name: tuple(each.owing) for each in made if each.owing})
 
 
 def _refuse_dropped(roster: Roster, ranks: Sequence[int]) -> None:
@@ -104,7 +104,7 @@ def _wait(roster: Roster, made: Sequence[Remaking], vigil: Vigil) -> None:
         left[0].wait(LOOK_SECONDS)
         if turn and (stuck := vigil.look(_waits(roster, left))):
             for each in left:
-                each.freed.update({rank: _why(stuck[rank]) for rank in each.left & stuck.keys()})
+                each.freed.update({rank: _why(stuck[rank]) for rank in stuck.keys() & each.owing})
             _free(roster, list(stuck))
 
 
@@ -138,7 +138,7 @@ class Vigil:
 
 
 def _waits(roster: Roster, left: Sequence[Remaking]) -> dict[int, Seen]:
-    return waits_of(roster, sorted({rank for each in left for rank in each.left}))
+    return waits_of(roster, sorted({rank for each in left for rank in each.owing}))
 
 
 def waits_of(roster: Roster, ranks: Sequence[int]) -> dict[int, Seen]:

@@ -15,11 +15,12 @@ from msgspec.structs import replace
 from .devices import choose_device, device_at
 from .engines.spec import RankSpec, Seat, environment, standings
 from .errors import MeshError, SpawnError
+from .gather import Gather
 from .healing import END_SECONDS, give_up
 from .numbers import STEWARD, new_mesh
 from .orders import Order
 from .ranks.place import coordinates
-from .regroup import REGROUP_SECONDS, REGROUP_SECONDS_A_RANK, Told, regroup, wait_until
+from .regroup import REGROUP_SECONDS, REGROUP_SECONDS_A_RANK, regroup, wait_until
 from .remaking import Remade, Remaking, begin_remaking, finish_remaking
 from .reshape import Reshape
 from .roster import Roster
@@ -172,11 +173,11 @@ def _devices(stayed: Mapping[int, RankSpec], seats: Sequence[Seat], kind: str, s
 
 
 @untorn  # who stays must hear of the size that the mesh has then
-def _reshape(roster: Roster, plan: Reshape, specs: Sequence[RankSpec]) -> Told:
+def _reshape(roster: Roster, plan: Reshape, specs: Sequence[RankSpec]) -> Gather:
     """Give the mesh its new size, and let the ranks that stay know where they stand now."""
     roster.reactor.perform(lambda: roster.reshape(plan, specs))  # between two messages of the ranks
     survivors = roster.alive() if plan.old != plan.new else []
-    told = Told(roster, survivors, "the new size of the mesh")
+    told = Gather(roster, survivors, "the new size of the mesh")
     told_to_all = roster.mesh, plan.new, plan.kept, standings([spec.seat for spec in specs])
     if survivors:
         payload = codec.encode((told_to_all, dict[str, Any]()))
@@ -184,7 +185,7 @@ def _reshape(roster: Roster, plan: Reshape, specs: Sequence[RankSpec]) -> Told:
     return told
 
 
-def _settle(roster: Roster, plan: Reshape, told: Told, new: Sequence[int], timeout: float) -> list[Remaking]:
+def _settle(roster: Roster, plan: Reshape, told: Gather, new: Sequence[int], timeout: float) -> list[Remaking]:
     """Wait for the ranks that come, and for those that hear of the new size; then all get new process groups.
 
     The actors that are on their way to the new ranks.
