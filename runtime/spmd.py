@@ -14,6 +14,7 @@ from .actor import Actor, endpoint
 from .engines.spec import Standing, environment
 from .here import node
 from .mesh import ProcMesh
+from .promises import returns_future
 from .scope import current_rank
 
 
@@ -116,10 +117,4 @@ def setup_torch_elastic_env(
     use_ipaddr: bool | None = None,
 ) -> None:
     """The same, blocking."""
-    actors: Any = proc_mesh.spawn("_spmd_env", SPMDActor)
-    if master_addr is None or master_port is None:
-        first = actors.slice(**dict.fromkeys(proc_mesh.sizes, 0))
-        host, port = first.get_host_port.call_one(use_ipaddr).get()
-        master_addr, master_port = master_addr or host, master_port or port
-    actors.setup_env.call(master_addr, master_port).get()
-    actors.stop().get()
+    returns_future(setup_torch_elastic_env_async)(proc_mesh, master_addr, master_port, use_ipaddr).get()
