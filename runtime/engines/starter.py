@@ -45,8 +45,6 @@ class Starter(Protocol):
 
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None: ...
 
-    def close(self) -> None: ...
-
 
 class Zygote:
     """The controller's handle on a zygote process.
@@ -249,9 +247,6 @@ class Exec:
             self._reactor.add(fd, on_end)  # not before: nobody would know whose end it is
 
         self._reactor.schedule(on_start)
-
-    def close(self) -> None:
-        """Nothing is held between starts."""
 
 
 def _wait_status(returncode: int) -> int:
