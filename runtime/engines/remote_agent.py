@@ -100,17 +100,17 @@ class RemoteAgent:
         self._num_quiet: int | None = None  # beats since the controller was heard; None while its word is done
         self._beating = threading.Thread(target=self._beat, name="meshbook-beat", daemon=True)
         self._acts: dict[type, Callable[[Any, Frames], object]] = {
-            Hold: self._hold,
-            Enlist: self._enlist,
-            Room: self._room,
-            Muster: self._muster,
+            Hold: self._answering(self._hold),
+            Enlist: self._answering(self._enlist),
+            Room: self._answering(lambda order: make_room(order.more, order.again)),
+            Muster: self._answering(self._muster),
             Renumber: self._renumber,
             Relay: self._relay,
-            Kill: lambda kill, _: self._crew(kill.crew, lambda crew: crew.kill(kill.ranks)),
+            Kill: self._kill,
             Look: self._look,
             Disband: self._disband,
             Introduce: self._introduce,
-            Mirror: self._mirror,
+            Mirror: self._answering(self._mirror),
             Store: lambda store, frames: self._copies.store(store.digest, frames[0]),
             Beat: lambda beat, _: None,
         }
@@ -140,50 +140,43 @@ class RemoteAgent:
             held.close()
         self._beating.join()
 
-    def _hold(self, hold: Hold, _: Frames) -> None:
+    def _answering(self, act: Callable[[Any], Done | None]) -> Callable[[Any, Frames], None]:
+        """`act`, after which the controller is told that it is done, or what is in the way."""
+
+        def answer(order: Any, _: Frames) -> None:
+            try:
+                done = act(order) or Done(order.seq)
+            except (SpawnError, OSError, ValueError) as error:
+                done = Done(order.seq, str(error))
+            self._say(done)
+
+        return answer
+
+    def _hold(self, hold: Hold) -> Done:
         try:
             self._held[hold.crew] = HeldPorts(self._addr)
         except OSError as error:
-            self._say(Done(hold.seq, f"no port at {self._addr}: {error}"))
-        else:
-            self._say(Done(hold.seq, ports=self._held[hold.crew].numbers))
+            raise SpawnError(f"no port at {self._addr}: {error}") from error
+        return Done(hold.seq, ports=self._held[hold.crew].numbers)
 
-    def _enlist(self, order: Enlist, _: Frames) -> None:
+    def _enlist(self, order: Enlist) -> None:
         specs = [self._own(spec) for spec in order.specs]
-        try:
-            if order.crew in self._crews:
-                self._ears[order.crew].welcome(spec.rank for spec in specs)
-                self._crews[order.crew].respawn(specs)
-            else:
-                ears = self._ears[order.crew] = Ears(order.crew, self._reactor, self._say)
-                self._crews[order.crew] = self._engine.agent(specs, ears, order.how, self._held.pop(order.crew, None))
-        except (SpawnError, OSError, ValueError) as error:
-            self._say(Done(order.seq, str(error)))
+        if order.crew in self._crews:
+            self._ears[order.crew].welcome(spec.rank for spec in specs)
+            self._crews[order.crew].respawn(specs)
         else:
-            self._say(Done(order.seq))
+            ears = self._ears[order.crew] = Ears(order.crew, self._reactor, self._say)
+            self._crews[order.crew] = self._engine.agent(specs, ears, order.how, self._held.pop(order.crew, None))
 
     def _own(self, encoded: bytes) -> RankSpec:
         spec = decode_spec(encoded)
         return self._copies.placed(replace(spec, env=self._env | spec.env))
 
-    def _room(self, order: Room, _: Frames) -> None:
-        try:
-            make_room(order.more, order.again)
-        except SpawnError as error:
-            self._say(Done(order.seq, str(error)))
-        else:
-            self._say(Done(order.seq))
-
-    def _muster(self, order: Muster, _: Frames) -> None:
+    def _muster(self, order: Muster) -> None:
         crew = self._crews.get(order.crew)
-        try:
-            if crew is not None:
-                crew.keep_spares(order.count, self._own(order.spec))
-        except (SpawnError, OSError, ValueError) as error:
-            self._say(Done(order.seq, str(error)))
-        else:
-            self._tell()  # so that they are counted as soon as it is done
-            self._say(Done(order.seq))
+        if crew is not None:
+            crew.keep_spares(order.count, self._own(order.spec))
+        self._tell()  # so that they are counted as soon as it is done
 
     def _renumber(self, order: Renumber, _: Frames) -> None:
         def do() -> None:  # on the loop, which tells what ranks say: between two of their messages
@@ -236,17 +229,12 @@ class RemoteAgent:
         crew = self._crews.get(which[0])
         return None if crew is None else Party(crew, which[1], which[2])
 
-    def _mirror(self, order: Mirror, _: Frames) -> None:
-        try:
-            lacks = self._copies.mirror(order.folder, order.files)
-        except (OSError, ValueError) as error:
-            self._say(Done(order.seq, str(error)))
-        else:
-            self._say(Done(order.seq, lacks=lacks))
+    def _mirror(self, order: Mirror) -> Done:
+        return Done(order.seq, lacks=self._copies.mirror(order.folder, order.files))
 
-    def _crew(self, number: int, act: Callable[[Agent], object]) -> None:
-        if number in self._crews:
-            act(self._crews[number])
+    def _kill(self, order: Kill, _: Frames) -> None:
+        if (crew := self._crews.get(order.crew)) is not None:
+            crew.kill(order.ranks)
 
     def _say(self, message: AnyMessage, payload: Encoded | None = None) -> None:
         with contextlib.suppress(LinkClosed):  # the main thread hears of it too
