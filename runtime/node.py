@@ -239,7 +239,7 @@ class Node(ABC):
                 return
             self._owners[message.actor] = message.owner
             try:
-                resident.begin(on_made, instance.rank, run_of(message))
+                resident.driver.start(on_made, instance.rank, run_of(message))
             except RuntimeError as error:  # no thread is left for it
                 del self._owners[message.actor]
                 failure = fatal(describe(error), resident)
@@ -320,13 +320,13 @@ class Node(ABC):
             then()
         else:
             self._ending.add(resident)
-            resident.end(then, run)
+            resident.driver.end(then, run)
             self._limit(resident)
 
     def _limit(self, resident: Resident) -> None:
         """An actor that was to end has so much time for what it works on; any thread may ask."""
-        self.reactor.schedule(lambda: self.reactor.later(CANCEL_SECONDS, resident.cancel))
-        self.reactor.schedule(lambda: self.reactor.later(PATIENCE, resident.leave))
+        self.reactor.schedule(lambda: self.reactor.later(CANCEL_SECONDS, resident.driver.cancel))
+        self.reactor.schedule(lambda: self.reactor.later(PATIENCE, resident.driver.leave))
 
     def _on_dead(self, resident: Resident, spawn: Spawn) -> None:
         """An actor here has failed for good: its owner hears of it."""
@@ -355,7 +355,7 @@ class Node(ABC):
         if owner is None:
             self.unhandled(failure)
             return
-        owner.put_first(lambda: _ask(owner, failure))
+        owner.driver.put_first(lambda: _ask(owner, failure))
 
     def strike(self) -> list[str]:
         """Interrupt what actors here do; the endpoints that were at work. On the control thread."""
@@ -401,7 +401,7 @@ class Node(ABC):
         residents = [resident for actor in actors if (resident := self.residents.pop(actor, None)) is not None]
         ends = [threading.Event() for _ in residents]
         for resident, end in zip(residents, ends, strict=True):
-            resident.end(end.set)
+            resident.driver.end(end.set)
             self._limit(resident)
         for end in ends:
             end.wait(max(0.0, deadline - time.monotonic()))

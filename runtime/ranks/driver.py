@@ -32,7 +32,7 @@ class Driver(ABC):
         self._ends: list[Callable[[], None]] = []
 
     def start(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
-        """Make the actor, in this run, and serve it from then on."""
+        """Make the actor, in this run, tell how that went, and serve it from then on."""
         threading.Thread(
             target=self._run,
             args=(on_made, point, run),
@@ -40,7 +40,7 @@ class Driver(ABC):
             daemon=True,
         ).start()
 
-    def end(self, then: Callable[[], None], run: int | None) -> None:
+    def end(self, then: Callable[[], None], run: int | None = None) -> None:
         """Stop after what is queued, and clean up; `then` is called when that is done, once.
 
         What is printed meanwhile belongs to `run`; None: to the last call.
@@ -73,11 +73,14 @@ class Driver(ABC):
 
     @abstractmethod
     def cancel(self) -> None:
-        """The end takes too long: what can be cancelled is."""
+        """It was to end, and has had its time: what can be cancelled is, and what is queued is refused then."""
 
     @abstractmethod
     def leave(self) -> None:
-        """It works on what cannot be cancelled: tell the end all the same, and refuse what waits."""
+        """It still works on what cannot be cancelled: tell the end all the same, and refuse what waits.
+
+        It keeps its thread. `__cleanup__` runs if the constructor or endpoint ever returns, for as long as it takes.
+        """
 
     @abstractmethod
     def _put_end(self) -> None: ...

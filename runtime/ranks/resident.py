@@ -20,6 +20,7 @@ from ..wire import codec
 from ..wire.messages import Call, Reply
 from . import log_names
 from .async_driver import AsyncDriver
+from .driver import Driver
 from .failure import RemoteFailure, describe
 from .intake import Jobs
 from .models import begin_steps
@@ -70,15 +71,9 @@ class Resident:
         instance.on_kill = self._abort
         instance.is_in_logs = True
         log_names.install()
-        self._driver: SyncDriver | AsyncDriver = AsyncDriver(self) if self.is_async else SyncDriver(self, jobs)
-        self.put: Callable[[Job | Callable[[], Any]], None] = self._driver.put
+        self.driver: Driver = AsyncDriver(self) if self.is_async else SyncDriver(self, jobs)
+        self.put: Callable[[Job | Callable[[], Any]], None] = self.driver.put
         """Takes a message, or something to be done between two messages."""
-        self.put_first: Callable[[Callable[[], Any]], None] = self._driver.put_first
-        """Takes something to be done before all messages that wait."""
-
-    def begin(self, on_made: Callable[[RemoteFailure | None], None], point: Point, run: int) -> None:
-        """Start the driver; it makes the actor first, in this run, and tells how that went."""
-        self._driver.start(on_made, point, run)
 
     def begin_creation(self, point: Point, run: int) -> int:
         """On the thread of its driver: how much was said before."""
@@ -101,10 +96,6 @@ class Resident:
             self.die(fatal(describe(error), self))
         self.flush(said)
 
-    def end(self, then: Callable[[], None], run: int | None = None) -> None:
-        """Stop after what is queued; `then` is called when `__cleanup__` has run, in this run or the last call's."""
-        self._driver.end(then, run)
-
     def let_go(self) -> None:
         """It has cleaned up: the memory that its actor holds, of a GPU too, may be wanted for the next one."""
         self.actor = None
@@ -112,20 +103,9 @@ class Resident:
         if self.failure is None:
             self._let_go_of_error()
 
-    def cancel(self) -> None:
-        """It was to end, and has had its time: what is queued is refused, and what it awaits is cancelled."""
-        self._driver.cancel()
-
-    def leave(self) -> None:
-        """It still works on what cannot be cancelled: what is queued is refused, and nobody waits for its end any more.
-
-        It keeps its thread. `__cleanup__` runs if the constructor or endpoint ever returns, for as long as it takes.
-        """
-        self._driver.leave()
-
     def strikes(self) -> list[Strike]:
         """Interrupts of all that it works on; what waits is refused. For `strike_all`, on any thread."""
-        return [] if self._is_careful else self._driver.strikes()
+        return [] if self._is_careful else self.driver.strikes()
 
     def title_of(self, work: Work) -> str:
         """What runs for it, as `trainer.step`."""
@@ -168,7 +148,7 @@ class Resident:
         if self.failure is None:
             self.failure = failure
             self.on_dead(self)
-            self._driver.wither()
+            self.driver.wither()
 
     def refuse(self, job: Job, why: RemoteFailure | None = None) -> None:
         """Answer a message that comes too late, or whose work was cut short."""

@@ -27,7 +27,6 @@ LARGE = {
     "meshbook.runtime.engines.hosted:HostedCrew": 15,
     "meshbook.runtime.node:Node": 21,
     "meshbook.runtime.ranks.outpost:Outpost": 17,
-    "meshbook.runtime.ranks.resident:Resident": 18,
     "meshbook.runtime.root:Root": 19,
     "meshbook.runtime.roster:Roster": 31,
 }

@@ -92,11 +92,11 @@ def test_an_interrupt_leaves_what_it_lets_pass_in_order() -> None:
         assert may_go_on.wait(10)
 
     resident.put(work)
-    resident.begin(nothing, instance.rank, 0)
+    resident.driver.start(nothing, instance.rank, 0)
     assert is_working.wait(10)
     for name in ("first", "second"):
         resident.put(functools.partial(story.append, name))
-    resident.end(has_ended.set)
+    resident.driver.end(has_ended.set)
     for _ in range(2):
         assert resident.strikes() == []
     may_go_on.set()
@@ -149,16 +149,16 @@ def test_an_interrupt_leaves_no_message_behind_of_those_it_lets_pass() -> None:
     instance = Instance("dozer", "Dozer")
     nothing: Callable[..., Any] = lambda *_: 0  # noqa: E731
     resident = Resident(instance, Dozer, Dozer, nothing, nothing, PlainJobs(), nothing, nothing, nothing)
-    driver = resident._driver
+    driver = resident.driver
     assert isinstance(driver, AsyncDriver)
     driver._waiting = Emptied(threading.Event())
     for name, args, answer in ("doze", (), nothing), (f"nod{GIVEN_PORT}", (GivenPort(),), lambda *_: has_nodded.set()):
         resident.put(Job(Call(1, 1, name), [bytearray(codec.encode((args, {})).head)], instance.rank, answer))
-    resident.begin(nothing, instance.rank, 0)
+    resident.driver.start(nothing, instance.rank, 0)
     assert Dozer.is_asleep.wait(10)
     resident.strikes()
     assert has_nodded.wait(10)
-    resident.end(has_ended.set)
+    resident.driver.end(has_ended.set)
     assert has_ended.wait(10)
 
 
@@ -192,12 +192,12 @@ def test_a_call_that_goes_on_when_it_was_cancelled_is_refused(name: str, monkeyp
     resident = Resident(instance, Stubborn, Stubborn, nothing, nothing, PlainJobs(), nothing, nothing, nothing)
     call, arguments = Call(1, 1, name), codec.encode(((), {})).head
     resident.put(Job(call, [bytearray(arguments)], instance.rank, lambda *answer: answers.put(answer)))
-    resident.begin(nothing, instance.rank, 0)
+    resident.driver.start(nothing, instance.rank, 0)
     assert Stubborn.is_held.wait(10)
-    resident.end(has_ended.set)
-    resident.cancel()
+    resident.driver.end(has_ended.set)
+    resident.driver.cancel()
     assert Stubborn.was_cancelled.wait(10)
-    resident.leave()
+    resident.driver.leave()
     reply, payload = answers.get(timeout=10)
     assert not reply.ok
     assert "stopped" in codec.decode(payload.head).message
