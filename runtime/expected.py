@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .fleet import Fleet, RemoteFleet
 from .future import Future, Promise
 from .orders import Birth, Order
 from .wire.codec import Encoded
@@ -13,9 +14,7 @@ from .wire.outlet import owned
 from .wire.post import Caller
 
 if TYPE_CHECKING:
-    from .fleet import Fleet
     from .root import Root
-    from .roster import Roster
 
 
 class Expected:
@@ -28,31 +27,28 @@ class Expected:
         self.mesh = mesh
         self.reactor = root.reactor
         self._root = root
+        self._nothing_yet = RemoteFleet(root, mesh, axes)
 
     @property
-    def _roster(self) -> Roster | None:
-        return self._root.rosters.get(self.mesh)
+    def _known(self) -> Fleet:
+        """The roster, as soon as it is there."""
+        return self._root.rosters.get(self.mesh, self._nothing_yet)
 
     @property
     def is_stopped(self) -> bool:
-        roster = self._roster
-        return roster is not None and roster.is_stopped
+        return self._known.is_stopped
 
     def name_of(self, rank: int) -> str:
-        roster = self._roster
-        return roster.name_of(rank) if roster is not None else f"rank {rank}"
+        return self._known.name_of(rank)
 
     def dead(self) -> list[int]:
-        roster = self._roster
-        return roster.dead() if roster is not None else []
+        return self._known.dead()
 
     def why_dead(self, rank: int) -> str:
-        roster = self._roster
-        return roster.why_dead(rank) if roster is not None else f"rank {rank}"
+        return self._known.why_dead(rank)
 
     def failed(self, actor: int) -> Collection[int]:
-        roster = self._roster
-        return roster.failed(actor) if roster is not None else ()
+        return self._known.failed(actor)
 
     def ready(self) -> Future[bool]:
         promise: Promise[bool] = Promise(self.reactor)
@@ -77,7 +73,7 @@ class Expected:
         return 0
 
     def _kept(self, payload: Encoded) -> Encoded:
-        return payload if self._roster is not None else owned(payload)
+        return owned(payload) if self._known is self._nothing_yet else payload
 
     def _when_there(self, act: Callable[[Fleet], Any]) -> None:
         self._root.when_there(self.mesh, self.axes, act)
