@@ -171,13 +171,12 @@ class Pool:
         """Whether a receiver uses any; unlike `stats`, it is had for nothing."""
         return bool(self._blocks)
 
-    def put(self, buffer: Buffer, receivers: int | Iterable[Hashable]) -> BlockRef:
-        """Copy a contiguous buffer into a block that stays until each receiver has released it.
+    def put(self, buffer: Buffer, receivers: Iterable[Hashable]) -> BlockRef:
+        """Copy a contiguous buffer into a block that stays until each receiver, by its key, has released it.
 
-        `receivers` are their keys; a number n means 0 .. n-1. Raises `PoolFull`, and ValueError for an empty
-        buffer, which has nothing to share.
+        Raises `PoolFull`, and ValueError for an empty buffer, which has nothing to share.
         """
-        keys = set[Hashable](range(receivers) if isinstance(receivers, int) else receivers)
+        keys = set(receivers)
         if not keys:
             raise ValueError("a block needs a receiver: without one, nobody would ever release it")
         source = memoryview(buffer)

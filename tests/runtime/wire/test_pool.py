@@ -61,18 +61,18 @@ def test_a_block_arrives_as_it_was_put(pool: Pool) -> None:
 
 def test_any_contiguous_buffer_can_be_put(pool: Pool) -> None:
     array = np.arange(600.0).reshape(20, 30)
-    ref = pool.put(array.data, 1)
+    ref = pool.put(array.data, [0])
     with receiver(pool, key=0) as (mapped, _):  # pyright: ignore[reportArgumentType]
         assert np.array_equal(np.frombuffer(mapped.take(ref)).reshape(20, 30), array)
     with pytest.raises(TypeError, match="contiguous"):
-        pool.put(array.data[::2], 1)
+        pool.put(array.data[::2], [0])
 
 
 def test_what_makes_no_sense_to_put(pool: Pool) -> None:
     with pytest.raises(ValueError, match="a block needs a receiver"):
         pool.put(b"x", [])
     with pytest.raises(ValueError, match="an empty buffer has nothing to share"):
-        pool.put(b"", 1)
+        pool.put(b"", [0])
 
 
 def test_a_block_is_used_again_only_after_all_have_released_it(pool: Pool) -> None:
@@ -87,10 +87,10 @@ def test_a_block_is_used_again_only_after_all_have_released_it(pool: Pool) -> No
 
 
 def test_what_was_released_last_is_used_first(pool: Pool) -> None:
-    refs = [pool.put(bytes(PAGE), 1) for _ in range(3)]
+    refs = [pool.put(bytes(PAGE), [0]) for _ in range(3)]
     for ref in refs:
         pool.release(ref.id, 0)
-    assert pool.put(bytes(PAGE), 1).offset == refs[-1].offset
+    assert pool.put(bytes(PAGE), [0]).offset == refs[-1].offset
 
 
 def test_a_dead_receiver_releases_all_it_held(pool: Pool) -> None:
@@ -137,14 +137,14 @@ def test_each_receiver_is_given_each_segment_once_and_only_if_it_needs_it(pool: 
 
 def test_the_limit_is_named_when_it_is_reached() -> None:
     pool = Pool(max_bytes=4 << 20, segment_bytes=1 << 20)
-    refs = [pool.put(bytes(1 << 20), 1) for _ in range(4)]
+    refs = [pool.put(bytes(1 << 20), [0]) for _ in range(4)]
     with pytest.raises(PoolFull, match=r"^no room for 1\.0 MB: 4\.0 MB of the 4\.0 MB .* raise max_bytes$"):
-        pool.put(bytes(1 << 20), 1)
+        pool.put(bytes(1 << 20), [0])
     with pytest.raises(MemoryError):
-        pool.put(bytes(5 << 20), 1)
+        pool.put(bytes(5 << 20), [0])
     for ref in refs:
         pool.release(ref.id, 0)
-    pool.put(bytes(4 << 20), 1)  # the small segments make room for a large one
+    pool.put(bytes(4 << 20), [0])  # the small segments make room for a large one
     assert pool.stats().reserved <= 4 << 20
     pool.close()
 
