@@ -16,7 +16,6 @@ class Checkup:
     def __init__(self) -> None:
         self.stats: Mapping[int, Stat] = {}
         """Of each living rank."""
-        self.when = 0.0
         self._vitals = Vitals()
         self._lock = threading.Lock()  # cells in the background look too
 
@@ -24,7 +23,7 @@ class Checkup:
         """Take in what living ranks are at `now`; those that do not move, which their states say too until the next."""
         with self._lock:
             halts = self._vitals.step(now, stats)
-            self.stats, self.when = stats, now
+            self.stats = stats
         for rank, state in states.items():
             state.halt = halts.get(rank)
         return halts

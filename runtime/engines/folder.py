@@ -36,7 +36,6 @@ class Survey:
     """What a folder held when somebody looked."""
 
     files: dict[str, FileMark]
-    num_bytes: int
     left_out: tuple[str, ...]
     """What was not taken, each with its reason."""
 
@@ -77,7 +76,7 @@ class Folder:
                 most = f"over {MOST_FILES} files or {MOST_BYTES >> 20} MB"
                 raise SpawnError(f"--sync: {self.root} holds {most}: name the folder of the code")
         self._known = {path: known for path, known in self._known.items() if path in files}
-        return Survey(files, total, tuple(left_out))
+        return Survey(files, tuple(left_out))
 
     def _walk(self, folder: Path, above: str, left_out: list[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
         try:

@@ -21,14 +21,13 @@ class GroupPlan:
         ValueError: the axes do not hold exactly `world_size` ranks, or `rank` is not one of them.
 
     Example:
-        >>> plan = GroupPlan(5, 8, 5, {"dp": 2, "tp": 4}, "auto", "cpu", "127.0.0.1", 29500)
+        >>> plan = GroupPlan(5, 8, {"dp": 2, "tp": 4}, "auto", "cpu", "127.0.0.1", 29500)
         >>> plan.peers("dp"), plan.peers("tp")
         ((1, 5), (4, 5, 6, 7))
     """
 
     rank: int
     world_size: int
-    local_rank: int
     axes: dict[str, int]
     backend: Literal["auto", "gloo", "nccl", "none"]
     device: str

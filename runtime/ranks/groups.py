@@ -189,7 +189,7 @@ class Groups:
     def move(self, rank: int, axes: dict[str, int]) -> None:
         """The mesh has other axes now, and this is its rank `rank`: what `rebuild` is to make groups for."""
         size = math.prod(axes.values())
-        self.plan = replace(self.plan, rank=rank, world_size=size, local_rank=rank, axes=axes, listen_fd=None)
+        self.plan = replace(self.plan, rank=rank, world_size=size, axes=axes, listen_fd=None)
 
     def members(self) -> Members | None:
         """All groups of this rank; None where they are not such as `rebuild` can renew."""

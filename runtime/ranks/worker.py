@@ -177,7 +177,6 @@ def _group_plan(spec: RankSpec, fds: RankFds) -> GroupPlan:
     return GroupPlan(
         rank=spec.rank,
         world_size=spec.world_size,
-        local_rank=spec.local_rank,
         axes=spec.axes,
         backend=spec.backend,
         device=spec.device,

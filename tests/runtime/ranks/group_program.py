@@ -471,7 +471,7 @@ def _be_rank(
         os.close(all_ran[1])
         port = doors[0].getsockname()[1]
         listen_fd = doors[0].detach() if rank == 0 else doors[0].close()
-        plan = GroupPlan(rank, num_ranks, rank, axes, "auto", "cpu", "127.0.0.1", port, listen_fd)
+        plan = GroupPlan(rank, num_ranks, axes, "auto", "cpu", "127.0.0.1", port, listen_fd)
         seat = Seat(Groups(plan), mail, doors[1])
         reply = _reply_of(body, seat)
         os.write(result[1], json.dumps(reply).encode())

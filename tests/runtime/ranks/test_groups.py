@@ -198,7 +198,7 @@ from meshbook.runtime.ranks.groups import Groups
 
 held = socket.create_server(("127.0.0.1", 0))
 port = held.getsockname()[1]
-groups = Groups(GroupPlan(0, 1, 0, {"dp": 1}, "gloo", "cpu", "127.0.0.1", port, listen_fd=held.detach()))
+groups = Groups(GroupPlan(0, 1, {"dp": 1}, "gloo", "cpu", "127.0.0.1", port, listen_fd=held.detach()))
 groups.start()
 for generation in range(1, 4):
     before = threading.enumerate()
@@ -225,7 +225,7 @@ import torch.distributed as dist
 from meshbook.runtime.ranks.group_plan import GroupPlan
 from meshbook.runtime.ranks.groups import Groups
 
-groups = Groups(GroupPlan(0, 1, 0, {"dp": 1}, "gloo", "cpu", "127.0.0.1", 0))
+groups = Groups(GroupPlan(0, 1, {"dp": 1}, "gloo", "cpu", "127.0.0.1", 0))
 groups.rebuild(replace(groups.plan, master_port=groups.open_door(), generation=1))
 for generation in range(2, 5):
     stale = groups.open_door()
@@ -254,7 +254,7 @@ def test_a_host_that_does_not_answer_is_named_and_lets_torch_be_imported(monkeyp
             caller = crowd.enter_context(socket.socket())
             caller.setblocking(False)
             caller.connect_ex(full.getsockname())
-        late = Groups(GroupPlan(1, 2, 1, {"dp": 2}, "gloo", "cpu", *full.getsockname()))
+        late = Groups(GroupPlan(1, 2, {"dp": 2}, "gloo", "cpu", *full.getsockname()))
         with pytest.raises(ConnectionError, match=r"rank 0 does not answer at 127\.0\.0\.1:\d+: timed out"):
             meeting.open_store(None, late.plan)
         with pytest.warns(RuntimeWarning, match="no default process group: rank 0 does not answer"):
@@ -262,7 +262,7 @@ def test_a_host_that_does_not_answer_is_named_and_lets_torch_be_imported(monkeyp
 
 
 def test_plan_must_hold_its_ranks() -> None:
-    plan = GroupPlan(5, 8, 5, {"dp": 2, "tp": 4}, "auto", "cuda:1", "127.0.0.1", 1)
+    plan = GroupPlan(5, 8, {"dp": 2, "tp": 4}, "auto", "cuda:1", "127.0.0.1", 1)
     assert plan.torch_backend == "cpu:gloo,cuda:nccl"
     assert (plan.peers("dp"), plan.peers("tp")) == ((1, 5), (4, 5, 6, 7))
     with pytest.raises(ValueError, match="hold 4 ranks, not 8"):
@@ -310,7 +310,7 @@ def test_a_destructor_that_waits_for_ever_is_waited_for_in_a_thread() -> None:
 def test_a_store_whose_rank_dies_while_it_is_connected_to_is_not_waited_for() -> None:
     given_up = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as store:
-        plan = GroupPlan(1, 2, 1, {"r": 2}, "gloo", "cpu", "127.0.0.1", store.getsockname()[1])
+        plan = GroupPlan(1, 2, {"r": 2}, "gloo", "cpu", "127.0.0.1", store.getsockname()[1])
 
         def connect(*_: object, **__: object) -> None:
             store.close()

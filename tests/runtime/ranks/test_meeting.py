@@ -14,7 +14,6 @@ def plan_at(port: int, rank: int = 1) -> GroupPlan:
     return GroupPlan(
         rank=rank,
         world_size=2,
-        local_rank=rank,
         axes={"r": 2},
         backend="gloo",
         device="cpu",
