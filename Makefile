@@ -46,7 +46,7 @@ bench: .venv/.has-test ## measure; the numbers are printed with the machine's lo
 
 docs: .venv/.has-test ## write docs/messages.md and docs/house.md again
 	@mkdir -p docs
-	$(PY) -m meshbook.runtime.wire.describe > .venv/messages.md && cp .venv/messages.md docs/messages.md
+	$(PY) -m tests.house.protocol > .venv/messages.md && cp .venv/messages.md docs/messages.md
 	$(PY) -m tests.house.plan > .venv/house.md && cp .venv/house.md docs/house.md
 
 freeze: .venv/.has-dev .venv/.has-demo ## pin what .venv holds in constraints.txt

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from meshbook.runtime.wire import describe, messages
+from meshbook.runtime.wire import messages
+from tests.house import protocol
 
 
 def test_messages_are_defined_in_one_file(modules: dict[str, ast.Module]) -> None:
@@ -18,21 +19,21 @@ def test_messages_are_defined_in_one_file(modules: dict[str, ast.Module]) -> Non
 
 
 def test_the_union_names_every_message() -> None:
-    assert list(typing.get_args(messages.AnyMessage)) == describe.message_kinds()
+    assert list(typing.get_args(messages.AnyMessage)) == protocol.message_kinds()
 
 
 def test_a_message_says_who_sends_it_to_whom_on_which_lane() -> None:
-    assert [kind for kind in describe.message_kinds() if describe.lane_of(kind) not in describe.LANES] == []
+    assert [kind for kind in protocol.message_kinds() if protocol.lane_of(kind) not in protocol.LANES] == []
 
 
 def test_a_message_is_frozen_and_tagged_by_its_name() -> None:
-    configs = {kind.__name__: kind.__struct_config__ for kind in describe.message_kinds()}
+    configs = {kind.__name__: kind.__struct_config__ for kind in protocol.message_kinds()}
     assert [name for name, config in configs.items() if not config.frozen or config.tag != name] == []
 
 
 def test_the_document_equals_the_file(root: Path) -> None:
     document = root / "docs" / "messages.md"
-    assert document.read_text() == describe.as_markdown(), "run `make docs`"
+    assert document.read_text() == protocol.as_markdown(), "run `make docs`"
 
 
 def test_a_first_line_without_a_lane_is_refused() -> None:
@@ -40,7 +41,7 @@ def test_a_first_line_without_a_lane_is_refused() -> None:
         """Somebody says something."""
 
     with pytest.raises(ValueError, match="docstring of Mumble must begin with `Sender to receiver, lane:"):
-        describe.lane_of(Mumble)  # pyright: ignore
+        protocol.lane_of(Mumble)  # pyright: ignore
 
 
 def _is_message_class(node: ast.AST) -> bool:

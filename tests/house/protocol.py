@@ -1,4 +1,4 @@
-"""The document of the protocol, made from `messages.py`: `python -m meshbook.runtime.wire.describe`."""
+"""The document of the protocol, made from `runtime/wire/messages.py`. `make docs` writes docs/messages.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from . import messages
+from meshbook.runtime.wire import messages
 
 LANES = ("data", "control", "zygote", "host")
 
