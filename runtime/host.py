@@ -18,7 +18,6 @@ from .future import Future, done
 from .here import node, settled
 from .mesh import ProcMesh, check_name
 from .mesh_spec import NAMELESS, MeshSpec
-from .ndslice import NDSlice
 from .node import ROOT
 from .scope import context
 from .shape import MeshTrait, Region, Shape
@@ -32,14 +31,6 @@ class HostMesh(MeshTrait):
         self._shape = shape
         self._hosts = hosts or Hosts()
         self._is_owned = is_owned
-
-    @property
-    def _ndslice(self) -> NDSlice:
-        return self._shape.ndslice
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._shape.labels)
 
     def _new_with_shape(self, shape: Shape) -> Self:
         return type(self)(shape, self._hosts, is_owned=False)

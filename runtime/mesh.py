@@ -24,7 +24,6 @@ from .fleet import Fleet
 from .future import Future, Promise, done
 from .here import node
 from .looks import actors_html, actors_text, procs_html, state_of
-from .ndslice import NDSlice
 from .node import ROOT, shape_of
 from .orders import Birth
 from .ranks.place import axes_text
@@ -76,14 +75,6 @@ class _View(MeshTrait):
     @cached_property
     def _target(self) -> Target:
         return Target.of(self._shape)
-
-    @property
-    def _ndslice(self) -> NDSlice:
-        return self._shape.ndslice
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._shape.labels)
 
     def _identity(self) -> tuple[object, ...]:
         return (type(self), self._number, self._shape)

@@ -119,8 +119,7 @@ class Point(_ByLabel):
 
     def __init__(self, rank: int, extent: Extent) -> None:
         if unsigned(rank) >= extent.nelements:
-            total = extent.nelements
-            raise ValueError(f"out of range: total ranks {total}; does not contain rank {rank} of {extent}")
+            raise ValueError(f"out of range: total ranks {extent.nelements}; does not contain rank {rank} of {extent}")
         self._rank = rank
         self._extent = extent
 
@@ -174,13 +173,15 @@ class MeshTrait(ABC):
 
     __slots__ = ()
 
-    @property
-    @abstractmethod
-    def _ndslice(self) -> NDSlice: ...
+    _shape: Shape
 
     @property
-    @abstractmethod
-    def _labels(self) -> tuple[str, ...]: ...
+    def _ndslice(self) -> NDSlice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self._shape.labels)
 
     @abstractmethod
     def _new_with_shape(self, shape: Shape) -> Self:
@@ -419,8 +420,7 @@ def _narrowed(shape: Shape, label: str, selector: Selector) -> Shape:
     try:
         position = index(selector)
     except TypeError:
-        kind = type(selector).__name__
-        raise TypeError(f"axis {label} takes an int or a slice, got {kind}: {selector!r}") from None
+        raise TypeError(f"axis {label} takes an int or a slice, got {type(selector).__name__}: {selector!r}") from None
     size = sizes[label]
     if not 0 <= position < size:
         known = f"axis {label} has size {size} (0..{size - 1})"

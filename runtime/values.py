@@ -135,14 +135,6 @@ class ValueMesh(MeshTrait, Generic[R]):
     def _repr_html_(self) -> str:
         return _as_html(self)
 
-    @property
-    def _ndslice(self) -> NDSlice:
-        return self._shape.ndslice
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._shape.labels)
-
     def _new_with_shape(self, shape: Shape) -> ValueMesh[R]:
         value_of = dict(zip(self._shape.ranks(), self._values, strict=True))
         return ValueMesh(shape, map(value_of.__getitem__, shape.ranks()))
