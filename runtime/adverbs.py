@@ -9,7 +9,7 @@ import contextvars
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .cells import readable
@@ -230,30 +230,6 @@ class Accumulator(Generic[P, R, A]):
         return promise.future
 
 
-class Outcome(Protocol):
-    """What is told how a call has gone, such as a `Promise`."""
-
-    def resolve(self, value: Any, /) -> object: ...
-    def fail(self, error: BaseException, /) -> object: ...
-
-
-class Done:
-    """What a call has come to does not matter, but that it has; with `even_failed` not even whether it failed."""
-
-    def __init__(self, promise: Promise[None], *, even_failed: bool = False) -> None:
-        self._promise = promise
-        self._even_failed = even_failed
-
-    def resolve(self, value: object, /) -> None:
-        self._promise.resolve(None)
-
-    def fail(self, error: BaseException, /) -> None:
-        if self._even_failed:
-            self._promise.resolve(None)
-        else:
-            self._promise.fail(error)
-
-
 class Gather:
     """Collects the answers of all ranks of a view; the first failure settles the whole, or waits for the rest."""
 
@@ -266,7 +242,7 @@ class Gather:
         ranks: Sequence[int],
         title: str,
         fleet: Fleet,
-        outcome: Outcome,
+        outcome: Promise[Any],
         wait_for_all: bool = False,
     ) -> None:
         self._shape = shape

@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from .actor import Actor, endpoints_of, is_on_main_thread, kind_of, renew_endpoints
-from .adverbs import Done, Endpoint, Gather, Target, view_of
+from .adverbs import Endpoint, Gather, Target, view_of
 from .errors import MeshStopped, checks_for_caller, marked
 from .fleet import Fleet
 from .future import Future, Promise, done
@@ -140,13 +140,15 @@ class ProcMesh(_View, TensorMesh):
         instance = context().actor_instance
         payload = codec.encode((Class, args, kwargs, instance.as_creator()), whole_classes=True)
         actor = secrets.randbits(62)
-        promise: Promise[None] = Promise(self._fleet.reactor)
+        made: Promise[Any] = Promise(self._fleet.reactor)
+        initialized: Promise[None] = Promise(self._fleet.reactor)
+        initialized.follow(made.future, None)
         ranks = self._target.ranks
-        gather = Gather(self._shape, ranks, f"{name}.__init__", self._fleet, Done(promise))
+        gather = Gather(self._shape, ranks, f"{name}.__init__", self._fleet, made)
         where = (tuple(ranks), actor, name, view_of(self._shape))
         birth = Birth(*where, payload, instance.address, is_on_main_thread(Class), Class.__qualname__)
         self._fleet.spawn_actor(birth, gather)
-        mesh = ActorMesh(self._fleet, self._shape, actor, name, Class, promise.future)
+        mesh = ActorMesh(self._fleet, self._shape, actor, name, Class, initialized.future)
         instance.own(mesh)
         return cast("A", mesh)
 
@@ -301,9 +303,9 @@ class ActorMesh(_View, Generic[A]):
         if self._is_stopped:
             promise.resolve(None)
         else:
-            ranks = self._target.ranks
-            outcome = Done(promise, even_failed=True)  # on a rank that is dead it has stopped already
-            gather = Gather(self._shape, ranks, f"{self._name}.stop", self._fleet, outcome, wait_for_all=True)
+            ranks, ended = self._target.ranks, Promise[Any](self._fleet.reactor)
+            ended.future.add_done_callback(lambda _: promise.resolve(None))  # on a rank that is dead it has stopped too
+            gather = Gather(self._shape, ranks, f"{self._name}.stop", self._fleet, ended, wait_for_all=True)
             self._fleet.stop_actor(ranks, self._actor, reason, gather, self._on_main)
         return promise.future
 

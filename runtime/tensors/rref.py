@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from ..actor import KEPT
 from ..adverbs import Endpoint, Gather
 from ..errors import MeshStopped, checks_for_caller
+from ..future import Promise
 from ..mesh import ProcMesh
 from .dispatch import dispatcher_of
 from .functions import propagated
@@ -41,17 +42,10 @@ def rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, 
         return None
     receivers = dispatcher_of(procs).receivers()._new_with_shape(procs._shape)
     with transfer() as number:
-        answers = _Failures(procs._shape, mesh._target.ranks, title, mesh._fleet, _Nobody())
+        answers = _Failures(procs._shape, mesh._target.ranks, title, mesh._fleet, Promise())  # nobody waits for these
         answers.tell = receivers, number
         endpoint._send(mesh._fleet, mesh._target, answers, args, kwargs, KEPT, Keep(number))
         return issue(procs, TakeOver(number), (), {}, results)
-
-
-class _Nobody:
-    """Waits for the answers themselves."""
-
-    def resolve(self, value: Any, /) -> None: ...
-    def fail(self, error: BaseException, /) -> None: ...
 
 
 class _Failures(Gather):
