@@ -36,10 +36,8 @@ class Launcher(Protocol):
     is_one_by_one: bool
     """Can the agent of a single host be started again?"""
 
-    @property
-    def names(self) -> Sequence[str]:
-        """What the hosts are called; empty where only the agents can tell."""
-        ...
+    names: Sequence[str]
+    """What the hosts are called; empty where only the agents can tell."""
 
     def refusal(self, num_hosts: int) -> str:
         """Why there cannot be so many hosts; empty where there can."""
@@ -58,11 +56,10 @@ class Launcher(Protocol):
 
     def hear(self, host: int) -> None:
         """This host has come: what its launcher has said by now was about that."""
-        ...
 
     def last_words(self, host: int) -> str:
         """The last line that its launcher has said since; empty where there is none."""
-        ...
+        return ""
 
     def close(self) -> None:
         """Wait until all launchers have ended; not for long."""
@@ -73,7 +70,7 @@ class Launcher(Protocol):
         ...
 
 
-class CommandLauncher:
+class CommandLauncher(Launcher):
     """Runs a command: once for each host where it has `{host}` in it or is empty, else once for all of them.
 
     `{command}` stands for that of the agent, quoted for a shell; without it the command is put at the end. An empty
@@ -83,13 +80,10 @@ class CommandLauncher:
     def __init__(self, reactor: Reactor, command: str, names: Sequence[str]) -> None:
         self.is_one_by_one = not command or "{host}" in command
         self._all = tuple(names)
+        self.names = self._all if self.is_one_by_one else ()
         self._reactor = reactor
         self._command = command
         self._running: dict[tuple[int, ...], Launch] = {}
-
-    @property
-    def names(self) -> Sequence[str]:
-        return self._all if self.is_one_by_one else ()
 
     def refusal(self, num_hosts: int) -> str:
         if num_hosts <= len(self._all) or not self._command:

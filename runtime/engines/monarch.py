@@ -17,7 +17,7 @@ from typing import Any
 from ..wire.reactor import Reactor
 from .hosts import DIAL_SECONDS, HostsEngine, address_towards
 from .jobs import read_options
-from .launch import OnEnd
+from .launch import Launcher, OnEnd
 from .monarch_jobs import hosts_of, need_monarch
 from .summons import Summons
 
@@ -63,13 +63,14 @@ class MonarchEngine(HostsEngine):
             raise
 
 
-class MonarchLauncher:
+class MonarchLauncher(Launcher):
     """Places agents on a host mesh of Monarch; `end` is called when all have ended.
 
     Raises `SpawnError` where Monarch is not installed.
     """
 
     is_one_by_one = True
+    names = ()
 
     def __init__(self, reactor: Reactor, hosts: Any, end: Callable[[], object] = lambda: None) -> None:
         need_monarch()
@@ -81,10 +82,6 @@ class MonarchLauncher:
         self._keeper: Any = None
         # One thread of its own: in that of a notebook there is an event loop, where Monarch's futures complain.
         self._pool = ThreadPoolExecutor(1, "meshbook-monarch")
-
-    @property
-    def names(self) -> Sequence[str]:
-        return ()
 
     def refusal(self, num_hosts: int) -> str:
         return "" if num_hosts <= self._num_hosts else "the HostMesh of Monarch has no more"
@@ -117,12 +114,6 @@ class MonarchLauncher:
     def forget(self, host: int) -> None:
         if self._keeper is not None:  # that Monarch may have lost the host as well is of no interest
             self._pool.submit(lambda: self._keeper.kill.call_one(host).get(timeout=_END_SECONDS))
-
-    def hear(self, host: int) -> None:
-        """Monarch says what it has to say as the end of its hosts."""
-
-    def last_words(self, host: int) -> str:
-        return ""
 
     def let_go(self) -> None:
         raise NotImplementedError("agents on hosts of Monarch end with its controller, which is this process")

@@ -16,7 +16,7 @@ from ..errors import LinkClosed, SpawnError
 from ..wire.reactor import Reactor
 from ..wire.zmq_door import Keys
 from ..wire.zmq_socket import MEETINGS, GuardedSocket, configure
-from .launch import OnEnd
+from .launch import Launcher, OnEnd
 from .summons import Summons
 from .worker_address import WorkerAddress, read_address
 from .worker_key import key_file, own_keys
@@ -29,7 +29,7 @@ _END_SECONDS = 5.0
 """How long agents and loops that were told to end may take."""
 
 
-class WorkersLauncher:
+class WorkersLauncher(Launcher):
     """Starts agents by worker loops at these addresses, which are the names of the hosts.
 
     Raises `ValueError` for an address that is none, or is there twice.
@@ -67,12 +67,6 @@ class WorkersLauncher:
         if talk is not None:
             talk.kill()
             talk.close()
-
-    def hear(self, host: int) -> None:
-        """A worker loop says nothing but how an agent has ended."""
-
-    def last_words(self, host: int) -> str:
-        return ""
 
     def let_go(self) -> None:
         raise NotImplementedError("agents of worker loops end with their notebook: the loops wait, and start others")
