@@ -48,7 +48,7 @@ from ..wire.reactor import Reactor, When, contained, report
 from ..wire.tape import Event, Tape, Text
 from ..wire.wiring import wiring
 from . import outside
-from .base import Exit, Listener, not_started
+from .base import Crew, Exit, Listener, not_started
 from .openings import PIPE_BYTES, HeldPorts, make_room, output_pipe
 from .spec import RankFds, RankSpec, encode_spec
 from .starter import Starter
@@ -88,7 +88,7 @@ class _Peer:
     """Whether its end has been told, too."""
 
 
-class Agent:
+class Agent(Crew):
     """A crew of rank processes on this host.
 
     `held` are the ports where its ranks meet; without them it holds its own, unless the specs name those of another.
@@ -194,10 +194,6 @@ class Agent:
         pids = {kept[rank]: pid for rank, pid in self.pids.items() if rank in kept}
         self.pids.clear()  # in place: others hold it
         self.pids.update(pids)
-
-    def settle(self, axes: Mapping[str, int]) -> Sequence[str]:
-        """There is one host."""
-        return ()
 
     def check_room(self, hosts: Sequence[str], again: Sequence[str] = ()) -> None:
         make_room(len(hosts), len(again))

@@ -107,9 +107,9 @@ class Crew(Protocol):
     def settle(self, axes: Mapping[str, int]) -> Sequence[str]:
         """The mesh has these axes now, and its ranks live in their places: give back hosts that they leave out.
 
-        The names of those that were.
+        The names of those that were; by default there is one host.
         """
-        ...
+        return ()
 
     def keep_spares(self, count: int, like: RankSpec) -> None:
         """Have so many processes waiting, on each host, that `respawn` takes at once.
@@ -190,7 +190,7 @@ class Engine(Protocol):
 
     def why_not_shared(self, spec: RankSpec) -> str:
         """Why ranks like this import their packages (`preload`) each for itself, as far as that is known."""
-        ...
+        return ""
 
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         """Start ranks; each reports `Ready` to the listener, or ends. `how` is `auto`, `fork` or `exec`."""

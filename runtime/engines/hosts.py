@@ -23,7 +23,7 @@ from ..wire.messages import Hello, Introduce
 from ..wire.reactor import Reactor
 from ..wire.zmq_door import Keys
 from ..wire.zmq_hub import ZmqHub
-from .base import Crew, Listener, Party, refer
+from .base import Crew, Engine, Listener, Party, refer
 from .courier import Courier, Delivery
 from .hosted import HostedCrew
 from .keeper import Keeper
@@ -42,7 +42,7 @@ DIAL_SECONDS = 60.0
 """How long agents may take to come: a queue of a cluster is waited for before, by who made the allocation."""
 
 
-class HostsEngine:
+class HostsEngine(Engine):
     """Makes crews of processes on `num_hosts` hosts.
 
     It listens at `addr`, an address of this machine that the hosts reach; by default loopback.
@@ -264,9 +264,6 @@ class HostsEngine:
                 self._wanted.discard(host.index)
                 host.dismiss()
         return is_free
-
-    def why_not_shared(self, spec: RankSpec) -> str:
-        return ""
 
     def num_gpus(self) -> int:
         return min((host.hello.num_gpus for host in self.hosts if host.hello is not None), default=0)

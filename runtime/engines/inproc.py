@@ -38,12 +38,12 @@ from ..wire.lane import Lane, pack
 from ..wire.messages import AnyMessage, Ready
 from ..wire.reactor import Reactor
 from ..wire.tape import Ended, Event, Shown, Text
-from .base import Crew, Exit, Listener, Party
+from .base import Crew, Engine, Exit, Listener, Party
 from .outside import Glimpse
 from .spec import RankSpec, Seat, seats_here
 
 
-class InprocEngine:
+class InprocEngine(Engine):
     """Makes crews of threads."""
 
     name = "inproc"
@@ -59,9 +59,6 @@ class InprocEngine:
 
     def reseat(self, axes: Mapping[str, int], kept: Mapping[int, Seat]) -> Sequence[Seat]:
         return self.seats(axes)
-
-    def why_not_shared(self, spec: RankSpec) -> str:
-        return ""
 
     def num_gpus(self) -> int:
         return 0
@@ -79,7 +76,7 @@ class InprocEngine:
         """Nothing is held between crews."""
 
 
-class _Threads:
+class _Threads(Crew):
     """A crew of ranks that are threads."""
 
     def __init__(self, reactor: Reactor, specs: Sequence[RankSpec], listener: Listener) -> None:
@@ -110,10 +107,6 @@ class _Threads:
         self._ranks = {number: self._ranks[rank] for rank, number in kept.items()}
         for number, rank in self._ranks.items():
             rank.spec = replace(rank.spec, rank=number)
-
-    def settle(self, axes: Mapping[str, int]) -> Sequence[str]:
-        """There is one host."""
-        return ()
 
     def keep_spares(self, count: int, like: RankSpec) -> None:
         """Threads start at once."""

@@ -23,7 +23,7 @@ LARGE = {
     "meshbook.kernel.results:MeshResult": 16,
     "meshbook.kernel.shell:QuietShell": 19,
     "meshbook.magics.terms:_Reader": 16,
-    "meshbook.runtime.engines.agent:Agent": 17,
+    "meshbook.runtime.engines.agent:Agent": 16,
     "meshbook.runtime.engines.hosted:HostedCrew": 15,
     "meshbook.runtime.node:Node": 21,
     "meshbook.runtime.ranks.outpost:Outpost": 17,
