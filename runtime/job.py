@@ -38,6 +38,7 @@ from .engines.guard import Guard
 from .errors import SpawnError
 from .host import HostMesh, this_host
 from .proc import stat_of
+from .registry import put_privately
 from .workers import TRUST, attach_to_workers
 
 DEFAULT_JOB_PATH = ".meshbook/job.json"
@@ -176,12 +177,7 @@ class JobTrait(ABC):
 
     def dump(self, filename: str) -> None:
         """Write down where the hosts are, for `job_load`."""
-        path = Path(filename)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.touch(mode=0o600)  # what is set in the environment of hosts may be a secret
-        draft.write_bytes(self.dumps())
-        draft.replace(path)  # in one go: another program may read it now
+        put_privately(Path(filename), self.dumps())  # what is set in the environment of hosts may be a secret
 
     def dumps(self) -> bytes:
         """The same as text, for `job_loads`."""

@@ -54,6 +54,16 @@ def this_place() -> tuple[str, str, str]:
     return os.uname().nodename, boot, os.readlink("/proc/self/ns/pid")
 
 
+def put_privately(path: Path, data: bytes) -> None:
+    """Write a file that only this user can read, in one go: another program may read it now."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(data)
+    draft.replace(path)
+
+
 class Registry:
     """The register of this process. There is a file as long as there is something to note."""
 
@@ -97,16 +107,10 @@ class Registry:
         if own is None:
             return
         if self._path is None:
-            folder = state_folder()
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._path = folder / f"{os.getpid()}-{own.start}.json"
+            self._path = state_folder() / f"{os.getpid()}-{own.start}.json"
         controller = Entry(os.getpid(), own.start, "controller")
         register = Register(*this_place(), controller, [entry for entries in self._noted.values() for entry in entries])
-        draft = self._path.with_suffix(".new")
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(fd, "wb") as file:
-            file.write(msgspec.json.encode(register))
-        draft.replace(self._path)
+        put_privately(self._path, msgspec.json.encode(register))
 
 
 registry = Registry()

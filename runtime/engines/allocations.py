@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from ..proc import stat_of
-from ..registry import Entry, state_folder, this_place
+from ..registry import Entry, put_privately, state_folder, this_place
 from ..wire.link import Address
 
 NOBODY = Entry(0, 0, "nobody")
@@ -83,13 +83,7 @@ class Shelf:
 
     def put(self, allocation: Allocation) -> None:
         """Keep it, in place of a former one of these hosts."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._path(allocation.launch, allocation.hosts)
-        draft = path.with_suffix(f".{os.getpid()}")
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(fd, "wb") as file:
-            file.write(msgspec.json.encode(allocation))
-        draft.replace(path)
+        put_privately(self._path(allocation.launch, allocation.hosts), msgspec.json.encode(allocation))
 
     def touch(self, launch: str, hosts: Sequence[str]) -> None:
         """Its notebook lives."""
