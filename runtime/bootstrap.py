@@ -56,11 +56,8 @@ def shared(envs: Sequence[Env]) -> dict[str, str]:
         {'A': '1'}
     """
     first = envs[0] if envs else {}
-    return {name: value for name, value in first.items() if value is not None and _is_alike(name, envs)}
-
-
-def _is_alike(name: str, envs: Sequence[Env]) -> bool:
-    return all(env.get(name) == envs[0][name] for env in envs)
+    alike = {name: value for name, value in first.items() if all(env.get(name) == value for env in envs)}
+    return {name: value for name, value in alike.items() if value is not None}
 
 
 def with_envs(envs: Sequence[Env], bootstrap: Bootstrap | None) -> Bootstrap | None:

@@ -190,12 +190,10 @@ class Inbox:
             else:
                 self._came.appendleft(place.came)
             self._left += 1
-            others = [(self._waiting.popleft(), self._came.popleft()) for _ in range(min(map(len, self._both())))]
+            count = min(len(self._waiting), len(self._came))
+            others = [(self._waiting.popleft(), self._came.popleft()) for _ in range(count)]
         for other, came in others:
             other.settle(came)
-
-    def _both(self) -> tuple[deque[Place], deque[_Came]]:
-        return self._waiting, self._came
 
     def deliver(self, rank: int, value: Any, ok: bool) -> None:
         """A value has come; on the loop's thread."""

@@ -95,20 +95,12 @@ class _Deferred(Future[R]):
         def work() -> None:
             asyncio.run(_settle(self._promise, begin(), timeout))
 
-        if _is_in_loop():  # which the body cannot run on while its thread is blocked here
+        if asyncio._get_running_loop() is not None:  # which the body cannot run on while its thread is blocked here
             thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="meshbook-body")
             thread.start()
             thread.join()
         else:
             work()
-
-
-def _is_in_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 async def _settle(promise: Promise[R], work: Coroutine[Any, Any, R], timeout: float | None) -> None:

@@ -65,7 +65,9 @@ class LocalEngine:
         if zygote is not None and not zygote.is_gone:
             return zygote
         self._drop_idle()
-        imports = sorted([*self.preload, *key.modules], key=_is_call)  # calls look at all that was imported
+        imports = sorted(
+            [*self.preload, *key.modules], key=lambda each: ":" in each
+        )  # calls look at all that was imported
         try:
             zygote = self._zygotes[key] = Zygote(self._reactor, imports, env, self._python, key)
         except OSError as error:  # no process, or no descriptor, is left
@@ -169,10 +171,6 @@ class LocalEngine:
         for zygote in self._zygotes.values():
             self._end(zygote)
         self._zygotes.clear()
-
-
-def _is_call(preload: str) -> bool:
-    return ":" in preload
 
 
 def _before_ranks(env: Mapping[str, str]) -> dict[str, str]:

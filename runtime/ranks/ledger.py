@@ -181,7 +181,7 @@ def _ledger_of(records: Sequence[dict[str, Any]], living: Sequence[Group], limit
     entries = [_entry(each, places.setdefault(_key(each), len(places)), now) for each in kept[-limit:]]
     groups = [msgspec.structs.replace(by_name[name], backend=backend) for name, backend in places]
     groups += [group for group in living if group.name not in {name for name, _ in places}]
-    is_whole = len(kept) <= limit and not any(map(_lost_its_beginning, _by_backend(records)))
+    is_whole = len(kept) <= limit and not any(own[0]["record_id"] for own in _by_backend(records))
     return RankLedger(tuple(groups), tuple(entries), is_whole=is_whole, read_at=now / 1e9)
 
 
@@ -195,10 +195,6 @@ def _by_backend(records: Sequence[dict[str, Any]]) -> Iterable[list[dict[str, An
     for record in records:
         found.setdefault(_key(record)[1], []).append(record)
     return found.values()
-
-
-def _lost_its_beginning(records: Sequence[dict[str, Any]]) -> bool:
-    return records[0]["record_id"] > 0
 
 
 def _entry(record: dict[str, Any], group: int, now: int) -> Entry:

@@ -25,7 +25,7 @@ def num_steps() -> int:
 
 def _hook() -> None:
     module: Any = sys.modules["torch.optim.optimizer"]
-    module.register_optimizer_step_post_hook(_on_step)
+    module.register_optimizer_step_post_hook(_count)
 
 
 def _count_compiled() -> None:
@@ -34,11 +34,7 @@ def _count_compiled() -> None:
     config.reorderable_logging_functions.add(_count)
 
 
-def _on_step(*_: object) -> None:
-    _count()
-
-
-def _count() -> None:
+def _count(*_: object) -> None:
     global _num_steps
     # Who has taken it out of the set there compiles it: a number that changes would have that done at each step.
     if not sys.modules["torch"].compiler.is_compiling():

@@ -35,7 +35,7 @@ def port_at(host: str, number: int) -> Port:
 
 def listening_ports() -> set[Port]:
     """The TCP ports at which this process accepts connections."""
-    return {port_at(*sock.getsockname()[:2]) for sock in _tcp_sockets() if _listens(sock)}
+    return {port_at(*sock.getsockname()[:2]) for _, sock in _tcp_sockets() if _listens(sock)}
 
 
 def shut_connections(ports: Collection[Port]) -> int:
@@ -54,7 +54,7 @@ def shut_connections(ports: Collection[Port]) -> int:
         (None, None)
     """
     num_shut = 0
-    for sock in _tcp_sockets():
+    for _, sock in _tcp_sockets():
         if not _listens(sock) and _ports(sock) & set(ports):
             with contextlib.suppress(OSError):  # the other end was faster
                 sock.shutdown(socket.SHUT_RDWR)
@@ -69,7 +69,7 @@ def knock(ports: Collection[Port], count: int) -> None:
     comes by a number that is sent first, counted from 0 in each group (`gloo/transport/tcp/listener.cc`); a pair whose
     peer comes and goes fails with "Connection closed by peer", and what waited for it ends.
     """
-    for address in [sock.getsockname() for sock in _tcp_sockets() if _listens(sock) and _ports(sock) & set(ports)]:
+    for address in [sock.getsockname() for _, sock in _tcp_sockets() if _listens(sock) and _ports(sock) & set(ports)]:
         for number in range(count):
             with contextlib.suppress(OSError), socket.create_connection(address[:2], timeout=1.0) as caller:
                 caller.sendall(struct.pack("@n", number))
@@ -87,16 +87,12 @@ def look_at(fd: int) -> socket.socket:
 
 def close_all(ports: Collection[Port]) -> None:
     """Close the sockets of this process at these ports: whoever has them will never touch them again."""
-    for number, sock in _numbered_sockets():
+    for number, sock in _tcp_sockets():
         if port_at(*sock.getsockname()[:2]) in ports:
             os.close(number)
 
 
-def _tcp_sockets() -> Iterator[socket.socket]:
-    yield from (sock for _, sock in _numbered_sockets())
-
-
-def _numbered_sockets() -> Iterator[tuple[int, socket.socket]]:
+def _tcp_sockets() -> Iterator[tuple[int, socket.socket]]:
     """The TCP sockets of this process, by their descriptors; each through another, so that its own is not touched."""
     for name in os.listdir("/dev/fd"):
         try:
