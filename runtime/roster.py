@@ -411,12 +411,12 @@ class Roster:
         self._changed(rank)
 
     def _tell_ready(self) -> None:
-        if self.readiness.is_known:
+        if self.readiness.up.is_there:
             return
         if lost := next(filter(_is_lost, self.states.values()), None):
-            self.readiness.fail(SpawnError(self._why_not_up(lost)))
+            self.readiness.up.fail(SpawnError(self._why_not_up(lost)))
         elif all(state.is_ready for state in self.states.values()):
-            self.readiness.resolve()
+            self.readiness.up.resolve(True)
 
     def ready(self) -> Future[bool]:
         """Done when all ranks are up; fails when one did not come up."""
