@@ -175,7 +175,7 @@ class Agent(Crew):
             self._peers[spec.rank] = peer
             if peer.pid:
                 self.pids[peer.rank] = peer.pid
-            place = self._starter.spec_for(replace(spec, token=peer.token, env=self._env(spec)))
+            place = self._starter.python.spec_for(replace(spec, token=peer.token, env=self._env(spec)))
             peer.data.send(Become(encode_spec(place)))
             self._tell_held(peer)
 

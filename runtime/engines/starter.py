@@ -39,9 +39,8 @@ class Births(Protocol):
 class Starter(Protocol):
     """Makes rank processes and sees them end."""
 
-    def spec_for(self, spec: RankSpec) -> RankSpec:
-        """A rank as its process is told of it."""
-        ...
+    python: Interpreter
+    """What ranks run in: they are told of themselves as there (`Interpreter.spec_for`)."""
 
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None: ...
 
@@ -61,7 +60,7 @@ class Zygote:
         key: ZygoteKey | None = None,
     ) -> None:
         self._reactor = reactor
-        self._python = python
+        self.python = python
         self._births: dict[int, Births] = {}  # by ticket until the process is there, then by pid in `_children`
         self._children: dict[int, Births] = {}
         self.trouble = ""
@@ -93,17 +92,13 @@ class Zygote:
         let_go_in_child(self)
         reactor.add(link.fileno(), self._on_ready)
 
-    def spec_for(self, spec: RankSpec) -> RankSpec:
-        """The same in the Python of the zygote."""
-        return self._python.spec_for(spec)
-
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
         """Ask for a rank; `births` is told when it is there."""
         if self.is_gone:
             raise LinkClosed("the zygote is gone")
         self._births[ticket] = births
         try:
-            self._lane.send(Fork(ticket, encode_spec(self.spec_for(spec))), fds=fds.as_list())
+            self._lane.send(Fork(ticket, encode_spec(self.python.spec_for(spec))), fds=fds.as_list())
         except LinkClosed as gone:
             if self._births.pop(ticket, None) is not None:  # else its end has been seen, and told, meanwhile
                 raise LinkClosed("the zygote is gone") from gone
@@ -215,16 +210,12 @@ class Exec:
 
     def __init__(self, reactor: Reactor, python: Interpreter) -> None:
         self._reactor = reactor
-        self._python = python
-
-    def spec_for(self, spec: RankSpec) -> RankSpec:
-        """The same in its Python."""
-        return self._python.spec_for(spec)
+        self.python = python
 
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
-        spec = self.spec_for(spec)
+        spec = self.python.spec_for(spec)
         process = subprocess.Popen(
-            line_for(self._python.executable, "meshbook.runtime.ranks.worker", *fds.as_list()),
+            line_for(self.python.executable, "meshbook.runtime.ranks.worker", *fds.as_list()),
             pass_fds=fds.as_list(),
             stdin=subprocess.PIPE,
             env=UNLESS_SAID | spec.env | {"PYTHONPATH": os.pathsep.join(spec.path)},

@@ -13,6 +13,7 @@ import pytest
 
 from meshbook.runtime.engines.agent import Agent
 from meshbook.runtime.engines.base import Exit
+from meshbook.runtime.engines.interpreter import own_interpreter
 from meshbook.runtime.engines.openings import output_pipe
 from meshbook.runtime.engines.spec import RankFds, RankSpec
 from meshbook.runtime.engines.starter import Births
@@ -31,12 +32,10 @@ class Stub:
     """Starts nothing: keeps what the process would be born with."""
 
     def __init__(self) -> None:
+        self.python = own_interpreter()
         self.births: Births | None = None
         self.ticket = 0
         self.lane: Lane | None = None
-
-    def spec_for(self, spec: RankSpec) -> RankSpec:
-        return spec
 
     def start(self, ticket: int, spec: RankSpec, fds: RankFds, births: Births) -> None:
         self.ticket, self.births = ticket, births
