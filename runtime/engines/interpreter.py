@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -41,9 +41,9 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python, and what is another `sys.path` there."""
+    """A Python, the controller's own if nothing is said, and what is another `sys.path` there."""
 
-    executable: str
+    executable: str = field(default_factory=lambda: sys.executable)
     not_there: frozenset[str] = frozenset()
     """What the controller's interpreter begins with, which belongs to it alone."""
     path: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Interpreter:
             >>> other = Interpreter("/b/bin/python", frozenset({"/a/site-packages"}), ("/b/site-packages",))
             >>> other.path_for(["", "/home/me/project", "/a/site-packages"])
             ('', '/home/me/project', '/b/site-packages')
-            >>> own_interpreter().path_for(["", "/a/site-packages"])
+            >>> Interpreter().path_for(["", "/a/site-packages"])
             ('', '/a/site-packages')
         """
         return (*(each for each in path if each not in self.not_there), *self.path)
@@ -67,11 +67,6 @@ class Interpreter:
             return spec
         folders = [os.path.dirname(self.executable), spec.env.get("PATH", os.defpath)]
         return replace(spec, path=self.path_for(spec.path), env=spec.env | {"PATH": os.pathsep.join(folders)})
-
-
-def own_interpreter() -> Interpreter:
-    """The controller's own."""
-    return Interpreter(sys.executable)
 
 
 def find(python: str) -> str:

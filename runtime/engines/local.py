@@ -19,7 +19,7 @@ from ..registry import registry
 from ..wire.reactor import Reactor
 from .agent import Agent
 from .base import Crew, Listener, Party, refer
-from .interpreter import Interpreter, own_interpreter
+from .interpreter import Interpreter
 from .openings import HeldPorts
 from .preload import packaged
 from .spec import OF_A_RANK, RankSpec, Seat, seats_here
@@ -44,7 +44,7 @@ class LocalEngine:
 
     def __init__(self, reactor: Reactor, preload: Sequence[str] = (), python: Interpreter | None = None) -> None:
         self._reactor = reactor
-        self._python = python or own_interpreter()
+        self._python = python or Interpreter()
         self.preload = tuple(preload)
         self._zygotes: dict[ZygoteKey, Zygote] = {}
         self._unfit: dict[ZygoteKey, str] = {}  # packages that no zygote can have, with the reason

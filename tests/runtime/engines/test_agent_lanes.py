@@ -13,7 +13,7 @@ import pytest
 
 from meshbook.runtime.engines.agent import Agent
 from meshbook.runtime.engines.base import Exit
-from meshbook.runtime.engines.interpreter import own_interpreter
+from meshbook.runtime.engines.interpreter import Interpreter
 from meshbook.runtime.engines.openings import output_pipe
 from meshbook.runtime.engines.spec import RankFds, RankSpec
 from meshbook.runtime.engines.starter import Births
@@ -32,7 +32,7 @@ class Stub:
     """Starts nothing: keeps what the process would be born with."""
 
     def __init__(self) -> None:
-        self.python = own_interpreter()
+        self.python = Interpreter()
         self.births: Births | None = None
         self.ticket = 0
         self.lane: Lane | None = None

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from meshbook.runtime.engines import starter
 from meshbook.runtime.engines.base import Exit
-from meshbook.runtime.engines.interpreter import own_interpreter
+from meshbook.runtime.engines.interpreter import Interpreter
 from meshbook.runtime.engines.local import LocalEngine, why_exec
 from meshbook.runtime.engines.openings import make_room
 from meshbook.runtime.engines.spec import RankFds
@@ -64,7 +64,7 @@ def new_zygote(reactor: Reactor) -> Generator[Callable[..., Zygote]]:
     made: list[Zygote] = []
 
     def create(*preload: str) -> Zygote:
-        made.append(Zygote(reactor, preload, dict(os.environ), own_interpreter()))
+        made.append(Zygote(reactor, preload, dict(os.environ), Interpreter()))
         return made[-1]
 
     yield create
@@ -73,12 +73,12 @@ def new_zygote(reactor: Reactor) -> Generator[Callable[..., Zygote]]:
 
 
 def test_the_key_holds_what_libraries_read_when_they_are_loaded():
-    plain = zygote_key({"HOME": "/here", "OMP_NUM_THREADS": "2"}, own_interpreter())
-    assert plain == zygote_key({"HOME": "/there", "OMP_NUM_THREADS": "2"}, own_interpreter())
-    assert plain != zygote_key({"HOME": "/here", "OMP_NUM_THREADS": "3"}, own_interpreter())
+    plain = zygote_key({"HOME": "/here", "OMP_NUM_THREADS": "2"}, Interpreter())
+    assert plain == zygote_key({"HOME": "/there", "OMP_NUM_THREADS": "2"}, Interpreter())
+    assert plain != zygote_key({"HOME": "/here", "OMP_NUM_THREADS": "3"}, Interpreter())
     set_by_torch = {"OMP_NUM_THREADS": "2", "TORCHINDUCTOR_CACHE_DIR": "/tmp/torchinductor_me"}
-    assert plain == zygote_key(set_by_torch, own_interpreter())
-    assert plain != zygote_key({"HOME": "/here"}, own_interpreter())
+    assert plain == zygote_key(set_by_torch, Interpreter())
+    assert plain != zygote_key({"HOME": "/here"}, Interpreter())
 
 
 def test_new_packages_change_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -86,14 +86,14 @@ def test_new_packages_change_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder.mkdir()
     os.utime(folder, ns=(0, 1))
     monkeypatch.syspath_prepend(str(folder))
-    before = zygote_key({}, own_interpreter())
-    assert before == zygote_key({}, own_interpreter())
+    before = zygote_key({}, Interpreter())
+    assert before == zygote_key({}, Interpreter())
     (folder / "new").mkdir()
-    assert before != zygote_key({}, own_interpreter())
+    assert before != zygote_key({}, Interpreter())
 
 
 def test_a_path_on_the_search_path_is_passed_over_as_python_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    python = own_interpreter()
+    python = Interpreter()
     before = zygote_key({}, python), specs_for({"rank": 1}, mesh=1)
     monkeypatch.setattr(sys, "path", [*sys.path, tmp_path / "site-packages"])
     assert (zygote_key({}, python), specs_for({"rank": 1}, mesh=1)) == before
@@ -141,7 +141,7 @@ def test_how_an_end_is_told(status: int | None, text: str):
 @pytest.mark.real
 def test_the_end_of_an_executed_process_comes_after_its_start(reactor: Reactor, fds: RankFds):
     births = Births()
-    Exec(reactor, own_interpreter()).start(7, SPEC, fds, births)
+    Exec(reactor, Interpreter()).start(7, SPEC, fds, births)
     assert reactor.wait(births.ended, 20)
     assert births.story == [("started", 7, True, ""), ("exit", 0)]
 
@@ -151,7 +151,7 @@ def test_a_process_that_cannot_be_executed(reactor: Reactor, fds: RankFds, monke
     monkeypatch.setattr(sys, "executable", "/there/is/no/python")
     births = Births()
     with pytest.raises(FileNotFoundError):
-        Exec(reactor, own_interpreter()).start(7, SPEC, fds, births)
+        Exec(reactor, Interpreter()).start(7, SPEC, fds, births)
     assert births.story == []
 
 
@@ -159,7 +159,7 @@ def test_a_process_that_cannot_be_executed(reactor: Reactor, fds: RankFds, monke
 def test_a_process_that_reads_nothing(reactor: Reactor, fds: RankFds, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     births = Births()
-    Exec(reactor, own_interpreter()).start(7, replace(SPEC, env={"LARGE": "x" * 100_000}), fds, births)
+    Exec(reactor, Interpreter()).start(7, replace(SPEC, env={"LARGE": "x" * 100_000}), fds, births)
     assert reactor.wait(births.ended, 20)
     assert births.story == [("started", 7, True, ""), ("exit", 1 << 8)]
 
@@ -300,7 +300,7 @@ def test_one_that_cannot_be_started_leaves_nothing_open(reactor: Reactor, monkey
     before = len(os.listdir("/dev/fd"))
     for _ in range(3):
         with pytest.raises(OSError, match="Cannot allocate memory"):
-            Zygote(reactor, (), dict(os.environ), own_interpreter())
+            Zygote(reactor, (), dict(os.environ), Interpreter())
     assert len(os.listdir("/dev/fd")) == before
 
 

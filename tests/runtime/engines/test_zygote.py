@@ -76,10 +76,10 @@ def test_one_whose_imports_hang_is_told_of(new_engine: NewEngine, hangs: str, mo
 def test_one_whose_imports_hang_ends_with_its_controller(hangs: str, modules: Path, until: Until) -> None:
     program = (
         "import os, sys, time\n"
-        "from meshbook.runtime.engines.interpreter import own_interpreter\n"
+        "from meshbook.runtime.engines.interpreter import Interpreter\n"
         "from meshbook.runtime.engines.starter import Zygote\n"
         "from meshbook.runtime.wire.reactor import Reactor\n"
-        "zygote = Zygote(Reactor(), [sys.argv[1]], dict(os.environ), own_interpreter())\n"
+        "zygote = Zygote(Reactor(), [sys.argv[1]], dict(os.environ), Interpreter())\n"
         "print(zygote.pid, flush=True)\n"
         "time.sleep(1000)\n"
     )
