@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .program import Poison, Spoilt
-from .transfer import own_arrivals
+from .transfer import Take, own_arrivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +40,5 @@ class Keep:
         own_arrivals().put(self.number, copied)
 
 
-@dataclass(frozen=True, slots=True)
-class TakeOver:
+class TakeOver(Take):
     """An operation: what was kept under this number."""
-
-    number: int
-
-    def __call__(self) -> Any:
-        given = own_arrivals().take(self.number)
-        if isinstance(given, Poison):
-            raise Spoilt(given)
-        return given
-
-    def leave(self) -> None:
-        """It is not computed any more."""
-        own_arrivals().leave(self.number)

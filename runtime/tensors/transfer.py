@@ -115,18 +115,27 @@ def _wait_for(answer: Future[None]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Receive:
-    """An operation: the shard that was sent."""
+class Take:
+    """An operation: what arrives on this rank under a number."""
 
     number: int
-    device: str
 
     def __call__(self) -> Any:
         value = own_arrivals().take(self.number)
         if isinstance(value, Poison):
             raise Spoilt(value)
-        return value.to(self.device)
+        return value
 
     def leave(self) -> None:
         """It is not computed any more."""
         own_arrivals().leave(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Receive(Take):
+    """An operation: the shard that was sent."""
+
+    device: str
+
+    def __call__(self) -> Any:
+        return Take.__call__(self).to(self.device)

@@ -16,7 +16,7 @@ from ..scope import current_rank, current_size
 from .brake import own_progress
 from .kept import TakeOver
 from .program import Op, Poison, Ref, Spoilt
-from .transfer import Receive, Send
+from .transfer import Send, Take
 
 _values: dict[tuple[int, int], dict[int, Any]] = {}
 """By mesh and rank its values by number: ranks may be threads of one process. Other actors there find theirs here."""
@@ -129,7 +129,7 @@ class TensorWorker(Actor):
         self._values.update((number, poison) for number in op.outputs if number is not None)
         if isinstance(op.function, Send):
             op.function.fail(current_rank(), poison)
-        elif isinstance(op.function, Receive | TakeOver):
+        elif isinstance(op.function, Take):
             op.function.leave()
 
     def _arguments(self, op: Op) -> tuple[Any, Any]:
