@@ -117,7 +117,7 @@ class HostMesh(MeshTrait):
         if self._hosts.is_elsewhere:
             raise NotImplementedError("ranks of these hosts run in the Python that runs the agent or worker loop there")
         engine = _engine_in(python_executable)
-        hosts = Hosts() if engine == "local" else InPython(engine)
+        hosts = Hosts() if engine == "local" else HostsAt(Site(engine, HOME.hosts))
         return HostMesh(self._shape, hosts, self._is_owned)
 
     async def sync_workspace(self, workspace: object, conda: bool = False, auto_reload: bool = False) -> None:
@@ -238,17 +238,6 @@ class Hosts:
         """Nobody will start processes there again."""
 
 
-class InPython(Hosts):
-    """This machine, for ranks in another Python than the program's, which this engine starts."""
-
-    def __init__(self, engine: str) -> None:
-        super().__init__()
-        self._engine = engine
-
-    def site(self, ranks: Sequence[int]) -> Site:
-        return Site(self._engine, HOME.hosts)
-
-
 def _engine_in(python: str) -> str:
     """The name of the engine of ranks in this Python."""
     if node().address == ROOT:
@@ -260,19 +249,21 @@ def _engine_in(python: str) -> str:
     return f"{PYTHON}{find(python)}"
 
 
-class HostsElsewhere(Hosts):
-    """Hosts that another process holds, and has told of."""
+class HostsAt(Hosts):
+    """Hosts of an engine that is known by name: those that another process holds, or this machine in another Python."""
 
     def __init__(self, site: Site) -> None:
         super().__init__()
-        self._told = site
+        self._site = site
         self.is_elsewhere = site.hosts != HOME.hosts
 
     def sync(self, folder: str) -> None:
+        if not self.is_elsewhere:
+            super().sync(folder)
         raise RuntimeError("this `HostMesh` is a reference: who has attached to the hosts brings a workspace there")
 
     def site(self, ranks: Sequence[int]) -> Site:
-        return Site(self._told.engine, tuple(self._told.hosts[rank] for rank in ranks))
+        return Site(self._site.engine, tuple(self._site.hosts[rank] for rank in ranks))
 
 
 _this_host: HostMesh | None = None
@@ -315,7 +306,7 @@ def _restore(labels: tuple[str, ...], sizes: tuple[int, ...], site: Site) -> Hos
 def mesh_at(site: Site, sizes: Mapping[str, int]) -> HostMesh:
     """Hosts that somebody else holds as a mesh."""
     shape = Shape.row_major(sizes) if sizes else Shape.unity()
-    return HostMesh(shape, HostsElsewhere(site), is_owned=False)
+    return HostMesh(shape, HostsAt(site), is_owned=False)
 
 
 def _folder_of(workspace: Any) -> str:

@@ -101,8 +101,9 @@ class TestHosts:
     def test_what_other_engines_can_do_is_told(self, stage: Stage) -> None:
         with pytest.raises(NotImplementedError, match=r"there is no to_table\(\): this mesh shows its ranks"):
             stage.shared(r=2).to_table()
-        with pytest.raises(RuntimeError, match="no workspace to bring up to date"):
-            asyncio.run(this_host().sync_workspace("workspace"))
+        for host in (this_host(), pickle.loads(pickle.dumps(this_host()))):
+            with pytest.raises(RuntimeError, match="no workspace to bring up to date"):
+                asyncio.run(host.sync_workspace("workspace"))
 
     def test_the_python_is_the_program_s_own(self, stage: Stage) -> None:
         hosts = this_host().with_python_executable(python_executable=sys.executable)
