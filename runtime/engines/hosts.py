@@ -211,11 +211,14 @@ class HostsEngine(Engine):
         sizes = shares(axes, self.num_hosts)
         self._wanted |= set(range(self.num_hosts))
         self._wait_here()
+        return self._seats_at([host.name for host, size in zip(self.hosts, sizes, strict=False) for _ in range(size)])
+
+    def _seats_at(self, names: Sequence[str]) -> Sequence[Seat]:
+        """A seat for each rank, by the name of its host."""
+        addrs = {host.name: host.hello.addr for host in self.hosts if host.hello is not None}
+        sizes = Counter(names)
         return [
-            Seat(local, size, host.name, host.hello.addr)
-            for host, size in zip(self.hosts, sizes, strict=False)
-            if host.hello is not None
-            for local in range(size)
+            Seat(local, sizes[name], name, addrs[name]) for name, local in zip(names, local_ranks(names), strict=True)
         ]
 
     def seats_on(self, names: Sequence[str], num_each: int) -> Sequence[Seat]:
@@ -224,15 +227,10 @@ class HostsEngine(Engine):
         Raises `SpawnError` where one is not to come, and `ValueError` where there is none of a name.
         """
         self._wait_here(names)
-        hosts = {host.name: host.hello for host in self.hosts}
-        if unknown := [name for name in names if name not in hosts]:
-            raise ValueError(f"there is no host {unknown[0]!r}: there are {', '.join(hosts)}")
-        return [
-            Seat(local, num_each, name, hello.addr)
-            for name in names
-            if (hello := hosts[name]) is not None
-            for local in range(num_each)
-        ]
+        known = [host.name for host in self.hosts]
+        if unknown := [name for name in names if name not in known]:
+            raise ValueError(f"there is no host {unknown[0]!r}: there are {', '.join(known)}")
+        return self._seats_at([name for name in names for _ in range(num_each)])
 
     def reseat(self, axes: Mapping[str, int], kept: Mapping[int, Seat]) -> Sequence[Seat]:
         """Starts hosts that the axes ask for, where the launcher can."""
@@ -246,12 +244,8 @@ class HostsEngine(Engine):
             self._wanted = former
             raise
         hosts = self.hosts[:num_hosts]
-        names = hosts_of(axes, {rank: seat.host for rank, seat in kept.items()}, [host.name for host in hosts])
-        addrs = {host.name: host.hello.addr for host in self.hosts if host.hello is not None}
-        sizes = Counter(names)
-        return [
-            Seat(local, sizes[name], name, addrs[name]) for name, local in zip(names, local_ranks(names), strict=True)
-        ]
+        stay = {rank: seat.host for rank, seat in kept.items()}
+        return self._seats_at(hosts_of(axes, stay, [host.name for host in hosts]))
 
     def _leave(self, host: RemoteHost) -> bool:
         """A mesh is on it no more: its agent ends, unless another mesh is, or it is kept, or could not come back.
