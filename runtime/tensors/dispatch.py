@@ -237,7 +237,7 @@ class Dispatcher:
 
     def _send(self) -> None:
         """Send what was collected. Raises `EncodeError` for a function that cannot be sent; the others are."""
-        with Deferred(_nothing) as interrupt:  # what was taken to be sent must not be lost
+        with Deferred() as interrupt:  # what was taken to be sent must not be lost
             self._is_lingering = False
             ops, self._ops, shape, self._shape = self._ops, [], self._shape, None
             if shape is None and self._dropped:
@@ -274,9 +274,6 @@ class Dispatcher:
 
     def _processes_now(self) -> list[int]:
         return [state.pid for state in self._fleet.states.values()] if isinstance(self._fleet, Roster) else []
-
-
-def _nothing() -> None: ...
 
 
 def _sendable(op: Op) -> Op:

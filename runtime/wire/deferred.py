@@ -35,7 +35,7 @@ class Deferred:
 
     __slots__ = ("_formers", "_noted", "_wake", "came")
 
-    def __init__(self, wake: Callable[[], object]) -> None:
+    def __init__(self, wake: Callable[[], object] = lambda: None) -> None:
         self.came = False
         self._wake = wake
         self._formers: dict[int, Any] = {}
@@ -83,7 +83,7 @@ def untorn(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def whole(*args: P.args, **kwargs: P.kwargs) -> R:
-        interrupt = Deferred(_nothing)
+        interrupt = Deferred()
         try:
             with interrupt:
                 return function(*args, **kwargs)
@@ -92,6 +92,3 @@ def untorn(function: Callable[P, R]) -> Callable[P, R]:
                 interrupt.deliver()
 
     return whole
-
-
-def _nothing() -> None: ...
