@@ -17,7 +17,7 @@ from ..scope import SERIAL, Context, enter
 from ..shape import Point
 from . import stacks
 from .children import end_child
-from .cleanup import PATIENCE, already_gone, awaited, cleaner, gone, owned_by, why_over
+from .cleanup import PATIENCE, already_gone, cleaner, gone, owned_by, why_over
 from .driver import Driver
 from .failure import RemoteFailure, describe
 from .strikes import AwaitedStrike, Strike, Target
@@ -228,7 +228,7 @@ class AsyncDriver(Driver):
         why = why_over(self._resident)
         for mesh in owned_by(self._resident.instance):
             with already_gone():
-                await asyncio.wait_for(awaited(mesh.stop(why)), PATIENCE)
+                await asyncio.wait_for(mesh.stop(why), PATIENCE)
         self._resident.close_ports()
         _, error = await self._run_users(CLEANUP, self._run_hook())
         gone(self._resident, error)

@@ -63,10 +63,6 @@ def already_gone() -> contextlib.suppress:
     return contextlib.suppress(MeshbookError, TimeoutError, RuntimeError)
 
 
-async def awaited(future: Any) -> Any:
-    return await future
-
-
 def gone(resident: Resident, error: BaseException | None) -> None:
     """`__cleanup__` has run, or failed so: nobody is left to hear of that but the log."""
     if error is not None:
