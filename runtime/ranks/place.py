@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..ndslice import places
+
 if TYPE_CHECKING:
     from ..engines.spec import Standing
     from ..wire.messages import Metered
@@ -120,10 +122,7 @@ def coordinates(rank: int, axes: Mapping[str, int]) -> dict[str, int]:
         >>> coordinates(5, {"dp": 2, "tp": 4})
         {'dp': 1, 'tp': 1}
     """
-    coord: dict[str, int] = {}
-    for axis, size in reversed([*axes.items()]):
-        rank, coord[axis] = divmod(rank, size)
-    return dict(reversed(coord.items()))
+    return dict(zip(axes, places(rank, [*axes.values()]), strict=True))
 
 
 def axes_text(axes: Mapping[str, int]) -> str:
