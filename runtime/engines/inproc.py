@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TextIO
+from typing import TextIO, cast
 from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
@@ -162,20 +162,18 @@ class _Threads(Crew):
         try:
             while (received := lane.recv_nowait()) is not None:
                 message, frames = received
-                for events in rank.streams.take():
-                    self._listener.on_output(rank.spec.rank, events)
+                self._tell_output(rank)
                 self._listener.on_message(rank.spec.rank, message, frames)
         except LinkClosed:
             self._end(rank, Exit(code=0))
 
     def on_output(self, rank: _ThreadRank) -> None:
         """The rank's thread has printed: report it from the loop."""
+        self._reactor.schedule(lambda: self._tell_output(rank))
 
-        def report() -> None:
-            for events in rank.streams.take() if rank not in self._left else ():
-                self._listener.on_output(rank.spec.rank, events)
-
-        self._reactor.schedule(report)
+    def _tell_output(self, rank: _ThreadRank) -> None:
+        if rank not in self._left and (events := rank.streams.take()):
+            self._listener.on_output(rank.spec.rank, events)
 
     def _end(self, rank: _ThreadRank, exit: Exit) -> None:
         """On the loop, which alone reads the lanes."""
@@ -212,12 +210,11 @@ class _ThreadRank:
             threading.Thread(target=self._work, name=f"meshbook-rank-{spec.rank}", daemon=True),
             threading.Thread(target=self._answer, name=f"meshbook-control-{spec.rank}", daemon=True),
         ]
-        spec_place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device)
-        self.place = spec_place
-        self.outpost = _ThreadOutpost(spec, spec_place, crew.reactor, self._theirs[1], self.streams)
-        self.mailbox = Mailbox(spec.mesh, spec_place, self._theirs[0], self.streams, self.interrupts)  # type: ignore[arg-type]
-        spec_place.movers += [self.outpost.move, self.mailbox.move]
-        self.mailbox.settle(STEWARD, "steward", steward.Steward(spec_place))
+        self.place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device)
+        self.outpost = _ThreadOutpost(spec, self.place, crew.reactor, self._theirs[1], self.streams)
+        self.mailbox = Mailbox(spec.mesh, self.place, self._theirs[0], self.streams, self.interrupts)  # type: ignore[arg-type]
+        self.place.movers += [self.outpost.move, self.mailbox.move]
+        self.mailbox.settle(STEWARD, "steward", steward.Steward(self.place))
 
     def start(self) -> None:
         for thread in self._threads:
@@ -247,9 +244,8 @@ class _ThreadRank:
     def _answer(self) -> None:
         self.outpost.settle_here(whole_process=False)
         control = self._theirs[1]
-        intake = self.outpost.intake
         node = self.outpost
-        Control(control, intake, self.mailbox, self.interrupts, node.strike, node.on_control, control.close).run()
+        Control(control, node.intake, self.mailbox, self.interrupts, node.strike, node.on_control, control.close).run()
         _router.forget(self.streams)
 
 
@@ -259,13 +255,11 @@ class _ThreadOutpost(Outpost):
     def __init__(self, spec: RankSpec, place: Place, reactor: Reactor, control: Lane, streams: _ThreadStreams) -> None:
         super().__init__(spec.mesh, place, reactor, control, None, streams, spec.site, has_bootstrap=spec.has_bootstrap)  # type: ignore[arg-type]
         self.patience = PATIENCE if spec.generation else None
-        self._thread_streams = streams
-        self._thread_place = place
 
     def settle_here(self, *, whole_process: bool = True) -> None:
         super().settle_here(whole_process=False)
-        enter(self._thread_place, whole_process=False)
-        _router.join(self._thread_streams)
+        enter(self._place, whole_process=False)
+        _router.join(cast("_ThreadStreams", self._streams))
 
 
 class _ThreadInterrupts(Interrupts):
@@ -317,7 +311,7 @@ _RUN: ContextVar[int] = ContextVar("meshbook_thread_run")
 class _ThreadStreams:
     """Stands in for `ranks.streams.Streams`: what the rank's thread prints, as events."""
 
-    def __init__(self, on_text: object) -> None:
+    def __init__(self, on_text: Callable[[], object]) -> None:
         self._on_text = on_text
         self._events: list[Event] = []
         self._num_said = 0
@@ -354,12 +348,12 @@ class _ThreadStreams:
         with self._lock:
             self._events.append(event)
             self._num_said += 1
-        self._on_text()  # type: ignore[operator]
+        self._on_text()
 
-    def take(self) -> list[list[Event]]:
+    def take(self) -> list[Event]:
         with self._lock:
             events, self._events = self._events, []
-        return [events] if events else []
+        return events
 
 
 class _Routed(io.TextIOBase):
