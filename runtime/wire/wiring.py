@@ -23,32 +23,22 @@ class Wiring(Protocol):
 
     def seal(self) -> None:
         """All links are made: nobody but those who were given an end is to come."""
-        ...
 
     def pump(self) -> None:
         """Report now, on the thread that runs the loop, what has arrived."""
-        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of what it holds."""
 
 
-class PairWiring:
-    """Socket pairs: there is nothing between two ends."""
+class PairWiring(Wiring):
+    """Socket pairs: they have no name by which to come, what arrives lies in them, and nothing else is held."""
 
     carries_fds = True
 
     def open(self) -> tuple[NearLink, FarEnd]:
         link, theirs = PairLink.make()
         return link, FarEnd(theirs)
-
-    def seal(self) -> None:
-        """Nobody can come: a pair has no name."""
-
-    def pump(self) -> None:
-        """What has arrived lies in the socket itself."""
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def wiring(kind: LinkKind, reactor: Reactor, platform: str = sys.platform) -> Wiring:
