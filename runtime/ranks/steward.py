@@ -27,43 +27,42 @@ class Steward(Actor):
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._groups = place.groups  # None where ranks are threads
         self._newest = 0
 
     @control_endpoint
     def open_door(self) -> int:
         """Serve a new store for process groups; its port. 0 where ranks have no groups."""
-        groups = self._place.groups
+        groups = self._groups
         return groups.open_door() if groups is not None and groups.plan.backend != "none" else 0
 
     @control_endpoint
     def ports(self) -> list[Port]:
         """The ports that connections of this rank's process groups lead to."""
-        groups = self._place.groups
-        return sorted(groups.ports()) if groups is not None else []
+        return sorted(self._groups.ports()) if self._groups is not None else []
 
     @control_endpoint
     def sequences(self) -> dict[str, int]:
         """How many collectives this rank has issued in each of its process groups, as `Groups.sequences`."""
-        groups = self._place.groups
-        return groups.sequences() if groups is not None else {}
+        return self._groups.sequences() if self._groups is not None else {}
 
     @control_endpoint
     def members(self) -> Members | None:
         """The process groups of this rank; None where they are not such as can be renewed."""
-        groups = self._place.groups
-        return groups.members() if groups is not None else None
+        return self._groups.members() if self._groups is not None else None
 
     @control_endpoint
     def ledger(self, limit: int) -> bytes:
         """The last collectives that this rank has issued: an encoded `RankLedger`."""
-        groups = self._place.groups
-        generation = groups.plan.generation if groups is not None else 0  # first: the main thread may make others now
+        generation = (
+            self._groups.plan.generation if self._groups is not None else 0
+        )  # first: the main thread may make others now
         return packed(ledger.read(limit, generation))
 
     @control_endpoint
     def waits_in(self) -> tuple[str, tuple[int, ...] | None] | None:
         """The function of torch that this rank waits in for others, and whom it is of where that is known."""
-        waiting = ledger.waits_in() if self._place.groups is not None else None
+        waiting = ledger.waits_in() if self._groups is not None else None
         return None if waiting is None else (waiting.call, waiting.ranks)
 
     @control_endpoint
@@ -72,7 +71,7 @@ class Steward(Actor):
 
         Of groups newer than `generation` nothing: who hears of it late, on a busy machine, has made them since.
         """
-        groups = self._place.groups
+        groups = self._groups
         if groups is None or groups.plan.generation > generation:
             return 0
         stand_in(groups.plan)
@@ -86,7 +85,7 @@ class Steward(Actor):
     @endpoint
     def move(self, mesh: int, axes: dict[str, int], numbers: dict[int, int], standings: list[Standing]) -> None:
         """The mesh was resized: take the new place in it. New process groups come with `regroup`."""
-        place, groups = self._place, self._place.groups
+        place, groups = self._place, self._groups
         place.move(Move(mesh, axes, numbers, standings))
         if groups is not None:  # a rank that is a process: one that is a thread has no environment of its own
             os.environ.update(environment({}, standings[place.rank]))
@@ -113,7 +112,6 @@ class Steward(Actor):
         if generation < self._newest:
             return
         os.environ["MASTER_ADDR"] = home
-        groups = self._place.groups
-        if groups is not None and port:
-            meeting = replace(groups.plan, master_addr=addr, master_port=port, store_rank=store_rank)
-            groups.rebuild(replace(meeting, generation=generation), ports, since, kept)
+        if self._groups is not None and port:
+            meeting = replace(self._groups.plan, master_addr=addr, master_port=port, store_rank=store_rank)
+            self._groups.rebuild(replace(meeting, generation=generation), ports, since, kept)
