@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
+import msgspec
+
 from .channel import Inbox, ReplyPort
 from .engines.spec import Site
 from .fleet import Fleet, RemoteFleet
@@ -485,7 +487,7 @@ def _unmade(error: codec.DecodeError, instance: Instance) -> RemoteFailure:
 
 def mild(failure: RemoteFailure) -> RemoteFailure:
     """The same failure as an ordinary error of the call."""
-    return RemoteFailure(failure.type_name, failure.message, failure.traceback, failure.pickled)
+    return msgspec.structs.replace(failure, is_fatal=False, actor="")
 
 
 def frames_of(payload: Encoded | None) -> Frames:

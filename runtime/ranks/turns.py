@@ -136,9 +136,7 @@ def _report(resident: Resident, job: Job, error: BaseException) -> None:
 
 def fatal(failure: RemoteFailure, resident: Resident) -> RemoteFailure:
     """The same failure, as the end of its actor."""
-    return RemoteFailure(
-        failure.type_name, failure.message, failure.traceback, failure.pickled, True, repr(resident.instance)
-    )
+    return msgspec.structs.replace(failure, is_fatal=True, actor=repr(resident.instance))
 
 
 def is_interruptible(work: Work) -> bool:
