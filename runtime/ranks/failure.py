@@ -12,6 +12,10 @@ from ..errors import ActorError, actor_error
 from ..ours import is_ours
 from ..wire import codec
 
+_SAYS_ALL = (NameError, ValueError, codec.DecodeError)
+"""What we raise where a user asked for what cannot be: its message says all. What else is raised in our code alone is
+our mistake, and told with its place."""
+
 
 class RemoteFailure(msgspec.Struct, frozen=True, array_like=True):
     """What a rank tells of an exception: enough for a good message even if its class cannot be rebuilt."""
@@ -85,7 +89,7 @@ def plain_traceback(error: BaseException) -> TracebackType | None:
 
 def _format(error: BaseException) -> list[str]:
     """The traceback between our own frames, chained causes included; none of what only we were at work in."""
-    if isinstance(error, codec.DecodeError) and not _has_users(error):
+    if isinstance(error, _SAYS_ALL) and not _has_users(error):
         return []
     return [
         line if i else "Traceback of where the remote call failed (most recent call last):\n"

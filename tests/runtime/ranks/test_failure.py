@@ -63,6 +63,18 @@ def test_it_ends_at_the_users_line():
     assert "shape.py" in str(caught.traceback[-1].path)  # who looks at the error itself sees all
 
 
+def test_what_we_refuse_is_told_in_one_line_and_our_own_mistakes_with_their_place():
+    def failed(error: type[Exception]) -> str:
+        code = compile("raise error('boom')", codec.__file__, "exec")
+        with pytest.raises(error) as caught:
+            exec(code, {"error": error})
+        assert caught.value.__traceback__ is not None
+        return describe(caught.value.with_traceback(caught.value.__traceback__.tb_next)).traceback
+
+    assert failed(ValueError) == "" and failed(NameError) == ""
+    assert "codec.py" in failed(AssertionError)
+
+
 @pytest.mark.parametrize("name", sorted(FAILURES))
 def test_every_failure_survives_the_journey(name: str):
     try:
