@@ -76,6 +76,7 @@ class Extension:
         self._add_magic("line", "mesh", self.mesh.line)
         self._add_magic("line", "on_mesh", self._on_mesh_line)
         self._add_magic("cell", "on_mesh", self._on_mesh_cell)
+        self._add_magic("line", "%on_mesh", _below_code)  # what IPython takes `%%on_mesh` in a later line for
         later(flush_what_waits(shell.display_pub))
         shell.debugger = debug_there(shell.debugger, self.book, self.mesh.line)
         later(delattr, shell, "debugger")  # the shell's own is that of its class
@@ -213,6 +214,10 @@ class Extension:
             return owner.completions(prefix, ranks) if ranks else []
 
         return World(tuple(self.book.meshes), mesh.axes, mesh.states(), names)
+
+
+def _below_code(line: str) -> None:
+    raise UsageError("`%%on_mesh` must be the first line of its cell: put what stands above it into a cell of its own")
 
 
 def offset(text: str, line: int, column: int) -> int:

@@ -39,6 +39,10 @@ def refusal(kernel: Kernel, source: str) -> str:
         ("%%on_mesh --shwo first\n1", "no option --shwo: did you mean '--show'?"),
         ("%%on_mesh -t soon\n1", "'soon' is not a number of seconds over 0, such as 30"),
         ("%%on_mesh\n", "there is nothing to run: put Python lines below %%on_mesh, or write `%on_mesh [SEL"),
+        (
+            "y = 3\n%%on_mesh 0\ny",
+            "`%%on_mesh` must be the first line of its cell: put what stands above it into a cell",
+        ),
         ("%on_mesh dp=0", "there is nothing to run: put Python lines below %%on_mesh"),
         ("%on_mesh dp=9 -- 1", "dp=9 is out of range"),
         ("%on_mesh rank * 2", "(what is to run goes behind --, such as `%on_mesh -- rank * 2`)"),
