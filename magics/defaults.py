@@ -20,7 +20,7 @@ class Settings:
     Example:
         >>> print(Settings({"tail": 50}))
         show      auto
-        tail      50     (default: none)
+        tail      50    (default: none)
         timeout   none
         on-error  stop
         grace     2
@@ -31,11 +31,12 @@ class Settings:
 
     def __repr__(self) -> str:
         at_first = {each.name: each.default for each in fields(OnMeshArgs)}
+        texts = {name: _text((at_first | dict(self.changed))[_field(name)]) for name in CONFIGURABLE}
+        width = max(map(len, texts.values()))
         lines: list[str] = []
-        for name in CONFIGURABLE:
-            field = _field(name)
-            text, first = _text(self.changed.get(field, at_first[field])), _text(at_first[field])
-            lines.append(f"{name:<8}  {text}" + (f"     (default: {first})" if text != first else ""))
+        for name, text in texts.items():
+            first = _text(at_first[_field(name)])
+            lines.append(f"{name:<8}  {text}" if text == first else f"{name:<8}  {text:<{width}}  (default: {first})")
         return "\n".join(lines)
 
 

@@ -38,6 +38,7 @@ def test_what_holds_is_told() -> None:
         ["grace", "2"],
     ]
     assert told[0].endswith("(default: auto)") and not told[3].endswith(")")
+    assert told[0].index("(") == told[1].index("("), "the defaults stand in a column"
 
 
 @pytest.mark.parametrize(
