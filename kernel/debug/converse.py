@@ -198,12 +198,15 @@ def pass_over(
     desk: Desk, tell: Callable[[Sequence[int], str, str], object], why: str = "this front-end has no prompt"
 ) -> None:
     """Where nobody can be asked: let all go on, and say so."""
+    passed: dict[str, list[int]] = {}
     for stop in desk.stops.waiting.values():
         if stop.kind in ("input", "password"):
             desk.answer(stop, CANNOT_ASK)
         else:
-            tell([stop.rank], "◌", f"passed over: {_state(stop)}, and {why}")
+            passed.setdefault(_state(stop), []).append(stop.rank)
             desk.answer(stop, LEAVE)
+    for state, ranks in passed.items():
+        tell(sorted(ranks), "◌", f"passed over: {state}, and {why}")
     for rank, text in desk.take_said():
         for line in text.strip().splitlines():
             tell([rank], "┆", line)

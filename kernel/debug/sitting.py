@@ -61,9 +61,13 @@ def announce(mesh: Stoppable, user: Asker | None, tell: Tell) -> None:
     if user is None:
         pass_over(mesh.desk, tell)
         return
+    stopped: dict[tuple[bool, str], list[int]] = {}
     for stop in mesh.desk.new_stops():
-        what = "asks for input" if stop.kind in ("input", "password") else "is stopped in the debugger"
-        tell([stop.rank], "◌", f"{what}{f' at {stop.place}' if stop.place else ''}: `%mesh debug` answers it")
+        stopped.setdefault((stop.kind in ("input", "password"), stop.place), []).append(stop.rank)
+    for (asks, place), ranks in stopped.items():
+        one, many = ("asks", "ask") if asks else ("is", "are")
+        what = f"{many if ranks[1:] else one} {'for input' if asks else 'stopped in the debugger'}"
+        tell(sorted(ranks), "◌", f"{what}{place and f' at {place}'}: `%mesh debug` answers it")
 
 
 _select: Callable[[Stoppable, str], Sequence[int]] | None = None

@@ -325,7 +325,7 @@ def test_what_is_idle_or_dead_is_said(kernel: Any) -> None:
 def test_a_cell_in_the_background_says_how_to_get_to_its_breakpoint(kernel: Any, until: Callable[..., None]) -> None:
     first = kernel.start("%%on_mesh -b -o future\nbreakpoint()\nrank + 1")
     first.end()
-    first.until("is stopped in the debugger at cell")
+    first.until("stopped in the debugger at cell")
     until(lambda: kernel.value("m.desk.stops.ranks") == (0, 1, 2, 3))
     cell = kernel.start("%mesh debug")
     cell.talk("%all c")
@@ -412,7 +412,7 @@ def test_the_stop_button_at_such_a_prompt_ends_the_cell_and_lets_the_ranks_go_on
 def test_a_breakpoint_while_a_cell_computes_says_how_to_get_there(kernel: Any) -> None:
     kernel.ok(ACTOR)
     cell = kernel.start("future = doubler.slice(dp=1, tp=0).double.call_one(21)\nimport time\ntime.sleep(1)")
-    cell.until("is stopped in the debugger at")
+    cell.until("stopped in the debugger at")
     cell.end()
     kernel.start("%mesh debug").talk("p n", "c")
     assert kernel.ok("future.get()").results == ["42"]
