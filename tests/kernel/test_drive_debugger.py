@@ -60,7 +60,8 @@ def test_ranks_that_stop_at_one_place_are_passed_over_in_one_line() -> None:
 
 
 def test_ranks_that_stop_at_one_place_in_the_background_are_told_in_one_line() -> None:
-    stops = [Stop(rank, 1, 1, kind, "", "", "cell 5 line 3") for rank, kind in [(2, "live"), (1, "input"), (0, "live")]]
+    kinds: dict[int, Kind] = {2: "live", 1: "input", 0: "live"}
+    stops = [Stop(rank, 1, 1, kind, "", "", "cell 5 line 3") for rank, kind in kinds.items()]
     mesh, told = SimpleNamespace(desk=SimpleNamespace(new_stops=lambda: stops)), list[tuple[list[int], str]]()
     announce(cast("Any", mesh), cast("Any", "a user"), lambda ranks, mark, line: told.append((list(ranks), line)))
     assert told == [
