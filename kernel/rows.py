@@ -80,8 +80,8 @@ class Row:
 
     @property
     def state(self) -> str:
-        """`ok`, `failed` (its cell raised) or `lost` (it died, or did not answer)."""
-        return "lost" if self.lost is not None else "failed" if self.failure is not None else "ok"
+        """`ok`, `failed` (its cell raised) or `no answer` (it died, or lives and did not tell what came of it)."""
+        return "no answer" if self.lost is not None else "failed" if self.failure is not None else "ok"
 
     @property
     def gist(self) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 
 from ..kernel.fold import ranks_text
 from ..kernel.rows import clipped, seconds_text
-from ..kernel.run import Run
+from ..kernel.run import Progress, Run
 from ..kernel.story import without_escapes
 from .sheet import SheetRow, sheet_html
 from .stage import CountedStage
@@ -95,10 +95,10 @@ class Arrivals:
     def _bundle(self, elapsed: float) -> dict[str, object]:
         run = self._run
         owing = run.owing
-        lost, failed = run.progress.lost.copy(), set(run.progress.failed)
         lines = {rank: self._last_line(rank) for rank in owing} if len(owing) <= MOST_LINES else {}
         seconds, places = run.progress.seconds.copy(), self._places(owing)
-        rows = standings(run.ranks, owing, failed, lost, seconds, lines, elapsed, self._held(), self._queued(), places)
+        ended = ends(run.progress)
+        rows = standings(run.ranks, owing, ended, seconds, lines, elapsed, self._held(), self._queued(), places)
         title = f"{len(run.ranks) - len(owing):,} of {len(run.ranks):,} ranks done · {elapsed:.1f} s"
         return {"text/plain": title, "text/html": _html(title, rows)}
 
@@ -113,11 +113,19 @@ class Arrivals:
         return without_escapes(said).rstrip("\r\n").rpartition("\r")[2].strip()
 
 
+def ends(progress: Progress) -> dict[int, tuple[str, str]]:
+    """Of the ranks with which it did not go well: what became of them, and why where there is no outcome."""
+    ended: dict[int, tuple[str, str]] = dict.fromkeys(progress.failed.copy(), ("failed", ""))
+    for rank, why in progress.lost.copy().items():
+        what = "lost" if rank in progress.gone else "failed" if rank in progress.unclear else "not done"
+        ended[rank] = what, why.partition("\n")[0]
+    return ended
+
+
 def standings(
     ranks: Sequence[int],
     owing: Sequence[int],
-    failed: set[int],
-    lost: Mapping[int, str],
+    ended: Mapping[int, tuple[str, str]],
     seconds: Mapping[int, float],
     lines: Mapping[int, str],
     elapsed: float,
@@ -125,23 +133,23 @@ def standings(
     behind: Mapping[int, str] = MappingProxyType({}),
     places: Mapping[int, str] = MappingProxyType({}),
 ) -> list[Standing]:
-    """The ranks of a run, folded: those that failed or are gone, those that work or are `held`, those that are done.
+    """The ranks of a run, folded: how some `ended`, those that work or are `held`, those that are done.
 
     Those that are `behind` a cell have not begun. Of those that do not move, `places` are the lines of code.
 
     Example:
-        >>> said, places = {3: "step 7"}, {2: "cell 5 line 3"}
-        >>> for standing in standings(range(4), [2, 3], {0}, {}, {0: 0.1, 1: 1.2}, said, 2.5, places=places):
-        ...     print(standing.ranks, standing.state, standing.line, standing.time)
-        (0,) failed  0.10 s
-        (2,) works at cell 5 line 3  2.5 s
-        (3,) works step 7 2.5 s
-        (1,) done  1.20 s
+        >>> ended, said, places = {0: ("failed", "")}, {3: "step 7"}, {2: "cell 5 line 3"}
+        >>> for standing in standings(range(4), [2, 3], ended, {0: 0.1, 1: 1.2}, said, 2.5, places=places):
+        ...     print(standing.ranks, standing.state, standing.line or standing.time)
+        (0,) failed 0.10 s
+        (2,) works at cell 5 line 3 2.5 s
+        (3,) works step 7
+        (1,) done 1.20 s
     """
     working = set(owing)
     groups: dict[tuple[int, str, str], list[int]] = {}
     for rank in ranks:
-        groups.setdefault(_key(rank, working, failed, lost, lines, held, behind, places), []).append(rank)
+        groups.setdefault(_key(rank, working, ended, lines, held, behind, places), []).append(rank)
     standing: list[Standing] = []
     for (order, state, line), members in sorted(groups.items(), key=lambda item: (item[0][0], item[1][0])):
         times = [seconds[rank] for rank in members if rank in seconds]
@@ -153,17 +161,14 @@ def standings(
 def _key(
     rank: int,
     working: set[int],
-    failed: set[int],
-    lost: Mapping[int, str],
+    ended: Mapping[int, tuple[str, str]],
     lines: Mapping[int, str],
     held: Collection[int],
     behind: Mapping[int, str],
     places: Mapping[int, str],
 ) -> tuple[int, str, str]:
-    if rank in lost:
-        return 0, "lost", lost[rank].partition("\n")[0]
-    if rank in failed:
-        return 0, "failed", ""
+    if rank in ended:
+        return 0, *ended[rank]
     if rank in working and rank in behind:
         return 1, "waits", f"behind {behind[rank]}"
     state = "stopped" if rank in held else f"works at {places[rank]}" if rank in places else "works"
@@ -178,6 +183,6 @@ def _html(title: str, standing: Sequence[Standing]) -> str:
 
 
 def _row(standing: Standing) -> SheetRow:
-    is_bad = standing.state in ("failed", "lost")
+    is_bad = standing.state in ("failed", "lost", "not done")
     cells = [clipped(ranks_text(standing.ranks), 40), standing.state, clipped(standing.line, _WIDE), standing.time]
     return SheetRow(cells, "✗" if is_bad else "", standing.state)

@@ -9,7 +9,7 @@ import pytest
 
 from meshbook.kernel.run import Progress, Run
 from meshbook.runtime.wire.log import RankLog
-from meshbook.widgets.arrivals import APPEARS_AFTER, PERIOD, Arrivals, standings
+from meshbook.widgets.arrivals import APPEARS_AFTER, PERIOD, Arrivals, ends, standings
 from tests.widgets.stages import Page
 
 RESULT = {"text/plain": "6", "text/html": "<b>6</b>"}
@@ -103,7 +103,14 @@ def test_it_tells_where_those_are_that_do_not_move(cell: Cell) -> None:
 
 
 def test_of_a_thousand_ranks_those_that_did_not_go_well_are_told_first() -> None:
-    found = standings(range(1024), [5, 900], {700}, {3: "died: SIGKILL\n  words"}, {700: 1.0, 8: 0.5}, {}, 42.0)
+    progress = Progress(failed=[700], lost={3: "died: SIGKILL\n  words"}, gone={3})
+    found = standings(range(1024), [5, 900], ends(progress), {700: 1.0, 8: 0.5}, {}, 42.0)
     assert [(each.ranks, each.state) for each in found[:3]] == [((3,), "lost"), ((700,), "failed"), ((5, 900), "works")]
     assert found[0].line == "died: SIGKILL" and found[2].time == "42.0 s"
     assert len(found) == 4 and len(found[3].ranks) == 1020
+
+
+def test_of_those_that_live_it_does_not_say_that_they_are_lost() -> None:
+    lost = {0: "rank 0 failed: DecodeError", 1: "rank 1 had not begun it", 2: "rank 2 died: SIGKILL"}
+    ended = ends(Progress(lost=lost, unclear={0}, gone={2}))
+    assert [ended[rank][0] for rank in range(3)] == ["failed", "not done", "lost"]

@@ -72,7 +72,7 @@ def test_the_odd_row_and_the_failed_row_are_marked_by_more_than_colour() -> None
     assert page.has("tr", **{"class": "mb-odd"}) and page.has("tr", **{"class": "mb-bad"})
     assert page.has("span", title="differs from the majority") and page.has("span", title="failed")
     assert "≠ 5 1 1 2 0.01 s ok" in page.text and "✗ 6 1 2 ValueError: boom 0.01 s failed" in page.text
-    assert "✗ 7 1 3 died: SIGKILL lost" in page.text
+    assert "✗ 7 1 3 died: SIGKILL no answer" in page.text
     assert page.text.endswith("5 of 8 equal · 2 failed")
 
 
