@@ -10,6 +10,7 @@ from ..kernel.fold import ranks_text
 from ..runtime.births import Made
 from ..runtime.node import shape_of
 from ..runtime.roster import Roster
+from .sheet import cell_html, table_of
 from .style import STYLE
 
 _COLUMNS = ("name", "class", "mesh", "axes", "ranks", "state")
@@ -41,11 +42,9 @@ class ActorList:
     def _repr_html_(self) -> str:
         if not self._rows:
             return f"<div>{escape(repr(self))}</div>"
-        head = "".join(f'<th scope="col">{column}</th>' for column in _COLUMNS)
-        body = "".join(map(_html_row, self._rows))
         return (
             f'{STYLE}<div class="meshbook" role="region" aria-label="actors of this notebook">'
-            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+            f"{table_of(_COLUMNS, map(_html_row, self._rows))}</div>"
         )
 
 
@@ -83,5 +82,5 @@ def _state(row: dict[str, Any]) -> str:
 def _html_row(row: dict[str, Any]) -> str:
     name, *cells = _cells(row)
     kind = ' class="mb-bad"' if row["failed"] or row["dead"] or row["dropped"] else ""
-    body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    body = "".join(map(cell_html, cells))
     return f'<tr{kind}><th scope="row">{escape(name)}</th>{body}</tr>'

@@ -18,6 +18,7 @@ from ..runtime.devices import split_device
 from ..runtime.ranks.place import coordinates
 from ..runtime.spares import spares_text
 from .dashboard_twin import COLOURS
+from .sheet import cell_html, table_of
 from .style import STYLE
 
 _GLYPHS = {"idle": "●", "busy": "▶", "failed": "✗", "stuck": "‖", "debug": "◆", "dead": "✝", "starting": "◌"}
@@ -36,8 +37,9 @@ def banner(mesh: Mesh, device: str, backend: str, seconds: float) -> dict[str, s
     words += [f"{num_spares} spare{'s' * (num_spares > 1)}"] if num_spares else []
     words.append(_news(mesh) or f"ready in {seconds_text(seconds, seconds)}")
     text = f"mesh {mesh.name}   {' · '.join(words)}"
-    line = f'{grid(mesh)}<b>{escape(mesh.name)}</b> &nbsp;<span class="mb-dim">{escape(" · ".join(words))}</span>'
-    style = "display:flex;align-items:center;gap:10px"
+    told = f'<b>{escape(mesh.name)}</b> &nbsp;<span class="mb-dim">{escape(" · ".join(words))}</span>'
+    line = f"{grid(mesh)}<span>{told}</span>"
+    style = "display:flex;flex-wrap:wrap;align-items:center;gap:2px 10px"
     return {"text/plain": text, "text/html": f'{STYLE}<div class="meshbook" style="{style}">{line}</div>'}
 
 
@@ -70,12 +72,14 @@ def grid(mesh: Mesh) -> str:
     states, axes = mesh.states(), mesh.axes
     if len(states) > _MOST_CELLS:
         return ""
-    columns = list(axes.values())[-1] if len(axes) > 1 else min(len(states), 32)
     cells = "".join(_square(rank, state, axes) for rank, state in states.items())
     size = 11 if len(states) <= 64 else 6
+    columns, room = list(axes.values())[-1], ""
+    if len(axes) == 1:  # its rows mean nothing: they are as long as the page is wide
+        columns, room = "auto-fill", f"width:{min(len(states), 32) * (size + 2) - 2}px;max-width:100%;"
     layout = f"display:inline-grid;grid-template-columns:repeat({columns},{size}px);grid-auto-rows:{size}px;gap:2px"
     label = f"{len(states)} ranks: {states_text(states.values())}"
-    return f'<span role="img" aria-label="{escape(label)}" style="{layout}">{cells}</span>'
+    return f'<span role="img" aria-label="{escape(label)}" style="{room}{layout}">{cells}</span>'
 
 
 def _square(rank: int, state: str, axes: Mapping[str, int]) -> str:
@@ -110,11 +114,9 @@ class Status:
 
     def _repr_html_(self) -> str:
         columns = ("rank", "place", "state", "for", "pid", "memory", "at")
-        head = "".join(f'<th scope="col">{column}</th>' for column in columns)
-        body = "".join(_html_row(row) for row in self._rows)
         return (
             f'{STYLE}<div class="meshbook" role="region" aria-label="status of the mesh">{self._grid} '
-            f"<b>{escape(self._title)}</b><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+            f"<b>{escape(self._title)}</b>{table_of(columns, map(_html_row, self._rows))}</div>"
         )
 
 
@@ -169,12 +171,12 @@ def _html_row(row: dict[str, Any]) -> str:
         ",".join(f"{axis}={i}" for axis, i in row["coord"].items()),
         f"{_GLYPHS.get(row['state'], '?')} {row['state']}",
         seconds_text(row["seconds"], row["seconds"]),
-        row["pid"] or "",
+        str(row["pid"] or ""),
         readable(row["memory"]) if row["memory"] else "",
         row["at"] or row["ended"] or _held_text(row),
     ]
     kind = ' class="mb-bad"' if row["state"] in ("dead", "failed", "stuck") else ""
-    body = "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
+    body = "".join(map(cell_html, cells))
     return f'<tr{kind}><th scope="row">{row["rank"]}</th>{body}</tr>'
 
 

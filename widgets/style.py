@@ -31,6 +31,7 @@ border:0;border-bottom:1px solid var(--mb-line)}}
 .meshbook.meshbook tr>*{{text-align:left;vertical-align:baseline;padding:3px 18px 3px 0;max-width:none;
 border:0;border-bottom:1px solid color-mix(in srgb,var(--mb-line) 55%,transparent)}}
 .meshbook.meshbook tbody th{{font-weight:400;white-space:nowrap}}
+.meshbook.meshbook .mb-sheet :is(td,th){{white-space:nowrap}}.meshbook.meshbook .mb-sheet .mb-long{{white-space:normal}}
 .meshbook.meshbook tr.mb-odd>*{{background:color-mix(in srgb,var(--mb-bar) 9%,transparent)}}
 .meshbook.meshbook tr.mb-bad>*{{background:color-mix(in srgb,var(--mb-bad) 11%,transparent)}}
 .meshbook tr.mb-odd,.meshbook tr.mb-bad{{--mb-dim:color-mix(in srgb,var(--mb-fg) 72%,transparent)}}

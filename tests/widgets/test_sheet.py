@@ -23,6 +23,13 @@ def test_rows_that_stand_out_say_why_and_all_is_escaped() -> None:
     assert "<table" not in sheet_html("a", "nothing", ["x"], [])
 
 
+def test_in_a_narrow_page_long_texts_are_broken_and_short_ones_are_not() -> None:
+    ranks = ",".join(map(str, range(0, 30, 2)))
+    page = sheet_html("a", "", ["ranks", "state", "said"], [SheetRow([ranks, "works at cell 12 line 4", "x" * 30])])
+    assert "<td>works at cell 12 line 4</td>" in page and f'<td class="mb-long">{"x" * 30}</td>' in page
+    assert 'class="mb-long">0,<wbr>2,<wbr>4' in page
+
+
 def test_an_inventory() -> None:
     inventory = Inventory({0: [Held("x", "value", "int", value="1")], 1: []}, silent=[2])
     page = InventoryView(inventory)._repr_html_()  # pyright: ignore[reportPrivateUsage]

@@ -130,6 +130,8 @@ def test_the_grid_follows_the_last_axis_and_stays_small() -> None:
     assert "repeat(3,11px)" in grid(still({"dp": 2, "tp": 3}, *["idle"] * 6))
     assert grid(still({"dp": 2, "tp": 3}, *["idle"] * 6)).count("title=") == 6
     assert "rank 4: dp=1, tp=1, dead" in grid(still({"dp": 2, "tp": 3}, *["idle"] * 4, "dead", "idle"))
+    row = grid(still({"rank": 64}, *["idle"] * 64))
+    assert "repeat(auto-fill,11px)" in row and "width:414px;max-width:100%" in row, "in a narrow page it has more rows"
     assert grid(still({"rank": 2000}, *["idle"] * 2000)) == ""
 
 
