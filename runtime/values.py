@@ -9,8 +9,9 @@ from pprint import pformat
 from textwrap import indent
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from .errors import marked
 from .ndslice import NDSlice, spans
-from .shape import MeshTrait, Point, Shape
+from .shape import Extent, MeshTrait, Point, Shape
 
 R = TypeVar("R")
 V = TypeVar("V")
@@ -28,7 +29,7 @@ class ValueMesh(MeshTrait, Generic[R]):
     It is sliced, split, flattened and renamed like a mesh. Ranks count inside this view, from 0.
     As in Monarch a loop over it gives `(point, value)` pairs and there is no `[0]`; `[point]` there is.
 
-    Raises `ValueError` when there are more or fewer values than ranks.
+    Raises `ValueError` when there are more or fewer values than ranks, `TypeError` when its first is no `Shape`.
 
     Example:
         >>> losses = ValueMesh(Shape.row_major({"dp": 2, "tp": 2}), [6.0, 6.0, 6.5, 6.5])
@@ -41,7 +42,7 @@ class ValueMesh(MeshTrait, Generic[R]):
     __slots__ = ("_shape", "_values")
 
     def __init__(self, shape: Shape, values: Iterable[R]) -> None:
-        self._shape = shape
+        self._shape = _shape_of(shape)
         self._values = tuple(values)
         if len(self._values) != len(shape):
             given = len(self._values)
@@ -59,7 +60,7 @@ class ValueMesh(MeshTrait, Generic[R]):
             >>> ValueMesh.from_indexed(Shape.row_major({"dp": 2}), [(1, "b"), (0, "a")]).values()
             ['a', 'b']
         """
-        found = dict(pairs)
+        found, shape = dict(pairs), _shape_of(shape)
         if beyond := [rank for rank in found if not 0 <= rank < len(shape)]:
             raise ValueError(f"rank {spans(beyond)} out of range: the shape {shape} has {len(shape)} ranks")
         if missing := [rank for rank in range(len(shape)) if rank not in found]:
@@ -138,6 +139,14 @@ class ValueMesh(MeshTrait, Generic[R]):
     def _new_with_shape(self, shape: Shape) -> ValueMesh[R]:
         value_of = dict(zip(self._shape.ranks(), self._values, strict=True))
         return ValueMesh(shape, map(value_of.__getitem__, shape.ranks()))
+
+
+def _shape_of(given: object) -> Shape:
+    """What was given, if it is a shape: an `Extent` has a length too, but that of its axes."""
+    if isinstance(given, Shape):
+        return given
+    how = ": `.region.as_shape()` makes it one" if isinstance(given, Extent) else ", such as Shape.row_major({'dp': 2})"
+    raise marked(TypeError(f"a ValueMesh stands on a Shape, and {type(given).__name__} {given!r} is none{how}"))
 
 
 class _Printer(Protocol):

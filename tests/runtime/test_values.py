@@ -72,6 +72,17 @@ class TestAccess:
         with pytest.raises(ValueError, match="expected 6 ranks, but contains 2 ranks"):
             ValueMesh(GRID, [1, 2])
 
+    def test_what_is_no_shape(self) -> None:
+        extent: Any = Extent(["a"], [1])  # as long as its axes are many
+        with pytest.raises(TypeError, match=r"on a Shape, and Extent \{a: 1\} is none: `.region.as_shape\(\)` makes it"):
+            ValueMesh(extent, [1])
+        with pytest.raises(TypeError, match="on a Shape, and Extent"):
+            ValueMesh.from_indexed(extent, [(5, 1)])
+        assert ValueMesh(extent.region.as_shape(), [1]).item(a=0) == 1
+        nothing: Any = None
+        with pytest.raises(TypeError, match=r"and NoneType None is none, such as Shape.row_major"):
+            ValueMesh(nothing, [1])
+
     def test_from_indexed(self) -> None:
         shape = Shape.row_major({"gpus": 3})
         assert ValueMesh.from_indexed(shape, [(2, "c"), (0, "x"), (1, "b"), (0, "a")]).values() == [
