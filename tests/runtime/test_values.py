@@ -74,7 +74,9 @@ class TestAccess:
 
     def test_what_is_no_shape(self) -> None:
         extent: Any = Extent(["a"], [1])  # as long as its axes are many
-        with pytest.raises(TypeError, match=r"on a Shape, and Extent \{a: 1\} is none: `.region.as_shape\(\)` makes it"):
+        with pytest.raises(
+            TypeError, match=r"on a Shape, and Extent \{a: 1\} is none: `.region.as_shape\(\)` makes it"
+        ):
             ValueMesh(extent, [1])
         with pytest.raises(TypeError, match="on a Shape, and Extent"):
             ValueMesh.from_indexed(extent, [(5, 1)])
