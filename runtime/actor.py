@@ -21,8 +21,11 @@ from typing import (
     Protocol,
     Self,
     TypeVar,
+    cast,
     overload,
 )
+
+from .errors import marked
 
 if TYPE_CHECKING:
     from .adverbs import Endpoint
@@ -65,6 +68,7 @@ class EndpointProperty(Generic[P, R]):
         is_bare: bool = False,
         has_self: bool = True,
     ) -> None:
+        _check_method(method)
         self.method = method
         self.propagate = propagate
         self.explicit_response_port = explicit_response_port
@@ -115,6 +119,18 @@ class EndpointProperty(Generic[P, R]):
                 self._signature.bind(*self._lead, *args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"{title}() {error}") from None
+
+
+def _check_method(method: object) -> None:
+    """Raises `TypeError` for what is called without the actor: an endpoint is called with it."""
+    kind = type(method).__name__
+    if isinstance(method, classmethod | staticmethod):
+        name = cast("Any", method).__qualname__
+        raise marked(
+            TypeError(f"an endpoint is a method of the actor, and {name} is a {kind}: write def ...(self, ...)")
+        )
+    if not callable(method):
+        raise marked(TypeError(f"an endpoint is a method of the actor, not {kind} {method!r}"))
 
 
 class _Written:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_type
+from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
 
@@ -48,6 +48,17 @@ def test_an_actor_cannot_call_its_endpoints_as_methods() -> None:
         Counter(1).add(1)  # type: ignore[operator]
     counter = Counter(1)
     assert type(counter).add.method(counter, 1) == 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [classmethod, staticmethod])
+def test_what_is_called_without_the_actor_is_no_endpoint(kind: Any) -> None:
+    with pytest.raises(
+        TypeError, match=rf"method of the actor, and Typed\.plain is a {kind.__name__}: write def \.\.\.\(self"
+    ):
+        endpoint(kind(Typed.plain))
+    thing: Any = property(lambda self: self)
+    with pytest.raises(TypeError, match="method of the actor, not property <property object"):
+        endpoint(thing)
 
 
 class Typed(Actor):
