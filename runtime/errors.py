@@ -158,7 +158,7 @@ class ActorError(MeshbookError):
         if remote_traceback is None:
             remote_traceback = "" if exception is None else "".join(traceback.format_exception(exception))
         # Not `super()`: in a class with two parents that would be `SyntaxError`, which wants other arguments.
-        Exception.__init__(self, message, remote_traceback)
+        Exception.__init__(self, exception, message)
         # Not by assignment: the class of the original may forbid that.
         vars(self).update(exception=exception, message=message, exception_formatted=remote_traceback)
 

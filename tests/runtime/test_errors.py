@@ -159,3 +159,10 @@ def test_a_mesh_error_shows_its_story():
     error = MeshError("1 of 2 ranks failed", by_rank={1: ValueError()}, story="rank 1:\n  boom")
     assert error._render_traceback_() == ["rank 1:", "  boom", "MeshError: 1 of 2 ranks failed"]
     assert MeshError("none").by_rank == {}
+
+
+def test_its_arguments_are_the_original_and_what_it_says():
+    original = ValueError("boom", 3)
+    error = actor_error("a.f failed on rank 1", original, "remote traceback")
+    assert error.args == (original, "a.f failed on rank 1")
+    assert repr(error) == "ActorError(ValueError('boom', 3), 'a.f failed on rank 1')", "and not a whole traceback"
