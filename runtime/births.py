@@ -36,6 +36,7 @@ class Births:
         self.made: dict[int, Made] = {}
         """Those that are supervised."""
         self._births: dict[int, Birth] = {}
+        self._ended: dict[int, frozenset[int]] = {}  # the ranks on which those had failed that were stopped then
 
     def homes(self) -> set[int]:
         """The ranks that have some of them."""
@@ -50,8 +51,10 @@ class Births:
         self._births[birth.actor] = kept
 
     def forget(self, actor: int) -> None:
-        """An actor was stopped."""
-        self.made.pop(actor, None)
+        """An actor was stopped. One that had failed is known for that, and not for its stop."""
+        made = self.made.pop(actor, None)
+        if made is not None and made.failed:
+            self._ended[actor] = frozenset(made.failed)
         self._births.pop(actor, None)
 
     def again_on(self, ranks: Collection[int]) -> Iterator[tuple[Birth, list[int]]]:
@@ -65,7 +68,7 @@ class Births:
     def failed(self, actor: int) -> Collection[int]:
         """The ranks on which it has failed for good."""
         made = self.made.get(actor)
-        return made.failed if made is not None else ()
+        return made.failed if made is not None else self._ended.get(actor, ())
 
     def owners(self, rank: int) -> dict[tuple[int, int, int], str]:
         """Who owns actors on this rank, with the name of the first mesh of each."""

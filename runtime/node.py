@@ -317,7 +317,8 @@ class Node(ABC):
     def _stop_here(self, actor: int, reason: str, then: Callable[[], None], run: int | None = None) -> None:
         resident = self.residents.pop(actor, None)
         self._owners.pop(actor, None)
-        self._refuse_early(actor, _stopped(reason))
+        failure = resident.failure if resident is not None else None  # its stop is the end of one that has failed
+        self._refuse_early(actor, failure or _stopped(reason))
         if resident is None:
             then()
         else:

@@ -135,6 +135,15 @@ class TestOwners:
         assert fault_lines(failures) == ["meshbook: unhandled fault: counter on ranks 0,1: ValueError: x"]
         assert "ranks 0,1 failed\n" in actors_text(counters)
 
+    def test_of_what_was_stopped_after_it_failed_calls_tell_the_failure(self, stage: Stage) -> None:
+        counters = stage.spawn(Counter)
+        counters.fail.broadcast("x", 1)
+        stage.faults.get(timeout=10)
+        counters.stop().get(10)
+        for future in [counters.add.call() for _ in range(20)]:  # rank 0, which had not failed, must not answer first
+            assert "ValueError: x" in str(future.exception(10))
+        assert "status: stopped" in str(counters.slice(r=0).add.call_one().exception(10))
+
 
 class TestTheClient:
     def test_the_hook_is_looked_up_when_it_is_needed(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
