@@ -39,9 +39,13 @@ class Owner(Actor):
     @endpoint
     def adopt(self, cls: Any, *args: Any, procs: Any = None) -> Any:
         """Spawn actors in this very process, or on `procs`; they are its own."""
-        mesh = (procs or this_proc()).spawn("kid", cls, *args)
-        mesh.initialized.get(10)
-        return mesh
+        self.kids = (procs or this_proc()).spawn("kid", cls, *args)
+        self.kids.initialized.get(10)
+        return self.kids
+
+    @endpoint
+    def add(self) -> list[int]:
+        return self.kids.add.call().get(10).values()
 
     @endpoint
     def adopt_procs(self, cls: Any, *args: Any) -> Any:

@@ -106,6 +106,15 @@ class TestOwners:
         assert stage.faults.get(timeout=10).mesh_name == "counter"
         assert owner.reports.call_one().get(10) == []
 
+    def test_an_owner_that_knows_of_a_failure_calls_none_of_the_others(self, stage: Stage) -> None:
+        port, told = Channel[Any].open()
+        owner = stage.one(Owner, "handle", port)
+        kids = owner.adopt.call_one(Counter, procs=stage.shared(r=2)).get(10)
+        kids.fail.broadcast("x", 1)
+        told.recv().get(10)
+        assert "ValueError: x" in str(owner.add.call_one().exception(10))
+        assert kids.slice(r=0).add.call_one().get(10) == 1, "for it would wait for the other in a collective"
+
     def test_actors_that_die_take_what_they_own_with_them(self, stage: Stage) -> None:
         port, told = Channel[Any].open()
         owner = stage.one(Owner, "none")
