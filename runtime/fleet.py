@@ -89,7 +89,6 @@ class RemoteFleet:
         self._post = Post()
         self._dead: dict[int, str] = {}
         self._lost: dict[tuple[int, int], str] = {}  # by rank and actor: made from here, and not there any more
-        self._failed: dict[int, set[int]] = {}  # by actor: the ranks on which it has failed, and tells that itself
         self._owners: dict[int, Owned] = {}  # of actors made from here
 
     def name_of(self, rank: int) -> str:
@@ -148,14 +147,9 @@ class RemoteFleet:
     def why_dead(self, rank: int) -> str:
         return self._dead.get(rank, self.name_of(rank))
 
-    def note_failed(self, actor: int, rank: int) -> None:
-        """An actor that may have been made from here has failed there for good."""
-        if actor in self._owners:
-            self._failed.setdefault(actor, set()).add(rank)
-
     def failed(self, actor: int) -> Collection[int]:
         lost = [rank for rank, each in list(self._lost) if each == actor]
-        return {*lost, *self._failed.get(actor, ())}
+        return {*lost, *self._node.failed.get(actor, ())}
 
     def owners(self, rank: int) -> dict[tuple[int, int, int], str]:
         """Who owns actors that were made on this rank from here, with the name of the first mesh of each."""

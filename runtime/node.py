@@ -79,6 +79,7 @@ class Node(ABC):
         """
         self.ports: WeakValueDictionary[int, Inbox] = WeakValueDictionary()
         self.fleets: dict[int, Fleet] = {}
+        self.failed: dict[int, set[int]] = {}  # by actor made from here: the ranks on which it has failed for good
         self._gate: list[Callable[[], None]] | None = None  # spawns that wait for the bootstrap of this process
         self._boot_failure: RemoteFailure | None = None
         self._is_closed = False
@@ -181,7 +182,6 @@ class Node(ABC):
         point = point_in(message.view, self.address[1])
         instance = Instance(message.name, "", point, (*self.address, message.actor))
         frames = list(frames)
-
         if self._boot_failure is not None or self._is_closed:
             answer(Reply(message.seq, False), codec.encode(self._boot_failure or _STOPPED))
             return
@@ -353,6 +353,7 @@ class Node(ABC):
     def supervise(self, fault: Fault) -> None:
         """A mesh that an actor here owns has failed: ask its `__supervise__`, or fail it too."""
         with self._settling:
+            self.failed.setdefault(fault.actor, set()).add(fault.rank)
             owner = self.residents.get(fault.owner[2])
         failure = MeshFailure(fault.mesh_name, [fault.rank], fault.report)
         if owner is None:

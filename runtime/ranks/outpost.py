@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from ..engines.spec import HOME, Site
 from ..errors import LinkClosed
-from ..fleet import RemoteFleet
 from ..mesh import ProcMesh
 from ..mesh_spec import MeshSpec
 from ..ndslice import NDSlice
@@ -304,12 +303,6 @@ class Outpost(Node):
     def _forget(self, way: _Way) -> None:
         if self._pool is not None:
             self._pool.forget(way.lane.peer)
-
-    def supervise(self, fault: Fault) -> None:
-        for fleet in list(self.fleets.values()):
-            if isinstance(fleet, RemoteFleet):
-                fleet.note_failed(fault.actor, fault.rank)
-        super().supervise(fault)
 
     def unhandled(self, failure: MeshFailure) -> None:
         """The owner has gone: the failure ends here, on the log of the rank, beside what is printed."""
