@@ -16,7 +16,7 @@ from ..mesh import ProcMesh
 from ..values import ValueMesh
 from .dispatch import dispatcher_of
 from .on_ranks import OfUsers
-from .tensor import Tensor, as_sent, fakes_of, faking, get_active_mesh, issue, mesh_of
+from .tensor import Tensor, active_mesh, as_sent, fakes_of, faking, issue, mesh_of
 
 
 class Remote:
@@ -123,7 +123,7 @@ def propagated(
 def _mesh_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ProcMesh:
     """The mesh of these arguments, or the active one."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    procs = mesh_of(tensors) if tensors else get_active_mesh()
+    procs = mesh_of(tensors) if tensors else active_mesh()
     if procs is None:
         raise TypeError("on which ranks? Give it a distributed tensor, or call it under procs.activate()")
     return procs

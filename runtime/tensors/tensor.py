@@ -219,7 +219,7 @@ class _Mode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         __tracebackhide__ = True
         kwargs = kwargs or {}
-        if get_active_mesh() is None:
+        if active_mesh() is None:
             return func(*args, **kwargs)
         leaves = pytree.arg_tree_leaves(*args, **kwargs)
         local = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not isinstance(leaf, Tensor)]
@@ -257,10 +257,19 @@ def activate(procs: ProcMesh) -> contextlib.AbstractContextManager[None]:
     return _Activation(procs).activate()
 
 
-def get_active_mesh() -> ProcMesh | None:
+def active_mesh() -> ProcMesh | None:
     """The mesh on which tensors are made now; None where they are made here."""
     stack = _active.get()
     return stack[-1] if stack else None
+
+
+@checks_for_caller
+def get_active_mesh() -> ProcMesh:
+    """The mesh on which tensors are made now. Raises `ValueError` where they are made here."""
+    procs = active_mesh()
+    if procs is None:
+        raise ValueError("no device mesh is active: `with procs.activate():` makes one that")
+    return procs
 
 
 def issue(
@@ -290,7 +299,7 @@ def mesh_of(tensors: Iterable[Tensor]) -> ProcMesh | None:
                 f"{words(tensor._procs)}: slice_mesh gives the shards of a part"
             )
         found = tensor._procs
-    return found if found is not None else get_active_mesh()
+    return found if found is not None else active_mesh()
 
 
 def fakes_of(values: Any) -> Any:

@@ -167,11 +167,14 @@ def test_all_ranks_draw_the_same_numbers_as_they_would_be_drawn_here(grid: ProcM
 
 
 def test_what_is_active(grid: ProcMesh) -> None:
-    assert get_active_mesh() is None
+    with pytest.raises(ValueError, match="no device mesh is active: `with procs"):
+        get_active_mesh()
     with grid.activate():
         assert get_active_mesh() == grid
         with no_mesh.activate():
-            assert (get_active_mesh(), type(torch.ones(1))) == (None, torch.Tensor)
+            assert type(torch.ones(1)) is torch.Tensor
+            with pytest.raises(ValueError, match="no device mesh is active"):
+                get_active_mesh()
         with grid.slice(dp=0).activate():
             assert torch.ones(1).mesh == grid.slice(dp=0)  # pyright: ignore[reportAttributeAccessIssue]
         shard = inspect(torch.ones(2))
