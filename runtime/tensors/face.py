@@ -33,6 +33,10 @@ class TensorMesh:
 
         return rank_tensor(cast("ProcMesh", self), dim)
 
+    def rank(self, dims: str | Sequence[str]) -> Tensor:
+        """`rank_tensor`, as Monarch calls it on `tensor.mesh`."""
+        return self.rank_tensor(dims)
+
     def to_table(self) -> NoReturn:
         """Monarch's table of devices."""
         raise marked(

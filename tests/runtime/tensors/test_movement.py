@@ -28,6 +28,12 @@ def shards(tensor: Any) -> list[Any]:
     return [inspect(tensor, dp=d, tp=t).tolist() for d in (0, 1) for t in (0, 1)]
 
 
+def test_a_tensor_s_mesh_knows_its_ranks_by_monarch_s_name(grid: ProcMesh) -> None:
+    mesh: Any = mine(grid).mesh
+    assert shards(mesh.rank("dp")) == [0, 0, 1, 1]
+    assert shards(mesh.rank(["dp", "tp"])) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("dims", "reduction", "expected"),
     [
