@@ -317,8 +317,7 @@ class Node(ABC):
     def _stop_here(self, actor: int, reason: str, then: Callable[[], None], run: int | None = None) -> None:
         resident = self.residents.pop(actor, None)
         self._owners.pop(actor, None)
-        failure = resident.failure if resident is not None else None  # its stop is the end of one that has failed
-        self._refuse_early(actor, failure or _stopped(reason))
+        self._refuse_early(actor, (resident and resident.failure) or _stopped(reason))  # who failed is known for that
         if resident is None:
             then()
         else:

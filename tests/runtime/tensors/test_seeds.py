@@ -50,3 +50,13 @@ def test_ranks_that_came_back_draw_what_the_others_draw(process_stage: Any) -> N
         heal(procs)
         found: Any = torch.rand(2)
     assert inspect(found, r=0).equal(inspect(found, r=1))
+
+
+def test_all_ranks_draw_the_same_numbers_as_they_would_be_drawn_here(grid: ProcMesh) -> None:
+    torch.manual_seed(5)
+    expected = [torch.rand(2), torch.randn(3), torch.randperm(4)]
+    torch.manual_seed(5)
+    with grid.activate():
+        found = [torch.rand(2), torch.randn(3), torch.randperm(4)]
+    for dp in (0, 1):
+        assert all(torch.equal(*pair) for pair in zip(inspect(found, dp=dp, tp=0), expected, strict=True))

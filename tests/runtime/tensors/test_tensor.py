@@ -156,16 +156,6 @@ def test_a_model_trains_as_it_would_here(grid: ProcMesh) -> None:
     assert found[-1] < found[0]
 
 
-def test_all_ranks_draw_the_same_numbers_as_they_would_be_drawn_here(grid: ProcMesh) -> None:
-    torch.manual_seed(5)
-    expected = [torch.rand(2), torch.randn(3), torch.randperm(4)]
-    torch.manual_seed(5)
-    with grid.activate():
-        found = [torch.rand(2), torch.randn(3), torch.randperm(4)]
-    for dp in (0, 1):
-        assert all(torch.equal(*pair) for pair in zip(inspect(found, dp=dp, tp=0), expected, strict=True))
-
-
 def test_what_is_active(grid: ProcMesh) -> None:
     with pytest.raises(ValueError, match="no device mesh is active: `with procs"):
         get_active_mesh()
