@@ -178,4 +178,4 @@ def _attach(mesh: Mesh, run: Run, user: Asker, selector: str, tell: Tell) -> Non
             user.show(f"{named(found)}: {rung.value}")
         if rung is Rung.STACK:
             user.show(f"{mesh.stacks(found)}")
-    serve(mesh, user, run.finished.done, tell)
+    serve(mesh, user, run.finished.done, tell, stays=True)

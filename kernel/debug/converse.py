@@ -33,7 +33,8 @@ class Conversation:
     """Serves the stops of one mesh, until nobody waits.
 
     `select` reads selectors, `name_of` says what a rank is called; `is_over` tells that what runs has ended, so that
-    nobody can stop any more. `abort` interrupts the ranks, `catch_up` shows what they have printed until now.
+    nobody can stop any more. `abort` interrupts the ranks, `catch_up` shows what they have printed until now. `stays`
+    waits for who works on a line or steps, however long that takes: else whoever holds this comes back to it.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Conversation:
         is_over: Callable[[], bool],
         abort: Callable[[], object],
         catch_up: Callable[[], object] = lambda: None,
+        stays: bool = False,
     ) -> None:
         self._desk = desk
         self._asker = asker
@@ -53,6 +55,7 @@ class Conversation:
         self._is_over = is_over
         self._abort = abort
         self._catch_up = catch_up
+        self._stays = stays
         self._shown: Key | None = None
 
     def hold(self) -> None:
@@ -76,12 +79,23 @@ class Conversation:
         return self._asker.is_beside == self._desk.has_console
 
     def _next(self) -> Stop | None:
+        self._tell_news()
+        while (stop := self._desk.stops.next()) is None and self._stays and self._is_owed():
+            self._desk.wait(lambda: self._desk.is_wanted or not self._is_owed())
+            self._tell_news()
+        return stop
+
+    def _is_owed(self) -> bool:
+        """Does a rank work on a line that was typed, or make the step that was asked for?"""
+        states = self._desk.mesh.roster.states
+        return any(rank in states and states[rank].name == "busy" for rank, _ in self._desk.stops.working)
+
+    def _tell_news(self) -> None:
         self._catch_up()
         for stop in self._desk.dead():
             self._asker.show(f"{self._name_of(stop.rank)} has died in the debugger\n")
         for rank, text in self._desk.take_said():
             self._asker.show(gutter({rank: text}) if rank != (self._shown or (rank,))[0] else text)
-        return self._desk.stops.next()
 
     def _serve(self, stop: Stop) -> None:
         """Show what it says, take a line, and wait a moment for what comes of it."""

@@ -108,9 +108,9 @@ class Dialog(io.TextIOBase):
             if turn == self._turn:  # else it was meant for a question that was answered meanwhile
                 return line
 
-    def went(self) -> None:
-        """Tell that the thread goes on."""
-        self._tell(Went(self._rank(), self.talk, self.taken()))
+    def went(self, *, steps: bool = False) -> None:
+        """Tell that the thread goes on, or only `steps`."""
+        self._tell(Went(self._rank(), self.talk, self.taken(), steps))
 
     def taken(self) -> str:
         """What was written; nothing is kept any more."""

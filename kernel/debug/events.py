@@ -34,6 +34,8 @@ class Went(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     rank: int
     talk: int
     out: str = ""
+    steps: bool = False
+    """Only to the next line, or the end of its function."""
 
 
 Event = Stop | Went

@@ -106,7 +106,7 @@ class RankPdb(Pdb):
         finally:
             self.dialog.is_talking = was_talking
             self._awaiting = []
-            self.dialog.went()
+            self.dialog.went(steps=self._has_talked and self.is_stepping and self.dialog.kind == "live")
         if not self._has_talked:  # IPython has swallowed an interrupt that came before the first prompt
             self._let_go()
         if self._was_interrupted:

@@ -27,12 +27,13 @@ def serve(
     *,
     abort: Callable[[], object] | None = None,
     catch_up: Callable[[], object] = lambda: None,
+    stays: bool = False,
 ) -> None:
     """Let the user talk with all that are stopped; where there is none, let them go on, and say so by `tell`.
 
     `abort` interrupts what has brought them here, by default the cell that runs on the ranks; `catch_up` shows what
-    they have printed until now. Where a console serves them, this only waits a moment. Raises `KeyboardInterrupt` for
-    the stop button at the prompt.
+    they have printed until now; `stays` waits for who works on a line or steps, however long that takes. Where a
+    console serves them, this only waits a moment. Raises `KeyboardInterrupt` for the stop button.
     """
     if mesh.desk.has_console:
         mesh.desk.wait(lambda: is_over() or not mesh.desk.has_console)
@@ -41,7 +42,7 @@ def serve(
         pass_over(mesh.desk, tell)
         return
     with mesh.desk.serving(), _interruptible():
-        conversation_of(mesh, user, is_over, abort, catch_up).hold()
+        conversation_of(mesh, user, is_over, abort, catch_up, stays).hold()
 
 
 def conversation_of(
@@ -50,10 +51,11 @@ def conversation_of(
     is_over: Callable[[], bool],
     abort: Callable[[], object] | None = None,
     catch_up: Callable[[], object] = lambda: None,
+    stays: bool = False,
 ) -> Conversation:
     """A conversation of this user with the ranks of a mesh; see `serve`."""
     abort = abort or mesh.interrupt
-    return Conversation(mesh.desk, user, selecting_in(mesh), names_of(mesh), is_over, abort, catch_up)
+    return Conversation(mesh.desk, user, selecting_in(mesh), names_of(mesh), is_over, abort, catch_up, stays)
 
 
 def announce(mesh: Stoppable, user: Asker | None, tell: Tell) -> None:

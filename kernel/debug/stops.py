@@ -38,13 +38,18 @@ class Stops:
     waiting: Mapping[Key, Stop] = field(default_factory=dict[Key, Stop])
     """Never changed, but replaced: events come on the loop's thread, and who reads on another holds no lock."""
     focus: Key | None = None
+    working: frozenset[Key] = frozenset()
+    """Who works on a line, or steps: it is about to ask again. Never changed, but replaced."""
 
     def take(self, event: Event) -> None:
         """Something has come from a rank."""
         key = key_of(event)
         if isinstance(event, Went):
             self._forget([key])
+            if not event.steps:
+                self.working -= {key}
             return
+        self.working -= {key}
         known = self.waiting.get(key)
         if known is None or known.turn < event.turn:
             self.waiting = {**self.waiting, key: event}
@@ -67,6 +72,7 @@ class Stops:
         """A line was sent to this one: it waits no more."""
         if self.waiting.get(key_of(stop)) == stop:
             self._forget([key_of(stop)])
+            self.working |= {key_of(stop)}
 
     def mute(self, stop: Stop) -> None:
         """It has been heard: it waits on, with nothing to say."""
@@ -85,6 +91,7 @@ class Stops:
         """These ranks are gone; who of them was stopped."""
         gone = [stop for key, stop in self.waiting.items() if key[0] in ranks]
         self._forget([key_of(stop) for stop in gone])
+        self.working = frozenset(key for key in self.working if key[0] not in ranks)
         if self.focus is not None and self.focus[0] in ranks:
             self.focus = None
         return gone

@@ -36,6 +36,19 @@ def test_the_focus_moves_on_when_its_rank_does_not_come_back() -> None:
     assert stops.next() == stop(1)
 
 
+def test_who_works_on_a_line_or_steps_is_known_until_it_asks_again_or_goes_on() -> None:
+    stops = Stops()
+    for rank in (0, 1, 2):
+        stops.take(stop(rank))
+        stops.answered(stop(rank))
+    stops.take(Went(0, 1, steps=True))
+    stops.take(stop(1, turn=2))
+    assert stops.working == {(0, 1), (2, 1)}
+    stops.take(Went(0, 1))
+    stops.drop([2])
+    assert not stops.working
+
+
 def test_who_reads_is_not_disturbed_by_what_comes() -> None:
     stops = Stops()
     for rank in (0, 1):
@@ -86,7 +99,7 @@ def test_who_has_been_heard_waits_on_in_silence() -> None:
 
 
 STOPS = st.builds(stop, st.integers(0, 99), st.integers(1, 9), st.integers(1, 9), st.text())
-WENTS = st.builds(Went, st.integers(0, 9), st.integers(1, 9), st.text())
+WENTS = st.builds(Went, st.integers(0, 9), st.integers(1, 9), st.text(), st.booleans())
 
 
 @given(STOPS | WENTS)
