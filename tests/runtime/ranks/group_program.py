@@ -173,8 +173,8 @@ def in_rank_loops_at_rest(seat: Seat) -> object:
 
 def _slacks() -> list[int]:
     """The timer slacks of gloo's loops, in nanoseconds."""
-    tasks = [task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text() == "gloo_tcp_loop\n"]
-    return [int(Path(f"/proc/{task.name}/timerslack_ns").read_text()) for task in tasks]
+    threads = [thread for thread in loops.threads() if loops._name_of(thread) == loops._NAME]
+    return [int(Path(f"/proc/{thread}/timerslack_ns").read_text()) for thread in threads]
 
 
 def in_rank_device_mesh(seat: Seat) -> object:
