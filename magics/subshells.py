@@ -24,18 +24,22 @@ class SubshellStop:
     def unload(self) -> None:
         hear_by(None)
 
-    def _hear(self) -> bool:
+    def _hear(self) -> threading.Event | None:
         if self._kernel is None or type(threading.current_thread()).__name__ != "SubshellThread":
-            return False
-        self._kernel.io_loop.add_callback(self._take)
-        return True
+            return None
+        is_heard = threading.Event()
+        if sigint.handler() != _IGNORED:  # a cell runs in the main shell, and has it; or we have it
+            is_heard.set()
+        self._kernel.io_loop.add_callback(self._take, is_heard)
+        return is_heard
 
-    def _take(self) -> None:
+    def _take(self, is_heard: threading.Event) -> None:
         """On the main thread. While a cell runs there, that one hears Ctrl-C."""
         if presses and sigint.handler() == _IGNORED:
             sigint.let(self._on_signal)
         elif not presses and sigint.handler() == self._on_signal:
             sigint.let(_IGNORED)
+        is_heard.set()
 
     def _on_signal(self, *_: object) -> None:
         for press in list(presses):
