@@ -23,91 +23,15 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from jupyter_core.utils import ensure_event_loop
 
+from tests.magics.outputs import Message, Outputs, plain, text_of
 from tests.magics.said import who_said
 from tests.profiles import COMPILER, preload
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _WAIT = 30.0  # seconds that a cell may take unless a test says otherwise: a loaded machine must not fail it
 
 _UP = re.compile(r"(%mesh up\b)(?![^\n]*--engine)")
 _ENGINES = {"local": "", "hosts": " --engine hosts --hosts 2", "monarch": " --engine monarch --hosts 2"}
 """What a line that brings a mesh up says about where."""
-
-Message = dict[str, Any]
-
-
-class Outputs:
-    """What a front-end got for one cell."""
-
-    def __init__(self, messages: list[Message], reply: Message) -> None:
-        self.messages = messages
-        self.reply = reply["content"]
-        self.seconds = (reply["header"]["date"] - reply["parent_header"]["date"]).total_seconds()
-        """From the request to the reply."""
-
-    @property
-    def status(self) -> str:
-        return self.reply["status"]
-
-    @property
-    def error(self) -> str:
-        """The type and the text of the error that the reply carries; empty without one."""
-        return f"{self.reply['ename']}: {self.reply['evalue']}" if self.status == "error" else ""
-
-    @property
-    def traceback(self) -> str:
-        """The error as a front-end shows it, without colours."""
-        return _plain("\n".join(line for error in self._of("error") for line in error["traceback"]))
-
-    @property
-    def stdout(self) -> str:
-        return self._stream("stdout")
-
-    @property
-    def stderr(self) -> str:
-        return self._stream("stderr")
-
-    @property
-    def shown(self) -> list[dict[str, Any]]:
-        """The mime bundles of displays and of the result, in order; updates are not among them."""
-        return [content["data"] for content in self._of("display_data", "execute_result")]
-
-    @property
-    def results(self) -> list[str]:
-        """What stands behind `Out[...]`: at most one text."""
-        return [content["data"]["text/plain"] for content in self._of("execute_result")]
-
-    @property
-    def updates(self) -> list[Message]:
-        """The contents of display updates."""
-        return self._of("update_display_data")
-
-    @property
-    def text(self) -> str:
-        """All that a reader sees, in order, without colours."""
-        return _plain("".join(map(_text, self.messages)))
-
-    def _of(self, *kinds: str) -> list[Message]:
-        return [message["content"] for message in self.messages if message["msg_type"] in kinds]
-
-    def _stream(self, name: str) -> str:
-        return _plain("".join(content["text"] for content in self._of("stream") if content["name"] == name))
-
-
-def _text(message: Message) -> str:
-    content = message["content"]
-    match message["msg_type"]:
-        case "stream":
-            return content["text"]
-        case "display_data" | "execute_result":
-            return content["data"].get("text/plain", "") + "\n"
-        case "error":
-            return "\n".join(content["traceback"]) + "\n"
-    return ""
-
-
-def _plain(text: str) -> str:
-    return _ESCAPES.sub("", text)
 
 
 class Cell:
@@ -125,7 +49,7 @@ class Cell:
     @property
     def text(self) -> str:
         """What a reader sees so far, without colours."""
-        return _plain("".join(map(_text, self.messages)))
+        return plain("".join(map(text_of, self.messages)))
 
     def until(self, text: str, timeout: float = _WAIT) -> None:
         """Wait for this text in what the cell prints and shows."""
@@ -289,7 +213,7 @@ class Kernel:
     def inspected(self, text: str) -> str:
         """What shift-tab shows at the end of a text; empty if nothing."""
         content = self._client.inspect(text, len(text), reply=True, timeout=_WAIT)["content"]
-        return _plain(content["data"]["text/plain"]) if content["found"] else ""
+        return plain(content["data"]["text/plain"]) if content["found"] else ""
 
     def say(self, comm_id: str, data: dict[str, Any]) -> None:
         """What the browser's half of a widget says."""
@@ -312,18 +236,6 @@ class Kernel:
     def interrupt(self) -> None:
         """What the stop button does."""
         self._manager.interrupt_kernel()
-
-    def calm(self) -> None:
-        """End whatever a test that failed has left behind: cells that run, questions nobody answered."""
-        for _ in range(20):
-            self.interrupt()
-            with contextlib.suppress(Empty):
-                self._client.get_stdin_msg(timeout=0.5)
-                self.type("q")
-            with contextlib.suppress(TimeoutError):
-                self._client.kernel_info(reply=True, timeout=1.0)
-                return
-        raise AssertionError("the kernel is still busy")
 
     def reconnect(self) -> None:
         """The front-end goes away, whatever it was asked, and another comes; it does not wait for the kernel's cell."""
@@ -372,7 +284,7 @@ class Kernel:
             try:
                 message = self._client.get_iopub_msg(timeout=max(deadline - time.monotonic(), 0))
             except Empty:
-                seen = "".join(_text(message) for messages in self._by_cell.values() for message in messages)
+                seen = "".join(text_of(message) for messages in self._by_cell.values() for message in messages)
                 raise AssertionError(f"no {what} after {timeout:g} s; so far: {seen[-2000:]}") from None
             self._by_cell.setdefault(message["parent_header"].get("msg_id", ""), []).append(message)
 
@@ -389,7 +301,7 @@ class Kernel:
         except Empty:
             with contextlib.suppress(AssertionError):
                 self.listen_until(lambda: False, 0.1, "")  # all that has come belongs to the story
-            seen = "".join(_text(message) for messages in self._by_cell.values() for message in messages)
+            seen = "".join(text_of(message) for messages in self._by_cell.values() for message in messages)
             raise AssertionError(f"nothing was asked for {timeout:g} s; so far: {seen[-2000:]}") from None
         return message["content"]["prompt"]
 
@@ -402,6 +314,30 @@ class Kernel:
             reply = self._client.get_shell_msg(timeout=timeout)
             self._replies[reply["parent_header"]["msg_id"]] = reply
         return self._replies.pop(number)
+
+
+HAS_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[HAS_FAILED] = item.stash.get(HAS_FAILED, False) or report.failed
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: Any) -> Generator[None]:
+    """One failure is enough: cells that still run and questions nobody answered go, the next test gets a new kernel."""
+    try:
+        yield
+    except BaseException:
+        item.stash[HAS_FAILED] = True
+        raise
+    finally:
+        for made in [*item._request._fixture_defs.values()] if item.stash[HAS_FAILED] else []:
+            if made.scope != "function" and made.cached_result and isinstance(made.cached_result[0], Kernel):
+                made.finish(item._request)  # and what was made from it
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -454,11 +390,7 @@ def kernel(request: pytest.FixtureRequest, on: str, leaks: Any) -> Kernel:
     name = "shared_kernel" if on == request.config.getoption("on") else "far_kernel"
     shared: Kernel = request.getfixturevalue(name)
     leaks.allow_what_stands()
-    try:
-        outputs = shared.cell("m = %mesh use m", timeout=15.0)
-    except AssertionError:  # the last test failed in the middle of something: one failure is enough
-        shared.calm()
-        outputs = shared.cell("m = %mesh use m")
+    outputs = shared.cell("m = %mesh use m")
     if outputs.status == "aborted":  # as cells are behind one that fails
         outputs = shared.cell("m = %mesh use m")
     assert outputs.status == "ok", outputs.text
