@@ -239,7 +239,7 @@ class RankPdb(Pdb):
         shell_shows, sys.displayhook = sys.displayhook, show
         try:
             names = {**frame.f_globals, **self._locals(), "exit": sys.exit, "quit": sys.exit}
-            code.interact("*interactive*", local=names)
+            code.interact("*interactive*", local=names, exitmsg="")
         except SystemExit:  # the cell is not to end, and a notebook has no Ctrl-D
             pass
         finally:
