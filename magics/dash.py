@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..kernel.debug.ladder import enter
-from ..kernel.fold import named
+from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.patience import Step
 from ..kernel.presses import Presses
@@ -25,7 +25,6 @@ from ..widgets.status import axes_text
 from .book import Book
 from .faults import restart_text, unstick_text
 from .inquiries import Dash
-from .selector import select
 
 if TYPE_CHECKING:
     from ..widgets.dashboard import Dashboard
@@ -178,10 +177,9 @@ class MeshHands:
     def _debug(self, ranks: Sequence[int], runs: Sequence[int]) -> Deed:
         """Stop ranks at work, whose prompt is then in the cell that waits for them; of others, how to get at them."""
         working = list(self._working(ranks, runs))
-        where = select(ranks, self._mesh.axes).label
         if not working or not self._mesh.desk.is_served:
             after = " --pm" if set(ranks) & set(self._mesh.last_failed) else ""
-            return Deed(f"type `%mesh debug {where}{after}` in a cell")
+            return Deed(f"type `%mesh debug {ranks_text(ranks)}{after}` in a cell")
         found = enter(self._mesh, working)
         said = [f"{named(some)} {rung.value}" for rung, some in found.items()]
         if any(rung.has_prompt for rung in found):

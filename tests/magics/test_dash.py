@@ -248,7 +248,8 @@ def test_pressed_again_while_a_rank_does_not_react_it_goes_further(kernel: Kerne
 
 def test_stacks_and_a_word_for_the_debugger(kernel: Kernel, view: View) -> None:
     assert "rank 3" in view.ack(view.click("stacks", [3]))["detail"]
-    assert "%mesh debug dp=1,tp=1" in view.ack(view.click("debug", [3]))["text"]
+    assert "`%mesh debug 3`" in view.ack(view.click("debug", [3]))["text"]
+    assert "`%mesh debug 0-3`" in view.ack(view.click("debug", [0, 1, 2, 3]))["text"]
     assert "no action 'fly'" in view.ack(view.click("fly", [3]))["text"]
 
 
