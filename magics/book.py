@@ -15,7 +15,6 @@ from ..runtime.supervision import shown
 from .manage import State
 from .obituary import Obituaries
 from .selection import selection
-from .selector import Selection
 
 
 @dataclass(slots=True)
@@ -114,7 +113,7 @@ class Book:
     def _of(self, mesh: Mesh) -> str:
         return "" if mesh.name == self.current else f" -m {mesh.name}"
 
-    def select(self, selector: str, mesh: Mesh, *, also_dead: bool = False) -> Selection:
+    def select(self, selector: str, mesh: Mesh, *, also_dead: bool = False) -> tuple[int, ...]:
         """The ranks of a mesh that a selector means; dead ones if it names them, or with `also_dead`."""
         if mesh.is_down and not also_dead:
             axes = " ".join(f"{axis}={size}" for axis, size in mesh.axes.items())

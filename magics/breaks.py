@@ -94,7 +94,7 @@ def _add(mesh: Mesh, book: Book, args: Break) -> tuple[Breakpoint, dict[int, Dou
         where = target_of(args.where)
     except ValueError as error:
         raise GrammarError(f"%mesh break: {error}") from None
-    ranks = book.select(args.selector, mesh).ranks if args.selector else None
+    ranks = book.select(args.selector, mesh) if args.selector else None
     made, doubts = mesh.points.add(ranks, **where, condition=args.condition)
     on = "all ranks" if ranks is None else named(ranks)
     print(f"breakpoint {made.number}: {made.text}, on {on}")

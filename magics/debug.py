@@ -63,17 +63,17 @@ def debug(book: Book, consoles: Consoles, args: Debug) -> None:
     mesh = book.get(args.mesh)
     user = asker()
     if args.dap:
-        _let_editors_in(mesh, book.select(args.selector, mesh).ranks if args.selector else mesh.roster.alive())
+        _let_editors_in(mesh, book.select(args.selector, mesh) if args.selector else mesh.roster.alive())
         return
     if args.console:
         consoles.show(mesh)
     if args.pm:
         is_told = mesh.desk.has_console or args.console
-        ranks = book.select(args.selector, mesh).ranks if args.selector else mesh.with_errors()
+        ranks = book.select(args.selector, mesh) if args.selector else mesh.with_errors()
         _post_mortem(mesh, ranks, user if is_told else _someone(user))
         return
     if args.selector:
-        _attach(mesh, book.select(args.selector, mesh).ranks)
+        _attach(mesh, book.select(args.selector, mesh))
     elif not mesh.desk.is_wanted and not args.console:
         print("no rank is stopped: `%mesh debug 3` stops rank 3 where it is, `%mesh debug --pm` looks at an error")
     if args.console or not mesh.desk.is_wanted:

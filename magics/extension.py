@@ -82,7 +82,7 @@ class Extension:
         later(delattr, shell, "debugger")  # the shell's own is that of its class
         ask_by(lambda: NotebookAsker(shell))
         later(ask_by, None)
-        select_with(lambda mesh, text: selection(text, mesh).ranks)
+        select_with(lambda mesh, text: selection(text, mesh))
         later(select_with, None)
         self._add(mark, tracebacks.mark)
         self._add(tracebacks.hint_of, self.book.hint_of)
@@ -198,7 +198,7 @@ class Extension:
             if mesh is None or mesh.is_down:
                 return None
             alive = mesh.roster.alive()
-            ranks = [rank for rank in self.book.select(args.selector, mesh).ranks if rank in alive]
+            ranks = [rank for rank in self.book.select(args.selector, mesh) if rank in alive]
         except (GrammarError, SelectorError, HelpRequested):
             return None
         return (mesh, ranks) if ranks else None

@@ -20,7 +20,6 @@ from ..runtime.regroup import Unstuck
 from ..runtime.roster import Roster
 from . import grammar
 from .book import Book
-from .selector import Selection
 
 _MOMENT = 0.3
 """Seconds for actors that were interrupted to answer."""
@@ -39,8 +38,8 @@ def restart(book: Book, args: grammar.Restart) -> Mesh:
     mesh = book.get(args.selector if is_name else args.mesh)
     selector = "" if is_name else args.selector
     # Who is to come back may well be dead: also one in the midst of `2-5`, which cells pass over.
-    chosen = book.select(selector, mesh, also_dead=not mesh.is_down).ranks if selector else range(mesh.num_ranks)
-    ranks = tuple(chosen)
+    everyone = tuple(range(mesh.num_ranks))
+    ranks = book.select(selector, mesh, also_dead=not mesh.is_down) if selector else everyone
     try:
         healed = mesh.heal(ranks, replay=args.replay, tell=print)
     except MeshbookError as error:
@@ -73,20 +72,20 @@ def half_done(mesh: Mesh, ranks: Sequence[int]) -> str:
 
 def interrupt(book: Book, args: grammar.Interrupt) -> None:
     """Interrupt, release or kill ranks, and say which."""
-    mesh, selection = _selected(book, args)
+    mesh, ranks = _selected(book, args)
     if args.kill:
-        mesh.kill(selection.ranks)
-        print(f"killed: {named(selection.ranks)}; `%mesh restart @dead` brings back what is dead")
+        mesh.kill(ranks)
+        print(f"killed: {named(ranks)}; `%mesh restart @dead` brings back what is dead")
     elif args.hard:
-        _unstick(mesh, selection, reinit=True, how="interrupted by `%mesh interrupt --hard`")
+        _unstick(mesh, ranks, reinit=True, how="interrupted by `%mesh interrupt --hard`")
     else:
-        stop(mesh.running(), selection.ranks, "interrupted by `%mesh interrupt`")
+        stop(mesh.running(), ranks, "interrupted by `%mesh interrupt`")
         states = mesh.states()
-        busy = {rank for rank in selection.ranks if states[rank] == "busy"}
-        told = mesh.interrupt(selection.ranks)
+        busy = {rank for rank in ranks if states[rank] == "busy"}
+        told = mesh.interrupt(ranks)
         running, deaf = [rank for rank, was_busy in told.items() if was_busy], sorted(busy - told.keys())
-        struck = {rank: titles for rank, titles in mesh.interrupt_actors(selection.ranks).items() if titles}
-        print("\n".join(interrupted_lines(running, struck, _left_at_work(mesh, selection.ranks, struck), deaf)))
+        struck = {rank: titles for rank, titles in mesh.interrupt_actors(ranks).items() if titles}
+        print("\n".join(interrupted_lines(running, struck, _left_at_work(mesh, ranks, struck), deaf)))
         if struck and (said := mended_text(mesh)):  # cells look to that themselves, as they end
             print(said)
 
@@ -151,22 +150,22 @@ def _left_at_work(mesh: Mesh, ranks: Collection[int], struck: Collection[int]) -
 
 def unstick(book: Book, args: grammar.Unstick) -> None:
     """Free ranks from collectives, and say which."""
-    mesh, selection = _selected(book, args)
-    _unstick(mesh, selection, reinit=not args.no_reinit, how="freed by `%mesh unstick`")
+    mesh, ranks = _selected(book, args)
+    _unstick(mesh, ranks, reinit=not args.no_reinit, how="freed by `%mesh unstick`")
 
 
-def _unstick(mesh: Mesh, selection: Selection, reinit: bool, how: str) -> None:
+def _unstick(mesh: Mesh, ranks: Sequence[int], reinit: bool, how: str) -> None:
     states = mesh.states()
-    busy = [rank for rank in selection.ranks if states[rank] in ("busy", "stuck")]
+    busy = [rank for rank in ranks if states[rank] in ("busy", "stuck")]
     places = mesh.where(busy) if busy else {}
     stop(mesh.running(), busy, how)
     try:
-        print(unstick_text(mesh.unstick(selection.ranks, reinit=reinit), places))
+        print(unstick_text(mesh.unstick(ranks, reinit=reinit), places))
     except MeshbookError as error:
         raise UsageError(str(error)) from None
 
 
-def _selected(book: Book, args: grammar.Interrupt | grammar.Unstick) -> tuple[Mesh, Selection]:
+def _selected(book: Book, args: grammar.Interrupt | grammar.Unstick) -> tuple[Mesh, tuple[int, ...]]:
     mesh = book.get(args.mesh)
     return mesh, book.select(args.selector, mesh)
 

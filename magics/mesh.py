@@ -40,7 +40,6 @@ from .on_mesh import OnMesh
 from .options import GrammarError, HelpRequested
 from .pull import gathered, pull
 from .running_cell import running_cell
-from .selector import Selection
 from .terms import SelectorError
 from .watch import Watches
 
@@ -199,7 +198,7 @@ class MeshMagic:
     def _use(self, args: grammar.Use) -> Mesh:
         mesh = self._book.use(args.name, args.selector)
         if args.selector:
-            ranks = self._book.select("", mesh).ranks
+            ranks = self._book.select("", mesh)
             back = f"`%mesh use {mesh.name}` to all"
             print(f"{mesh.name}[{args.selector}]: cells, push and pull go to {named(ranks)}; {back}")
         return mesh
@@ -209,7 +208,7 @@ class MeshMagic:
             return MeshList([], None)
         mesh = self._book.get(args.mesh)
         # Without a selector all of them, also those that are dead: else nobody sees that they are.
-        ranks = self._book.select(args.selector, mesh).ranks if args.selector else range(mesh.num_ranks)
+        ranks = self._book.select(args.selector, mesh) if args.selector else range(mesh.num_ranks)
         status = Status(mesh, ranks)
         return json.dumps(status.data()) if args.json else status
 
@@ -238,20 +237,20 @@ class MeshMagic:
 
     def _stacks(self, args: grammar.Stacks) -> object:
         mesh = self._book.get(args.mesh)
-        ranks = self._book.select(args.selector, mesh).ranks if args.selector else None
+        ranks = self._book.select(args.selector, mesh) if args.selector else None
         view = StacksView(mesh.stacks(ranks, native=args.native, locals_of=args.locals_of))
         return json.dumps(view.data()) if args.json else view
 
     def _ledger(self, args: grammar.Ledger) -> object:
-        mesh, selection = self._selected(args.mesh, args.selector)
-        ledger = mesh.ledger(selection.ranks, last=args.last)
+        mesh, ranks = self._selected(args.mesh, args.selector)
+        ledger = mesh.ledger(ranks, last=args.last)
         if not ledger.lines() and mesh.former_ledger is not None:  # who asks now wants to know what went wrong
-            ledger = mesh.former_ledger.as_former(selection.ranks, args.last)
+            ledger = mesh.former_ledger.as_former(ranks, args.last)
         return json.dumps(ledger.data()) if args.json else ledger
 
     def _who(self, args: grammar.Who) -> object:
-        mesh, selection = self._selected(args.mesh, args.selector)
-        view = InventoryView(mesh.who(selection.ranks))
+        mesh, ranks = self._selected(args.mesh, args.selector)
+        view = InventoryView(mesh.who(ranks))
         return json.dumps(view.data()) if args.json else view
 
     def _diff(self, args: grammar.Diff) -> object:
@@ -259,28 +258,28 @@ class MeshMagic:
         return json.dumps(view.data()) if args.json else view
 
     def _push(self, args: grammar.Push) -> None:
-        mesh, selection = self._selected(args.mesh, args.sel)
+        mesh, ranks = self._selected(args.mesh, args.sel)
         missing = [name for name in args.names if name not in self._shell.user_ns]
         if missing:
             raise UsageError(f"there is no {missing[0]!r} in the notebook to push: assign it first")
         values = {name: self._shell.user_ns[name] for name in args.names}
         try:
-            mesh.push(values, selection.ranks)
+            mesh.push(values, ranks)
         except MeshError as error:
             raise UsageError(str(error)) from None
         except (EncodeError, MeshbookError) as error:
             raise UsageError(f"nothing was pushed: {error}") from None
-        print(f"pushed {', '.join(args.names)} to {named(selection.ranks)}")
+        print(f"pushed {', '.join(args.names)} to {named(ranks)}")
 
     def _pull(self, args: grammar.Pull) -> object:
-        mesh, selection = self._selected(args.mesh, args.sel)
+        mesh, ranks = self._selected(args.mesh, args.sel)
         limit = args.max_bytes if args.max_bytes is not None else PULL_LIMIT
-        pulled = {name: pull(mesh, name, selection.ranks, limit) for name in args.names}
+        pulled = {name: pull(mesh, name, ranks, limit) for name in args.names}
         values = {name: gathered(name, of_ranks, args.gather) for name, of_ranks in pulled.items()}
         self._shell.user_ns.update(values)
         return next(iter(values.values())) if len(values) == 1 else values
 
-    def _selected(self, name: str | None, selector: str) -> tuple[Mesh, Selection]:
+    def _selected(self, name: str | None, selector: str) -> tuple[Mesh, tuple[int, ...]]:
         mesh = self._book.get(name)
         return mesh, self._book.select(selector, mesh)
 

@@ -43,7 +43,6 @@ from .grammar import Diff, OnMeshArgs, parse_on_mesh
 from .options import GrammarError, HelpRequested
 from .pull import pull
 from .running_cell import running_cell
-from .selector import Selection
 from .terms import SelectorError
 
 LAST_RESULT = "_mesh"
@@ -61,7 +60,6 @@ class Cell:
 
     args: OnMeshArgs
     mesh: Mesh
-    selection: Selection
     run: Run
     drive: Drive
     stage: NotebookStage
@@ -114,7 +112,7 @@ class _Asked:
 
     args: OnMeshArgs
     mesh: Mesh
-    selection: Selection
+    ranks: tuple[int, ...]
     source: str
     is_inquiry: bool = False
 
@@ -145,8 +143,8 @@ class OnMesh:
     def diff(self, args: Diff) -> DiffView:
         """`%mesh diff`: the expression runs like one of `%on_mesh`, but what comes back is no result to keep."""
         mesh = self._book.get(args.mesh)
-        selection = self._book.select(args.sel, mesh)
-        cell = self._send(_Asked(OnMeshArgs(args.sel, args.expr, show="diff"), mesh, selection, args.expr, True))
+        ranks = self._book.select(args.sel, mesh)
+        cell = self._send(_Asked(OnMeshArgs(args.sel, args.expr, show="diff"), mesh, ranks, args.expr, True))
         drive(cell.drive)
         cell.arrivals.settle(None)
         note_failed(cell.drive, result_of(cell))
@@ -172,7 +170,7 @@ class OnMesh:
         try:
             args = parse_on_mesh(line, self._book.defaults)
             mesh = self._book.get(args.mesh)
-            selection = self._book.select(args.selector, mesh)
+            ranks = self._book.select(args.selector, mesh)
         except HelpRequested as asked:
             print(asked.text)
             return None
@@ -183,24 +181,22 @@ class OnMesh:
         source = args.expr if args.expr is not None else body
         if not source.strip():
             raise UsageError(NOTHING_TO_RUN)
-        return _Asked(args, mesh, selection, source)
+        return _Asked(args, mesh, ranks, source)
 
     def _send(self, asked: _Asked) -> Cell:
-        args, mesh, selection, source = asked.args, asked.mesh, asked.selection, asked.source
+        args, mesh, ranks, source = asked.args, asked.mesh, asked.ranks, asked.source
         number, text = running_cell(self._shell)
         name = args.label or f"cell {number}"
         first_line = _first_line(text, source, args.expr is not None)
         if not args.no_check:
-            _warn_of_groupless(mesh, selection, source, first_line)
+            _warn_of_groupless(mesh, ranks, source, first_line)
         freshen(self._shell, self._book, mesh)
-        self.on_send(mesh, selection.ranks, name)
+        self.on_send(mesh, ranks, name)
         if args.bg:  # before a rank can stop
             mesh.desk.begin_background()
         try:
             keep = args.show == "diff"
-            run = mesh.run(
-                source, selection.ranks, name=name, first_line=first_line, keep=keep, is_inquiry=asked.is_inquiry
-            )
+            run = mesh.run(source, ranks, name=name, first_line=first_line, keep=keep, is_inquiry=asked.is_inquiry)
         except MeshbookError as error:
             if args.bg:
                 mesh.desk.end_background()
@@ -212,14 +208,14 @@ class OnMesh:
             answer = partial(mesh.tell_widget, rank, run=run)
             self._comms.take(mesh.roster, rank, message, stage, answer)
 
-        live = Live(stage, selection.ranks, budget, args.no_stream, args.tail, on_comm, mesh.display_ids)
+        live = Live(stage, ranks, budget, args.no_stream, args.tail, on_comm, mesh.display_ids)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
         arrivals = Arrivals(stage, run, lambda: mesh.desk.held, lambda: mesh.queued(run))
         watches = watches_of(mesh, run, live.note)
         if stage.is_in_cell and not (args.bg or args.no_stream):
             watches = (*watches, arrivals)
         driven = Drive(mesh, run, live, patience, watches=watches)
-        return Cell(args, mesh, selection, run, driven, stage, arrivals, self._shell.user_ns)
+        return Cell(args, mesh, run, driven, stage, arrivals, self._shell.user_ns)
 
     async def _run_here(self, source: str) -> None:
         """`--local`: before the ranks, so that a mistake shows while nothing has run on them."""
@@ -249,7 +245,7 @@ class OnMesh:
         _raise_if_stopped(cell, result)
         checked(cell, result)
         for name in cell.args.get:
-            self._shell.user_ns[name] = list(pull(cell.mesh, name, cell.selection.ranks).values())
+            self._shell.user_ns[name] = list(pull(cell.mesh, name, cell.run.ranks).values())
         return shown if is_line else None  # like any expression, shown where it ends a cell
 
     def _keep(self, args: OnMeshArgs, result: object) -> None:
@@ -302,12 +298,12 @@ def _advice(line: str, body: str) -> str:
     return f" (what is to run goes behind --, such as `%on_mesh -- {line.strip()}`)" if is_bare else ""
 
 
-def _warn_of_groupless(mesh: Mesh, selection: Selection, source: str, first_line: int) -> None:
+def _warn_of_groupless(mesh: Mesh, ranks: Sequence[int], source: str, first_line: int) -> None:
     """Before the cell runs: afterwards it may hang. Without process groups of ours nobody knows what is a slice."""
-    if len(selection.ranks) == mesh.num_ranks or mesh.options.pg == "none":
+    if len(ranks) == mesh.num_ranks or mesh.options.pg == "none":
         return
     for found in groupless(source, first_line)[:_MAX_WARNINGS]:
-        warning = found.warning(len(selection.ranks), mesh.num_ranks, mesh.roster.dead())
+        warning = found.warning(len(ranks), mesh.num_ranks, mesh.roster.dead())
         print(f"warning: {warning}", file=sys.stderr)
 
 

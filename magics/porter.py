@@ -116,7 +116,7 @@ def _stacks(roster: Roster, selector: str, native: bool) -> str:
     desk = desk_of(roster)
     mesh = desk.mesh if desk is not None else None
     place = _own_place()
-    ranks = selection(selector, mesh or _Plain(roster)).ranks if selector else None
+    ranks = selection(selector, mesh or _Plain(roster)) if selector else None
     found = mesh.stacks(ranks, native=native) if isinstance(mesh, Questions) else look_at(roster, ranks, native=native)
     return f"{found}\n" + (f"the script itself is at {place}\n" if place else "")
 
@@ -137,7 +137,7 @@ def _attend(wire: Wire, roster: Roster, selector: str) -> None:
     """Let the guest talk with who is stopped, until it leaves or the mesh ends."""
     desk = desk_of(roster) or bare_mesh(roster).desk
     mesh = desk.mesh
-    chosen = selection(selector, mesh).ranks if selector else ()
+    chosen = selection(selector, mesh) if selector else ()
     visitor = Visitor(wire, desk)
     with _seat(desk, visitor):
         if isinstance(mesh, BareMesh):
@@ -178,7 +178,7 @@ def _talk(mesh: Stoppable, visitor: Visitor) -> None:
     conversation = Conversation(
         desk,
         visitor,
-        lambda text: selection(text, mesh).ranks,
+        lambda text: selection(text, mesh),
         names_of(mesh),
         lambda: all(state.name != "busy" for state in mesh.roster.states.values()),
         mesh.interrupt,

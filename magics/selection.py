@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .selector import Selection, parse_selector
+from .selector import parse_selector
 
 
-def selection(text: str, mesh: Any, *, also_dead: bool = False) -> Selection:
+def selection(text: str, mesh: Any, *, also_dead: bool = False) -> tuple[int, ...]:
     """The ranks of a `Mesh` or `BareMesh` that a selector means; dead ones if it names them, or with `also_dead`.
 
     Raises `SelectorError`.

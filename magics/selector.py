@@ -19,28 +19,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from ..kernel.fold import named
 from ..runtime.engines.seating import local_ranks
 from .terms import OTHER_AXES, Not, Picks, SelectorError, Span, State, Term, near, read_terms
-
-LONGEST_LABEL = 60
-"""A selection that takes more characters to spell is told by its number of ranks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The ranks that a selector meant on one mesh."""
-
-    ranks: tuple[int, ...]
-    """Global row-major ranks, ascending."""
-    box: dict[str, tuple[int, ...]] | None
-    """The indices kept along each axis where the ranks form a rectangle, else None."""
-    is_whole: bool
-    label: str
-    """Short canonical text: "dp=0,tp=0:2", "all 4 ranks"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +35,23 @@ class Selector:
     text: str
     terms: tuple[Term | State, ...]
 
-    def resolve(self, axes: Mapping[str, int], states: Mapping[int, str] = {}, hosts: Sequence[str] = ()) -> Selection:
-        """The ranks that this selector means on a mesh with these `axes`.
+    def resolve(
+        self, axes: Mapping[str, int], states: Mapping[int, str] = {}, hosts: Sequence[str] = ()
+    ) -> tuple[int, ...]:
+        """The ranks that this selector means on a mesh with these `axes`, in ascending order.
 
         `states` maps a global rank to its state, `hosts` has one entry a rank. Dead ranks are skipped unless the
         selector names them: by number, by an index on every axis, or by `@dead`.
         Raises `SelectorError` where an axis, an index or a host is not there, and where no rank is left.
 
-        >>> parse_selector("dp=0, tp=:2").resolve({"dp": 2, "tp": 4}).ranks
+        >>> parse_selector("dp=0, tp=:2").resolve({"dp": 2, "tp": 4})
         (0, 1)
-        >>> parse_selector("@failed").resolve({"dp": 2}, states={1: "failed"}).label
-        'dp=1'
+        >>> parse_selector("@failed").resolve({"dp": 2}, states={1: "failed"})
+        (1,)
         """
         grid = _Grid(axes, states, hosts)
         kept = grid.living(self, grid.with_states(self, grid.placed(self)))
-        if "first" in self.states:
-            kept = {min(kept)}
-        return select(sorted(kept), axes)
+        return (min(kept),) if "first" in self.states else tuple(sorted(kept))
 
     @property
     def places(self) -> list[Term]:
@@ -88,18 +73,6 @@ def parse_selector(text: str) -> Selector:
     ['dp=-1', 'tp=(0, 2)']
     """
     return Selector(text, read_terms(text))
-
-
-def select(ranks: Iterable[int], axes: Mapping[str, int]) -> Selection:
-    """The selection of exactly these ascending ranks, with its rectangle and its label.
-
-    >>> select([0, 1, 4, 5], {"dp": 2, "tp": 4}).label
-    'tp=0:2'
-    """
-    ranks = tuple(ranks)
-    total = math.prod(axes.values())
-    box = _box(ranks, axes)
-    return Selection(ranks, box, len(ranks) == total, _label(ranks, axes, box))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +118,7 @@ class _Grid:
         if not kept - skipped:
             which = f"every rank of '{selector.text}'" if selector.terms else "every rank"
             raise SelectorError(
-                f"{which} is dead ({select(sorted(kept), self.axes).label}): "
-                "choose others, or bring them back with `%mesh restart @dead`"
+                f"{which} is dead ({named(kept)}): choose others, or bring them back with `%mesh restart @dead`"
             )
         return kept - skipped
 
@@ -171,7 +143,7 @@ class _Grid:
         """The index of every rank along the axis of a term."""
         total = len(self.everyone())
         if term.axis in self.axes:
-            stride = _strides(self.axes)[term.axis]
+            stride = math.prod(list(self.axes.values())[list(self.axes).index(term.axis) + 1 :])
             return [rank // stride % self.axes[term.axis] for rank in range(total)]
         if term.axis in ("", "rank"):
             return range(total)
@@ -240,42 +212,3 @@ def _advice(terms: Sequence[Term]) -> str:
         if former.axis and not term.axis and isinstance(former.index, Picks) and isinstance(term.index, Picks):
             return f": several indices of one axis are written {former.axis}=({former.index.values[0]},{term.text})"
     return ""
-
-
-def _strides(axes: Mapping[str, int]) -> dict[str, int]:
-    sizes = list(axes.values())
-    return {axis: math.prod(sizes[place + 1 :]) for place, axis in enumerate(axes)}
-
-
-def _box(ranks: Sequence[int], axes: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
-    strides = _strides(axes)
-    box = {axis: tuple(sorted({rank // strides[axis] % size for rank in ranks})) for axis, size in axes.items()}
-    return box if math.prod(len(indices) for indices in box.values()) == len(ranks) else None
-
-
-def _label(ranks: tuple[int, ...], axes: Mapping[str, int], box: dict[str, tuple[int, ...]] | None) -> str:
-    total = math.prod(axes.values())
-    if len(ranks) == total:
-        return f"all {total} ranks" if total > 1 else "the only rank"
-    text = f"rank={_indices_text(ranks, total)}" if box is None else _box_text(len(ranks), axes, box)
-    return text if len(text) <= LONGEST_LABEL else f"{len(ranks)} of {total} ranks"
-
-
-def _box_text(num_ranks: int, axes: Mapping[str, int], box: dict[str, tuple[int, ...]]) -> str:
-    kept = [axis for axis in axes if num_ranks == 1 or len(box[axis]) < axes[axis]]
-    return ",".join(f"{axis}={_indices_text(box[axis], axes[axis])}" for axis in kept)
-
-
-def _indices_text(indices: tuple[int, ...], size: int) -> str:
-    """The shortest spelling: `2`, `0:3`, `0:5:2`, `!1`, `(0,3)`."""
-    if len(indices) == 1:
-        return str(indices[0])
-    step = indices[1] - indices[0]
-    is_even = indices == tuple(range(indices[0], indices[-1] + 1, step))
-    if is_even and step == 1:
-        return f"{indices[0]}:{indices[-1] + 1}"
-    if is_even and len(indices) > 2:
-        return f"{indices[0]}:{indices[-1] + 1}:{step}"
-    if len(indices) == size - 1:
-        return f"!{next(index for index in range(size) if index not in indices)}"
-    return f"({','.join(map(str, indices))})"

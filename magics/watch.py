@@ -46,9 +46,8 @@ class Watches:
         except ValueError as error:
             raise UsageError(f"%mesh watch: {error}") from None
         mesh = self._book.get(args.mesh)
-        selection = self._book.select(args.selector, mesh)
-        ranks = None if len(selection.ranks) == mesh.num_ranks else selection.ranks
-        watch = Watch(mesh, args.expr, ranks, args.every)
+        ranks = self._book.select(args.selector, mesh)
+        watch = Watch(mesh, args.expr, None if len(ranks) == mesh.num_ranks else ranks, args.every)
         stage = NotebookStage(self._shell)
         display_id = f"meshbook-watch-{id(watch):x}"
 
