@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from .book import Book
-from .grammar import CONFIGURABLE, ON_MESH, Config, OnMeshArgs
+from .grammar import ON_MESH, OnMeshArgs
+from .manage import CONFIGURABLE, Config
 from .options import GrammarError
 
 DEFAULT = "default"

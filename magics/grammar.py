@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal, NoReturn
 from .breaks import Break, read_break
 from .inquiries import Dash, Debug, Diff, Ledger, Logs, MeshOption, Stacks, Watch, Who, watch_words
 from .manage import (
-    CONFIGURABLE,
     Actors,
     Attach,
     Auto,
@@ -66,49 +65,6 @@ from .options import (
     tokens_of,
 )
 from .terms import near
-
-__all__ = [
-    "ALIASES",
-    "COMMANDS",
-    "CONFIGURABLE",
-    "ON_MESH",
-    "Actors",
-    "Attach",
-    "Auto",
-    "Autoreload",
-    "Break",
-    "Dash",
-    "Debug",
-    "Diff",
-    "Down",
-    "Export",
-    "GrammarError",
-    "HelpRequested",
-    "Interrupt",
-    "Ledger",
-    "Logs",
-    "Ls",
-    "MeshArgs",
-    "MeshCommand",
-    "OnMeshArgs",
-    "Pull",
-    "Push",
-    "Reap",
-    "Resize",
-    "Restart",
-    "Stacks",
-    "Status",
-    "Sync",
-    "Unstick",
-    "Up",
-    "Use",
-    "Watch",
-    "Who",
-    "mesh_help",
-    "parse_mesh",
-    "parse_on_mesh",
-    "split_line",
-]
 
 OnError = Literal["stop", "wait", "debug"]
 Show = Literal["auto", "table", "tabs", "first", "diff", "none"]
@@ -162,38 +118,6 @@ class OnMeshArgs:
             raise GrammarError("--show diff and --bg exclude each other: `%mesh diff EXPR` when the future is done")
 
 
-MeshArgs = (
-    Up
-    | Attach
-    | Ls
-    | Actors
-    | Use
-    | Status
-    | Down
-    | Restart
-    | Resize
-    | Sync
-    | Auto
-    | Autoreload
-    | Config
-    | Interrupt
-    | Unstick
-    | Dash
-    | Stacks
-    | Debug
-    | Break
-    | Ledger
-    | Logs
-    | Who
-    | Diff
-    | Watch
-    | Push
-    | Pull
-    | Export
-    | Reap
-)
-
-
 @dataclass(frozen=True, slots=True)
 class MeshCommand:
     """A line of `%mesh`, read: `name` is the sub-command's own name, whatever alias was typed.
@@ -202,7 +126,7 @@ class MeshCommand:
     """
 
     name: str
-    args: MeshArgs
+    args: Any
     hint: str = ""
 
 

@@ -182,7 +182,7 @@ def test_a_mistake_on_the_line_of_a_cell(line: str, expected: str):
     ],
 )
 def test_a_sub_command_is_read_into_its_dataclass(line: str, name: str, args: object):
-    assert parse_mesh(line) == MeshCommand(name, args)  # pyright: ignore[reportArgumentType]
+    assert parse_mesh(line) == MeshCommand(name, args)
 
 
 @pytest.mark.parametrize(
