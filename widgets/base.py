@@ -24,16 +24,12 @@ from .stage import Stage, request_of
 STATIC = Path(__file__).parent / "static"
 """Where the scripts and styles of widgets lie."""
 
-EXPIRY = 5.0
-"""Seconds after which a click is not obeyed any more: it was held up, and what it was meant for has changed."""
-
 _VIEW = "application/vnd.jupyter.widget-view+json"
 
 _MOST_DISPLAYS = 8
 """Places in the notebook where one widget is kept up to date: those that came last."""
 
 _AnyWidget: Any = anywidget.AnyWidget  # ipywidgets, its base, has no types
-
 
 _IMPORT = re.compile(r'^import [^;]*? from "\./[\w.]+";\n', re.MULTILINE)
 
@@ -171,27 +167,6 @@ def _publish(comm: Any, publish: Callable[..., None], *args: Any, **options: Any
 def _as_asked(data: object, default: object) -> object:
     """The subshell that the front-end chose."""
     return default
-
-
-def is_expired(now: float, sent: float, run: int | None, current: int | None) -> str:
-    """Why a click is not to be obeyed, in a few words; empty if it is.
-
-    `sent` is the controller's own time, which the script knows from the messages it gets; `run` what it then showed as
-    running, None where the action is meant for a rank whatever it does.
-
-    Example:
-        >>> is_expired(now=3.0, sent=1.0, run=7, current=7)
-        ''
-        >>> is_expired(now=9.5, sent=1.0, run=7, current=7)
-        'it came 8.5 s late'
-        >>> is_expired(now=3.0, sent=1.0, run=7, current=8)
-        'the cell that it was meant for has ended'
-    """
-    if now - sent > EXPIRY:
-        return f"it came {now - sent:.1f} s late"
-    if run is not None and run != current:
-        return "the cell that it was meant for has ended"
-    return ""
 
 
 def deafness(shell: Any) -> str:

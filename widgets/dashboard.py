@@ -17,7 +17,7 @@ from ..kernel.pulse import HZ, Pulse, Source
 from ..kernel.sentence import Sentence, sentence
 from ..runtime.errors import MeshbookError
 from ..runtime.meters import Mark, Meters, Series
-from .base import STATIC, LiveWidget, is_expired, script
+from .base import STATIC, LiveWidget, script
 from .dashboard_panel import panel
 from .dashboard_twin import Twin
 from .hands import Deed, Hands
@@ -33,6 +33,9 @@ STILL_EVERY = 2.0
 
 MOST_LINES = 8
 """Selected ranks whose curves are drawn one by one."""
+
+EXPIRY = 5.0
+"""Seconds after which a click is not obeyed any more: it was held up, and what it was meant for has changed."""
 
 LastLine = Callable[[int], str]
 
@@ -135,9 +138,10 @@ class Dashboard(LiveWidget):
         """Obey a click on a thread of its own: a restart takes seconds, and the next click must be heard."""
         number, action, ranks = message.get("id"), str(message.get("action", "")), self._ranks(message)
         runs = [run for run in message.get("runs", []) if isinstance(run, int)]
-        why = is_expired(time.time(), float(message.get("at", 0.0)), None, None)
-        if why or not ranks:
-            self.tell("ack", id=number, ok=False, done=True, text=f"{action}: {why or 'no rank is selected'}")
+        late = time.time() - float(message.get("at", 0.0))  # by the controller's own clock: the script knows it from us
+        if late > EXPIRY or not ranks:
+            why = f"it came {late:.1f} s late" if late > EXPIRY else "no rank is selected"
+            self.tell("ack", id=number, ok=False, done=True, text=f"{action}: {why}")
             return
         self.tell("ack", id=number, ok=True, done=False, text=f"{action} …")
 

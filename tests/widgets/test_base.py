@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meshbook.widgets.base import LiveWidget, harden, has_widgets, is_expired
+from meshbook.widgets.base import LiveWidget, harden, has_widgets
 from tests.widgets.stages import Paper
 
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -99,12 +99,6 @@ def test_a_comm_of_another_make_stays_as_it_is() -> None:
     comm = SimpleNamespace(send=print)
     harden(comm)
     assert vars(comm) == {"send": print}
-
-
-def test_a_click_expires_with_time_and_with_its_cell() -> None:
-    assert is_expired(10.0, 6.0, 3, 3) == "" == is_expired(10.0, 6.0, None, 3)
-    assert "6.0 s late" in is_expired(10.0, 4.0, 3, 3)
-    assert "has ended" in is_expired(10.0, 9.0, 3, None)
 
 
 @pytest.mark.parametrize(("content", "is_seen"), [({"allow_stdin": False}, False), ({"allow_stdin": True}, True)])
