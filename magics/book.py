@@ -123,6 +123,11 @@ class Book:
         text = selector or (self.slice if mesh.name == self.current else "")
         return selection(text, mesh, also_dead=also_dead)
 
+    def chosen(self, name: str | None, selector: str) -> tuple[Mesh, tuple[int, ...]]:
+        """The mesh of this name, or the current one, and the ranks of it that a selector means."""
+        mesh = self.get(name)
+        return mesh, self.select(selector, mesh)
+
     def up(self) -> list[str]:
         """The meshes that are up, the one added last first."""
         return [name for name in reversed(self.meshes) if not self.meshes[name].is_down]

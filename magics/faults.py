@@ -72,7 +72,7 @@ def half_done(mesh: Mesh, ranks: Sequence[int]) -> str:
 
 def interrupt(book: Book, args: grammar.Interrupt) -> None:
     """Interrupt, release or kill ranks, and say which."""
-    mesh, ranks = _selected(book, args)
+    mesh, ranks = book.chosen(args.mesh, args.selector)
     if args.kill:
         mesh.kill(ranks)
         print(f"killed: {named(ranks)}; `%mesh restart @dead` brings back what is dead")
@@ -150,7 +150,7 @@ def _left_at_work(mesh: Mesh, ranks: Collection[int], struck: Collection[int]) -
 
 def unstick(book: Book, args: grammar.Unstick) -> None:
     """Free ranks from collectives, and say which."""
-    mesh, ranks = _selected(book, args)
+    mesh, ranks = book.chosen(args.mesh, args.selector)
     _unstick(mesh, ranks, reinit=not args.no_reinit, how="freed by `%mesh unstick`")
 
 
@@ -163,11 +163,6 @@ def _unstick(mesh: Mesh, ranks: Sequence[int], reinit: bool, how: str) -> None:
         print(unstick_text(mesh.unstick(ranks, reinit=reinit), places))
     except MeshbookError as error:
         raise UsageError(str(error)) from None
-
-
-def _selected(book: Book, args: grammar.Interrupt | grammar.Unstick) -> tuple[Mesh, tuple[int, ...]]:
-    mesh = book.get(args.mesh)
-    return mesh, book.select(args.selector, mesh)
 
 
 def restart_text(healed: HealedMesh) -> str:

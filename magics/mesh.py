@@ -48,7 +48,7 @@ _ALONE = re.compile(r"^%?mesh\b(?!\s*[=,:])([^\n]*)\s*\Z", re.MULTILINE)
 
 
 class MeshMagic:
-    """The line magic; each sub-command is one method."""
+    """The line magic."""
 
     def __init__(self, shell: Any, book: Book, on_mesh: OnMesh) -> None:
         self._shell = shell
@@ -67,13 +67,13 @@ class MeshMagic:
             grammar.Attach: self._attach,
             grammar.Status: self._status,
             grammar.Down: self._down,
-            grammar.Restart: self._restart,
-            grammar.Resize: self._resize,
+            grammar.Restart: lambda args: self._returned(faults.restart(book, args)),
+            grammar.Resize: lambda args: self._returned(resize.resize(book, args)),
             grammar.Sync: lambda args: code.sync(book, args),
             grammar.Auto: lambda args: print(switch(book, args)),
             grammar.Autoreload: lambda args: code.autoreload(shell, book, args),
-            grammar.Interrupt: self._interrupt,
-            grammar.Unstick: self._unstick,
+            grammar.Interrupt: lambda args: faults.interrupt(book, args),
+            grammar.Unstick: lambda args: faults.unstick(book, args),
             grammar.Dash: self.dashboards.show,
             grammar.Stacks: self._stacks,
             grammar.Debug: lambda args: debug(book, self.consoles, args),
@@ -223,18 +223,6 @@ class MeshMagic:
         if was_auto and not self._book.is_auto:
             print(switch(self._book, grammar.Auto()))
 
-    def _restart(self, args: grammar.Restart) -> Mesh | None:
-        return self._returned(faults.restart(self._book, args))
-
-    def _resize(self, args: grammar.Resize) -> Mesh | None:
-        return self._returned(resize.resize(self._book, args))
-
-    def _interrupt(self, args: grammar.Interrupt) -> None:
-        faults.interrupt(self._book, args)
-
-    def _unstick(self, args: grammar.Unstick) -> None:
-        faults.unstick(self._book, args)
-
     def _stacks(self, args: grammar.Stacks) -> object:
         mesh = self._book.get(args.mesh)
         ranks = self._book.select(args.selector, mesh) if args.selector else None
@@ -242,14 +230,14 @@ class MeshMagic:
         return json.dumps(view.data()) if args.json else view
 
     def _ledger(self, args: grammar.Ledger) -> object:
-        mesh, ranks = self._selected(args.mesh, args.selector)
+        mesh, ranks = self._book.chosen(args.mesh, args.selector)
         ledger = mesh.ledger(ranks, last=args.last)
         if not ledger.lines() and mesh.former_ledger is not None:  # who asks now wants to know what went wrong
             ledger = mesh.former_ledger.as_former(ranks, args.last)
         return json.dumps(ledger.data()) if args.json else ledger
 
     def _who(self, args: grammar.Who) -> object:
-        mesh, ranks = self._selected(args.mesh, args.selector)
+        mesh, ranks = self._book.chosen(args.mesh, args.selector)
         view = InventoryView(mesh.who(ranks))
         return json.dumps(view.data()) if args.json else view
 
@@ -258,7 +246,7 @@ class MeshMagic:
         return json.dumps(view.data()) if args.json else view
 
     def _push(self, args: grammar.Push) -> None:
-        mesh, ranks = self._selected(args.mesh, args.sel)
+        mesh, ranks = self._book.chosen(args.mesh, args.sel)
         missing = [name for name in args.names if name not in self._shell.user_ns]
         if missing:
             raise UsageError(f"there is no {missing[0]!r} in the notebook to push: assign it first")
@@ -272,16 +260,12 @@ class MeshMagic:
         print(f"pushed {', '.join(args.names)} to {named(ranks)}")
 
     def _pull(self, args: grammar.Pull) -> object:
-        mesh, ranks = self._selected(args.mesh, args.sel)
+        mesh, ranks = self._book.chosen(args.mesh, args.sel)
         limit = args.max_bytes if args.max_bytes is not None else PULL_LIMIT
         pulled = {name: pull(mesh, name, ranks, limit) for name in args.names}
         values = {name: gathered(name, of_ranks, args.gather) for name, of_ranks in pulled.items()}
         self._shell.user_ns.update(values)
         return next(iter(values.values())) if len(values) == 1 else values
-
-    def _selected(self, name: str | None, selector: str) -> tuple[Mesh, tuple[int, ...]]:
-        mesh = self._book.get(name)
-        return mesh, self._book.select(selector, mesh)
 
 
 def _folder(name: str | None, option: str) -> str | None:

@@ -142,8 +142,7 @@ class OnMesh:
 
     def diff(self, args: Diff) -> DiffView:
         """`%mesh diff`: the expression runs like one of `%on_mesh`, but what comes back is no result to keep."""
-        mesh = self._book.get(args.mesh)
-        ranks = self._book.select(args.sel, mesh)
+        mesh, ranks = self._book.chosen(args.mesh, args.sel)
         cell = self._send(_Asked(OnMeshArgs(args.sel, args.expr, show="diff"), mesh, ranks, args.expr, True))
         drive(cell.drive)
         cell.arrivals.settle(None)
@@ -169,8 +168,7 @@ class OnMesh:
         """What the line asks for; None where it is for help, which is shown."""
         try:
             args = parse_on_mesh(line, self._book.defaults)
-            mesh = self._book.get(args.mesh)
-            ranks = self._book.select(args.selector, mesh)
+            mesh, ranks = self._book.chosen(args.mesh, args.selector)
         except HelpRequested as asked:
             print(asked.text)
             return None

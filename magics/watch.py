@@ -45,8 +45,7 @@ class Watches:
             check(args.expr)
         except ValueError as error:
             raise UsageError(f"%mesh watch: {error}") from None
-        mesh = self._book.get(args.mesh)
-        ranks = self._book.select(args.selector, mesh)
+        mesh, ranks = self._book.chosen(args.mesh, args.selector)
         watch = Watch(mesh, args.expr, None if len(ranks) == mesh.num_ranks else ranks, args.every)
         stage = NotebookStage(self._shell)
         display_id = f"meshbook-watch-{id(watch):x}"
