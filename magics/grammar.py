@@ -129,6 +129,11 @@ class MeshCommand:
     args: Any
     hint: str = ""
 
+    @property
+    def is_json(self) -> bool:
+        """Whether what the command shows is wanted as JSON."""
+        return "json" in COMMANDS[self.name].options and self.args.json
+
 
 ON_MESH = Command("%%on_mesh", OnMeshArgs, "%%on_mesh dp=0,tp=1: -o r", "[SELECTOR]", selector_words, "selector")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+from ..kernel.collectives import MeshLedger
 from ..kernel.drive import Interrupted
 from ..kernel.fold import named
 from ..kernel.mesh import PULL_LIMIT, Mesh
@@ -53,16 +54,16 @@ class MeshMagic:
     def __init__(self, shell: Any, book: Book, on_mesh: OnMesh) -> None:
         self._shell = shell
         self._book = book
-        self._on_mesh = on_mesh
         self.watches = Watches(shell, book)
         self.dashboards = Dashboards(shell, book)
         self.consoles = Consoles(shell)
         self._line = self._typed = ""
         self._lines: dict[str, str] = {}  # by which meshes were brought up, by their names
-        self._commands: dict[type, Callable[[Any], object]] = {
+        self._commands: dict[type, Callable[[Any], Any]] = {
             grammar.Up: self._up,
             grammar.Ls: self._ls,
-            grammar.Actors: self._actors,
+            # Also those on meshes that were spawned without %mesh, by the notebook or by its ranks.
+            grammar.Actors: lambda _: ActorList(list(session().root.rosters.values())),
             grammar.Use: self._use,
             grammar.Attach: self._attach,
             grammar.Status: self._status,
@@ -81,7 +82,7 @@ class MeshMagic:
             grammar.Ledger: self._ledger,
             grammar.Logs: lambda args: show_logs(book, args, NotebookStage(shell)),
             grammar.Who: self._who,
-            grammar.Diff: self._diff,
+            grammar.Diff: on_mesh.diff,
             grammar.Watch: self.watches.do,
             grammar.Push: self._push,
             grammar.Pull: self._pull,
@@ -96,7 +97,8 @@ class MeshMagic:
             command = grammar.parse_mesh(self._typed)
             if command.hint:
                 print(command.hint)
-            return self._commands[type(command.args)](command.args)
+            shown = self._commands[type(command.args)](command.args)
+            return json.dumps(shown.data()) if command.is_json else shown
         except HelpRequested as asked:
             print(asked.text)
             return None
@@ -185,15 +187,9 @@ class MeshMagic:
         alone = _ALONE.search(text)
         return None if alone is not None and alone[1].strip().removesuffix(";") == self._line else mesh
 
-    def _ls(self, args: grammar.Ls) -> object:
+    def _ls(self, args: grammar.Ls) -> MeshList | KeptHosts:
         meshes = MeshList(list(self._book.meshes.values()), self._book.current, self._book.slice)
-        listing = KeptHosts(meshes) if args.all else meshes
-        return json.dumps(listing.data()) if args.json else listing
-
-    def _actors(self, args: grammar.Actors) -> object:
-        # Also on meshes that were spawned without %mesh, by the notebook or by its ranks.
-        actors = ActorList(list(session().root.rosters.values()))
-        return json.dumps(actors.data()) if args.json else actors
+        return KeptHosts(meshes) if args.all else meshes
 
     def _use(self, args: grammar.Use) -> Mesh:
         mesh = self._book.use(args.name, args.selector)
@@ -203,14 +199,13 @@ class MeshMagic:
             print(f"{mesh.name}[{args.selector}]: cells, push and pull go to {named(ranks)}; {back}")
         return mesh
 
-    def _status(self, args: grammar.Status) -> object:
+    def _status(self, args: grammar.Status) -> Status | MeshList:
         if not self._book.meshes and not args.selector:
             return MeshList([], None)
         mesh = self._book.get(args.mesh)
         # Without a selector all of them, also those that are dead: else nobody sees that they are.
         ranks = self._book.select(args.selector, mesh) if args.selector else range(mesh.num_ranks)
-        status = Status(mesh, ranks)
-        return json.dumps(status.data()) if args.json else status
+        return Status(mesh, ranks)
 
     def _down(self, args: grammar.Down) -> None:
         names = list(self._book.meshes) if args.all else [self._book.get(args.name).name]
@@ -223,27 +218,21 @@ class MeshMagic:
         if was_auto and not self._book.is_auto:
             print(switch(self._book, grammar.Auto()))
 
-    def _stacks(self, args: grammar.Stacks) -> object:
+    def _stacks(self, args: grammar.Stacks) -> StacksView:
         mesh = self._book.get(args.mesh)
         ranks = self._book.select(args.selector, mesh) if args.selector else None
-        view = StacksView(mesh.stacks(ranks, native=args.native, locals_of=args.locals_of))
-        return json.dumps(view.data()) if args.json else view
+        return StacksView(mesh.stacks(ranks, native=args.native, locals_of=args.locals_of))
 
-    def _ledger(self, args: grammar.Ledger) -> object:
+    def _ledger(self, args: grammar.Ledger) -> MeshLedger:
         mesh, ranks = self._book.chosen(args.mesh, args.selector)
         ledger = mesh.ledger(ranks, last=args.last)
         if not ledger.lines() and mesh.former_ledger is not None:  # who asks now wants to know what went wrong
             ledger = mesh.former_ledger.as_former(ranks, args.last)
-        return json.dumps(ledger.data()) if args.json else ledger
+        return ledger
 
-    def _who(self, args: grammar.Who) -> object:
+    def _who(self, args: grammar.Who) -> InventoryView:
         mesh, ranks = self._book.chosen(args.mesh, args.selector)
-        view = InventoryView(mesh.who(ranks))
-        return json.dumps(view.data()) if args.json else view
-
-    def _diff(self, args: grammar.Diff) -> object:
-        view = self._on_mesh.diff(args)
-        return json.dumps(view.data()) if args.json else view
+        return InventoryView(mesh.who(ranks))
 
     def _push(self, args: grammar.Push) -> None:
         mesh, ranks = self._book.chosen(args.mesh, args.sel)

@@ -148,6 +148,7 @@ def test_there_is_no_mesh(new_kernel: Callable[..., Kernel]) -> None:
         assert refusal(kernel, source) == hint
     assert kernel.ok("%mesh").results == ["no mesh: bring one up with `%mesh up dp=2`"]
     assert kernel.ok("%mesh ls").results == ["no mesh: bring one up with `%mesh up dp=2`"]
+    assert kernel.ok("%mesh --json").results == ["'[]'"]
     kernel.ok("m = %mesh up dp=1 --pg none")
     kernel.ok("%mesh down")
     assert refusal(kernel, "%%on_mesh\n1") == hint
