@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..kernel.facts import RankFacts, counts
+from ..kernel.facts import RankFacts
 from ..kernel.fold import ranks_text
 from ..kernel.summary import readable
 from ..runtime.ranks.place import coordinates
-from .dashboard_twin import cpu_text, gpu_text, progress_text, state_text
+from .dashboard_twin import counts_text, cpu_text, gpu_text, progress_text, state_text
 
 _LONGEST_LINE = 200
 
@@ -30,7 +30,7 @@ def panel(facts: Sequence[RankFacts], axes: Mapping[str, int], now: float, last_
         return _of_one(facts[0], axes, now, last_line)
     cpus = [each.cpu for each in facts if each.cpu is not None]
     sizes = [each.memory for each in facts if each.memory is not None]
-    rows = [("state", ", ".join(f"{count} {state}" for state, count in counts(facts).items()))]
+    rows = [("state", counts_text(facts))]
     places = list(dict.fromkeys(each.place for each in facts if each.place))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     rows += [("at", "; ".join(places[:3]) + more or _NOWHERE)]

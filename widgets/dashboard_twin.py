@@ -9,6 +9,7 @@ from ..kernel.facts import BAD, INTERRUPTED, RankFacts, counts
 from ..kernel.sentence import Sentence, span_text
 from ..kernel.summary import readable
 from ..runtime.ranks.place import coordinates
+from .grid import grid_html
 from .style import STYLE
 
 GLYPHS = {
@@ -21,20 +22,8 @@ GLYPHS = {
     "debug": "?",
     "starting": "…",
 }
-COLOURS = {
-    "idle": "color-mix(in srgb,var(--mb-ok) 40%,transparent)",
-    "busy": "var(--mb-ok)",
-    "waiting": "var(--mb-bar)",
-    "stopped": "var(--mb-bad)",
-    "failed": "var(--mb-bad)",
-    "dead": "var(--mb-dim)",
-    "debug": "#cc79a7",
-    "starting": "var(--mb-line)",
-}
 MOST_ROWS = 64
 """Ranks that are listed one by one; of more, only those that are not as most are."""
-
-_MOST_CELLS = 2048
 
 
 class Twin:
@@ -77,7 +66,7 @@ class Twin:
         foot = "".join(f'<div class="mb-foot">{escape(line)}</div>' for line in [*self._left_out(), *self._notes])
         return (
             f'{STYLE}<div class="meshbook" role="region" aria-label="dashboard of the mesh"><div>{said}</div>'
-            f'<div style="margin:6px 0">{grid_html(self._facts, self._axes)}</div>'
+            f'<div style="margin:6px 0">{grid_html([each.state for each in self._facts], self._axes)}</div>'
             f'<div><b>{escape(self._title)}</b> &nbsp;<span class="mb-dim">{counts_text(self._facts)}</span></div>'
             f"{table}{foot}</div>"
         )
@@ -150,24 +139,6 @@ def progress_text(facts: RankFacts) -> str:
     total = f"/{facts.total}" if facts.total >= 0 else ""
     rate = f", {facts.rate:.3g} it/s" if facts.rate else ""
     return f"{facts.loop} {facts.done}{total}{rate}".strip()
-
-
-def grid_html(facts: Sequence[RankFacts], axes: Mapping[str, int]) -> str:
-    """The mesh as little squares in its own axes, coloured by state and marked where something is wrong."""
-    if len(facts) > _MOST_CELLS:
-        return ""
-    columns = list(axes.values())[-1] if len(axes) > 1 else min(len(facts), 32)
-    columns = columns if len(facts) // columns <= 64 else 64
-    size = 11 if len(facts) <= 64 else 6
-    layout = f"display:inline-grid;grid-template-columns:repeat({columns},{size}px);grid-auto-rows:{size}px;gap:2px"
-    cells = "".join(map(_square, facts))
-    return f'<span role="img" aria-label="{len(facts)} ranks: {counts_text(facts)}" style="{layout}">{cells}</span>'
-
-
-def _square(facts: RankFacts) -> str:
-    ring = ";outline:1px solid var(--mb-fg)" if facts.state in BAD else ""
-    style = f"background:{COLOURS[facts.state]};border-radius:2px{ring}"
-    return f'<span title="rank {facts.rank}: {facts.state}" style="{style}"></span>'
 
 
 def _html_row(state: str, cells: Sequence[str]) -> str:

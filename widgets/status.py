@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -17,13 +17,11 @@ from ..kernel.summary import readable
 from ..runtime.devices import split_device
 from ..runtime.ranks.place import coordinates
 from ..runtime.spares import spares_text
-from .dashboard_twin import COLOURS
+from .grid import grid_html
 from .sheet import cell_html, table_of
 from .style import STYLE
 
 _GLYPHS = {"idle": "●", "busy": "▶", "failed": "✗", "stuck": "‖", "debug": "◆", "dead": "✝", "starting": "◌"}
-_COLOURS = COLOURS | {"stuck": COLOURS["stopped"]}
-_MOST_CELLS = 1024
 
 
 def banner(mesh: Mesh, device: str, backend: str, seconds: float) -> dict[str, str]:
@@ -38,7 +36,7 @@ def banner(mesh: Mesh, device: str, backend: str, seconds: float) -> dict[str, s
     words.append(_news(mesh) or f"ready in {seconds_text(seconds, seconds)}")
     text = f"mesh {mesh.name}   {' · '.join(words)}"
     told = f'<b>{escape(mesh.name)}</b> &nbsp;<span class="mb-dim">{escape(" · ".join(words))}</span>'
-    line = f"{grid(mesh)}<span>{told}</span>"
+    line = f"{grid_html(list(mesh.states().values()), mesh.axes)}<span>{told}</span>"
     style = "display:flex;flex-wrap:wrap;align-items:center;gap:2px 10px"
     return {"text/plain": text, "text/html": f'{STYLE}<div class="meshbook" style="{style}">{line}</div>'}
 
@@ -67,27 +65,6 @@ def axes_text(mesh: Mesh) -> str:
     return " × ".join(f"{axis}={size}" for axis, size in mesh.axes.items())
 
 
-def grid(mesh: Mesh) -> str:
-    """The mesh as little squares in its own axes (the last one runs right), coloured by state."""
-    states, axes = mesh.states(), mesh.axes
-    if len(states) > _MOST_CELLS:
-        return ""
-    cells = "".join(_square(rank, state, axes) for rank, state in states.items())
-    size = 11 if len(states) <= 64 else 6
-    columns, room = list(axes.values())[-1], ""
-    if len(axes) == 1:  # its rows mean nothing: they are as long as the page is wide
-        columns, room = "auto-fill", f"width:{min(len(states), 32) * (size + 2) - 2}px;max-width:100%;"
-    layout = f"display:inline-grid;grid-template-columns:repeat({columns},{size}px);grid-auto-rows:{size}px;gap:2px"
-    label = f"{len(states)} ranks: {states_text(states.values())}"
-    return f'<span role="img" aria-label="{escape(label)}" style="{room}{layout}">{cells}</span>'
-
-
-def _square(rank: int, state: str, axes: Mapping[str, int]) -> str:
-    where = ", ".join(f"{axis}={i}" for axis, i in coordinates(rank, axes).items())
-    colour = _COLOURS.get(state, "var(--mb-line)")
-    return f'<span title="rank {rank}: {where}, {state}" style="background:{colour};border-radius:2px"></span>'
-
-
 class Status:
     """The state of some ranks of a mesh, as they were when it was asked for."""
 
@@ -95,8 +72,8 @@ class Status:
         spares = "" if mesh.is_down else spares_text(mesh.roster)
         words = [axes_text(mesh), *([spares] if spares else []), *(["down"] if mesh.is_down else [])]
         self._title = f"mesh {mesh.name}   {' · '.join(words)}"
-        self._grid = grid(mesh)
         states = mesh.states()  # once: each time it looks at all processes
+        self._grid = grid_html(list(states.values()), mesh.axes)
         busy = [rank for rank in ranks if mesh.roster.states[rank].name == "busy"]
         where = mesh.where(busy) if busy and not mesh.is_down else {}
         ended = [rank for rank in ranks if states[rank] in ("failed", "idle")] if not mesh.is_down else []
@@ -108,7 +85,7 @@ class Status:
         return self._rows
 
     def __repr__(self) -> str:
-        lines = [f"{_GLYPHS.get(row['state'], '?')} {_ranks_of(row)}  {_words(row)}" for row in self._rows]
+        lines = [f"{_GLYPHS[row['state']]} {_ranks_of(row)}  {_words(row)}" for row in self._rows]
         counts = states_text(row["state"] for row in self._rows)
         return "\n".join([f"{self._title}   {counts}", *lines])
 
@@ -169,7 +146,7 @@ def _held_text(row: dict[str, Any]) -> str:
 def _html_row(row: dict[str, Any]) -> str:
     cells = [
         ",".join(f"{axis}={i}" for axis, i in row["coord"].items()),
-        f"{_GLYPHS.get(row['state'], '?')} {row['state']}",
+        f"{_GLYPHS[row['state']]} {row['state']}",
         seconds_text(row["seconds"], row["seconds"]),
         str(row["pid"] or ""),
         readable(row["memory"]) if row["memory"] else "",

@@ -15,7 +15,7 @@ from meshbook.runtime.errors import MeshError, MeshStopped, SpawnError
 from meshbook.runtime.regroup import wait_until
 from meshbook.runtime.resize import Resized, resize_roster
 from meshbook.runtime.roster import Roster
-from meshbook.widgets.status import grid
+from meshbook.widgets.grid import grid_html
 from tests.kernel.cells import SUM, lose, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -110,7 +110,8 @@ def test_a_mesh_has_the_sizes_of_its_ranks_also_while_others_wait_for_them(
 
     def resize(roster: Roster, *args: Any) -> Resized:
         resized = resize_roster(roster, *args)
-        seen.append(grid(mesh))  # as the line under `%mesh up` is drawn, on a thread of its own
+        # As the line under `%mesh up` is drawn, on a thread of its own.
+        seen.append(grid_html(list(mesh.states().values()), mesh.axes))
         assert (mesh.axes, mesh.num_ranks) == ({"dp": 1, "tp": 2}, 2)
         return resized
 

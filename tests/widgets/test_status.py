@@ -11,7 +11,7 @@ import pytest
 from meshbook.kernel.mesh import Mesh
 from meshbook.runtime.engines.base import Exit
 from meshbook.runtime.roster import RankState
-from meshbook.widgets.status import MeshList, Status, banner, grid, group_words
+from meshbook.widgets.status import MeshList, Status, banner, group_words
 
 
 class _Spares:
@@ -124,15 +124,6 @@ def test_the_banner_is_one_line() -> None:
 )
 def test_the_banner_names_the_process_group(device: str, backend: str, words: list[str]) -> None:
     assert group_words(device, backend) == words
-
-
-def test_the_grid_follows_the_last_axis_and_stays_small() -> None:
-    assert "repeat(3,11px)" in grid(still({"dp": 2, "tp": 3}, *["idle"] * 6))
-    assert grid(still({"dp": 2, "tp": 3}, *["idle"] * 6)).count("title=") == 6
-    assert "rank 4: dp=1, tp=1, dead" in grid(still({"dp": 2, "tp": 3}, *["idle"] * 4, "dead", "idle"))
-    row = grid(still({"rank": 64}, *["idle"] * 64))
-    assert "repeat(auto-fill,11px)" in row and "width:414px;max-width:100%" in row, "in a narrow page it has more rows"
-    assert grid(still({"rank": 2000}, *["idle"] * 2000)) == ""
 
 
 def test_gpus_that_ranks_share_are_told() -> None:
