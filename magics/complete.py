@@ -15,12 +15,14 @@ from .grammar import ALIASES, COMMANDS, ON_MESH
 from .options import HELP_FLAGS, Command, Offer, Option, is_option, split_flag
 from .terms import OTHER_AXES, STATES
 
+EXPR = re.compile(r"(?:^|\s)--\s")
+"""What an expression of `%on_mesh` stands behind."""
+
 MAX_INDICES = 32
 """Of a long axis only the first ones are offered."""
 
 _CELL = re.compile(r"(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\S\n]*%%on_mesh(?=\s)")
 _LINE = re.compile(r"\s*(?:[^\W\d][\w, ]*=\s*)?%(?P<magic>mesh|on_mesh)\s")
-_EXPR = re.compile(r"(?:^|\s)--\s")
 _NAME = re.compile(r"(?<![\w.%)\]\"'])[^\W\d]\w*(?:\.\w*)*$")
 _KEY = re.compile(r"(?<![\w.%)\]\"'])(?P<owner>[^\W\d]\w*(?:\.\w+)*\[)(?P<key>'[^']*|\"[^\"]*|)$")
 _VALUE = re.compile(r"(?P<axis>[^\W\d]\w*)\s*=\s*!?(?P<inside>\((?:[^()]*,\s*)?)?(?P<typed>[^\s,()!]*)$")
@@ -83,7 +85,7 @@ def body_line(text: str, cursor: int) -> str | None:
     found = _LINE.match(line)
     if found is None or found["magic"] != "on_mesh":
         return None
-    expr = _EXPR.search(line, found.end() - 1)
+    expr = EXPR.search(line, found.end() - 1)
     return line[found.end() : expr.start()].strip() if expr and cursor - start >= expr.end() else None
 
 
@@ -96,7 +98,7 @@ def _mesh(rest: str, cursor: int, world: World) -> Completions:
 
 
 def _on_mesh(rest: str, cursor: int, world: World) -> Completions:
-    if expr := _EXPR.search(rest):
+    if expr := EXPR.search(rest):
         return _remote(rest[expr.end() :], cursor, world) or Completions(cursor, ())
     return _command(ON_MESH, rest, cursor, world)
 

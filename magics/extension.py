@@ -14,6 +14,7 @@ from IPython.core.completer import (
     SimpleCompletion,
     SimpleMatcherResult,
     context_matcher,  # pyright: ignore[reportUnknownVariableType]
+    cursor_to_position,
 )
 from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand
@@ -31,7 +32,7 @@ from .asker import NotebookAsker
 from .auto import is_for_ranks, local_part
 from .book import Book
 from .called_actors import CalledActors
-from .complete import World, body_line, complete
+from .complete import EXPR, World, body_line, complete
 from .debug_there import debug_there
 from .grammar import ON_MESH, parse_on_mesh
 from .hearings import Hearings
@@ -45,7 +46,6 @@ from .selection import selection
 from .subshells import SubshellStop
 from .terms import SelectorError
 
-_EXPR = re.compile(r"(?:^|\s)--\s")
 _CELL = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*%%on_mesh(?![\w?])")
 
 
@@ -159,7 +159,7 @@ class Extension:
     def _on_mesh_line(self, line: str) -> object:
         """Run an expression on the mesh: `%on_mesh [SELECTOR] [options] -- EXPR`; returns the result."""
         # Only what stands before the expression is expanded: in it, `{rank}` is a set.
-        expr = _EXPR.search(line)
+        expr = EXPR.search(line)
         end = expr.start() if expr else len(line)
         caller = 2  # frames above this one: IPython's, then the user's
         return self.on_mesh.run(self._shell.var_expand(line[:end], depth=caller) + line[end:], "")
@@ -173,7 +173,7 @@ class Extension:
     def _make_matcher(self) -> Any:
         @context_matcher(identifier="meshbook")  # pyright: ignore[reportUntypedFunctionDecorator]
         def match(context: CompletionContext) -> SimpleMatcherResult:
-            place = offset(context.full_text, context.cursor_line, context.cursor_position)
+            place = cursor_to_position(context.full_text, context.cursor_line, context.cursor_position)
             text, cursor = self.as_run(context.full_text, place)
             found = complete(text, cursor, self._world(body_line(text, cursor)))
             if found is None:
@@ -218,11 +218,6 @@ class Extension:
 
 def _below_code(line: str) -> None:
     raise UsageError("`%%on_mesh` must be the first line of its cell: put what stands above it into a cell of its own")
-
-
-def offset(text: str, line: int, column: int) -> int:
-    """The place of a cursor given by line and column."""
-    return sum(len(each) + 1 for each in text.split("\n")[:line]) + column
 
 
 def _is_inside_cell() -> bool:

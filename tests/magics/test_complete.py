@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from IPython.core.completer import position_to_cursor
 
 from meshbook.magics.complete import MAX_INDICES, Completions, World, complete
-from meshbook.magics.extension import offset
 from meshbook.magics.grammar import COMMANDS, ON_MESH
 
 NAMES = ("model", "model.layers", "model.loss", "mode", "x")
@@ -135,12 +133,6 @@ def test_the_cursor_may_stand_anywhere():
     text = "%%on_mesh dp= -o r\nmode + 1"
     assert complete(text, 13, WORLD) == Completions(13, ("0", "1", ":"))
     assert complete(text, text.index(" + 1"), WORLD) == Completions(19, NAMES[:4])
-
-
-@pytest.mark.parametrize("before", ["", "x = 1\nmo", "x = 'a\u2028b'\nmo", "\f\n\nmo", "x = 1\n"])
-def test_the_cursor_is_where_ipython_counts_it(before: str):
-    line, column = position_to_cursor(f"{before}de", len(before))
-    assert offset(f"{before}de", line, column) == len(before)
 
 
 @pytest.mark.parametrize(
