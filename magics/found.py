@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,11 +115,3 @@ def _only(found: Sequence[Found], trouble: str) -> Found:
 def _those(found: Sequence[Found]) -> str:
     told = [f"{each.pid} ({each.listing.command if each.listing else 'does not answer'})" for each in found]
     return f"there is {', '.join(told)}" if told else "no script or notebook of yours has a mesh here"
-
-
-def ended(path: Path) -> bool:
-    """Is nobody behind this hatch any more?"""
-    is_gone: Callable[[], bool] = lambda: not path.exists()  # noqa: E731 - the usual end removes it
-    with contextlib.suppress(OSError), knock(path, 0.5):
-        return is_gone()
-    return True
