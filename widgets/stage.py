@@ -152,20 +152,12 @@ class NotebookStage:
         metadata: Mapping[str, object] | None = None,
         buffers: Sequence[bytes] = (),
     ) -> None:
+        kernel: Any = self._kernel
+
         def send() -> None:
-            self._send_now(kind, content, metadata, buffers)
+            parent = request_of(kernel) or self._parent if self._is_executed else self._parent
+            rest = {"metadata": dict(metadata or {}), "buffers": list(buffers), "ident": kernel._topic(kind)}
+            kernel.session.send(kernel.iopub_socket, kind, dict(content), parent=parent, **rest)
 
         if not (self._is_over and self._is_executed and interval.hold(send)):
             send()
-
-    def _send_now(
-        self,
-        kind: str,
-        content: Mapping[str, object],
-        metadata: Mapping[str, object] | None,
-        buffers: Sequence[bytes],
-    ) -> None:
-        kernel: Any = self._kernel
-        parent = request_of(kernel) or self._parent if self._is_executed else self._parent
-        rest = {"metadata": dict(metadata or {}), "buffers": list(buffers), "ident": kernel._topic(kind)}
-        kernel.session.send(kernel.iopub_socket, kind, dict(content), parent=parent, **rest)
