@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import NamedTuple
 
 from ..kernel.fold import ranks_text
 from ..kernel.series import Series, bounds, sparkline
@@ -87,20 +88,19 @@ class WatchView:
         return "".join(words)
 
 
-class _Row:
+class _Row(NamedTuple):
     """Ranks that have always said the same."""
 
-    def __init__(self, ranks: Sequence[int], points: list[float], reason: str) -> None:
-        self.who = ranks_text(ranks)
-        self.points = points
-        self.reason = reason
+    who: str
+    points: list[float]
+    reason: str
 
 
 def _rows(series: Mapping[int, Series], reasons: Mapping[int, str]) -> list[_Row]:
     groups: dict[tuple[str, str], list[int]] = {}
     for rank, each in sorted(series.items()):
         groups.setdefault((repr(each.points()), reasons.get(rank, "")), []).append(rank)
-    return [_Row(ranks, series[ranks[0]].points(), reason) for (_, reason), ranks in groups.items()]
+    return [_Row(ranks_text(ranks), series[ranks[0]].points(), reason) for (_, reason), ranks in groups.items()]
 
 
 def _figure(value: float) -> str:
