@@ -25,7 +25,7 @@ from .awaiting import AwaitingCell
 from .book import Book
 from .faults import actors_go_on, own_actors_go_on
 from .hanging_calls import HangingCalls
-from .unattended import serve_stopped
+from .unattended import serve_stopped, tell
 
 _MOMENT = 0.1
 """Seconds for the others of a call that has failed: most that work together fail together."""
@@ -37,7 +37,7 @@ class CalledActors:
     def __init__(self, shell: Any, book: Book) -> None:
         self._shell = shell
         self._book = book
-        self._hanging = HangingCalls(_print, lambda roster: any(mesh.roster is roster for mesh in book.meshes.values()))
+        self._hanging = HangingCalls(tell, lambda roster: any(mesh.roster is roster for mesh in book.meshes.values()))
         self._awaiting = AwaitingCell(shell, self._hanging.look)
 
     def load(self) -> None:
@@ -80,7 +80,7 @@ class CalledActors:
         """Let the user talk with who is stopped, in the cell whose thread waits; tell which calls hang."""
         for mesh in list(self._book.meshes.values()):
             if mesh.desk.stops.waiting and not mesh.desk.is_served and not mesh.is_down:
-                serve(mesh, asker(), lambda: False, _print, abort=mesh.interrupt_actors)
+                serve(mesh, asker(), lambda: False, tell, abort=mesh.interrupt_actors)
         serve_stopped()
         self._hanging.look()
 
@@ -103,10 +103,10 @@ class CalledActors:
                 self._awaiting.call(self.look, mesh.desk.leave)
             stage = NotebookStage(self._shell)
 
-            def tell(ranks: Sequence[int], mark: str, line: str) -> None:
+            def write(ranks: Sequence[int], mark: str, line: str) -> None:
                 stage.write(f"{ranks_text(ranks)} {mark} {line}\n", "stderr")
 
-            args = (mesh, asker(), tell)
+            args = (mesh, asker(), write)
             threading.Thread(target=_announce, args=args, name="meshbook-told", daemon=True).start()
 
 
@@ -114,7 +114,3 @@ def _announce(mesh: Mesh, user: Asker | None, tell: Tell) -> None:
     # A cell that was sent a moment ago is about to serve it.
     if not mesh.desk.wait(lambda: mesh.desk.is_served or not mesh.desk.stops.waiting, SOON):
         announce(mesh, user, tell)
-
-
-def _print(ranks: Sequence[int], mark: str, line: str) -> None:
-    print(f"{ranks_text(ranks)} {mark} {line}", file=sys.stderr)

@@ -25,7 +25,13 @@ from .hanging_calls import HangingCalls
 
 SETTING = "MESHBOOK_BREAKPOINTS"
 
-_hanging = HangingCalls(lambda ranks, mark, line: _print(ranks, mark, line))
+
+def tell(ranks: Sequence[int], mark: str, line: str) -> None:
+    """Say something about ranks."""
+    print(f"{ranks_text(ranks)} {mark} {line}", file=sys.stderr)
+
+
+_hanging = HangingCalls(tell)
 
 _telling = threading.Lock()  # several ranks stop at once: one after the other is told of
 
@@ -45,7 +51,7 @@ def serve_stopped() -> None:
     """The same wherever somebody sits."""
     for mesh in bare_meshes():
         if mesh.desk.stops.waiting and not mesh.desk.is_served and (user := _user()) is not None:
-            serve(mesh, user, lambda: False, _print)
+            serve(mesh, user, lambda: False, tell)
 
 
 def look_at_calls() -> None:
@@ -84,7 +90,7 @@ def _tell(mesh: BareMesh) -> None:
         if is_waited_for:
             _announce(mesh)
         elif mesh.desk.stops.waiting and not mesh.desk.is_served:
-            pass_over(mesh.desk, _print, "nobody is attached")
+            pass_over(mesh.desk, tell, "nobody is attached")
             _hint()
 
 
@@ -98,13 +104,9 @@ def _announce(mesh: BareMesh) -> None:
     for stop in mesh.desk.new_stops():
         what = "asks for input" if stop.kind in ("input", "password") else "is stopped in the debugger"
         at = f" at {stop.place}" if stop.place else ""
-        _print([stop.rank], "◌", f"{what}{at}: `{command()}` in another terminal answers it")
+        tell([stop.rank], "◌", f"{what}{at}: `{command()}` in another terminal answers it")
 
 
 def command() -> str:
     """What is typed in another terminal to get at this process."""
     return f"python -m meshbook.debug attach {os.getpid()}"
-
-
-def _print(ranks: Sequence[int], mark: str, line: str) -> None:
-    print(f"{ranks_text(ranks)} {mark} {line}", file=sys.stderr)
