@@ -84,7 +84,8 @@ class Nobody:
 def made_up_dashboard(axes: Mapping[str, int] = AXES, hz: float = HZ, churn: float = 1.0) -> Dashboard:
     """A dashboard without a mesh, which is looking already once a view says hello."""
     source = MadeUp(axes, churn)
-    dashboard = Dashboard("made up", axes, source, source.meters, Nobody(), hz=hz)
+    dashboard = Dashboard("made up", axes, source, source.meters, Nobody())
+    dashboard.pulse.hz = hz
     dashboard.pulse.start()
     return dashboard
 

@@ -48,7 +48,7 @@ class Dashboards:
         mesh = self.book.get(args.mesh)
         if mesh.is_down or not has_widgets(self.shell):
             return _now(mesh)
-        dashboard = self._of(mesh, args)
+        dashboard = self._of(mesh)
         if args.hz is not None:
             dashboard.pulse.hz = args.hz
         if args.cols is not None:
@@ -62,7 +62,7 @@ class Dashboards:
             dashboard.pulse.close()
         self._live.clear()
 
-    def _of(self, mesh: Mesh, args: Dash) -> Dashboard:
+    def _of(self, mesh: Mesh) -> Dashboard:
         self._live = [(other, dashboard) for other, dashboard in self._live if not other.is_down]
         found = next((dashboard for other, dashboard in self._live if other is mesh), None)
         if found is None:
@@ -88,7 +88,7 @@ def dashboard_of(mesh: Mesh, shell: Any = None) -> Dashboard:
         mesh.roster.meters,
         MeshHands(mesh),
         partial(_last_line, mesh),
-        note=deafness(shell),
+        deafness(shell),
     )
     watch.tell(dashboard.pulse.wake)
     dashboard.pulse.start()

@@ -13,7 +13,7 @@ from IPython.core.error import UsageError
 
 from ..kernel import curves, frames
 from ..kernel.facts import STATES, RankFacts, counts
-from ..kernel.pulse import HZ, Pulse, Source
+from ..kernel.pulse import Pulse, Source
 from ..kernel.sentence import Sentence, sentence
 from ..runtime.errors import MeshbookError
 from ..runtime.meters import Mark, Meters, Series
@@ -37,8 +37,6 @@ MOST_LINES = 8
 EXPIRY = 5.0
 """Seconds after which a click is not obeyed any more: it was held up, and what it was meant for has changed."""
 
-LastLine = Callable[[int], str]
-
 
 class Dashboard(LiveWidget):
     """A mesh, live. `start` makes it look; it ends by itself when its source does."""
@@ -59,12 +57,10 @@ class Dashboard(LiveWidget):
         source: Source,
         meters: Meters,
         hands: Hands,
-        last_line: LastLine = lambda rank: "",
-        *,
-        hz: float = HZ,
+        last_line: Callable[[int], str] = lambda rank: "",
         note: str = "",
     ) -> None:
-        self.pulse = Pulse(source, self, hz)
+        self.pulse = Pulse(source, self)
         self.selected: list[int] = []
         self.metric = ""
         self.frame = b""
