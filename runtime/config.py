@@ -15,12 +15,17 @@ from .elsewhere import check_transport
 from .errors import checks_for_caller
 from .parametrize import Decorator, crossed, in_step
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|secs?|s|mins?|m|hrs?|h|days?|d)", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
 _UNITS = {
-    "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0,
-    "m": 60.0, "min": 60.0, "mins": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3600.0, "d": 86400.0, "day": 86400.0,
-    "days": 86400.0,
+    unit: seconds
+    for seconds, units in {
+        1e-9: "ns nsec nanos", 1e-6: "us usec micros", 1e-3: "ms msec millis", 1.0: "s sec secs second seconds",
+        60.0: "m min mins minute minutes", 3600.0: "h hr hrs hour hours", 86400.0: "d day days",
+        604800.0: "w week weeks",
+    }.items()
+    for unit in units.split()
 }  # fmt: skip
+"""As Monarch reads them."""
 
 
 class Encoding(IntEnum):
@@ -275,15 +280,17 @@ def parse_duration(text: str) -> float | None:
         (5400.0, None)
     """
     parts = _DURATION.findall(text)
-    if not parts or _DURATION.sub("", text).strip():
+    if not parts or _DURATION.sub("", text).strip() or any(unit.lower() not in _UNITS for _, unit in parts):
         return None
     return sum(float(number) * _UNITS[unit.lower()] for number, unit in parts)
 
 
 def _readable(seconds: float) -> str:
     """The shortest form: `90s` becomes `1m 30s`, as Monarch tells it."""
+    if not seconds:
+        return "0s"
     if seconds < 1:
-        return f"{round(seconds * 1000)}ms" if seconds >= 0.001 or not seconds else f"{round(seconds * 1e6)}us"
+        return f"{round(seconds * 1000)}ms" if seconds >= 0.001 else f"{round(seconds * 1e6)}us"
     parts: list[str] = []
     whole = round(seconds, 3)
     left = int(whole)

@@ -83,9 +83,22 @@ def test_keys_of_what_means_nothing_here_are_taken_too() -> None:
 
 
 def test_parts_of_a_second_are_kept() -> None:
-    for given_text, told in (("1500ms", "1s 500ms"), ("2.9996s", "3s"), ("0.5s", "500ms")):
+    for given_text, told in (("1500ms", "1s 500ms"), ("2.9996s", "3s"), ("0.5s", "500ms"), ("0s", "0s")):
         with configured(cleanup_timeout=given_text) as found:
             assert found["cleanup_timeout"] == told
+
+
+def test_the_words_of_durations_are_monarch_s() -> None:
+    for given_text, told in (
+        ("2 minutes", "2m"),
+        ("1hour 30 mins", "1h 30m"),
+        ("90 seconds", "1m 30s"),
+        ("1week", "7days"),
+    ):
+        with configured(cleanup_timeout=given_text) as found:
+            assert found["cleanup_timeout"] == told
+    with pytest.raises(ValueError, match="'2 moons' is no duration"):
+        configure(cleanup_timeout="2 moons")
 
 
 @given(st.dictionaries(st.sampled_from(["day", "h", "m", "s", "ms"]), st.integers(1, 23), min_size=1))
