@@ -27,7 +27,7 @@ class TensorMesh:
     def rank_tensor(self, dim: str | Sequence[str]) -> Tensor:
         """A distributed number: the index of each rank on an axis, or its place among the ranks of several.
 
-        Raises `ValueError` for an axis that is none.
+        Raises `KeyError` for an axis that is none.
         """
         from .movement import rank_tensor
 

@@ -21,36 +21,58 @@ REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "sta
 
 
 @checks_for_caller
-def reduce(tensor: Tensor, dims: str | Sequence[str] = (), reduction: str = "sum", scatter: bool = False) -> Tensor:
+def reduce(tensors: Any, dims: str | Sequence[str] = (), reduction: str = "sum", scatter: bool = False) -> Any:
     """The shards combined along axes of the mesh, all of them by default: each rank has the result of its line.
+
+    Of lists, dicts, ... of distributed tensors each is.
 
     `stack` puts them one behind the other, along a new first dimension. With `scatter` the first dimension of the
     shards is as long as the axis, and rank `i` of it gets row `i` of the result; of `stack`, row `i` of all.
 
     Raises:
-        ValueError: there is no such axis or reduction.
-        TypeError: `stack` or `scatter` along several axes, or of shards with another first dimension.
+        KeyError: there is no such axis.
+        ValueError: there is no such reduction, an axis is named twice, or `stack` or `scatter` goes along several.
+        TypeError: the first dimension of what is scattered is not as long as the axis.
 
     Example:
         with procs.activate():
             total = reduce(torch.ones(3), "gpus")
     """
-    axes = _checked(tensor, dims, reduction, scatter)
-    size = tensor._procs.size(axes)
-    fake = _shape_of(tensor, size, reduction, scatter)
-    lines = _lines(tensor._procs, axes)
-    made: Tensor = issue(tensor._procs, combine, (tensor, lines, reduction, scatter), {}, fake)
-    return made
+
+    def combined(tensor: torch.Tensor) -> Tensor:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"a local tensor {tuple(tensor.shape)} has no shards to combine")
+        axes = _checked(tensor, dims, reduction, scatter)
+        fake = _shape_of(tensor, tensor._procs.size(axes), reduction, scatter)
+        lines = _lines(tensor._procs, axes)
+        made: Tensor = issue(tensor._procs, combine, (tensor, lines, reduction, scatter), {}, fake)
+        return made
+
+    return pytree.tree_map_only(torch.Tensor, combined, tensors)
 
 
 @checks_for_caller
-def reduce_(tensor: Tensor, dims: str | Sequence[str] = (), reduction: str = "sum") -> Tensor:
+def reduce_(tensors: Any, dims: str | Sequence[str] = (), reduction: str = "sum") -> Any:
     """The same in place, and back."""
     if reduction == "stack":
         raise ValueError("reduce_ cannot stack: the result has another shape")
-    with torch.no_grad():
+
+    def write(tensor: torch.Tensor) -> None:
         tensor.copy_(reduce(tensor, dims, reduction))
-    return tensor
+
+    with torch.no_grad():
+        pytree.tree_map_only_(torch.Tensor, write, tensors)
+    return tensors
+
+
+@checks_for_caller
+def reduce_into(out: Tensor, tensor: Tensor, dims: str | Sequence[str], reduction: str, scatter: bool) -> Tensor:
+    """The same, written to another tensor, and that back."""
+    made = reduce(tensor, dims, reduction, scatter)
+    if out.shape != made.shape:
+        raise ValueError(f"out has shape {tuple(out.shape)}, and the result {tuple(made.shape)}")
+    with torch.no_grad():
+        return out.copy_(made)
 
 
 @checks_for_caller
@@ -80,7 +102,7 @@ def _checked(tensor: Tensor, dims: str | Sequence[str], reduction: str, scatter:
         raise ValueError(f"there is no reduction {reduction!r}: there are {', '.join(REDUCTIONS)}")
     if len(axes) != 1 and (scatter or reduction == "stack"):
         what = "scatter" if scatter else "stack"
-        raise TypeError(f"{what} goes along one axis, not {len(axes)}: name one of {', '.join(procs.sizes)}")
+        raise ValueError(f"{what} goes along one axis, not {len(axes)}: name one of {', '.join(procs.sizes)}")
     if scatter and (tensor.dim() == 0 or tensor.shape[0] != procs.size(axes)):
         raise TypeError(
             f"to scatter, the first dimension must be {procs.size(axes)}, as long as axis {axes[0]!r}: "
@@ -91,7 +113,9 @@ def _checked(tensor: Tensor, dims: str | Sequence[str], reduction: str, scatter:
 
 def _check_axes(procs: ProcMesh, axes: Sequence[str]) -> None:
     if unknown := [axis for axis in axes if axis not in procs.sizes]:
-        raise ValueError(f"there is no axis {unknown[0]!r}: the mesh has {', '.join(procs.sizes) or 'none'}")
+        raise KeyError(f"there is no axis {unknown[0]!r}: the mesh has {', '.join(procs.sizes) or 'none'}")
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"an axis is named twice: {', '.join(axes)}")
 
 
 @untorn  # as in `forms`

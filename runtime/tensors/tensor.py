@@ -109,11 +109,15 @@ class Tensor(torch.Tensor):
         """The shards on a part of the mesh, by the words of `ProcMesh.slice`: the same memory."""
         return wrapped(self._form, self._alive(), self._procs.slice(**dims))
 
-    def reduce(self, dims: Any = (), reduction: str = "sum", scatter: bool = False) -> Tensor:
-        """Combine the shards along axes of the mesh (`movement.reduce`)."""
-        from .movement import reduce
+    def reduce(
+        self, dims: Any = (), reduction: str = "sum", scatter: bool = False, *, out: Tensor | None = None
+    ) -> Tensor:
+        """Combine the shards along axes of the mesh (`movement.reduce`); written to `out`, where one is given."""
+        from .movement import reduce, reduce_into
 
-        return reduce(self, dims, reduction, scatter)
+        return (
+            reduce(self, dims, reduction, scatter) if out is None else reduce_into(out, self, dims, reduction, scatter)
+        )
 
     def reduce_(self, dims: Any = (), reduction: str = "sum") -> Tensor:
         """The same, in place."""

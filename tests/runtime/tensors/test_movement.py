@@ -77,6 +77,26 @@ def test_in_place(grid: ProcMesh) -> None:
     assert shards(x) == [[12, 12]] * 4
 
 
+def test_into_another_tensor(grid: ProcMesh) -> None:
+    x, out = mine(grid), mine(grid)
+    assert x.reduce("tp", out=out) is out
+    assert shards(out) == [[n, n] for n in (6, 6, 10, 10)]
+    with pytest.raises(ValueError, match=r"out has shape \(2,\), and the result \(2, 2\)"):
+        x.reduce("tp", "stack", out=out)
+
+
+def test_all_tensors_of_a_tree(grid: ProcMesh) -> None:
+    x, y = mine(grid), mine(grid)
+    combined = reduce({"a": x, "b": [x + 1, 3]}, "tp")
+    assert shards(combined["a"]) == [[n, n] for n in (6, 6, 10, 10)]
+    assert shards(combined["b"][0]) == [[n, n] for n in (8, 8, 12, 12)] and combined["b"][1] == 3
+    with pytest.raises(TypeError, match=r"a local tensor \(2,\) has no shards to combine"):
+        reduce([x, torch.ones(2)], "tp")
+    tree = [x, {"y": y}]
+    assert reduce_(tree, "dp", "max") is tree
+    assert shards(x) == shards(y) == [[n, n] for n in (3, 7, 3, 7)]
+
+
 def test_on_a_slice(grid: ProcMesh) -> None:
     row = mine(grid).slice_mesh(dp=1)
     assert [inspect(row.reduce("tp"), tp=t).tolist() for t in (0, 1)] == [[10, 10]] * 2
@@ -97,10 +117,11 @@ def test_gradients_are_averaged_as_by_data_parallelism(grid: ProcMesh) -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "says"),
     [
-        (("pp",), ValueError, "there is no axis 'pp': the mesh has dp, tp"),
+        (("pp",), KeyError, "there is no axis 'pp': the mesh has dp, tp"),
         (("dp", "median"), ValueError, "there is no reduction 'median': there are sum, avg, product"),
-        (((), "stack"), TypeError, "stack goes along one axis, not 2: name one of dp, tp"),
-        ((("dp", "tp"), "sum", True), TypeError, "scatter goes along one axis, not 2"),
+        ((("dp", "dp"),), ValueError, "an axis is named twice: dp, dp"),
+        (((), "stack"), ValueError, "stack goes along one axis, not 2: name one of dp, tp"),
+        ((("dp", "tp"), "sum", True), ValueError, "scatter goes along one axis, not 2"),
         (("dp", "sum", True), TypeError, r"the first dimension must be 2, as long as axis 'dp': .* shape \(3,\)"),
     ],
 )

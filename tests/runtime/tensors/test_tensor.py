@@ -131,7 +131,7 @@ def test_ranks_have_shards_of_their_own(grid: ProcMesh) -> None:
         (1, 1): 11,
     }
     assert inspect({"place": place, **each}, dp=1, tp=0) == {"place": 2, "dp": 1, "tp": 0}
-    with pytest.raises(ValueError, match="there is no axis 'pp': the mesh has dp, tp"):
+    with pytest.raises(KeyError, match="there is no axis 'pp': the mesh has dp, tp"):
         grid.rank_tensor("pp")
 
 
