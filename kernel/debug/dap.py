@@ -71,6 +71,7 @@ class Dap:
             pydevd.create_server_socket = usual
         lives = _module("_pydevd_bundle.pydevd_thread_lifecycle")
         self._let_run = partial(lives.internal_run_thread, set_additional_thread_info=lives.set_additional_thread_info)
+        _let_run_at_interrupts(_debugger(), self._let_run)
         # Before Python 3.12 it puts a `sys.settrace` of its own in place, which warns of each use.
         _module("pydevd_tracing").restore_sys_set_trace_func()
 
@@ -121,9 +122,26 @@ class Dap:
         return Path(file) if Path(file).is_absolute() else Path(self._places.get(name) or path_of(self._folder, name))
 
 
+def _let_run_at_interrupts(debugger: Any, let_run: Callable[[threading.Thread], object]) -> None:
+    """A thread whose stop an interrupt ends is still one that is stopped, for debugpy: the next line would be a stop.
+
+    From Python 3.12 on, where it sees all code, that line is one of ours, in which no interrupt is heard.
+    """
+    wait = debugger.do_wait_suspend
+
+    def waits(thread: threading.Thread, *args: Any, **options: Any) -> Any:
+        try:
+            return wait(thread, *args, **options)
+        except KeyboardInterrupt:
+            let_run(thread)
+            raise
+
+    debugger.do_wait_suspend = waits
+
+
 def _trace_all() -> None:
     """An editor comes: what runs already is traced too. (Cells that began without one are not.)"""
-    debugger = _module("_pydevd_bundle.pydevd_constants").get_global_debugger()
+    debugger = _debugger()
     if debugger is not None:
         debugger.enable_tracing(debugger.trace_dispatch, apply_to_all_threads=True)
         debugger.set_tracing_for_untraced_contexts()
@@ -140,8 +158,7 @@ def _map(path: Path, file: str | None, num_lines: int) -> None:
     """Tell debugpy that this file is what runs under the name `file`, or that it is nothing more."""
     api = _module("_pydevd_bundle.pydevd_api").PyDevdAPI()
     entries = [] if file is None else [api.SourceMappingEntry(1, num_lines, 1, file)]
-    debugger = _module("_pydevd_bundle.pydevd_constants").get_global_debugger()
-    if trouble := api.set_source_mapping(debugger, str(path), entries):
+    if trouble := api.set_source_mapping(_debugger(), str(path), entries):
         raise RuntimeError(trouble)
 
 
@@ -161,6 +178,10 @@ def spare_our_threads() -> None:
         if thread is not threading.main_thread() and not thread.name.startswith(PREFIX):
             marked: Any = thread
             marked.pydev_do_not_trace = marked.is_pydev_daemon_thread = True
+
+
+def _debugger() -> Any:
+    return _module("_pydevd_bundle.pydevd_constants").get_global_debugger()
 
 
 def _module(name: str) -> Any:
