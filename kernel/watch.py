@@ -37,7 +37,7 @@ class Watch:
         self._ended = threading.Event()
         self._has_news = False
         self._drawn = 0.0
-        self._was_running = True  # look once at the start
+        self._may_differ = True  # look once at the start
         self._thread = threading.Thread(target=self._run, name="meshbook-watch", daemon=True)
 
     def start(self) -> None:
@@ -55,7 +55,8 @@ class Watch:
         return self._ended.is_set()
 
     def _on_change(self, rank: int) -> None:
-        """On the thread that runs the loop."""
+        """On the thread that runs the loop: a rank has answered, has come or is gone."""
+        self._may_differ = True
         if self.mesh.is_down:
             self._ended.set()
 
@@ -69,11 +70,10 @@ class Watch:
             self.draw()
 
     def _step(self, now: float) -> None:
-        """Look while cells run, and once after the last has ended: between cells no value changes."""
-        is_running = bool(self.mesh.running())
-        if is_running or self._was_running:
+        """Look while cells run, and once after ranks have answered, also to what was shorter than a step."""
+        has_changed, self._may_differ = self._may_differ, False
+        if has_changed or self.mesh.running():
             self.look()
-        self._was_running = is_running
         if self._has_news and now - self._drawn >= PERIOD and self.draw is not None:
             self._has_news, self._drawn = False, now
             self.draw()

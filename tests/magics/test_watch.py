@@ -61,6 +61,16 @@ def test_ranks_that_come_by_a_resize_are_drawn_too(kernel: Kernel) -> None:
     kernel.ok("%mesh down grown")
 
 
+def test_what_a_cell_has_changed_between_two_looks_is_drawn(kernel: Kernel) -> None:
+    kernel.ok("%%on_mesh\ny = 100")
+    cell = kernel.start("%mesh watch y --every 0.3")
+    assert cell.end().error == ""
+    for number in (100, 204):
+        kernel.ok(f"%%on_mesh\ny = {number}")
+        kernel.listen_until(lambda: f"  {number}" in states_of(cell)[-1], 20, "the number")  # noqa: B023
+    kernel.ok("%mesh watch --stop")
+
+
 def test_it_ends_with_the_mesh(kernel: Kernel) -> None:
     kernel.ok("watched = %mesh up watched -n 2 --pg none --device cpu")
     kernel.ok("%%on_mesh\ny = 1.5 + rank")
