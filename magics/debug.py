@@ -83,7 +83,7 @@ def debug(book: Book, consoles: Consoles, args: Debug) -> None:
     elif mesh.desk.is_served or meanwhile.is_waiting():
         print("the prompt is in the cell that runs")
     else:
-        is_over = lambda: all(state.name != "busy" for state in mesh.roster.states.values())  # noqa: E731
+        is_over = lambda: not any(state.is_at_work for state in mesh.roster.states.values())  # noqa: E731
         serve(mesh, _someone(user), is_over, _tell, stays=True)
 
 

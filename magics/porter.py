@@ -10,6 +10,7 @@ import shlex
 import socket
 import sys
 import threading
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
@@ -86,6 +87,7 @@ def _rosters() -> list[Roster]:
 
 def _facts(roster: Roster) -> MeshFacts:
     desk = desk_of(roster)
+    roster.look_at_vitals(time.monotonic())
     states = {rank: state.name for rank, state in roster.states.items()}
     stops = {stop.rank: stop.place for stop in desk.stops.waiting.values()} if desk is not None else {}
     return MeshFacts(roster.name, dict(roster.axes), states, stops)
@@ -180,7 +182,7 @@ def _talk(mesh: Stoppable, visitor: Visitor) -> None:
         visitor,
         lambda text: selection(text, mesh),
         names_of(mesh),
-        lambda: all(state.name != "busy" for state in mesh.roster.states.values()),
+        lambda: not any(state.is_at_work for state in mesh.roster.states.values()),
         mesh.interrupt,
     )
     is_told = False

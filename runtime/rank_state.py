@@ -44,6 +44,11 @@ class RankState:
             return "starting"
         return "busy" if self.open_calls else "idle"
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it is busy, moving or not: one that did not when it was last looked at may have gone on since."""
+        return bool(self.open_calls) and self.is_ready and self.exit is None
+
     def take_up(self, call: int, on_main: bool) -> None:
         """A call goes out to it."""
         if not self.open_calls:

@@ -142,7 +142,7 @@ class Console:
             self.show("no rank is stopped\n")
 
     def _is_quiet(self) -> bool:
-        return all(state.name != "busy" for state in self._mesh.roster.states.values())
+        return not any(state.is_at_work for state in self._mesh.roster.states.values())
 
     def _wake(self) -> None:
         self._lines.put(None)

@@ -88,7 +88,7 @@ class Conversation:
     def _is_owed(self) -> bool:
         """Does a rank work on a line that was typed, or make the step that was asked for?"""
         states = self._desk.mesh.roster.states
-        return any(rank in states and states[rank].name == "busy" for rank, _ in self._desk.stops.working)
+        return any(rank in states and states[rank].is_at_work for rank, _ in self._desk.stops.working)
 
     def _tell_news(self) -> None:
         self._catch_up()

@@ -10,6 +10,8 @@ from typing import Any
 import pexpect
 import pytest
 
+from tests.stopping import stop
+
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ACTOR = """
@@ -93,6 +95,22 @@ def test_who_presses_stop_at_the_prompt_may_go_on_there_or_end_it(kernel: Any, w
         error = kernel.cell("halted.get()").error
         assert error.startswith("ActorError: Actor call workers.halt failed on rank 1 (dp=0,tp=1, pid ")
         assert error.endswith("KeyboardInterrupt")
+
+
+def test_a_rank_that_did_not_move_when_it_was_last_looked_at_keeps_its_prompt(kernel: Any) -> None:
+    process = stop(kernel.pids()[1])
+    try:
+        assert "‖ rank 1" in kernel.ok("%mesh").text
+    finally:
+        process.resume()
+    cell = kernel.start("halted = workers.slice(dp=0, tp=1).halt.call_one(3)\nhalted.get()")
+    cell.asked()
+    kernel.interrupt()
+    cell.end()
+    cell = kernel.start("%mesh debug")
+    cell.talk("p sum(range(3_000_000))", "c")
+    cell.end()
+    assert kernel.value("halted.get()") == 6
 
 
 def test_a_mesh_that_the_notebook_has_spawned_by_itself(kernel: Any) -> None:

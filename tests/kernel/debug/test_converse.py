@@ -20,14 +20,14 @@ ASKS, ASKS_AGAIN = (Stop(1, 1, turn, "live", "ipdb> ") for turn in (1, 2))
 
 
 class SlowDesk(Desk):
-    """Each wait but the first, which is over too early, hears one event more; rank 1 is `busy` while there are any."""
+    """Each wait but the first, which is over too early, hears one event more; rank 1 is at work while there are any."""
 
     def __init__(self, *events: Event | None) -> None:
         self.events = [None, *events]  # not what a desk begins with: it would hear of real ranks
         self.stops, self.said, self._lock, self._has_left = Stops(), deque(), threading.Lock(), False
         self.console = lambda: False
         self.stops.take(ASKS)
-        states = {1: SimpleNamespace(name="busy")}
+        states = {1: SimpleNamespace(is_at_work=True)}
         self._mesh = cast(Any, SimpleNamespace(roster=SimpleNamespace(states=states, dead=list)))
 
     def wait(self, is_so: Callable[[], bool], seconds: float = 0.3) -> bool:
@@ -73,5 +73,5 @@ def test_nobody_stays_for_who_has_gone_on() -> None:
 
 def test_nobody_stays_for_a_rank_that_is_idle_or_gone() -> None:
     desk = SlowDesk(None)
-    desk.mesh.roster.states[1] = cast(Any, SimpleNamespace(name="dead"))
+    desk.mesh.roster.states[1] = cast(Any, SimpleNamespace(is_at_work=False))
     assert left_after(desk, "slow()", stays=True) == []
