@@ -72,7 +72,8 @@ def reduce_into(out: Tensor, tensor: Tensor, dims: str | Sequence[str], reductio
     if out.shape != made.shape:
         raise ValueError(f"out has shape {tuple(out.shape)}, and the result {tuple(made.shape)}")
     with torch.no_grad():
-        return out.copy_(made)
+        out.copy_(made)
+    return out
 
 
 @checks_for_caller
