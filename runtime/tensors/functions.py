@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, overload
 
 from torch.utils import _pytree as pytree
 
@@ -32,7 +33,7 @@ class Remote:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it on the mesh of the arguments, or on the active one.
 
-        Raises `TypeError` where there is none.
+        Raises `ValueError` where there is none.
         """
         procs = _mesh_for(args, kwargs)
         results = None
@@ -79,9 +80,21 @@ class Remote:
         return OfUsers(self._function, True), *pytree.tree_map(as_sent, (args, kwargs))
 
 
+@overload
+def remote(function: Callable[..., Any] | str, *, propagate: Callable[..., Any] | str | None = None) -> Remote: ...
+
+
+@overload
+def remote(*, propagate: Callable[..., Any] | str | None = None) -> Callable[[Callable[..., Any] | str], Remote]: ...
+
+
 @checks_for_caller
-def remote(function: Callable[..., Any] | str, *, propagate: Callable[..., Any] | str | None = None) -> Remote:
+def remote(
+    function: Callable[..., Any] | str | None = None, *, propagate: Callable[..., Any] | str | None = None
+) -> Remote | Callable[[Callable[..., Any] | str], Remote]:
     """A function, or one that ranks import by its name (`"module.name"`), to call with distributed tensors.
+
+    Also as a decorator: `@remote`, or `@remote(propagate=...)`.
 
     `propagate` is called here with tensors that have no values, and gives some of the shapes and types that the
     function will give; `"cached"` calls the function itself so. Without it, or with `"inspect"`, what the function
@@ -94,6 +107,8 @@ def remote(function: Callable[..., Any] | str, *, propagate: Callable[..., Any] 
         ...     norm.call(procs.rank_tensor("dp") * 2.0).get().values()
         [0.0, 2.0]
     """
+    if function is None:
+        return partial(remote, propagate=propagate)
     if isinstance(function, str) and "." not in function:
         raise ValueError(f"{function!r} names no function: say 'module.name'")
     return Remote(function, propagate)
@@ -125,5 +140,5 @@ def _mesh_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ProcMesh:
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     procs = mesh_of(tensors) if tensors else active_mesh()
     if procs is None:
-        raise TypeError("on which ranks? Give it a distributed tensor, or call it under procs.activate()")
+        raise ValueError("on which ranks? Give it a distributed tensor, or call it under procs.activate()")
     return procs

@@ -48,6 +48,21 @@ def test_it_may_say_itself_what_it_gives(grid: ProcMesh) -> None:
             remote(norms, propagate="mocked")(x)
 
 
+def test_as_a_decorator(grid: ProcMesh) -> None:
+    @remote(propagate=lambda x: x)
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @remote
+    def total(x: torch.Tensor) -> float:
+        return float(x.sum())
+
+    with grid.activate():
+        x = doubled(torch.ones(2))
+    assert inspect(x).tolist() == [2, 2]
+    assert total.call(x).get(20).values() == [4] * 4
+
+
 def test_what_it_raises_comes_to_who_asks(grid: ProcMesh) -> None:
     def fails(tensor: torch.Tensor) -> Any:
         raise ValueError("not today")
@@ -131,8 +146,9 @@ class TestAdverbs:
 
 
 def test_mistakes(grid: ProcMesh) -> None:
-    with pytest.raises(TypeError, match="on which ranks"):
-        remote(clear)(3)
+    for call in (remote(clear), remote(clear).call, remote(clear).broadcast):
+        with pytest.raises(ValueError, match="on which ranks"):
+            call(3)
     with pytest.raises(ValueError, match=r"'clear' names no function: say 'module\.name'"):
         remote("clear")
 
