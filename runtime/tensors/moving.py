@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from ..errors import checks_for_caller
 from ..mesh import ProcMesh
 from .dispatch import dispatcher_of
+from .movement import reduce
 from .program import Ref
 from .tensor import Shared, Tensor, words, wrapped
 from .transfer import Receive, Send
@@ -40,10 +41,11 @@ def to_mesh(tensors: Any, mesh: ProcMesh) -> Any:
     """The distributed tensors in `tensors` (lists, dicts, ...) on another mesh, or another slice of the same one.
 
     Each shard goes straight to the rank at the same place there, when its operations have been computed; nobody waits.
-    Gradients come back the same way. A tensor that is there already is given as it is.
+    Along axes that only that mesh has, all ranks get it. Gradients come back the same way, of those ranks their sum. A
+    tensor that is there already is given as it is.
 
     Raises:
-        ValueError: the axes of that mesh are others, or have other sizes.
+        ValueError: that mesh has not all axes of the tensor's, or they have other sizes.
         TypeError: it is no mesh of processes.
 
     Example:
@@ -77,13 +79,15 @@ class _Move(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if several := [axis for axis in gradient._procs.sizes if axis not in ctx.source.sizes]:
+            gradient = reduce(gradient, several).slice_mesh(**dict.fromkeys(several, 0))
         return to_mesh(gradient, ctx.source), None
 
 
 def _check(source: ProcMesh, mesh: ProcMesh) -> None:
-    if dict(source.sizes) != dict(mesh.sizes):
+    if not source.sizes.items() <= mesh.sizes.items():
         raise ValueError(
-            f"a tensor of {words(source)} cannot go to a mesh of {words(mesh)}: each rank sends to the one at the same "
+            f"a tensor of {words(source)} cannot go to a mesh of {words(mesh)}: each rank sends to those at the same "
             f"place, so the mesh must have {words(source)}, as a slice() of one may, or slice_mesh() of the tensor"
         )
 

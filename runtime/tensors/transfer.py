@@ -85,7 +85,7 @@ class Receiver(Actor):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """An operation: the shard goes to the rank at the same place of another mesh."""
+    """An operation: the shard goes to the rank at the same place of another mesh, or to all that are there."""
 
     number: int
     """Of the transfer."""
@@ -95,10 +95,10 @@ class Send:
     def __call__(self, shard: Any) -> None:
         # Of a rank that is gone who asks for what it has is told; so nothing has failed here.
         with contextlib.suppress(SupervisionError):
-            _wait_for(self._at(current_rank()).arrive.call_one(self.number, shard.detach().contiguous()))
+            _wait_for(self._at(current_rank()).arrive.call_all(self.number, shard.detach().contiguous()))
 
     def fail(self, point: Point, poison: Poison) -> None:
-        """Tell the rank at this place why nothing comes."""
+        """Tell those at this place why nothing comes."""
         with contextlib.suppress(MeshStopped):
             self._at(point).arrive.broadcast(self.number, poison)
 
@@ -106,7 +106,7 @@ class Send:
         return self.receivers.slice(**dict(point))
 
 
-def _wait_for(answer: Future[None]) -> None:
+def _wait_for(answer: Future[Any]) -> None:
     """Without `get`, which keeps the loop of the rank for 20 ms more: shards of others would come so much later."""
     came = threading.Event()
     answer.add_done_callback(lambda _: came.set())
