@@ -340,7 +340,7 @@ class Shape(MeshTrait):
 
     def index(self, **positions: int) -> Shape:
         """The shape at one position of each of some axes, without those axes; errors as for `at`."""
-        shape = self
+        shape, _ = self, [*map(self._axis, positions)]  # which is told of all axes, and not of those that are left
         for label, position in positions.items():
             shape = shape.at(label, position)
         return shape

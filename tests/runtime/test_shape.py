@@ -422,3 +422,8 @@ class TestMeshTrait:
             self.mesh.rename(foo="bar")
         with pytest.raises(ValueError, match="Duplicate dimension name 'tp'"):
             self.mesh.rename(dp="tp")
+
+
+def test_an_axis_that_index_does_not_find_is_told_with_those_of_the_shape() -> None:
+    with pytest.raises(ValueError, match=r'invalid labels `\["c"\]`: the axes are \["a", "b"\]'):
+        Shape.row_major({"a": 2, "b": 3}).index(a=1, b=2, c=3)
