@@ -6,7 +6,7 @@ import math
 
 BARS = "▁▂▃▄▅▆▇█"
 MOST = 240
-"""Values that are kept; at the next one, every second goes."""
+"""Values that are kept; at the next one, every second goes. An even number: so the next one is itself kept."""
 _WIDTH = 40
 
 
@@ -33,8 +33,7 @@ class Series:
             if len(self.values) == MOST:
                 del self.values[1::2]
                 self._stride *= 2
-            if self.num_added % self._stride == 0:
-                self.values.append(value)
+            self.values.append(value)
         self.last = value
         self.num_added += 1
 
