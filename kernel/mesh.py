@@ -444,13 +444,12 @@ class Mesh(Repairs):
 
     def down(self, grace: float = 2.0) -> dict[int, str]:
         """Take the mesh down; how each rank ended, and why it was killed where that was our doing."""
-        busy = {rank: bool(self.roster.states[rank].main_calls) for rank in self.roster.alive()}
+        late = f"not having left within {grace:g} s"
+        states = self.roster.states
+        why = {rank: "in the midst of a cell" if states[rank].main_calls else late for rank in self.roster.alive()}
         ends = self.roster.stop(grace)
         killed = str(Exit(signum=signal.SIGKILL))
-        return {
-            rank: f"{end}, {_why_killed(busy[rank], grace)}" if end == killed and rank in busy else end
-            for rank, end in ends.items()
-        }
+        return {rank: f"{end}, {why[rank]}" if end == killed and rank in why else end for rank, end in ends.items()}
 
     def __enter__(self) -> Mesh:
         return self
@@ -487,7 +486,3 @@ def _blame(names: Mapping[str, object]) -> None:
             encode(value)
         except EncodeError as error:
             raise EncodeError(f"{name}: {error}") from None
-
-
-def _why_killed(was_in_cell: bool, grace: float) -> str:
-    return "in the midst of a cell" if was_in_cell else f"not having left within {grace:g} s"
