@@ -5,18 +5,21 @@
     procs = state.trainers.spawn_procs({"gpus": 4})
     job.kill()
 
-What is kept in the file is text (JSON): where the hosts are. Who attaches proves that it is the same user, as ever.
+What is kept in the file is text (JSON): where the hosts are. Who attaches proves that it is the same user, as ever. A
+kind of job of your own is kept whole, as pickle has it.
 """
 
 from __future__ import annotations
 
 import atexit
+import base64
 import contextlib
 import difflib
 import fcntl
 import json
 import keyword
 import os
+import pickle
 import select
 import shutil
 import signal
@@ -108,11 +111,11 @@ class JobTrait(ABC):
     """What all jobs can do. A kind of your own says how it starts, what it has, what it can run, and how it ends."""
 
     _was_created = False
+    _found: JobTrait | None = None
+    """What an earlier program has started, and this one goes on with."""
 
     def apply(self, client_script: str | None = None) -> None:
         """Start the hosts, unless they run: until `kill`. Raises `SpawnError` where one does not come up."""
-        if client_script is not None:
-            raise NotImplementedError(f"a job here runs no script: start {client_script!r} yourself, and let it attach")
         if not self.active:
             self._create(client_script)
             self._was_created = True
@@ -123,19 +126,21 @@ class JobTrait(ABC):
         What is found there and is of another kind or size is ended. With `None` nothing is looked for or kept, and the
         hosts end with the program; else they wait for the next one, until somebody calls `kill`.
 
-        Raises `SpawnError` where a host does not come up, `ValueError` where the file is none of ours.
+        Raises `SpawnError` where a host does not come up, `ValueError` where the file is none of ours, `TypeError` for
+        a job of a kind of your own that cannot be pickled.
         """
         if cached_path is None:
             self.apply()
             self._tie()
-            return self._state()
+            return self._running._state()
         with _alone_at(Path(cached_path)):
             if not self.active:
                 self._take_over(cached_path)
             if not self.active:
+                self.dumps()  # what cannot be kept is not started
                 self.apply()
             self.dump(cached_path)
-        return self._state()
+        return self._running._state()
 
     def enable_telemetry(
         self,
@@ -167,13 +172,17 @@ class JobTrait(ABC):
         """End the hosts and what runs on them; the second time there is nothing to do."""
         atexit.unregister(self.kill)
         if self.active:
-            self._kill()
-            self._was_created = False
+            self._running._kill()
+            self._found, self._was_created = None, False
 
     @property
     def active(self) -> bool:
         """Do its hosts run?"""
-        return self._is_running()
+        return self._running._is_running()
+
+    @property
+    def _running(self) -> JobTrait:
+        return self._found or self
 
     def dump(self, filename: str) -> None:
         """Write down where the hosts are, for `job_load`."""
@@ -181,7 +190,8 @@ class JobTrait(ABC):
 
     def dumps(self) -> bytes:
         """The same as text, for `job_loads`."""
-        return json.dumps({"kind": type(self).__name__, **self._facts()}).encode()
+        running = self._running
+        return json.dumps({"kind": type(running).__name__, **running._facts()}).encode()
 
     @abstractmethod
     def can_run(self, spec: JobTrait) -> bool:
@@ -201,12 +211,16 @@ class JobTrait(ABC):
         return self._was_created
 
     def _facts(self) -> dict[str, Any]:
-        """What another program needs to find it."""
-        raise NotImplementedError(f"a {type(self).__name__} is not kept: call state(cached_path=None)")
+        """What another program needs to find it: of a kind of your own, itself."""
+        try:
+            return {"pickled": base64.b64encode(pickle.dumps(self)).decode()}
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            name, why = type(self).__name__, f"{type(error).__name__}: {error}"
+            raise TypeError(f"a {name} cannot be kept: call state(cached_path=None), or let pickle do: {why}") from None
 
     def _adopt(self, found: JobTrait) -> None:
-        """Be what was found."""
-        vars(self).update(vars(found))
+        """Go on with what was found."""
+        self._found = found
 
 
 class LocalJob(JobTrait):
@@ -224,7 +238,7 @@ class LocalJob(JobTrait):
         return isinstance(spec, LocalJob) and spec._hosts == self._hosts
 
     def _create(self, client_script: str | None) -> None:
-        """It is there."""
+        _check_no(client_script)
 
     def _state(self) -> JobState:
         return JobState({name: this_host() for name in self._hosts})
@@ -290,6 +304,7 @@ class ProcessJob(JobTrait):
         return isinstance(spec, ProcessJob) and (spec._meshes, spec._env) == (self._meshes, self._env)
 
     def _create(self, client_script: str | None) -> None:
+        _check_no(client_script)
         if sys.platform != "linux":
             raise NotImplementedError("a ProcessJob knows its hosts by what only Linux tells: use worker loops here")
         self._kill()  # what is left, where some have ended
@@ -314,6 +329,9 @@ class ProcessJob(JobTrait):
             raise
         for _, _, process in started:
             process.returncode = 0  # nobody is to wait for it, which is no mistake
+
+    def _adopt(self, found: JobTrait) -> None:
+        vars(self).update(vars(found))
 
     def _start(self, name: str) -> subprocess.Popen[str]:
         with open(self._log(name), "w") as log:
@@ -400,8 +418,13 @@ def job_loads(data: bytes) -> JobTrait:
     """A job from what `dumps` gave. Raises `ValueError` for what is none."""
     try:
         facts = json.loads(data)
-        return _KINDS[facts.pop("kind")](facts)
-    except (ValueError, TypeError, KeyError, AttributeError, msgspec.ValidationError) as error:
+        if "pickled" not in facts:
+            return _KINDS[facts.pop("kind")](facts)
+        found = pickle.loads(base64.b64decode(facts["pickled"]))
+        if not isinstance(found, JobTrait):
+            raise TypeError(f"{type(found).__name__} is no kind of job")
+        return found
+    except (ValueError, TypeError, LookupError, AttributeError, ImportError, EOFError, pickle.UnpicklingError) as error:
         raise ValueError(f"this is no job that meshbook has kept: {type(error).__name__}: {error}") from None
 
 
@@ -415,6 +438,11 @@ def job_load(filename: str = DEFAULT_JOB_PATH) -> JobTrait:
         return job_loads(data)
     except ValueError as error:
         raise ValueError(f"{filename}: {error}; remove it to begin anew") from None
+
+
+def _check_no(client_script: str | None) -> None:
+    if client_script is not None:
+        raise NotImplementedError(f"a job here runs no script: start {client_script!r} yourself, and let it attach")
 
 
 def _checked(name: Any) -> str:

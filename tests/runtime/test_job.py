@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -217,28 +219,71 @@ def test_a_script_is_for_who_started_it() -> None:
         LocalJob().apply("train.py")
 
 
-def test_a_kind_of_ones_own_may_not_be_kept() -> None:
-    class Mine(JobTrait):
-        def can_run(self, spec: JobTrait) -> bool:
-            return False
+class Mine(JobTrait):
+    """A kind of one's own, which takes note of what it is asked."""
 
-        def _create(self, client_script: str | None) -> None:
-            done.append("create")
+    def __init__(self, size: int = 1, extra: object = None) -> None:
+        super().__init__()
+        self.size, self.extra, self.asked = size, extra, list[object]()
 
-        def _state(self) -> JobState:
-            return JobState(hosts={"here": this_host()})
+    def can_run(self, spec: JobTrait) -> bool:
+        return isinstance(spec, Mine) and spec.size == self.size
 
-        def _kill(self) -> None:
-            done.append("kill")
+    def _create(self, client_script: str | None) -> None:
+        self.asked.append(("create", client_script))
 
-    done: list[str] = []
-    job = Mine()
-    assert not job.active
-    for _ in range(2):
-        assert job.state(None).here == this_host()
-    assert job.active and done == ["create"]
-    with pytest.raises(NotImplementedError, match=r"a Mine is not kept: call state\(cached_path=None\)"):
-        job.dumps()
-    for _ in range(2):
+    def _state(self) -> JobState:
+        return JobState(hosts={"here": this_host()})
+
+    def _kill(self) -> None:
+        self.asked.append("kill")
+        ended.append(self.size)
+
+
+ended: list[int] = []
+
+
+class TestKindsOfOnesOwn:
+    def test_it_is_started_once(self) -> None:
+        job = Mine()
+        assert not job.active
+        for _ in range(2):
+            assert job.state(None).here == this_host()
+        assert job.active and job.asked == [("create", None)]
+        for _ in range(2):
+            job.kill()
+        assert not job.active and job.asked == [("create", None), "kill"]
+
+    def test_it_may_run_a_script(self) -> None:
+        job = Mine()
+        job.apply("train.py")
+        assert job.asked == [("create", "train.py")]
         job.kill()
-    assert not job.active and done == ["create", "kill"]
+
+    def test_the_next_program_goes_on_with_it(self, path: str) -> None:
+        first, second, larger = Mine(), Mine(), Mine(2)
+        assert first.state(path).here == second.state(path).here == this_host()
+        assert first.asked == [("create", None)] and (second.active, second.asked) == (True, [])
+        assert isinstance(job_load(path), Mine)
+        ended.clear()
+        larger.state(path)
+        assert ended == [1], "what is found there and does not do is ended"
+        assert larger.asked == [("create", None)]
+        third = Mine(2)
+        third.state(path)
+        third.kill()
+        assert ended == [1, 2] and not third.active and third.asked == []
+
+    def test_what_cannot_be_pickled_is_not_started(self, path: str) -> None:
+        job = Mine(extra=lambda: None)
+        with pytest.raises(
+            TypeError, match=r"a Mine cannot be kept: call state\(cached_path=None\), or let pickle do: "
+        ):
+            job.state(path)
+        assert job.asked == [] and not Path(path).exists()
+
+    def test_what_holds_no_job_is_refused(self) -> None:
+        kept = json.dumps({"kind": "Mine", "pickled": base64.b64encode(pickle.dumps(3)).decode()})
+        for data, why in ((kept, "int is no kind of job"), (kept.replace('"gA', '"AA'), "UnpicklingError")):
+            with pytest.raises(ValueError, match=f"this is no job that meshbook has kept: .*{why}"):
+                job_loads(data.encode())
