@@ -6,7 +6,7 @@
     job.kill()
 
 What is kept in the file is text (JSON): where the hosts are. Who attaches proves that it is the same user, as ever. A
-kind of job of your own is kept whole, as pickle has it.
+kind of job of your own is kept whole, as pickle has it, under a seal of this user's: nobody else's pickle is read.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import base64
 import contextlib
 import difflib
 import fcntl
+import hmac
 import json
 import keyword
 import os
@@ -38,6 +39,7 @@ import msgspec
 from .commands import exec_command as exec_command
 from .engines.fresh import env_for, line_for
 from .engines.guard import Guard
+from .engines.worker_key import own_keys
 from .errors import SpawnError
 from .host import HostMesh, this_host
 from .proc import stat_of
@@ -213,7 +215,8 @@ class JobTrait(ABC):
     def _facts(self) -> dict[str, Any]:
         """What another program needs to find it: of a kind of your own, itself."""
         try:
-            return {"pickled": base64.b64encode(pickle.dumps(self)).decode()}
+            pickled = base64.b64encode(pickle.dumps(self))
+            return {"pickled": pickled.decode(), "seal": _seal(pickled)}
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             name, why = type(self).__name__, f"{type(error).__name__}: {error}"
             raise TypeError(f"a {name} cannot be kept: call state(cached_path=None), or let pickle do: {why}") from None
@@ -420,9 +423,10 @@ def job_loads(data: bytes) -> JobTrait:
         facts = json.loads(data)
         if "pickled" not in facts:
             return _KINDS[facts.pop("kind")](facts)
-        found = pickle.loads(base64.b64decode(facts["pickled"]))
-        if not isinstance(found, JobTrait):
-            raise TypeError(f"{type(found).__name__} is no kind of job")
+        pickled = facts["pickled"].encode()
+        if not hmac.compare_digest(_seal(pickled), facts["seal"]):
+            raise ValueError("what is pickled there was not kept by this user")
+        found: JobTrait = pickle.loads(base64.b64decode(pickled))
         return found
     except (ValueError, TypeError, LookupError, AttributeError, ImportError, EOFError, pickle.UnpicklingError) as error:
         raise ValueError(f"this is no job that meshbook has kept: {type(error).__name__}: {error}") from None
@@ -438,6 +442,11 @@ def job_load(filename: str = DEFAULT_JOB_PATH) -> JobTrait:
         return job_loads(data)
     except ValueError as error:
         raise ValueError(f"{filename}: {error}; remove it to begin anew") from None
+
+
+def _seal(pickled: bytes) -> str:
+    """What only this user's programs can add to it."""
+    return hmac.new(own_keys().secret, pickled, "sha256").hexdigest()
 
 
 def _check_no(client_script: str | None) -> None:
