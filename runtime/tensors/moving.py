@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from ..errors import checks_for_caller
 from ..mesh import ProcMesh
 from .dispatch import dispatcher_of
-from .movement import reduce
+from .movement import mapped, reduce
 from .program import Ref
 from .tensor import Shared, Tensor, words, wrapped
 from .transfer import Receive, Send
@@ -66,7 +66,7 @@ def to_mesh(tensors: Any, mesh: ProcMesh) -> Any:
     def move(tensor: Tensor) -> Any:
         return tensor if tensor._procs == mesh else cast("Any", _Move).apply(tensor, mesh)
 
-    return pytree.tree_map_only(Tensor, move, tensors)
+    return mapped(move, Tensor, tensors)
 
 
 class _Move(torch.autograd.Function):

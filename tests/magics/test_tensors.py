@@ -69,12 +69,15 @@ def test_ctrl_c_ends_what_the_ranks_do(kernel: Kernel, until: Any, tmp_path: Pat
         "x.slice_mesh(dp=7)",
         "inspect(x, dp=0)",
         "x.reduce('dp', 'mean')",
+        "reduce_([x], 'pp')",
+        "slice_mesh([x], dp=7)",
+        "to_mesh([x], m.procs.slice(dp=0))",
         "f'{x.sum():.3f}'",
         "x.drop(); x + 1",
     ],
 )
 def test_what_is_wrong_is_told_at_the_users_line(kernel: Any, line: str) -> None:
-    kernel.ok("import torch\nfrom meshbook.runtime.tensors import inspect")
+    kernel.ok("import torch\nfrom meshbook.runtime.tensors import inspect, reduce_, slice_mesh, to_mesh")
     kernel.ok("with m.activate():\n    x = torch.ones(3) * m.rank_tensor('dp')")
     told = kernel.cell(line).traceback
     assert f"----> 1 {line}" in told and "File " not in told
