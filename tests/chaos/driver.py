@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import psutil
 
@@ -35,6 +36,18 @@ from .world import Violation, World
 STEP_SECONDS = 20.0
 """Seconds in which every operation must come to its end."""
 
+PLACES: dict[str, dict[str, Any]] = {
+    "local": {},
+    "exec": {"how": "exec", "preload": ["torch"]},
+    "spares": {"how": "exec", "spares": 1, "preload": ["torch"]},
+    "zmq": {"link": "zmq"},
+    "zmq-tcp": {"link": "zmq-tcp"},
+    "hosts": {},
+}
+"""Where meshes come up, and how: what `Mesh.up` is told."""
+
+NUM_HOSTS = 2
+
 LAST = 30
 """Operations that are told again where one went wrong."""
 
@@ -47,6 +60,7 @@ class Plan:
     steps: int
     ranks: int
     is_quiet: bool = False
+    place: str = "local"
 
 
 class Overdue(BaseException):
@@ -79,7 +93,9 @@ def _perform(plan: Plan, folder: Path) -> bool:
     try:
         with deadline(60.0):
             axes = {"dp": plan.ranks // 2, "tp": 2}
-            mesh = Mesh.up("chaos", axes, path=sys.path, env={"CHAOS_FLAGS": str(flags)})
+            engine = sessions.session().use_hosts(NUM_HOSTS) if plan.place == "hosts" else "local"
+            env = {"CHAOS_FLAGS": str(flags)}
+            mesh = Mesh.up("chaos", axes, engine=engine, path=sys.path, env=env, **PLACES[plan.place])
             world = World(mesh, flags)
         _steps(plan, world, done)
         with deadline(STEP_SECONDS):
@@ -107,7 +123,7 @@ def _steps(plan: Plan, world: World, done: deque[str]) -> None:
 
 def _tell(plan: Plan, world: World | None, done: deque[str]) -> None:
     error = sys.exc_info()[1]
-    again = f"python -m tests.chaos --seed {plan.seed} --steps {plan.steps} --ranks {plan.ranks}"
+    again = f"python -m tests.chaos --seed {plan.seed} --steps {plan.steps} --ranks {plan.ranks} --on {plan.place}"
     print(f"\nVIOLATION in the last of these operations (again: {again}):", *done, sep="\n  ")
     print(error if isinstance(error, Violation) else "".join(traceback.format_exception(error)), flush=True)
     if world is not None:
