@@ -20,7 +20,9 @@ def main() -> int:
     parser.add_argument("--on", choices=PLACES, default="local", help="where and how ranks come up (default: local)")
     parser.add_argument("--quiet", action="store_true", help="print no steps, only what went wrong")
     args = parser.parse_args()
-    plans = [Plan(seed, args.steps, args.ranks, args.quiet, args.on) for seed in range(args.seed, args.seed + args.seeds)]
+    plans = [
+        Plan(seed, args.steps, args.ranks, args.quiet, args.on) for seed in range(args.seed, args.seed + args.seeds)
+    ]
     return 0 if all(run_seed(plan) for plan in plans) else 1
 
 
