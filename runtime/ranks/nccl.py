@@ -8,8 +8,9 @@ import socket
 _SETTINGS = {
     # Else the watchdog ends the process of who waits for a rank that has died, and all its variables with it.
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
-    # Else it sleeps a minute before that, and whoever drops the group waits for it.
+    # Else it writes a dump, for which it sleeps a minute after any error, and whoever drops the group waits for it.
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+    "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",
     # Else a rank that a debugger or a signal has stopped for some minutes is ended when it goes on.
     "TORCH_NCCL_ENABLE_MONITORING": "0",
 }

@@ -19,6 +19,7 @@ def test_the_watchdog_ends_no_rank_and_what_the_user_has_set_stays() -> None:
     assert {name: value for name, value in os.environ.items() if "NCCL" in name} == {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+        "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",
         "TORCH_NCCL_ENABLE_MONITORING": "1",
         "NCCL_DEBUG": "INFO",
     }
