@@ -29,6 +29,9 @@ SEQUENCE_SECONDS = 0.5
 MEMBER_SECONDS = 2.0
 """How long a rank may take to say which groups it has: for one that is silent, all ranks lose theirs."""
 
+COME_SECONDS = 1.5
+"""How long a rank may take to come to those that wait for it in the making of a communicator."""
+
 REGROUP_SECONDS, REGROUP_SECONDS_A_RANK = 2.0, 0.05
 """How long new groups are waited for: they take 20 ms of CPU a rank."""
 
@@ -163,10 +166,18 @@ def out_of_step(sequences: Mapping[int, Mapping[str, int]]) -> bool:
 def release(roster: Roster, ranks: Sequence[int], timeout: float = 1.0) -> dict[int, int]:
     """Break off what these ranks wait for in a collective; by rank, how many connections were shut down.
 
-    Their process groups are of no use until `regroup`.
+    Their process groups are of no use until `regroup`. Ranks on GPUs that are idle break off theirs at the same time,
+    which takes a second, and have come before to those that still wait for them in the making of a communicator.
     """
-    roster.groups.is_cut = True
-    released = ask(roster, ranks, "release", _ports(roster, timeout), roster.groups.generation)
+    groups = roster.groups
+    groups.is_cut = True
+    others: list[int] = []
+    if roster.specs[0].device.startswith("cuda"):
+        others = [rank for rank in roster.alive() if rank not in {*ranks, *busy_ranks(roster)}]
+    came = ask(roster, others, "come", groups.generation)
+    came.wait(COME_SECONDS)
+    joined = sorted({name for names in came.answers.values() for name in names})
+    released = ask(roster, [*ranks, *others], "release", _ports(roster, timeout), groups.generation, joined)
     released.wait(timeout)
     return dict(released.answers)
 

@@ -139,13 +139,6 @@ class Bent:
         close_all(self._retired)
         self._retired, self.ports = self.ports, set()
 
-    def abort_nccl(self) -> None:
-        """End what waits in nccl: aborts the communicators of all groups, which must be made anew after it."""
-        cuda = importlib.import_module("torch").device("cuda")
-        for group in list(self.c10d._world.pg_map):
-            with contextlib.suppress(RuntimeError):  # a group without a backend for CUDA tensors
-                group._get_backend(cuda).abort()
-
     def _put(self, owner: Any, name: str, value: object) -> None:
         self._before.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)

@@ -24,6 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
+from . import nccl
 from .c10d import BURIAL_SECONDS, LONG, Bent, finishes
 from .group_plan import GroupPlan
 from .imports import when_imported
@@ -171,8 +172,10 @@ class Groups:
         """How many collectives were issued in each group from here, by what its ranks agree on: name and backend."""
         return self._bent.sequences() if self._bent is not None and self._world() is not None else {}
 
-    def break_off(self, ports: Collection[Port]) -> int:
+    def break_off(self, ports: Collection[Port], joined: Collection[str] = ()) -> int:
         """End what waits here in a collective of any group; how many connections to these ports were shut for it.
+
+        Groups `joined` are those to which others have come for that (`nccl.come`).
 
         Any thread may ask. The groups are of no use until `rebuild`. What went on waiting would keep its group for
         ever: the group's destructor waits for it, on whichever thread lets go of it last.
@@ -181,7 +184,7 @@ class Groups:
         if bent is None:
             return 0
         if self.plan.device_type == "cuda":
-            bent.abort_nccl()
+            nccl.abort(bent.c10d, joined)
         num_shut = shut_connections(ports)
         knock(bent.ports, self.plan.world_size)
         return num_shut

@@ -49,7 +49,8 @@ def renew(group: Any, store: Any, generation: int) -> None:
     dist: Any = sys.modules["torch.distributed"]
     name, about = group.group_name, group.group_desc  # which it asks the backend in use for
     for kind, (former, devices) in _backends(group).items():
-        backend = _MAKERS[kind](dist, dist.PrefixStore(kind, store), group, former.options)
+        own = dist.PrefixStore(f"{str(devices[0]).partition(':')[0]}/", store)  # as torch itself does
+        backend = _MAKERS[kind](dist, own, group, former.options)
         backend._set_sequence_number_for_group()
         number = _FIRST_TYPE + (generation * len(_KINDS) + _KINDS.index(kind)) % _NUM_TYPES
         for device in devices:

@@ -6,17 +6,21 @@ The controller reaches it by its number, like the actors that users make.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..actor import Actor, control_endpoint, endpoint
 from ..engines.spec import Standing, environment
 from ..wire.unicode import packed
-from . import ledger
+from . import ledger, nccl
+from .c10d import finishes
 from .meeting import stand_in
 from .place import Move, Place
 from .renewal import Members
 from .sockets import Port
+
+COME_SECONDS = 1.0
 
 
 class Steward(Actor):
@@ -66,8 +70,18 @@ class Steward(Actor):
         return None if waiting is None else (waiting.call, waiting.ranks)
 
     @control_endpoint
-    def release(self, ports: Sequence[Port], generation: int) -> int:
+    def come(self, generation: int) -> list[str]:
+        """Join what others wait in for this rank, which has nothing to do (`nccl.come`); the names of the groups."""
+        groups, c10d, names = self._groups, sys.modules.get("torch.distributed.distributed_c10d"), list[str]()
+        if groups is not None and groups.plan.generation == generation and c10d is not None:
+            finishes(lambda: names.extend(nccl.come(c10d, groups.plan.device)), COME_SECONDS)
+        return names
+
+    @control_endpoint
+    def release(self, ports: Sequence[Port], generation: int, joined: Sequence[str] = ()) -> int:
         """Break off what waits on connections to these ports, and in nccl; how many connections there were.
+
+        Groups `joined` are those to which others have come for that.
 
         Of groups newer than `generation` nothing: who hears of it late, on a busy machine, has made them since.
         """
@@ -75,7 +89,7 @@ class Steward(Actor):
         if groups is None or groups.plan.generation > generation:
             return 0
         stand_in(groups.plan)
-        return groups.break_off(ports)
+        return groups.break_off(ports, joined)
 
     @control_endpoint
     def announce(self, generation: int) -> None:

@@ -99,7 +99,7 @@ def test_a_group_for_cpus_and_gpus_gets_one_of_each_kind() -> None:
     gloo, nccl = group._get_backend("cpu"), group._get_backend("cuda")
     assert type(gloo) is Gloo and type(nccl) is Nccl and not {gloo, nccl} & {*former}
     assert (gloo.rank, gloo.size, nccl.rank, nccl.size) == (1, 2, 1, 2)
-    assert gloo.store == ("ProcessGroupGloo", "store") and nccl.store == ("ProcessGroupNCCL", "store")
+    assert gloo.store == ("cpu/", "store") and nccl.store == ("cuda/", "store")
     assert gloo.options._timeout == nccl.options._timeout == timedelta(days=7)
     assert nccl.options.split_from is None and gloo.options.group_name == "0"
 
