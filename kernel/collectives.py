@@ -213,3 +213,20 @@ def reasons(findings: Iterable[Finding], ranks: Iterable[int], within: float) ->
     """What keeps these ranks waiting: the texts of findings, not of those that are older than `within` seconds."""
     chosen = set(ranks)
     return [found.text for found in findings if chosen & set(found.waiting) and found.seconds <= within]
+
+
+def in_vain(ledger: MeshLedger, ranks: Iterable[int]) -> bool:
+    """Do all these ranks wait for some that are idle or dead, or that wait for such?
+
+    Example:
+        >>> from meshbook.runtime.ranks.ledger import Group
+        >>> group = Group("0", "gloo", "default_pg", (0, 1))
+        >>> waits = Entry(0, 1, "barrier", "barrier", (), (), True, 9.0, "a.py", 3)
+        >>> ledgers = {0: RankLedger((group,), (waits,)), 1: RankLedger((group,))}
+        >>> in_vain(MeshLedger(ledgers, (0, 1), idle=[1]), [0]), in_vain(MeshLedger(ledgers, (0, 1)), [0])
+        (True, False)
+    """
+    gone = {*ledger.idle, *ledger.dead}
+    while new := {rank for each in ledger.findings if gone & {*each.odd} for rank in each.waiting} - gone:
+        gone |= new
+    return gone.issuperset(ranks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -14,11 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from ..runtime.wire import sigint
-from . import beside
 from .afterwards import Afterwards
 from .attention import Attention
-from .collectives import reasons
+from .collectives import in_vain, reasons
 from .cut_off import is_cut_off, is_torn
 from .debug.asking import Asker, asker
 from .debug.post_mortem import post_mortem
@@ -28,6 +25,7 @@ from .outcome import Outcome
 from .patience import Patience, Step
 from .repairs import mended_text
 from .run import Progress, Run, Said
+from .stop_button import StopButton
 from .stopped import stopped
 from .together import GIVEN_UP, Together, together
 
@@ -282,6 +280,9 @@ class Drive:
         if not is_stuck or self._offered_at is rule.rung or self.run.finished.done():
             return 0
         is_first, self._offered_at = self._offered_at is Step.WAIT, rule.rung
+        if rule.rung is Step.INTERRUPT and self._is_in_vain():
+            rule.choose(Step.RELEASE)
+            return 0
         if self.user is not None and not self.is_background and not self.mesh.desk.has_console:
             return self._ask_what_then(self.user)
         if is_first:
@@ -291,6 +292,12 @@ class Drive:
             text = f"{says} react yet: stop again breaks off collectives, a third time kills; {attach}"
             self.live.note(owing, "◌", text)
         return 0
+
+    def _is_in_vain(self) -> bool:
+        """Do all that did not react wait for ranks that did? Their next collective would pair with that of these."""
+        with suppress(KeyboardInterrupt):
+            return in_vain(self.mesh.ledger(self.run.owing, timeout=0.2), self.run.owing)
+        return False
 
     def _ask_what_then(self, user: Asker) -> int:
         self._tell_said()
@@ -372,42 +379,6 @@ class Drive:
     def _untold_deaths(self) -> dict[int, str]:
         lost = self.run.progress.lost
         return {r: why for r, why in lost.copy().items() if r not in self._told_dead} if lost else {}
-
-
-class StopButton:
-    """Counts Ctrl-C as long as a cell is driven from the main thread or in a subshell, and calls `on_press`.
-
-    Raised wherever it hits, it would leave the ranks running with nobody to watch them. In an awaited cell ipykernel
-    hears the first press only.
-    """
-
-    def __init__(self, on_press: Callable[[], object] = lambda: None) -> None:
-        self._num_presses = 0
-        self._on_press = on_press
-
-    def __enter__(self) -> StopButton:
-        self._is_installed = threading.current_thread() is threading.main_thread()
-        if self._is_installed:
-            self._former = sigint.let(self.press)
-        self._is_beside = not self._is_installed and beside.join(self.press)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_installed:
-            sigint.let(self._former)
-        if self._is_beside:
-            beside.leave(self.press)
-
-    def press(self, *_: object) -> None:
-        self._num_presses += 1
-        self._on_press()
-
-    def take(self) -> int:
-        """How often it was pressed since the last time."""
-        if self._is_beside:
-            beside.hear()  # again: a cell of the main shell may have ended
-        num_presses, self._num_presses = self._num_presses, 0
-        return num_presses
 
 
 def drive(drive: Drive) -> None:

@@ -39,7 +39,7 @@ def kernel() -> Iterator[Kernel]:
     kernel = Kernel()
     kernel.ok("%load_ext meshbook")
     kernel.ok("m = %mesh up dp=2 tp=2 --device shared")
-    kernel.ok("%%on_mesh\nimport torch, torch.distributed as dist")
+    kernel.ok("%%on_mesh\nimport time, torch, torch.distributed as dist")
     yield kernel
     kernel.close()
 
@@ -79,6 +79,14 @@ def test_what_waits_in_a_collective_is_freed(kernel: Kernel) -> None:
     cell.end()
     assert "ranks 1-3 are free" in kernel.ok("%mesh unstick").text
     assert "ranks 0-3" in kernel.ok("%%on_mesh\nstep()").text
+    sums(kernel)
+
+
+def test_who_waits_on_the_gpu_for_a_rank_that_was_stopped_is_freed_by_the_same_press(kernel: Kernel) -> None:
+    cell = kernel.start("%%on_mesh\nprint('in')\nif rank == 3:\n    time.sleep(60)\ndist.all_reduce(z)\nz.sum().item()")
+    cell.until_all(4, "in")
+    kernel.interrupt()
+    assert "they are idle" in cell.end().error
     sums(kernel)
 
 

@@ -111,6 +111,19 @@ def test_stop_pressed_twice(kernel: Kernel) -> None:
     assert "4 idle" in kernel.ok("%mesh").text
 
 
+def test_who_waits_in_c_for_ranks_that_were_stopped_is_freed_by_the_same_press(kernel: Kernel) -> None:
+    kernel.ok("%%on_mesh\nnet = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))")
+    cell = kernel.start(
+        "%%on_mesh\nloss = net(torch.ones(1, 2)).sum()\nprint('in')\nif rank == 0:\n    time.sleep(60)\nloss.backward()"
+    )
+    cell.until_all(4, "in")
+    kernel.interrupt()
+    stopped = cell.end()
+    assert "did not react to the interrupt: broke off the collectives" in stopped.text
+    assert "they are idle" in stopped.error and "process groups renewed" in stopped.error
+    assert "4.0   ranks 0-3" in kernel.ok("%%on_mesh\nz = torch.ones(1)\ndist.all_reduce(z)\nz.item()").text
+
+
 DEAF = """%%on_mesh
 import signal, time
 if rank == 1:
