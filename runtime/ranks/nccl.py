@@ -62,9 +62,15 @@ def come(c10d: Any, device: str) -> list[str]:
     Who makes one waits in C++ for all ranks of the group, where neither signals nor `abort` reach it.
     """
     awaited = [member for member in _members(c10d) if member.is_awaited]
-    for member in awaited:
+    return [member.name for member in awaited if _has_joined(member, device)]
+
+
+def _has_joined(member: _Member, device: str) -> bool:
+    try:
         member.backend.eager_connect_single_device(sys.modules["torch"].device(device))
-    return [member.name for member in awaited]
+    except RuntimeError:  # who makes the communicator has died: nobody waits there any more
+        return False
+    return True
 
 
 def abort(c10d: Any, joined: Collection[str] = ()) -> None:
