@@ -296,7 +296,7 @@ class Drive:
     def _is_in_vain(self) -> bool:
         """Do all that did not react wait for ranks that did? Their next collective would pair with that of these."""
         with suppress(KeyboardInterrupt):
-            return in_vain(self.mesh.ledger(self.run.owing, timeout=0.2), self.run.owing)
+            return in_vain(self.mesh.ledger(self.run.owing, timeout=0.2, depth=64), self.run.owing)
         return False
 
     def _ask_what_then(self, user: Asker) -> int:

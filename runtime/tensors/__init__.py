@@ -6,17 +6,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .dispatch import coalescing
     from .fetch import RemoteException, fetch_shard, inspect
     from .functions import remote
     from .movement import reduce, reduce_, slice_mesh
     from .moving import to_mesh
+    from .on_ranks import RemoteProcessGroup
+    from .streams import Stream, get_active_stream
     from .tensor import Tensor, get_active_mesh, no_mesh
 
 _HOMES = {
     "RemoteException": "fetch",
+    "RemoteProcessGroup": "on_ranks",
+    "Stream": "streams",
     "Tensor": "tensor",
+    "coalescing": "dispatch",
     "fetch_shard": "fetch",
     "get_active_mesh": "tensor",
+    "get_active_stream": "streams",
     "inspect": "fetch",
     "no_mesh": "tensor",
     "reduce": "movement",
@@ -28,9 +35,13 @@ _HOMES = {
 
 __all__ = (
     "RemoteException",
+    "RemoteProcessGroup",
+    "Stream",
     "Tensor",
+    "coalescing",
     "fetch_shard",
     "get_active_mesh",
+    "get_active_stream",
     "inspect",
     "no_mesh",
     "reduce",

@@ -10,7 +10,7 @@ import itertools
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -365,6 +365,12 @@ def place_of(poison: Poison) -> Line | None:
 
 
 _OWN = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
+
+
+@contextlib.contextmanager
+def coalescing() -> Generator[None]:
+    """For programs that say it: operations go to the ranks in batches anyway."""
+    yield
 
 
 def place() -> Line | None:

@@ -12,6 +12,7 @@ from ..errors import marked
 
 if TYPE_CHECKING:
     from ..mesh import ProcMesh
+    from .on_ranks import RemoteProcessGroup
     from .tensor import Tensor
 
 
@@ -36,6 +37,15 @@ class TensorMesh:
     def rank(self, dims: str | Sequence[str]) -> Tensor:
         """`rank_tensor`, as Monarch calls it on `tensor.mesh`."""
         return self.rank_tensor(dims)
+
+    def process_group(self, dims: str | Sequence[str] = ()) -> RemoteProcessGroup:
+        """For functions called by `remote`: where one is given it, it finds the process group of its rank.
+
+        That of the ranks along these axes, by default all. Raises `KeyError` for an axis that is none.
+        """
+        from .movement import process_group
+
+        return process_group(cast("ProcMesh", self), dims)
 
     def to_table(self) -> NoReturn:
         """Monarch's table of devices."""

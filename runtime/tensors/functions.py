@@ -17,7 +17,7 @@ from ..mesh import ProcMesh
 from ..values import ValueMesh
 from .dispatch import dispatcher_of
 from .on_ranks import OfUsers
-from .tensor import Tensor, active_mesh, as_sent, fakes_of, faking, issue, mesh_of
+from .tensor import Tensor, active_mesh, as_argument, fakes_of, faking, issue, mesh_of
 
 
 class Remote:
@@ -77,7 +77,7 @@ class Remote:
         return future
 
     def _words(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        return OfUsers(self._function, True), *pytree.tree_map(as_sent, (args, kwargs))
+        return OfUsers(self._function, True), *pytree.tree_map(as_argument, (args, kwargs))
 
 
 @overload

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from ..errors import checks_for_caller
 from ..mesh import ProcMesh
 from ..wire.deferred import untorn
-from .on_ranks import combine, index_on
+from .on_ranks import RemoteProcessGroup, combine, index_on
 from .tensor import Tensor, faking, issue
 
 REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "stack")
@@ -93,6 +93,14 @@ def rank_tensor(procs: ProcMesh, dims: str | Sequence[str]) -> Tensor:
     _check_axes(procs, axes)
     made: Tensor = issue(procs, index_on, (axes,), {}, _fake_index())
     return made
+
+
+@checks_for_caller
+def process_group(procs: ProcMesh, dims: str | Sequence[str] = ()) -> RemoteProcessGroup:
+    """The process groups of the lines of ranks along axes, all of them by default."""
+    axes = [dims] if isinstance(dims, str) else list(dims) or list(procs.sizes)
+    _check_axes(procs, axes)
+    return RemoteProcessGroup(axes, _lines(procs, axes))
 
 
 def mapped(change: Callable[[Any], Any], kind: type, values: Any) -> Any:

@@ -18,6 +18,7 @@ from ..mesh import ProcMesh
 from .dispatch import dispatcher_of
 from .movement import mapped, reduce
 from .program import Ref
+from .streams import Stream
 from .tensor import Shared, Tensor, words, wrapped
 from .transfer import Receive, Send
 
@@ -37,12 +38,12 @@ def transfer() -> Generator[int]:
 
 
 @checks_for_caller
-def to_mesh(tensors: Any, mesh: ProcMesh) -> Any:
+def to_mesh(tensors: Any, mesh: ProcMesh, stream: Stream | None = None) -> Any:
     """The distributed tensors in `tensors` (lists, dicts, ...) on another mesh, or another slice of the same one.
 
     Each shard goes straight to the rank at the same place there, when its operations have been computed; nobody waits.
-    Along axes that only that mesh has, all ranks get it. Gradients come back the same way, of those ranks their sum. A
-    tensor that is there already is given as it is.
+    Along axes that only that mesh has, all ranks get it. Gradients come back the same way, of those ranks their sum.
+    What comes is on `stream`, by default that of the tensor. A tensor that is there already is given as it is.
 
     Raises:
         ValueError: that mesh has not all axes of the tensor's, or they have other sizes.
@@ -64,7 +65,9 @@ def to_mesh(tensors: Any, mesh: ProcMesh) -> Any:
             _check(leaf._procs, mesh)
 
     def move(tensor: Tensor) -> Any:
-        return tensor if tensor._procs == mesh else cast("Any", _Move).apply(tensor, mesh)
+        target = stream or tensor._stream
+        is_there = tensor._procs == mesh and tensor._stream is target
+        return tensor if is_there else cast("Any", _Move).apply(tensor, mesh, target)
 
     return mapped(move, Tensor, tensors)
 
@@ -73,15 +76,15 @@ class _Move(torch.autograd.Function):
     """To autograd a copy, of which the gradient is one back."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, mesh: ProcMesh) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.source = tensor._procs
-        return _moved(tensor, mesh)
+    def forward(ctx: Any, tensor: Tensor, mesh: ProcMesh, stream: Stream) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.source, ctx.stream = tensor._procs, tensor._stream
+        return _moved(tensor, mesh, stream)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         if several := [axis for axis in gradient._procs.sizes if axis not in ctx.source.sizes]:
             gradient = reduce(gradient, several).slice_mesh(**dict.fromkeys(several, 0))
-        return to_mesh(gradient, ctx.source), None
+        return to_mesh(gradient, ctx.source, ctx.stream), None, None
 
 
 def _check(source: ProcMesh, mesh: ProcMesh) -> None:
@@ -92,12 +95,13 @@ def _check(source: ProcMesh, mesh: ProcMesh) -> None:
         )
 
 
-def _moved(tensor: Tensor, mesh: ProcMesh) -> Tensor:
+def _moved(tensor: Tensor, mesh: ProcMesh, stream: Stream) -> Tensor:
     source = tensor._procs
+    tensor._memory.check()
     sender, taker, value = dispatcher_of(source), dispatcher_of(mesh), tensor._alive()
     receivers = sender.link(taker)._new_with_shape(mesh._shape)
     made = Shared(taker, mesh)
     with transfer() as number:
         sender.issue(source._shape, Send(number, receivers), (Ref(value.number),), {}, [None])
         taker.issue(mesh._shape, Receive(number, str(tensor.device)), (), {}, [made.number])
-    return wrapped(tensor._form.contiguous(), made, mesh)
+    return wrapped(tensor._form.contiguous(), made, mesh, stream)

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from ..ranks.place import here
 from ..scope import current_rank
@@ -25,10 +26,7 @@ def index_on(axes: Sequence[str]) -> torch.Tensor:
 
 def combine(tensor: torch.Tensor, lines: Sequence[tuple[int, ...]], reduction: str, scatter: bool) -> torch.Tensor:
     """The collective of this rank with those of its line. Gloo has no average; it is a sum, divided."""
-    place = here()
-    line = next(ranks for ranks in lines if place.rank in ranks)
-    assert place.groups is not None
-    group = place.groups.slice_group(line)
+    line, group = _own_line(lines)
     own = tensor.contiguous()
     if reduction == "stack":
         return _stacked(own, line, group, scatter)
@@ -40,7 +38,34 @@ def combine(tensor: torch.Tensor, lines: Sequence[tuple[int, ...]], reduction: s
     if reduction == "avg":
         is_exact = not (whole.is_floating_point() or whole.is_complex())
         whole = whole // len(line) if is_exact else whole / len(line)
-    return whole[line.index(place.rank)].clone() if scatter else whole
+    return whole[line.index(here().rank)].clone() if scatter else whole
+
+
+def _own_line(lines: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], Any]:
+    """That of this rank, and its process group."""
+    place = here()
+    assert place.groups is not None
+    line = next(ranks for ranks in lines if place.rank in ranks)
+    return line, place.groups.slice_group(line)
+
+
+class RemoteProcessGroup:
+    """Along axes of a mesh (`mesh.process_group(dims)`): a function that is given it finds the group of its rank."""
+
+    def __init__(self, dims: Sequence[str], lines: Sequence[tuple[int, ...]]) -> None:
+        self.dims = tuple(dims)
+        self._lines = tuple(lines)
+
+    def size(self) -> int:
+        """The number of ranks of each group."""
+        return len(self._lines[0])
+
+    def own(self) -> Any:
+        """On a rank: its `torch.distributed.ProcessGroup`."""
+        return _own_line(self._lines)[1]
+
+    def __repr__(self) -> str:
+        return f"<RemoteProcessGroup along {', '.join(self.dims)}, of {self.size()} ranks>"
 
 
 def _stacked(own: torch.Tensor, line: Sequence[int], group: Any, scatter: bool) -> torch.Tensor:
@@ -80,5 +105,6 @@ class OfUsers:
         if isinstance(function, str):
             module, _, name = function.rpartition(".")
             function = getattr(import_module(module), name)
+        args, kwargs = pytree.tree_map_only(RemoteProcessGroup, RemoteProcessGroup.own, (args, kwargs))
         result = function(*args, **kwargs)
         return result if self._is_kept else None

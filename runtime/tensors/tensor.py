@@ -29,6 +29,7 @@ from ..wire.torch_forms import Sent, torch_reducers
 from .dispatch import Dispatcher, dispatcher_of, is_in_optimizer, place
 from .forms import Form, NotHere, Other, Traits, fake_mode, result_of, traits_of
 from .program import Ref
+from .streams import Memory, Stream, check_stream, get_active_stream
 from .worker import shard
 
 _aten = torch.ops.aten
@@ -68,6 +69,8 @@ class Tensor(torch.Tensor):
     _kept_fake: torch.Tensor | None
     _value: Shared
     _procs: ProcMesh
+    _stream: Stream
+    _memory: Memory
     _dropped_at: str
 
     @property
@@ -82,9 +85,14 @@ class Tensor(torch.Tensor):
         return self._procs
 
     @property
+    def stream(self) -> Stream:
+        """The stream whose operations may use it."""
+        return self._stream
+
+    @property
     def dropped(self) -> bool:
         """Whether it was dropped."""
-        return bool(self._dropped_at)
+        return bool(self._dropped_at or self._memory.dropped_at)
 
     def drop(self) -> None:
         """Let go of the values on the ranks, as the end of the last reference would; to use it is an error then."""
@@ -104,10 +112,11 @@ class Tensor(torch.Tensor):
         value = other._alive()
         _data.__set__(self, other)  # torch's own part: shape, type and strides
         self._form, self._kept_fake, self._value, self._procs = other._form, other._kept_fake, value, other._procs
+        self._stream, self._memory = other._stream, other._memory
 
     def slice_mesh(self, **dims: Any) -> Tensor:
         """The shards on a part of the mesh, by the words of `ProcMesh.slice`: the same memory."""
-        return wrapped(self._form, self._alive(), self._procs.slice(**dims))
+        return wrapped(self._form, self._alive(), self._procs.slice(**dims), self._stream, self._memory)
 
     def reduce(
         self, dims: Any = (), reduction: str = "sum", scatter: bool = False, *, out: Tensor | None = None
@@ -125,17 +134,26 @@ class Tensor(torch.Tensor):
 
         return reduce_(self, dims, reduction)
 
-    def to_mesh(self, mesh: ProcMesh) -> Tensor:
+    def to_mesh(self, mesh: ProcMesh, stream: Stream | None = None) -> Tensor:
         """Each shard to the rank at the same place of another mesh (`moving.to_mesh`)."""
         from .moving import to_mesh
 
-        return to_mesh(self, mesh)
+        return to_mesh(self, mesh, stream)
 
     def _alive(self) -> Shared:
         if self._dropped_at:
             why = f"this distributed tensor is dropped at {self._dropped_at}: it cannot be used any more"
             raise marked(TypeError(why))
         return self._value
+
+    def _usable(self) -> Shared:
+        """The same, for an operation that is made now."""
+        value = self._alive()
+        if self._stream is not get_active_stream():
+            check_stream(self._stream)
+        if self._memory.is_shared:
+            self._memory.check()
+        return value
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -161,7 +179,8 @@ class Tensor(torch.Tensor):
     def __repr__(self, *, tensor_contents: object = None) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
         grad = ", requires_grad=True" if self.requires_grad else ""
         shape, device = tuple(self.shape), "" if self.device.type == "cpu" else f", device={self.device}"
-        return f"<Tensor {shape} {str(self.dtype)[6:]}{device}{grad} on {words(self._procs)}>"
+        on = "" if self._stream.name == "main" else f", {self._stream}"
+        return f"<Tensor {shape} {str(self.dtype)[6:]}{device}{grad} on {words(self._procs)}{on}>"
 
 
 def _not_here(name: str) -> Callable[..., Any]:
@@ -183,12 +202,12 @@ def _operator(name: str, function: Callable[..., Any]) -> None:
 
     def forward(self: Tensor, other: Any) -> Any:
         __tracebackhide__ = True
-        self._alive()
+        self._usable()
         return function(self, other) if isinstance(other, torch.Tensor) else plain[f"__{name}__"](self, other)
 
     def reflected(self: Tensor, other: Any) -> Any:
         __tracebackhide__ = True
-        self._alive()
+        self._usable()
         return function(other, self) if isinstance(other, torch.Tensor) else plain[f"__r{name}__"](self, other)
 
     setattr(Tensor, f"__{name}__", forward)
@@ -206,7 +225,7 @@ def _as_shard(tensor: Tensor, sent: Sent) -> Any:
 
     A copy as it is now: the actor may take it later, when the shard has been written to, or is gone.
     """
-    value, copied = tensor._alive(), next(_refs)
+    value, copied = tensor._usable(), next(_refs)
     shape = tensor._procs._shape
     sent.undo += (lambda: value.dispatcher.drop(copied, shape),)
     value.dispatcher.issue(shape, "aten::clone", (Ref(value.number),), {}, [copied])
@@ -280,13 +299,15 @@ def issue(
     procs: ProcMesh, function: str | Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], results: Any
 ) -> Any:
     """Compute with a function on the ranks; `results` are fake tensors in the form of what it gives."""
-    dispatcher = dispatcher_of(procs)
+    dispatcher, stream = dispatcher_of(procs), get_active_stream()
+    positional, named = pytree.tree_map(as_argument, (args, kwargs))
     made = pytree.tree_map_only(
-        torch.Tensor, lambda fake: wrapped(Form.of(fake), Shared(dispatcher, procs), procs), results
+        torch.Tensor, lambda fake: wrapped(Form.of(fake), Shared(dispatcher, procs), procs, stream), results
     )
     outputs = [leaf._value.number if isinstance(leaf, Tensor) else None for leaf in pytree.tree_leaves(made)]
-    positional, named = pytree.tree_map(as_sent, (args, kwargs))
     dispatcher.issue(procs._shape, function, positional, named, outputs)
+    if not all(map(_is_plain, pytree.tree_leaves((args, kwargs)))):
+        dispatcher.send_waiting()  # while it is what it is now
     return made
 
 
@@ -299,7 +320,7 @@ def mesh_of(tensors: Iterable[Tensor]) -> ProcMesh | None:
     for tensor in tensors:
         if found is not None and tensor._procs != found:
             raise TypeError(
-                f"tensors of different meshes cannot be mixed: one is on {words(found)}, and one on "
+                f"tensors of different meshes cannot be mixed (WRONG_MESH): one is on {words(found)}, and one on "
                 f"{words(tensor._procs)}: slice_mesh gives the shards of a part"
             )
         found = tensor._procs
@@ -328,13 +349,15 @@ def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     named = _survey(kwargs.values(), tensors, rest, traits.floats_count)
     key = (positional, tuple(kwargs), named, torch.get_default_dtype())
     for tensor in tensors:
-        tensor._alive()
+        tensor._usable()
     procs = mesh_of(tensors)
     assert procs is not None
     if local := [each for each in rest if isinstance(each, torch.Tensor)]:
         _check_local(local, func, traits, args, kwargs, procs)
     _check_kind(func, traits)
     written = [leaf for leaf in _written(traits, args, kwargs) if isinstance(leaf, Tensor)] if traits.writes else []
+    for tensor in written:
+        tensor._memory.check_write()
 
     def fakes() -> tuple[Any, Any, list[Any]]:
         positional, named = pytree.tree_map_only(torch.Tensor, _as_fake, (args, kwargs))
@@ -342,7 +365,11 @@ def _dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
     result = result_of(func, None if rest else key, fakes)
     dispatcher = dispatcher_of(procs)
-    made, outputs = _made(result.parts, written, dispatcher, procs)
+    stream = tensors[0]._stream if tensors else get_active_stream()
+    memory = tensors[0]._memory if tensors and traits.gives_views else None
+    made, outputs = _made(
+        result.parts, written, lambda form: wrapped(form, Shared(dispatcher, procs), procs, stream, memory)
+    )
     if written or any(outputs):
         spoils = [tensor._value.number for tensor in written]
         positional, named = _sent(args), {name: _sent(value) for name, value in kwargs.items()}
@@ -371,8 +398,8 @@ def _check_local(local: list[torch.Tensor], func: Any, traits: Traits, args: Any
     written = [each for each in local if any(each is leaf for leaf in _written(traits, args, kwargs))]
     if func not in _CONSTANTS and (found := [*wide, *written]):
         raise TypeError(
-            f"{func}: a local tensor {tuple(found[0].shape)} cannot be mixed with distributed ones of "
-            f"{words(procs)}: make it under activate(), copy_() it there, or bring theirs here with inspect()"
+            f"{func}: a local tensor {tuple(found[0].shape)} cannot be mixed with distributed ones of {words(procs)} "
+            "(LOCAL_TENSOR): make it under activate(), copy_() it there, or bring theirs here with inspect()"
         )
 
 
@@ -410,18 +437,23 @@ def _sent(value: Any) -> Any:
     if isinstance(value, list | tuple):
         items = [_sent(item) for item in cast("list[Any]", value)]
         return tuple(items) if isinstance(value, tuple) else items
-    return as_sent(value)
+    if isinstance(value, Tensor):
+        return Ref(value._value.number)
+    if not _is_plain(value):
+        raise TypeError(f"a {type(value).__name__} cannot be an argument of what is computed on the ranks")
+    return as_argument(value)
 
 
-def as_sent(leaf: Any) -> Any:
-    """A single argument as it travels. Raises `TypeError` for what cannot be one."""
+def _is_plain(leaf: object) -> bool:
+    """Can it be an argument of an operator?"""
+    return isinstance(leaf, torch.Tensor) or type(leaf) in _SENDABLE
+
+
+def as_argument(leaf: Any) -> Any:
+    """A single argument as it travels: of a function of the user's whatever can be sent."""
     if isinstance(leaf, Tensor):
-        return Ref(leaf._alive().number)
-    if type(leaf) in _SENDABLE:
-        return leaf
-    if isinstance(leaf, torch.Tensor):
-        return leaf.detach().clone()  # as it is now: it is sent later
-    raise TypeError(f"a {type(leaf).__name__} cannot be an argument of what is computed on the ranks")
+        return Ref(leaf._usable().number)
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf  # as it is now: it is sent later
 
 
 def _written(traits: Traits, args: Any, kwargs: Any) -> Iterator[object]:
@@ -432,23 +464,23 @@ def _written(traits: Traits, args: Any, kwargs: Any) -> Iterator[object]:
 
 
 def _made(
-    parts: Iterable[Form | int | Other], written: list[Tensor], dispatcher: Dispatcher, procs: ProcMesh
+    parts: Iterable[Form | int | Other], written: list[Tensor], new: Callable[[Form], Tensor]
 ) -> tuple[list[Any], list[int | None]]:
     """What stands here for the parts of a result, and the numbers under which ranks keep those that are new."""
     made: list[Any] = []
     outputs: list[int | None] = []
     for part in parts:
-        value = Shared(dispatcher, procs) if isinstance(part, Form) else None
-        outputs.append(value and value.number)
-        if value is not None:
-            made.append(wrapped(cast("Form", part), value, procs))
+        if isinstance(part, Form):
+            made.append(new(part))
+            outputs.append(made[-1]._value.number)
         else:
-            made.append(written[part] if isinstance(part, int) else cast("Other", part).value)
+            made.append(written[part] if isinstance(part, int) else part.value)
+            outputs.append(None)
     return made, outputs
 
 
-def wrapped(form: Form, value: Shared, procs: ProcMesh) -> Tensor:
-    """The tensor of this form that stands for a value on the ranks."""
+def wrapped(form: Form, value: Shared, procs: ProcMesh, stream: Stream, memory: Memory | None = None) -> Tensor:
+    """The tensor of this form that stands for a value on the ranks; in the memory of others, or its own."""
     made: Any = torch.Tensor._make_wrapper_subclass(  # pyright: ignore[reportUnknownMemberType]
         Tensor,
         form.size,
@@ -459,6 +491,7 @@ def wrapped(form: Form, value: Shared, procs: ProcMesh) -> Tensor:
         device=form.device,
     )
     made._form, made._kept_fake, made._value, made._procs, made._dropped_at = form, None, value, procs, ""
+    made._stream, made._memory = stream, memory or Memory()
     return made
 
 

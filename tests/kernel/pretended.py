@@ -157,7 +157,10 @@ class PretendedMesh:
             Finding("rank 1 has issued none", (1,), (0, 2), self._run.parted_for),
             Finding("rank 9 has issued none", (9,), (8,)),
         ]
-        return SimpleNamespace(findings=findings, unlike=lambda: [f"{list(ranks)} called different things"])
+        idle = [rank for rank in RANKS if rank not in self._run.owing]
+        return SimpleNamespace(
+            findings=findings, idle=idle, dead=(), unlike=lambda: [f"{list(ranks)} called different things"]
+        )
 
     def interrupt(self, ranks: Sequence[int], call: int, timeout: float) -> dict[int, bool]:
         self.interrupted.append((list(ranks), call))

@@ -155,6 +155,22 @@ def test_what_another_press_would_do_is_told_once(run: PretendedRun, monkeypatch
     steps.close()
 
 
+def test_who_waits_for_ranks_that_were_stopped_is_freed_by_the_same_press(
+    run: PretendedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
+    driven = drive_of(run, is_deaf=True)
+    run.end(1)
+    steps = driven.steps()
+    next(steps)
+    steps.send(1)
+    steps.send(0)
+    assert driven.mesh.released == [([0, 2], 7)]
+    told = ([0, 2], "did not react to the interrupt: broke off the collectives they may wait in")
+    assert driven.live.told == [told]
+    steps.close()
+
+
 def test_process_groups_are_mended_after_trouble_only(run: PretendedRun) -> None:
     driven = drive_of(run)
     for rank in RANKS:

@@ -163,3 +163,34 @@ def test_ranks_import_what_they_need_alone(process_stage: Stage) -> None:
     # A module of the user's may import all of it there: torch's compiler, a second more, comes with the first fake.
     compiler = remote(lambda t: "torch._dynamo" in [__import__("meshbook.runtime.tensors.tensor"), *sys.modules])
     assert compiler.call(kept).get().values() == [False]
+
+
+class Settings:
+    """An argument of the user's own kind."""
+
+    factor = 3.0
+
+
+def scaled_sum(tensor: torch.Tensor, group: Any, settings: Settings) -> torch.Tensor:
+    """The sum over the ranks of a group, times a factor."""
+    total = tensor.clone()
+    torch.distributed.all_reduce(total, group=group)
+    return total * settings.factor
+
+
+def test_a_function_is_given_process_groups_and_objects_of_any_kind(grid: ProcMesh) -> None:
+    place = grid.rank_tensor(("dp", "tp"))
+    group = grid.process_group("tp")
+    assert (group.size(), grid.process_group().size(), repr(group)) == (
+        2,
+        4,
+        "<RemoteProcessGroup along tp, of 2 ranks>",
+    )
+    settings = Settings()
+    total = remote(scaled_sum, propagate=lambda tensor, *_: tensor.float())(place, group, settings)
+    settings.factor = 0.0
+    assert [inspect(total, dp=dp, tp=0).item() for dp in (0, 1)] == [3.0, 15.0]
+    with grid.activate():
+        assert remote(lambda group: group.size()).call(grid.process_group()).get().values() == [4] * 4
+    with pytest.raises(KeyError, match="there is no axis 'x': the mesh has dp, tp"):
+        grid.process_group("x")

@@ -204,7 +204,7 @@ def test_slices_of_a_mesh(grid: ProcMesh) -> None:
     row.add_(5)
     assert (row.mesh.sizes, inspect(row).tolist()) == ({"tp": 2}, [6, 6])
     assert (inspect(x, dp=1, tp=1).tolist(), inspect(x, dp=0, tp=1).tolist()) == ([6, 6], [0, 0]), "the same memory"
-    with pytest.raises(TypeError, match=r"different meshes cannot be mixed: one is on dp=2,tp=2, and one on tp=2"):
+    with pytest.raises(TypeError, match=r"meshes cannot be mixed \(WRONG_MESH\): one is on dp=2,tp=2, and one on tp=2"):
         _ = x + row
 
 
@@ -255,7 +255,8 @@ class TestErrors:
         with grid.activate():
             distributed = torch.ones(2)
         with pytest.raises(
-            TypeError, match=r"a local tensor \(2,\) cannot be mixed with distributed ones of dp=2,tp=2"
+            TypeError,
+            match=r"a local tensor \(2,\) cannot be mixed with distributed ones of dp=2,tp=2 \(LOCAL_TENSOR\)",
         ):
             mix(distributed, local)
 
