@@ -13,12 +13,14 @@ TICK = 0.1
 """Seconds until a stop button is noticed in a cell that awaits something. (It is not at all with ipykernel 7 alone.)"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Cell:
     loop: asyncio.AbstractEventLoop
     task: asyncio.Task[Any] | None
     context: contextvars.Context
     """In it the kernel knows whose cell it is: where questions go."""
+    is_stopped: bool = False
+    """Has the user pressed stop where something was asked?"""
 
 
 class AwaitingCell:
@@ -61,11 +63,17 @@ class AwaitingCell:
     def call(self, call: Callable[[], object], on_stop: Callable[[], object]) -> None:
         """As soon as the cell awaits, call this on its thread, as if the cell did; never when it has ended before.
 
-        When the user presses stop meanwhile, `on_stop` is called, and the cell ends.
+        When the user presses stop meanwhile, `on_stop` is called, and the cell ends; for what comes after that, too.
         """
         now = self._now
         if now is not None:
-            now.loop.call_soon_threadsafe(self._call, now, call, on_stop, context=now.context)
+            now.loop.call_soon_threadsafe(self._ask, now, call, on_stop, context=now.context)
+
+    def _ask(self, now: _Cell, call: Callable[[], object], on_stop: Callable[[], object]) -> None:
+        if self._now is now and now.is_stopped:  # a rank a moment behind that at whose prompt it was
+            on_stop()
+        else:
+            self._call(now, call, on_stop)
 
     def _call(self, now: _Cell, call: Callable[[], object], on_stop: Callable[[], object]) -> None:
         if self._now is not now:
@@ -73,6 +81,7 @@ class AwaitingCell:
         try:
             call()
         except KeyboardInterrupt:  # it would end the kernel's loop
+            now.is_stopped = True
             on_stop()
             if now.task is not None:
                 now.task.cancel()

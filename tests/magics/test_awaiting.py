@@ -56,3 +56,23 @@ def test_a_cell_is_looked_after_until_it_ends_or_unloads_us(monkeypatch: pytest.
     before, after = asyncio.run(run())
     assert before > 1
     assert after == before
+
+
+def test_after_stop_was_pressed_at_a_question_the_cell_asks_nothing_more() -> None:
+    shell, told = Shell(), list[str]()
+    cell = AwaitingCell(shell, lambda: None)
+    cell.load()
+
+    def ask() -> None:
+        told.append("asked")
+        raise KeyboardInterrupt
+
+    async def run() -> None:
+        shell.events.happens("pre_run_cell")
+        for _ in range(2):  # the second rank stops while the first one's question is there
+            cell.call(ask, lambda: told.append("let go"))
+        await asyncio.sleep(10)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+    assert told == ["asked", "let go", "let go"]
