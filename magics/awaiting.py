@@ -70,7 +70,7 @@ class AwaitingCell:
             now.loop.call_soon_threadsafe(self._ask, now, call, on_stop, context=now.context)
 
     def _ask(self, now: _Cell, call: Callable[[], object], on_stop: Callable[[], object]) -> None:
-        if self._now is now and now.is_stopped:  # a rank a moment behind that at whose prompt it was
+        if self._now is now and now.is_stopped:  # a rank that stopped a moment later
             on_stop()
         else:
             self._call(now, call, on_stop)
