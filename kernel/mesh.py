@@ -428,8 +428,8 @@ class Mesh(Repairs):
         """The processes with axes of other names."""
         return self.procs.rename(**names)
 
-    def activate(self) -> contextlib.AbstractContextManager[None]:
-        """Inside of the `with` block, torch makes distributed tensors: see `ProcMesh.activate`."""
+    def activate(self) -> contextlib.AbstractContextManager[object]:
+        """Torch makes distributed tensors, from now on or inside of the `with` block: see `ProcMesh.activate`."""
         self._check_up()
         return self.procs.activate()
 

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 class TensorMesh:
     """What makes a mesh of processes one of distributed tensors."""
 
-    def activate(self) -> AbstractContextManager[None]:
-        """Inside of the `with` block, torch makes tensors on these ranks, and computes there (docs/tensors.md)."""
-        from .tensor import activate
+    def activate(self) -> AbstractContextManager[object]:
+        """Torch makes tensors on these ranks, and computes there: from now on, or inside of the `with` block.
 
-        return activate(cast("ProcMesh", self))
+        (docs/tensors.md)
+        """
+        from .tensor import Activation
+
+        return Activation(cast("ProcMesh", self))
 
     def rank_tensor(self, dim: str | Sequence[str]) -> Tensor:
         """A distributed number: the index of each rank on an axis, or its place among the ranks of several.

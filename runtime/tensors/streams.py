@@ -7,8 +7,7 @@ In Monarch, whose names these are, streams of a GPU work at the same time; a pro
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
@@ -42,9 +41,9 @@ class Stream:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def activate(self) -> AbstractContextManager[None]:
-        """Inside of the `with` block, operations are those of this stream."""
-        return _activated(self)
+    def activate(self) -> AbstractContextManager[object]:
+        """Operations are those of this stream: from now on, or inside of the `with` block."""
+        return _Activation(self)
 
     @checks_for_caller
     def borrow(self, t: Tensor, mutable: bool = False) -> tuple[Tensor, Borrow]:
@@ -155,13 +154,12 @@ def get_active_stream() -> Stream:
     return _active.get()
 
 
-@contextmanager
-def _activated(stream: Stream) -> Generator[None]:
-    token = _active.set(stream)
-    try:
-        yield
-    finally:
-        _active.reset(token)
+class _Activation(AbstractContextManager[object]):
+    def __init__(self, stream: Stream) -> None:
+        self._token = _active.set(stream)
+
+    def __exit__(self, *_: object) -> None:
+        _active.reset(self._token)
 
 
 def check_stream(stream: Stream) -> None:

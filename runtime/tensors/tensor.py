@@ -254,30 +254,29 @@ class _Mode(TorchDispatchMode):
         return _dispatch(func, args, kwargs)
 
 
-class _Activation:
-    """Makes a mesh, or none, the active one inside of a `with` block."""
+class Activation(contextlib.AbstractContextManager["Activation"]):
+    """A mesh, or none, is the active one from now on: until the end of the `with` block, where there is one."""
 
     def __init__(self, procs: ProcMesh | None) -> None:
-        self._procs = procs
+        if procs is not None:
+            dispatcher_of(procs)
+        self._token = _active.set((*_active.get(), procs))
+        self._mode: Any = _Mode()
+        self._mode.__enter__()
 
-    @contextlib.contextmanager
-    def activate(self) -> Generator[None]:
-        token = _active.set((*_active.get(), self._procs))
-        try:
-            with _Mode():
-                yield
-        finally:
-            _active.reset(token)
-
-
-no_mesh = _Activation(None)
-"""`with no_mesh.activate():` computes here, within the block of a mesh."""
+    def __exit__(self, *raised: Any) -> None:
+        self._mode.__exit__(*raised)
+        _active.reset(self._token)
 
 
-def activate(procs: ProcMesh) -> contextlib.AbstractContextManager[None]:
-    """Make tensors on these ranks inside of a `with` block."""
-    dispatcher_of(procs)
-    return _Activation(procs).activate()
+class _NoMesh:
+    """`with no_mesh.activate():` computes here, within the block of a mesh."""
+
+    def activate(self) -> Activation:
+        return Activation(None)
+
+
+no_mesh = _NoMesh()
 
 
 def active_mesh() -> ProcMesh | None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from meshbook.runtime import ProcMesh
-from meshbook.runtime.tensors import Stream, coalescing, fetch_shard, get_active_stream, inspect
+from meshbook.runtime.tensors import Stream, coalescing, fetch_shard, get_active_mesh, get_active_stream, inspect
 
 pytestmark = pytest.mark.real
 
@@ -32,6 +32,18 @@ def test_what_is_made_is_of_the_active_stream_and_used_by_it_alone(grid: ProcMes
         fetch_shard(theirs)
     with other.activate():
         assert inspect(theirs.view(2, 1)).tolist() == [[2], [2]]
+
+
+def test_activations_hold_from_the_call_on_to_the_end_of_a_block_if_there_is_one(grid: ProcMesh) -> None:
+    mesh, stream = grid.activate(), other.activate()
+    x = ones(2)
+    assert (x.mesh, x.stream) == (grid, other)
+    with mesh, stream:
+        assert inspect(x + 1).tolist() == [2, 2]
+    assert get_active_stream() is not other
+    with pytest.raises(ValueError, match="no device mesh is active"):
+        get_active_mesh()
+    assert type(ones(2)) is torch.Tensor
 
 
 def test_what_is_lent_is_read_by_both_and_written_by_none(grid: ProcMesh) -> None:
