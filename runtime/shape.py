@@ -13,13 +13,15 @@ Names, meanings and error texts are those of Monarch 0.7.
 
 from __future__ import annotations
 
+import builtins
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from operator import index
-from typing import Any, Self, SupportsIndex, TypeAlias
+from typing import Self, SupportsIndex, TypeAlias, cast
 
+from .axes import cut_sizes, read_changes
 from .errors import checks_for_caller, marked
 from .ndslice import NDSlice, Slice, numbers, places, spans, unsigned
 
@@ -36,6 +38,10 @@ class _ByLabel(Mapping[str, int]):
 
     def __contains__(self, label: object) -> bool:
         return label in tuple(self)
+
+    def keys(self) -> list[str]:  # type: ignore[override]
+        """The labels, in order."""
+        return list(self)
 
     def get(self, label: str, default: int | None = None) -> int | None:  # type: ignore[override]
         return dict(self).get(label, default)
@@ -328,6 +334,8 @@ class Shape(MeshTrait):
     def select(self, label: str, slice: slice) -> Shape:
         """The shape restricted along one axis, bounds as in Python; `ValueError` when nothing is left."""
         axis = self._axis(label)
+        if not isinstance(cast("object", slice), builtins.slice):
+            raise marked(TypeError(f"select takes a slice of axis {label}, got {slice!r}: `at` takes one position"))
         size = self._places.sizes[axis]
         positions = range(*slice.indices(size))
         if positions.step < 0:
@@ -431,53 +439,14 @@ def _narrowed(shape: Shape, label: str, selector: Selector) -> Shape:
 @checks_for_caller
 def _split(shape: Shape, changes: Mapping[str, int | Sequence[str]]) -> Shape:
     """The arithmetic of `MeshTrait.split`: each axis becomes the axes it is cut into, or itself."""
-    cuts, given = _read_changes(shape.labels, changes)
+    cuts, given = read_changes(shape.labels, changes)
     labels = [name for label in shape.labels for name in cuts.get(label, (label,))]
     _check_labels(labels)
     sizes = shape.sizes.items()
-    inner = [_cut_sizes(label, size, cuts.get(label, (label,)), given) for label, size in sizes]
+    inner = [cut_sizes(label, size, cuts.get(label, (label,)), given) for label, size in sizes]
     if unused := tuple(name for name in given if name not in labels):
         raise ValueError(f"unused size constraints: {unused}; no axis is split into them")
     return Shape(labels, shape.ndslice.cut(inner))
-
-
-def _read_changes(
-    labels: Sequence[str], changes: Mapping[str, int | Sequence[str]]
-) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
-    """What `split` was given, in two: the names each old axis is cut into, and the sizes of new axes."""
-    cuts: dict[str, tuple[str, ...]] = {}
-    given: dict[str, int] = {}
-    for key, change in changes.items():
-        if key in labels:
-            if isinstance(change, str):
-                raise ValueError(f"expected a sequence of dimensions, but got '{change}'; try ({change!r},)")
-            names: tuple[Any, ...] = (change,) if isinstance(change, int) else tuple(change)
-            if not all(isinstance(name, str) for name in names):
-                raise TypeError(f"expected new names for '{key}', as in {key}=('a', 'b'), but got {change}")
-            cuts[key] = names
-        elif not isinstance(change, int):
-            problem = f"'{key}' is not an existing dim. Expected an integer size constraint on a new dim."
-            raise ValueError(f"{problem} The existing dims are {tuple(labels)}")
-        else:
-            given[key] = change
-    return cuts, given
-
-
-def _cut_sizes(label: str, size: int, names: tuple[str, ...], given: Mapping[str, int]) -> list[int]:
-    """The size of each new axis, the one that was not given worked out from the others."""
-    unknown = [name for name in names if name not in given]
-    if len(unknown) > 1:
-        raise ValueError(
-            f"Cannot infer size of {names} because both {unknown[1]} and {unknown[0]} have unknown size. "
-            f"Specify at least one as argument, e.g. {unknown[1]}=4"
-        )
-    known = [given[name] for name in names if name in given]
-    rest, over = divmod(size, prod(known)) if min(known, default=1) > 0 else (0, 1)
-    if over or (not unknown and rest != 1):
-        asked = tuple(given.get(name, "?") for name in names)
-        problem = f"is not evenly divided by {names!r} with sizes {asked!r}"
-        raise ValueError(f"Dimension '{label}' of size {size} {problem}")
-    return [given.get(name, rest) for name in names]
 
 
 def _check_labels(labels: Sequence[str]) -> None:

@@ -32,7 +32,8 @@ def reduce(tensors: Any, dims: str | Sequence[str] = (), reduction: str = "sum",
     Raises:
         KeyError: there is no such axis.
         ValueError: there is no such reduction, an axis is named twice, or `stack` or `scatter` goes along several.
-        TypeError: the first dimension of what is scattered is not as long as the axis.
+        TypeError: the first dimension of what is scattered is not as long as the axis; it is a tensor that requires a
+            gradient.
 
     Example:
         with procs.activate():
@@ -42,6 +43,7 @@ def reduce(tensors: Any, dims: str | Sequence[str] = (), reduction: str = "sum",
     def combined(tensor: torch.Tensor) -> Tensor:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"a local tensor {tuple(tensor.shape)} has no shards to combine")
+        _check_grad(tensor)
         axes = _checked(tensor, dims, reduction, scatter)
         fake = _shape_of(tensor, tensor._procs.size(axes), reduction, scatter)
         lines = _lines(tensor._procs, axes)
@@ -58,10 +60,11 @@ def reduce_(tensors: Any, dims: str | Sequence[str] = (), reduction: str = "sum"
         raise ValueError("reduce_ cannot stack: the result has another shape")
 
     def write(tensor: torch.Tensor) -> None:
-        tensor.copy_(reduce(tensor, dims, reduction))
+        _check_grad(tensor)
+        with torch.no_grad():
+            tensor.copy_(reduce(tensor, dims, reduction))
 
-    with torch.no_grad():
-        mapped(write, torch.Tensor, tensors)
+    mapped(write, torch.Tensor, tensors)
     return tensors
 
 
@@ -124,6 +127,11 @@ def _checked(tensor: Tensor, dims: str | Sequence[str], reduction: str, scatter:
             f"the shards have shape {tuple(tensor.shape)}"
         )
     return axes
+
+
+def _check_grad(tensor: torch.Tensor) -> None:
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise TypeError("reduce has no gradient, and the tensor requires one (REQUIRES_GRAD): detach() it first")
 
 
 def _check_axes(procs: ProcMesh, axes: Sequence[str]) -> None:

@@ -232,6 +232,8 @@ class TestShape:
         )
         assert shape.index(batch=1, width=3) == shape.slice(batch=1, width=3)
         assert shape.select("width", slice(-2, None)).ndslice == Slice(offset=2, sizes=[2, 3, 2], strides=[12, 4, 1])
+        with pytest.raises(TypeError, match="select takes a slice of axis width, got 1: `at` takes one position"):
+            shape.select("width", 1)  # type: ignore[arg-type]
 
     def test_equal_shapes(self) -> None:
         assert Shape.row_major({"a": 2}) == Shape(["a"], Slice.new_row_major([2]))
@@ -300,6 +302,7 @@ class TestExtentAndPoint:
         )
         assert repr(Point(0, Extent([], []))) == "{}"
         assert isinstance(point, Mapping)
+        assert point.keys() == self.extent.keys() == ["hosts", "gpus"]
 
     def test_equality(self) -> None:
         assert Point(1, self.extent) == Point(1, Extent(["hosts", "gpus"], [2, 4]))

@@ -112,6 +112,10 @@ def test_gradients_are_averaged_as_by_data_parallelism(grid: ProcMesh) -> None:
         assert weight.grad is not None
         reduce_(weight.grad, "dp", "avg")
     assert shards(weight.grad) == [[1.5, 1.5]] * 4
+    for combine in (reduce, reduce_):
+        with pytest.raises(TypeError, match=r"the tensor requires one \(REQUIRES_GRAD\): detach\(\) it first"):
+            combine(weight * 2, "dp")
+    assert shards(reduce(weight.detach(), "dp")) == [[2.0, 2.0]] * 4
 
 
 @pytest.mark.parametrize(
