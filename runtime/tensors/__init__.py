@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .dispatch import coalescing
     from .fetch import RemoteException, fetch_shard, inspect
-    from .functions import remote
+    from .functions import call_on_shard_and_fetch, remote
     from .movement import reduce, reduce_, slice_mesh
     from .moving import to_mesh
     from .on_ranks import RemoteProcessGroup
+    from .opaque import OpaqueRef
     from .streams import Stream, get_active_stream
     from .tensor import Tensor, get_active_mesh, no_mesh
 
 _HOMES = {
+    "OpaqueRef": "opaque",
     "RemoteException": "fetch",
     "RemoteProcessGroup": "on_ranks",
     "Stream": "streams",
     "Tensor": "tensor",
+    "call_on_shard_and_fetch": "functions",
     "coalescing": "dispatch",
     "fetch_shard": "fetch",
     "get_active_mesh": "tensor",
@@ -34,10 +37,12 @@ _HOMES = {
 }
 
 __all__ = (
+    "OpaqueRef",
     "RemoteException",
     "RemoteProcessGroup",
     "Stream",
     "Tensor",
+    "call_on_shard_and_fetch",
     "coalescing",
     "fetch_shard",
     "get_active_mesh",

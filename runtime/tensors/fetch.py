@@ -12,7 +12,6 @@ from torch.utils import _pytree as pytree
 from ..cells import Line, readable
 from ..errors import checks_for_caller
 from ..future import Future, Promise
-from ..mesh import ProcMesh
 from .dispatch import dispatcher_of, place_of
 from .program import Poison
 from .tensor import Tensor, mesh_of
@@ -47,7 +46,7 @@ def fetch_shard(obj: Any, shard: Mapping[str, int] | None = None, **dims: int) -
     if procs is None:
         raise TypeError("there is no distributed tensor to bring here")
     dispatcher = dispatcher_of(procs)
-    rank = _rank_at(procs, {**(shard or {}), **dims})
+    rank = rank_at(procs.sizes, {**(shard or {}), **dims})
     promise: Promise[Any] = Promise(procs._fleet.reactor)
 
     def settle(came: Future[Any]) -> None:
@@ -82,9 +81,8 @@ def inspect(obj: Any, shard: Mapping[str, int] | None = None, **dims: int) -> An
     return fetch_shard(obj, shard, **dims).get()
 
 
-def _rank_at(procs: ProcMesh, coordinates: Mapping[str, int]) -> int:
-    """The place in the mesh of a point; of its first rank, where nothing is said."""
-    sizes = procs.sizes
+def rank_at(sizes: Mapping[str, int], coordinates: Mapping[str, int]) -> int:
+    """The place of a point in a mesh of these sizes; that of its first rank, where nothing is said."""
     if unknown := sorted(coordinates.keys() - sizes.keys()):
         raise ValueError(f"there is no axis {unknown[0]!r} in the shard map: the mesh has {', '.join(sizes) or 'none'}")
     if coordinates and (missing := [axis for axis in sizes if axis not in coordinates]):

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, overload
 
@@ -14,8 +14,11 @@ from ..adverbs import Endpoint
 from ..errors import checks_for_caller
 from ..future import Future
 from ..mesh import ProcMesh
+from ..shape import Point
 from ..values import ValueMesh
 from .dispatch import dispatcher_of
+from .fetch import rank_at
+from .movement import slice_mesh
 from .on_ranks import OfUsers
 from .tensor import Tensor, active_mesh, as_argument, fakes_of, faking, issue, mesh_of
 
@@ -112,6 +115,26 @@ def remote(
     if isinstance(function, str) and "." not in function:
         raise ValueError(f"{function!r} names no function: say 'module.name'")
     return Remote(function, propagate)
+
+
+@checks_for_caller
+def call_on_shard_and_fetch(
+    remote: Remote | Endpoint[Any, Any], *args: Any, shard: Mapping[str, int] | None = None, **kwargs: Any
+) -> Future[Any]:
+    """What a function, or an endpoint, gives on one rank, which alone computes it with its shards.
+
+    The rank is that at these coordinates, by default the first (see `fetch_shard`). Raises `ValueError` where a
+    coordinate is missing, or there is no such axis or rank.
+    """
+    mesh: Any = _mesh_for(args, kwargs) if isinstance(remote, Remote) else remote._mesh
+    point = Point(rank_at(mesh.sizes, shard or {}), mesh.extent)
+    args, kwargs = slice_mesh((args, kwargs), **point)
+    alone = mesh.slice(**point)
+    if isinstance(remote, Remote):
+        with alone.activate():
+            return remote.call_one(*args, **kwargs)
+    endpoint: Endpoint[Any, Any] = Endpoint(alone, remote._name, remote._declared)
+    return endpoint.call_one(*args, **kwargs)
 
 
 def propagated(

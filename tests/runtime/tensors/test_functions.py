@@ -9,8 +9,16 @@ import pytest
 import torch
 
 from meshbook.runtime import ActorError, ProcMesh
-from meshbook.runtime.tensors import RemoteException, Tensor, inspect, reduce, remote
-from tests.runtime.shards import clear, norms, shapes_of_norms
+from meshbook.runtime.tensors import (
+    OpaqueRef,
+    RemoteException,
+    Tensor,
+    call_on_shard_and_fetch,
+    inspect,
+    reduce,
+    remote,
+)
+from tests.runtime.shards import Holder, clear, norms, shapes_of_norms
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -194,3 +202,34 @@ def test_a_function_is_given_process_groups_and_objects_of_any_kind(grid: ProcMe
         assert remote(lambda group: group.size()).call(grid.process_group()).get().values() == [4] * 4
     with pytest.raises(KeyError, match="there is no axis 'x': the mesh has dp, tp"):
         grid.process_group("x")
+
+
+def counted(ref: OpaqueRef, step: torch.Tensor) -> int:
+    """How often it was called with this."""
+    ref.value.append(float(step))
+    return len(ref.value)
+
+
+def test_objects_stay_on_their_ranks_between_functions(grid: ProcMesh) -> None:
+    with grid.activate():
+        made = remote(lambda: OpaqueRef([]), propagate=lambda: OpaqueRef())()
+        step = grid.rank_tensor("dp")
+    for count in (1, 2):
+        assert remote(counted).call(made, step).get().values() == [count] * 4
+    assert remote(lambda ref: ref.value).call(made).get().values() == [[0.0] * 2] * 2 + [[1.0] * 2] * 2
+    with pytest.raises(RuntimeError, match="the value is on the ranks"):
+        _ = made.value
+
+
+def test_one_rank_alone_computes_what_is_fetched_from_it(grid: ProcMesh) -> None:
+    place = grid.rank_tensor(("dp", "tp"))
+    total = remote(lambda x, plus=0: int(x) + plus)
+    assert call_on_shard_and_fetch(total, place).get() == 0
+    assert call_on_shard_and_fetch(total, place, shard={"dp": 1, "tp": 0}, plus=40).get() == 42
+    with grid.activate():
+        assert call_on_shard_and_fetch(remote(lambda: 7), shard={"dp": 1, "tp": 1}).get() == 7
+    holders = grid.spawn("holders", Holder)
+    assert call_on_shard_and_fetch(holders.total, place, shard={"dp": 1, "tp": 1}, scale=2.0).get() == 6.0
+    holders.stop().get()
+    with pytest.raises(ValueError, match="Missing key 'tp' in shard map"):
+        call_on_shard_and_fetch(total, place, shard={"dp": 1})

@@ -1,0 +1,51 @@
+"""Objects of any kind that stay on their ranks, between functions that are called there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ..errors import marked
+
+
+class OpaqueRef:
+    """What a function on the ranks wraps to give it to the next one: the program has only this, the ranks the value.
+
+    It goes as a distributed number does, of which the value is a part on each rank.
+
+    Example:
+        >>> from meshbook.runtime import this_host
+        >>> from meshbook.runtime.tensors import OpaqueRef, remote
+        >>> make = remote(lambda: OpaqueRef({"steps": 1}), propagate=lambda: OpaqueRef())
+        >>> with this_host().spawn_procs({"dp": 2}) as procs, procs.activate():
+        ...     state = make()
+        ...     remote(lambda ref: ref.value["steps"]).call(state).get().values()
+        [1, 1]
+    """
+
+    def __init__(self, value: object = None) -> None:
+        self._key: Any = torch.zeros((), dtype=torch.int64)
+        self._key.opaque = value
+
+    @property
+    def value(self) -> Any:
+        """What it was made of; on its rank only. Raises `RuntimeError` elsewhere."""
+        if not hasattr(self._key, "opaque"):
+            raise marked(RuntimeError("the value is on the ranks: give this to a function that is called by remote"))
+        return self._key.opaque
+
+
+def _unflatten(keys: Any, _: object) -> OpaqueRef:
+    made = OpaqueRef.__new__(OpaqueRef)
+    (made._key,) = keys  # pyright: ignore[reportPrivateUsage]
+    return made
+
+
+pytree.register_pytree_node(
+    OpaqueRef,
+    lambda ref: ([ref._key], None),  # pyright: ignore[reportPrivateUsage]
+    _unflatten,
+    serialized_type_name="meshbook.OpaqueRef",
+)
