@@ -9,7 +9,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
@@ -365,6 +365,11 @@ class Mesh(Repairs):
         if gather.errors:
             raise not_taken(names, chosen, gather.errors)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"mesh {self.name!r} stays in the notebook: code on a rank is on the mesh, and knows its `rank`"
+        )
+
     def give(self, names: Mapping[str, object], ranks: Sequence[int]) -> Gather:
         """`push` that does not wait for the ranks, nor keep the values for those that come later."""
         return self._begin(ranks, "push", dict(names))
@@ -376,8 +381,11 @@ class Mesh(Repairs):
         Raises:
             NameError: it is not defined on a rank.
             ValueError: it is larger than `max_bytes` on a rank.
+            TypeError: `name` is no text.
         """
         self._check_up()
+        if not isinstance(cast("object", name), str):
+            raise TypeError(f"pull takes the name of one variable, not {name!r}: pull('x')")
         return self._call(self._chosen(ranks), "pull", name, max_bytes)
 
     @property

@@ -101,11 +101,13 @@ class Repairs(Questions):
         line each, what takes long.
 
         Raises:
+            ValueError: cells are to be replayed by numbers that none has.
             SpawnError: a rank did not come up in `timeout` seconds; or there is no room for it, and the living ones
                 were let live.
             MeshStopped: the mesh was taken down.
         """
         self._check_up()
+        self.journal.check(replay)
         chosen = self.roster.dead() if ranks is None else self._chosen(ranks)
         check_room(self.roster, chosen)
         try:
@@ -132,6 +134,7 @@ class Repairs(Questions):
         views of the old `procs` raise `MeshStopped`. Raises what `resize_roster` does.
         """
         self._check_up()
+        self.journal.check(replay)
         started, former = time.monotonic(), self.axes
         self._sent.renew(self.roster.dead())
         with self._sending:

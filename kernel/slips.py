@@ -45,6 +45,8 @@ def with_lines(
     """
     told = list(failures)
     hints = [*_of_names(told, notebook), *_of_magics(told), *_of_loop(told), *_of_groups(told, has_groups)]
+    if not has_groups and "group" in map(missed_name, told):
+        hints.append(Hint("the mesh came up with --pg none", "dist.group.WORLD, after dist.init_process_group()"))
     has_lost_peer = any(fate.is_lost for fate in story.fates)
     is_old = any(is_cut_off(failure) or _OF_OLD_GROUP.search(failure.message) for failure in told)
     if are_anew and not has_lost_peer and not story.mended and is_old:

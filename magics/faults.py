@@ -42,6 +42,8 @@ def restart(book: Book, args: grammar.Restart) -> Mesh:
     ranks = book.select(selector, mesh, also_dead=not mesh.is_down) if selector else everyone
     try:
         healed = mesh.heal(ranks, replay=args.replay, tell=print)
+    except ValueError as mistake:
+        raise UsageError(f"%mesh restart: --replay: {mistake}") from None
     except MeshbookError as error:
         live = all(mesh.roster.states[rank].exit is None for rank in ranks)
         what = f"{_are(ranks)} as before, and not restarted" if live else f"{named(ranks)} did not come back"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from IPython.core.error import UsageError
 
 from ..kernel.drive import TICK
+from ..kernel.fold import named
 from ..kernel.logs import Choice, LogReader, runs_of, sections, with_rest
 from ..kernel.mesh import Mesh
 from ..kernel.stop_button import StopButton
@@ -32,6 +33,8 @@ def show_logs(book: Book, args: grammar.Logs, stage: Stage) -> None:
         return
     count = args.last or 0  # [-0:] is all
     found = {rank: with_rest(reader.last(args.last), reader.rest())[-count:] for rank, reader in readers.items()}
+    if not any(found.values()):
+        print(f"{named(ranks)} {'have' if ranks[1:] else 'has'} printed nothing{' of that' * (choice != Choice())}")
     print_sections(stage, sections(found, mesh.cells), time.monotonic())
 
 

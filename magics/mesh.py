@@ -103,11 +103,16 @@ class MeshMagic:
             print(asked.text)
             return None
         except (GrammarError, SelectorError) as mistake:
-            raise UsageError(str(mistake)) from None
+            raise UsageError(f"{mistake}{self._meant_use()}") from None
         except Interrupted:
             raise
         except KeyboardInterrupt:
             raise Interrupted(f"`%mesh {self._typed}` was stopped") from None
+
+    def _meant_use(self) -> str:
+        """For who has typed the name of a mesh as a sub-command."""
+        name = self._typed.partition("[")[0].strip()
+        return f"; `%mesh use {self._typed}` makes that mesh the current one" if name in self._book.meshes else ""
 
     line.__doc__ = grammar.mesh_help()  # what `%mesh?` shows
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -43,6 +44,7 @@ from .grammar import Diff, OnMeshArgs, parse_on_mesh
 from .options import GrammarError, HelpRequested
 from .pull import pull
 from .running_cell import running_cell
+from .selector import parse_selector
 from .terms import SelectorError
 
 LAST_RESULT = "_mesh"
@@ -292,8 +294,26 @@ def _check_ran_here(ran: Any) -> None:
 
 def _advice(line: str, body: str) -> str:
     """For who has written `%on_mesh x + 1`, or options of what is to run."""
-    is_bare = not body.strip() and "--" not in line.split()
-    return f" (what is to run goes behind --, such as `%on_mesh -- {line.strip()}`)" if is_bare else ""
+    if body.strip() or "--" in line.split():
+        return ""
+    return f" (what is to run goes behind --, such as `%on_mesh {_divided(line.strip())}`)"
+
+
+def _divided(line: str) -> str:
+    """A line in which `--` is missing, with it: behind a selector where one is followed by an expression.
+
+    Example:
+        >>> _divided("dp=0 x + 1"), _divided("2 * x"), _divided("0 rank"), _divided("!ls")
+        ('dp=0 -- x + 1', '-- 2 * x', '0 -- rank', '-- !ls')
+    """
+    words = line.split(" ")
+    for count in range(len(words)):
+        selector, rest = " ".join(words[:count]), " ".join(words[count:])
+        with suppress(SelectorError, SyntaxError):
+            ast.parse(rest, mode="eval")
+            parse_selector(selector)
+            return f"{selector} -- {rest}".lstrip()
+    return f"-- {line}"
 
 
 def _warn_of_groupless(mesh: Mesh, ranks: Sequence[int], source: str, first_line: int) -> None:

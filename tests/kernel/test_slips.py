@@ -31,6 +31,12 @@ def test_each_name_is_told_once() -> None:
     assert told == ["rate, scale are in the notebook: %mesh push rate scale"]
 
 
+def test_a_mesh_without_groups_says_why_there_is_no_group() -> None:
+    told = ["the mesh came up with --pg none: dist.group.WORLD, after dist.init_process_group()"]
+    assert hints(missed("group"), has_groups=False) == told
+    assert hints(missed("group")) == []
+
+
 def test_what_the_notebook_lacks_too_is_not_told() -> None:
     assert hints(missed("rate"), notebook=("other",)) == []
     assert hints(missed("In"), notebook=("In",)) == [], "it is the shell's"
