@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NoReturn, cast
-
-from ..errors import marked
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from ..mesh import ProcMesh
+    from ..shape import Selector
     from .on_ranks import RemoteProcessGroup
     from .tensor import Tensor
 
@@ -50,11 +49,21 @@ class TensorMesh:
 
         return process_group(cast("ProcMesh", self), dims)
 
-    def to_table(self) -> NoReturn:
-        """Monarch's table of devices."""
-        raise marked(
-            NotImplementedError("there is no to_table(): this mesh shows its ranks by itself, in a notebook too")
-        )
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the axes, as Monarch has them on `tensor.mesh`."""
+        return tuple(cast("ProcMesh", self).sizes)
+
+    def __call__(self, **selectors: Selector) -> ProcMesh:
+        """`slice`, as Monarch writes it on `tensor.mesh`."""
+        return cast("ProcMesh", self).slice(**selectors)
+
+    def to_table(self) -> str:
+        """The ranks by their places, as text."""
+        from .device_table import device_table
+
+        procs = cast("ProcMesh", self)
+        return device_table(procs.sizes, procs._shape.ranks())
 
     def rank_tensors(self) -> dict[str, Tensor]:
         """The same for each axis."""

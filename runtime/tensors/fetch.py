@@ -42,7 +42,7 @@ def fetch_shard(obj: Any, shard: Mapping[str, int] | None = None, **dims: int) -
     leaves, form = pytree.tree_flatten(obj)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     numbers = [tensor._usable().number for tensor in tensors]
-    procs = mesh_of(tensors) if tensors else None
+    procs = mesh_of(tensors)
     if procs is None:
         raise TypeError("there is no distributed tensor to bring here")
     dispatcher = dispatcher_of(procs)

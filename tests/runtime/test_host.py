@@ -99,8 +99,6 @@ class TestHosts:
         assert (repr(procs.extent), procs.sizes) == ("{a: 1, b: 1}", {"a": 1, "b": 1})
 
     def test_what_other_engines_can_do_is_told(self, stage: Stage) -> None:
-        with pytest.raises(NotImplementedError, match=r"there is no to_table\(\): this mesh shows its ranks"):
-            stage.shared(r=2).to_table()
         for host in (this_host(), pickle.loads(pickle.dumps(this_host()))):
             with pytest.raises(RuntimeError, match="no workspace to bring up to date"):
                 asyncio.run(host.sync_workspace("workspace"))

@@ -60,3 +60,5 @@ def test_coordinates_that_are_none(grid: ProcMesh, asked: dict[str, Any], kind: 
 def test_there_must_be_something_to_bring(grid: ProcMesh) -> None:
     with pytest.raises(TypeError, match="there is no distributed tensor to bring here"):
         inspect([1, torch.ones(1)])
+    with grid.activate():
+        assert inspect([1, None]) == [1, None], "as it is, when all ranks have come to it"

@@ -200,6 +200,11 @@ def test_a_copy_is_one_on_the_ranks(grid: ProcMesh) -> None:
 def test_slices_of_a_mesh(grid: ProcMesh) -> None:
     with grid.activate():
         x: Any = torch.ones(2) * grid.rank_tensor("dp")
+    assert (x.mesh.names, x.mesh(dp=1), x.mesh(dp=1).to_table()) == (
+        ("dp", "tp"),
+        grid.slice(dp=1),
+        "tp  0  1\n    2  3",
+    )
     row = x.slice_mesh(dp=1)
     row.add_(5)
     assert (row.mesh.sizes, inspect(row).tolist()) == ({"tp": 2}, [6, 6])
