@@ -18,6 +18,7 @@ from ..shape import Point
 from ..values import ValueMesh
 from .dispatch import dispatcher_of
 from .fetch import rank_at
+from .learnt import Learnt
 from .movement import slice_mesh
 from .on_ranks import OfUsers
 from .tensor import Tensor, active_mesh, as_argument, fakes_of, faking, issue, mesh_of
@@ -32,16 +33,17 @@ class Remote:
     def __init__(self, function: Callable[..., Any] | str, propagate: object) -> None:
         self._function = function
         self._propagate = propagate
+        self._learnt = Learnt(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it on the mesh of the arguments, or on the active one.
 
-        Raises `ValueError` where there is none.
+        Raises `ValueError` where there is none, and `RemoteException` where it fails and its result is to be learnt.
         """
         procs = _mesh_for(args, kwargs)
-        results = None
-        if self._propagate is not None:
-            results = propagated("remote", self._propagate, OfUsers(self._function, True), args, kwargs)
+        if self._propagate in (None, "cached"):
+            return self._learnt(procs, args, kwargs)
+        results = propagated("remote", self._propagate, args, kwargs)
         return issue(procs, OfUsers(self._function, results is not None), args, kwargs, results)
 
     rref = __call__
@@ -100,8 +102,9 @@ def remote(
     Also as a decorator: `@remote`, or `@remote(propagate=...)`.
 
     `propagate` is called here with tensors that have no values, and gives some of the shapes and types that the
-    function will give; `"cached"` calls the function itself so. Without it, or with `"inspect"`, what the function
-    gives is not kept.
+    function will give. Without it they are those of the first call with arguments of such shapes, which is waited for;
+    each call is, where the function gives anything but tensors: that of the first rank. With `"inspect"` what it gives
+    is not kept.
 
     Example:
         >>> from meshbook.runtime import this_host
@@ -137,17 +140,13 @@ def call_on_shard_and_fetch(
     return endpoint.call_one(*args, **kwargs)
 
 
-def propagated(
-    title: str, propagate: object, function: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def propagated(title: str, propagate: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Fake tensors in the form of what is given for these arguments; None: nothing is kept.
 
     Raises `TypeError` where `propagate` says nothing of that.
     """
     if propagate == "inspect":
         return None
-    if propagate == "cached" and function is not None:
-        propagate = function
     if not callable(propagate):
         raise TypeError(
             f"{title}: propagate={propagate!r} does not say what it gives: write a function of the same arguments, "

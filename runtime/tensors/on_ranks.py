@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from ..ranks.place import here
 from ..scope import current_rank
+from .opaque import OpaqueRef
 
 
 def index_on(axes: Sequence[str]) -> torch.Tensor:
@@ -108,3 +109,28 @@ class OfUsers:
         args, kwargs = pytree.tree_map_only(RemoteProcessGroup, RemoteProcessGroup.own, (args, kwargs))
         result = function(*args, **kwargs)
         return result if self._is_kept else None
+
+
+class Boxed(OfUsers):
+    """The same, which gives a reference to what it gives."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> OpaqueRef:
+        return OpaqueRef(super().__call__(*args, **kwargs))
+
+
+class Described:
+    """A tensor without its values: the fields of a `Form`."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        place = tensor.stride(), int(tensor.storage_offset())
+        self.form = tensor.size(), *place, tensor.dtype, tensor.device, tensor.layout
+
+
+def described(ref: OpaqueRef) -> Any:
+    """What it refers to, with descriptions of tensors."""
+    return pytree.tree_map_only(torch.Tensor, Described, ref.value)
+
+
+def unboxed(ref: OpaqueRef) -> Any:
+    """What it refers to."""
+    return ref.value

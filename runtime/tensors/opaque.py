@@ -6,8 +6,12 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import marked
+
+_values: Any = WeakTensorKeyDictionary()
+"""By their keys: beside them, as a key that is fetched goes without its value."""
 
 
 class OpaqueRef:
@@ -26,15 +30,15 @@ class OpaqueRef:
     """
 
     def __init__(self, value: object = None) -> None:
-        self._key: Any = torch.zeros((), dtype=torch.int64)
-        self._key.opaque = value
+        self._key = torch.zeros((), dtype=torch.int64)
+        _values[self._key] = value
 
     @property
     def value(self) -> Any:
         """What it was made of; on its rank only. Raises `RuntimeError` elsewhere."""
-        if not hasattr(self._key, "opaque"):
+        if self._key not in _values:
             raise marked(RuntimeError("the value is on the ranks: give this to a function that is called by remote"))
-        return self._key.opaque
+        return _values[self._key]
 
 
 def _unflatten(keys: Any, _: object) -> OpaqueRef:

@@ -36,7 +36,7 @@ def rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, 
                 f"{title}.rref: a distributed tensor is on {words(leaf._procs)}, and not on the ranks of the actors, "
                 f"{words(procs)}: slice_mesh(...) gives the shards of a part, to_mesh(...) moves them"
             )
-    results = propagated(title, declared.propagate, None, args, kwargs)
+    results = propagated(title, declared.propagate, args, kwargs)
     if results is None:
         endpoint.broadcast(*args, **kwargs)
         return None

@@ -39,7 +39,7 @@ _active: ContextVar[tuple[ProcMesh | None, ...]] = ContextVar("meshbook_active_m
 _CONSTANTS = frozenset({_aten.lift_fresh.default, _aten.lift_fresh_copy.default, _aten.lift.default})
 """How torch brings in data of the program's own: `torch.tensor([1, 2])`."""
 
-_SENDABLE = frozenset(
+SENDABLE = frozenset(
     {int, float, complex, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 
@@ -413,7 +413,7 @@ def _survey(values: Iterable[Any], tensors: list[Tensor], rest: list[Any], float
             key.append(_survey(cast("list[Any]", value), tensors, rest, floats_count))
         elif type(value) is float and not floats_count:
             key.append(float)
-        elif type(value) in _SENDABLE:
+        elif type(value) in SENDABLE:
             key.append((type(value), value))  # 1, 1.0 and True are equal, and give results of other types
         else:
             rest.append(value)
@@ -445,7 +445,7 @@ def _sent(value: Any) -> Any:
 
 def _is_plain(leaf: object) -> bool:
     """Can it be an argument of an operator?"""
-    return isinstance(leaf, torch.Tensor) or type(leaf) in _SENDABLE
+    return isinstance(leaf, torch.Tensor) or type(leaf) in SENDABLE
 
 
 def as_argument(leaf: Any) -> Any:

@@ -20,7 +20,7 @@ def nap(x, gate):
     time.sleep(0.02)
 
 for _ in range(3000):
-    remote(nap)(x, GATE)
+    remote(nap, propagate="inspect")(x, GATE)
     x += 1
 inspect(x)
 """

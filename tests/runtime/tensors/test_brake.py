@@ -80,7 +80,7 @@ def test_what_has_not_begun_is_left_out_on_all_ranks(grid: ProcMesh, tmp_path: P
         x, total = torch.ones(2), torch.zeros(2)
     total += 1
     # One rank is slow. The others have begun what comes next, a collective among all, and wait for it there.
-    remote(nap)(x.slice_mesh(dp=1, tp=1), str(gate))
+    remote(nap, propagate="inspect")(x.slice_mesh(dp=1, tp=1), str(gate))
     common = x.reduce()
     total += 1
     later = x + 1

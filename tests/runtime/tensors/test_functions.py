@@ -56,6 +56,43 @@ def test_it_may_say_itself_what_it_gives(grid: ProcMesh) -> None:
             remote(norms, propagate="mocked")(x)
 
 
+def called(counts: list[int], x: torch.Tensor) -> None:
+    """Take note that it was called, with a tensor of this length."""
+    counts.append(len(x))
+
+
+def halves(ref: OpaqueRef, x: torch.Tensor) -> Any:
+    called(ref.value, x)
+    return {"first": x[: len(x) // 2], "rest": [x[len(x) // 2 :].float(), None]}
+
+
+def test_what_it_gives_is_learnt_from_its_first_call(grid: ProcMesh) -> None:
+    cut = remote(halves)
+    with grid.activate():
+        counts = remote(lambda: OpaqueRef([]))()
+        x = torch.arange(4)
+        for step in range(3):
+            parts = cut(counts, x + step)
+            assert isinstance(parts["first"], Tensor) and parts["rest"][1] is None
+            assert (inspect(parts["first"]).tolist(), inspect(parts["rest"][0]).dtype) == (
+                [step, step + 1],
+                torch.float,
+            )
+        assert inspect(cut(counts, torch.arange(5))["rest"][0]).tolist() == [2, 3, 4]
+        seen = remote(lambda ref: ref.value).call(counts).get().values()
+    assert seen == [[4, 4, 4, 5]] * 4, "each call was made once"
+
+
+def test_what_is_not_made_of_tensors_is_waited_for_each_time(grid: ProcMesh) -> None:
+    total = remote(lambda x: (float(x.sum()), "done"))
+    place = grid.rank_tensor("dp")
+    assert [total(place + plus) for plus in (0, 1)] == [(0.0, "done"), (1.0, "done")]
+    with pytest.raises(
+        RemoteException, match=r"rank \d: ZeroDivisionError: division by zero\nIssued at .*functions.py"
+    ):
+        remote(lambda x: 1 / 0)(place)
+
+
 def test_as_a_decorator(grid: ProcMesh) -> None:
     @remote(propagate=lambda x: x)
     def doubled(x: torch.Tensor) -> torch.Tensor:

@@ -238,7 +238,7 @@ class TestErrors:
         with grid.slice(dp=0).activate():
             x: Any = torch.ones(2)
         inspect(x)
-        remote(lambda x: lock)(x)
+        remote(lambda x: lock, propagate="inspect")(x)
         moved = x.to_mesh(other)
         with pytest.raises(EncodeError, match=r"is a _thread\.lock"):
             inspect(x)
@@ -266,7 +266,7 @@ class TestErrors:
         source, target = pair
         with source.activate():
             x: Any = torch.ones(2)
-        remote("sys.exit")(x.slice_mesh(r=1))
+        remote("sys.exit", propagate="inspect")(x.slice_mesh(r=1))
         with pytest.raises(RemoteException, match=r"rank 1: SupervisionError: .*\.TensorWorker tensors.* have failed"):
             inspect(x.to_mesh(target))
         assert "TensorWorker" in process_stage.faults.get(timeout=10).report()
@@ -295,7 +295,7 @@ class TestErrors:
         (source, target), gate = pair, tmp_path / "gate"
         with source.activate():
             x: Any = torch.ones(2)
-        remote(nap)(x.slice_mesh(r=1), str(gate))
+        remote(nap, propagate="inspect")(x.slice_mesh(r=1), str(gate))
         moved = x.to_mesh(target)
         until(gate.exists)
         source.roster.kill([1])
@@ -325,7 +325,7 @@ class TestErrors:
         (source, target), gate = pair, tmp_path / "gate"
         with source.activate():
             x: Any = torch.ones(2)
-        remote(nap)(x, str(gate))
+        remote(nap, propagate="inspect")(x, str(gate))
         moved = x.to_mesh(target)
         until(gate.exists)
         (source if gone == "source" else target).stop().get(20)
@@ -340,7 +340,7 @@ def test_ctrl_c_frees_both_meshes(grid: ProcMesh, other: ProcMesh, tmp_path: Pat
     x: Any = mine(grid).slice_mesh(dp=0)
     sent_before = x.to_mesh(other)
     for tp, gate in enumerate(gates):
-        remote(nap)(x.slice_mesh(tp=tp), str(gate))
+        remote(nap, propagate="inspect")(x.slice_mesh(tp=tp), str(gate))
     total = sent_before + 1
     moved = x.to_mesh(other)
     later = moved + 1

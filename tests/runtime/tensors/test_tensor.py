@@ -492,7 +492,7 @@ def test_what_is_issued_goes_out_though_nobody_waits(
     with grid.activate():
         x: Any = torch.ones(2)
         inspect(x)
-        remote(leave_a_mark)(x)
+        remote(leave_a_mark, propagate="inspect")(x)
     until((tmp_path / "mark").exists, 1.5)
     del x
     gc.collect()
