@@ -116,7 +116,7 @@ class Result(NamedTuple):
 _item = torch.ops.aten._local_scalar_dense.default
 
 
-class NotHere(DataDependentOutputException):
+class NotHere(DataDependentOutputException, DynamicOutputShapeException):
     """Python asks for a value, or a shape that depends on values, which only the ranks know."""
 
     def __init__(self, func: Any) -> None:
