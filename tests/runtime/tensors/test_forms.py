@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from meshbook.runtime.tensors import forms
 from meshbook.runtime.tensors.forms import Form, NotHere, Other, Result, fake_mode, faked, result_of, traits_of
