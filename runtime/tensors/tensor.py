@@ -28,13 +28,14 @@ from ..wire.deferred import untorn
 from ..wire.torch_forms import Sent, torch_reducers
 from .dispatch import Dispatcher, dispatcher_of, is_in_optimizer, place
 from .forms import Form, NotHere, Other, Traits, fake_mode, result_of, traits_of
+from .operators import equip
 from .program import Ref
 from .streams import Memory, Stream, check_stream, get_active_stream
 from .worker import shard
 
 _aten = torch.ops.aten
 _refs = itertools.count(1)
-_active: ContextVar[tuple[ProcMesh | None, ...]] = ContextVar("meshbook_active_mesh", default=())
+_active: ContextVar[tuple[Activation, ...]] = ContextVar("meshbook_active_mesh", default=())
 
 _CONSTANTS = frozenset({_aten.lift_fresh.default, _aten.lift_fresh_copy.default, _aten.lift.default})
 """How torch brings in data of the program's own: `torch.tensor([1, 2])`."""
@@ -183,41 +184,7 @@ class Tensor(torch.Tensor):
         return f"<Tensor {shape} {str(self.dtype)[6:]}{device}{grad} on {words(self._procs)}{on}>"
 
 
-def _not_here(name: str) -> Callable[..., Any]:
-    """What needs memory that this process has not. Torch would say something else, or read where nothing is."""
-
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        raise marked(NotHere(f"{name}()"))
-
-    return method
-
-
-for _name in ("__array__", "numpy", "share_memory_", "tolist"):
-    setattr(Tensor, _name, _not_here(_name))
-
-
-def _operator(name: str, function: Callable[..., Any]) -> None:
-    """Let `a + b` say what is wrong: torch takes a `TypeError` there to mean that `b` may know how to add."""
-    plain: dict[str, Callable[..., Any]] = {way: getattr(torch.Tensor, way) for way in (f"__{name}__", f"__r{name}__")}
-
-    def forward(self: Tensor, other: Any) -> Any:
-        __tracebackhide__ = True
-        self._usable()
-        return function(self, other) if isinstance(other, torch.Tensor) else plain[f"__{name}__"](self, other)
-
-    def reflected(self: Tensor, other: Any) -> Any:
-        __tracebackhide__ = True
-        self._usable()
-        return function(other, self) if isinstance(other, torch.Tensor) else plain[f"__r{name}__"](self, other)
-
-    setattr(Tensor, f"__{name}__", forward)
-    setattr(Tensor, f"__r{name}__", reflected)
-
-
-for _name in ("add", "sub", "mul", "pow", "matmul"):
-    _operator(_name, getattr(torch, _name))
-for _name, _function in {"truediv": torch.div, "floordiv": torch.floor_divide, "mod": torch.remainder}.items():
-    _operator(_name, _function)
+equip(Tensor)
 
 
 def _as_shard(tensor: Tensor, sent: Sent) -> Any:
@@ -260,9 +227,20 @@ class Activation(contextlib.AbstractContextManager["Activation"]):
     def __init__(self, procs: ProcMesh | None) -> None:
         if procs is not None:
             dispatcher_of(procs)
-        self._token = _active.set((*_active.get(), procs))
+        self.procs = procs
+        self._is_block = False
+        self._token = _active.set((*_active.get(), self))
         self._mode: Any = _Mode()
         self._mode.__enter__()
+
+    @property
+    def is_over(self) -> bool:
+        """Was the mesh taken down, with no block that ends it?"""
+        return self.procs is not None and not self._is_block and self.procs._fleet.is_stopped
+
+    def __enter__(self) -> Activation:
+        self._is_block = True
+        return self
 
     def __exit__(self, *raised: Any) -> None:
         self._mode.__exit__(*raised)
@@ -281,8 +259,7 @@ no_mesh = _NoMesh()
 
 def active_mesh() -> ProcMesh | None:
     """The mesh on which tensors are made now; None where they are made here."""
-    stack = _active.get()
-    return stack[-1] if stack else None
+    return next((each.procs for each in reversed(_active.get()) if not each.is_over), None)
 
 
 @checks_for_caller

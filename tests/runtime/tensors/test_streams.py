@@ -46,6 +46,16 @@ def test_activations_hold_from_the_call_on_to_the_end_of_a_block_if_there_is_one
     assert type(ones(2)) is torch.Tensor
 
 
+def test_an_activation_without_a_block_ends_with_its_mesh(process_stage: Any) -> None:
+    procs = process_stage.procs({"r": 1})
+    mesh = procs.activate()
+    assert ones(2).mesh == procs
+    procs.stop().get()
+    assert type(ones(2)) is torch.Tensor
+    with mesh:
+        assert ones(2).mesh == procs, "a block is to make no tensors elsewhere"
+
+
 def test_what_is_lent_is_read_by_both_and_written_by_none(grid: ProcMesh) -> None:
     with grid.activate():
         x = ones(2)
