@@ -133,6 +133,8 @@ class Drive:
     _told_dead: set[int] = field(default_factory=set[int])
     _offered_at: Step = Step.WAIT
     """The rung at which it was last said, or asked, what comes next."""
+    _looks_at: float = field(default_factory=lambda: _OFFERED_AFTER)
+    """Seconds after a press at which it is looked whether those that do not react wait in vain; again and again."""
     _has_debugged: bool = False
     _has_told_failure: bool = False
     _attention: Attention = field(default_factory=lambda: Attention(_LONGEST_GAP))
@@ -185,7 +187,7 @@ class Drive:
             if self.patience.failing_for(now) >= _SOON:
                 self._tell_deaths()
             self._act(self.patience.step(now, self._has_failure, num_presses))
-            num_presses = self._offer(now)
+            num_presses = 0 if self._is_released(now) else self._offer(now)
 
     def _tell_said(self) -> None:
         self.live.update(self.run.take(), self._heard_until())
@@ -280,9 +282,6 @@ class Drive:
         if not is_stuck or self._offered_at is rule.rung or self.run.finished.done():
             return 0
         is_first, self._offered_at = self._offered_at is Step.WAIT, rule.rung
-        if rule.rung is Step.INTERRUPT and self._is_in_vain():
-            rule.choose(Step.RELEASE)
-            return 0
         if self.user is not None and not self.is_background and not self.mesh.desk.has_console:
             return self._ask_what_then(self.user)
         if is_first:
@@ -293,10 +292,21 @@ class Drive:
             self.live.note(owing, "◌", text)
         return 0
 
-    def _is_in_vain(self) -> bool:
-        """Do all that did not react wait for ranks that did? Their next collective would pair with that of these."""
+    def _is_released(self, now: float) -> bool:
+        """Free, unasked, those that did not react and all wait for ranks that did; whether that is so.
+
+        Their next collective would pair with that of these.
+        """
+        rule, waited = self.patience, self.patience.unanswered_for(now)
+        is_stuck = rule.reason == "user" and rule.rung is Step.INTERRUPT and waited >= self._looks_at
+        if not is_stuck or rule.is_waiting_on or self.run.finished.done():
+            return False
+        self._looks_at = waited + _OFFERED_AFTER
         with suppress(KeyboardInterrupt):
-            return in_vain(self.mesh.ledger(self.run.owing, timeout=0.2, depth=64), self.run.owing)
+            if in_vain(self.mesh.ledger(self.run.owing, timeout=0.2, depth=64), self.run.owing):
+                rule.choose(Step.RELEASE)
+                self._offered_at = rule.rung
+                return True
         return False
 
     def _ask_what_then(self, user: Asker) -> int:

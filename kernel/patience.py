@@ -51,16 +51,17 @@ class Patience:
     """Why ranks were interrupted: `failure`, `timeout` or `user`; empty when they were not."""
     rung: Step = Step.WAIT
     """The last step that was taken."""
+    is_waiting_on: bool = False
+    """The user was asked what comes next, and waits."""
     _failed_at: float | None = None
     _stepped_at: float = 0.0
     _num_presses: int = 0
     _chosen: Step = Step.WAIT
-    _is_waiting_on: bool = False
 
     def step(self, now: float, has_failure: bool, num_presses: int = 0) -> Step:
         """What to do at `now`, after so many more presses of the stop button. Each step but `WAIT` is said once."""
         self._num_presses += num_presses
-        self._is_waiting_on = self._is_waiting_on and not num_presses
+        self.is_waiting_on = self.is_waiting_on and not num_presses
         if has_failure and self._failed_at is None:
             self._failed_at = now
         self.reason = self.reason or self._why(now)
@@ -76,7 +77,7 @@ class Patience:
 
     def wait_on(self) -> None:
         """The user was asked, and waits: nothing more is done before the next press."""
-        self._is_waiting_on = True
+        self.is_waiting_on = True
 
     @property
     def wants_debugger(self) -> bool:
@@ -112,7 +113,7 @@ class Patience:
             return self._chosen
         if self._wanted > self.rung:
             return Step(self.rung + 1)
-        if self._is_waiting_on:
+        if self.is_waiting_on:
             return self.rung
         if self.rung is Step.INTERRUPT and self.reason != "user" and waited >= self.impatience:
             return Step.RELEASE

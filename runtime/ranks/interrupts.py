@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 from ..wire import sigint
-from .loading import is_loading
+from .loading import after_loading, is_loading
 
 _PAUSES = (0.001, 0.002, 0.004, 0.008)
 """Seconds between two strikes. Code in C that looks for no signals is left to itself then."""
@@ -194,10 +194,17 @@ class Interrupts:
         if self._shields:
             self._held = KeyboardInterrupt()
         elif is_loading(frame) and (not self.running or self._strikes_later(self.running)):
-            return  # what former calls have left imports it: a cell can wait for that
+            if running := self.running:  # else what former calls have left imports it: a cell can wait for that
+                after_loading(frame, lambda: self._on_loaded(running))
         else:
             self._put_off = 0
             raise KeyboardInterrupt
+
+    def _on_loaded(self, call: int) -> None:
+        """At once: the next line may wait in C, where no strike is heard."""
+        if self._put_off == call:
+            self._wanted = call
+            self._on_signal(signal.SIGINT, None)
 
     def _strikes_later(self, running: int) -> bool:
         """Strike again until the import has come to its end; whether that can be."""

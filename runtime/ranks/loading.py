@@ -6,6 +6,8 @@ process"), or crashes: torch does.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from types import FrameType
 
@@ -23,6 +25,40 @@ def is_loading(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def after_loading(frame: FrameType | None, act: Callable[[], object]) -> None:
+    """As soon as all has been loaded that `frame` is in the midst of, call `act`, which may raise, where it was wanted.
+
+    Not where a debugger traces this thread.
+    """
+    importer = _importer(frame)
+    if importer is None or sys.gettrace() is not None:
+        return
+
+    def pass_over(own: FrameType, event: str, arg: object) -> None:
+        """Trace no other frame."""
+
+    def step(own: FrameType, event: str, arg: object) -> None:
+        importer.f_trace = None
+        if sys.gettrace() is pass_over:
+            sys.settrace(None)
+        act()
+
+    importer.f_trace = step
+    sys.settrace(pass_over)
+
+
+def _importer(frame: FrameType | None) -> FrameType | None:
+    """The frame that waits for the outermost import which is to come to its end."""
+    outermost: FrameType | None = None
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_IMPORTLIB) and _loads_once(frame):
+            outermost = frame
+        frame = frame.f_back
+    while outermost is not None and outermost.f_code.co_filename.startswith(_IMPORTLIB):
+        outermost = outermost.f_back
+    return outermost
 
 
 def _loads_once(frame: FrameType) -> bool:

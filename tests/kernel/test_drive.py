@@ -171,6 +171,28 @@ def test_who_waits_for_ranks_that_were_stopped_is_freed_by_the_same_press(
     steps.close()
 
 
+def test_so_is_who_comes_to_wait_for_them_later_unless_the_user_waits(
+    run: PretendedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
+    driven = drive_of(run, is_deaf=True)
+    steps = driven.steps()
+    next(steps)
+    for presses in (1, 0):
+        steps.send(presses)
+    assert driven.mesh.released == []
+    run.end(1)
+    driven.patience.wait_on()
+    for _ in range(2):
+        steps.send(0)
+    assert driven.mesh.released == []
+    driven.patience.is_waiting_on = False
+    for _ in range(2):
+        steps.send(0)
+    assert driven.mesh.released == [([0, 2], 7)]
+    steps.close()
+
+
 def test_process_groups_are_mended_after_trouble_only(run: PretendedRun) -> None:
     driven = drive_of(run)
     for rank in RANKS:
