@@ -155,33 +155,15 @@ def test_what_another_press_would_do_is_told_once(run: PretendedRun, monkeypatch
     steps.close()
 
 
-def test_who_waits_for_ranks_that_were_stopped_is_freed_by_the_same_press(
+def test_who_waits_for_ranks_that_were_stopped_is_freed_by_the_same_press_unless_the_user_waits(
     run: PretendedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
     driven = drive_of(run, is_deaf=True)
-    run.end(1)
     steps = driven.steps()
     next(steps)
     steps.send(1)
-    steps.send(0)
-    assert driven.mesh.released == [([0, 2], 7)]
-    told = ([0, 2], "did not react to the interrupt: broke off the collectives they may wait in")
-    assert driven.live.told == [told]
-    steps.close()
-
-
-def test_so_is_who_comes_to_wait_for_them_later_unless_the_user_waits(
-    run: PretendedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
-    driven = drive_of(run, is_deaf=True)
-    steps = driven.steps()
-    next(steps)
-    for presses in (1, 0):
-        steps.send(presses)
-    assert driven.mesh.released == []
-    run.end(1)
+    run.end(1)  # a moment later
     driven.patience.wait_on()
     for _ in range(2):
         steps.send(0)
