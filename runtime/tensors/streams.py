@@ -60,8 +60,7 @@ class Stream:
         if not isinstance(cast("object", t), Tensor):
             raise TypeError(f"a {type(t).__name__} has no stream: only distributed tensors can be borrowed")
         value = t._alive()
-        if mutable and not t._memory.is_writable:
-            raise RuntimeError("it cannot be borrowed to be written to: it, or a view of it, is lent already")
+        t._memory.check_lend(mutable)
         borrow = Borrow(t._memory, mutable, place())
         return wrapped(t._form, value, t._procs, self, Memory(borrow)), borrow
 
@@ -128,10 +127,21 @@ class Memory:
         origin = self._origin()
         return "the end of the last reference to it" if origin is None else origin.dropped_at or self.lender.dropped_at
 
-    def check(self) -> None:
-        """Raises `TypeError` where it cannot be read now."""
+    def check_lend(self, mutable: bool) -> None:
+        """Raises `RuntimeError` where it cannot be lent now; `TypeError` where it is given back already."""
+        self._check_kept()
+        if mutable and not self.is_writable:
+            raise RuntimeError("it cannot be borrowed to be written to: it, or a view of it, is lent already")
+        if any(borrow.is_mutable for borrow in self.lent):
+            raise RuntimeError("it cannot be borrowed: it, or a view of it, is lent to be written to")
+
+    def _check_kept(self) -> None:
         if where := self.dropped_at:
             raise marked(TypeError(f"this distributed tensor was borrowed, and its borrow is dropped at {where}"))
+
+    def check(self) -> None:
+        """Raises `TypeError` where it cannot be read now."""
+        self._check_kept()
         if taker := next((borrow for borrow in self.lent if borrow.is_mutable), None):
             why = f"this distributed tensor cannot be read: it is BORROWED, to be written to, at {taker.where}"
             raise marked(TypeError(why))
