@@ -19,6 +19,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
+    _get_current_dispatch_mode_stack,  # pyright: ignore[reportPrivateUsage]
     return_and_correct_aliasing,  # pyright: ignore[reportUnknownVariableType]
 )
 
@@ -229,9 +230,11 @@ class Activation(contextlib.AbstractContextManager["Activation"]):
             dispatcher_of(procs)
         self.procs = procs
         self._is_block = False
-        self._token = _active.set((*_active.get(), self))
-        self._mode: Any = _Mode()
-        self._mode.__enter__()
+        self._token = _active.set((*(each for each in _active.get() if not each.is_over), self))
+        self._mode: Any = None
+        if not isinstance(next(reversed(_get_current_dispatch_mode_stack()), None), _Mode):
+            self._mode = _Mode()  # one is enough: each costs every call of torch some time
+            self._mode.__enter__()
 
     @property
     def is_over(self) -> bool:
@@ -243,7 +246,8 @@ class Activation(contextlib.AbstractContextManager["Activation"]):
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        self._mode.__exit__(*raised)
+        if self._mode is not None:
+            self._mode.__exit__(*raised)
         _active.reset(self._token)
 
 
@@ -276,13 +280,14 @@ def issue(
 ) -> Any:
     """Compute with a function on the ranks; `results` are fake tensors in the form of what it gives."""
     dispatcher, stream = dispatcher_of(procs), get_active_stream()
-    positional, named = pytree.tree_map(as_argument, (args, kwargs))
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    positional, named = pytree.tree_unflatten(list(map(as_argument, leaves)), spec)
     made = pytree.tree_map_only(
         torch.Tensor, lambda fake: wrapped(Form.of(fake), Shared(dispatcher, procs), procs, stream), results
     )
     outputs = [leaf._value.number if isinstance(leaf, Tensor) else None for leaf in pytree.tree_leaves(made)]
     dispatcher.issue(procs._shape, function, positional, named, outputs)
-    if not all(map(_is_plain, pytree.tree_leaves((args, kwargs)))):
+    if not all(map(_is_plain, leaves)):
         dispatcher.send_waiting()  # while it is what it is now
     return made
 

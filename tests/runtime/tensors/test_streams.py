@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from meshbook.runtime import ProcMesh
-from meshbook.runtime.tensors import Stream, coalescing, fetch_shard, get_active_mesh, get_active_stream, inspect
+from meshbook.runtime.tensors import (
+    Stream,
+    coalescing,
+    fetch_shard,
+    get_active_mesh,
+    get_active_stream,
+    inspect,
+    no_mesh,
+)
 
 pytestmark = pytest.mark.real
 
@@ -44,6 +52,14 @@ def test_activations_hold_from_the_call_on_to_the_end_of_a_block_if_there_is_one
     with pytest.raises(ValueError, match="no device mesh is active"):
         get_active_mesh()
     assert type(ones(2)) is torch.Tensor
+
+
+def test_cells_that_activate_again_and_again_make_no_call_of_torch_slower(grid: ProcMesh) -> None:
+    depth = torch._C._len_torch_dispatch_stack
+    before = depth()
+    with grid.activate(), grid.activate(), other.activate(), no_mesh.activate(), grid.activate():
+        assert (depth(), ones(2).mesh) == (before + 1, grid)
+    assert (depth(), type(ones(2))) == (before, torch.Tensor)
 
 
 def test_an_activation_without_a_block_ends_with_its_mesh(process_stage: Any) -> None:
@@ -84,6 +100,8 @@ def test_what_is_lent_to_be_written_to_is_read_by_nobody_else(grid: ProcMesh) ->
         x = ones(2)
     borrowed, borrow = other.borrow(x, mutable=True)
     with borrow:
+        with pytest.raises(RuntimeError, match="cannot be borrowed: it, or a view of it, is lent to be written to"):
+            other.borrow(x)
         with pytest.raises(TypeError, match=r"cannot be read: it is BORROWED, to be written to, at .*, line"):
             _ = x + 1
         with other.activate():
@@ -93,6 +111,8 @@ def test_what_is_lent_to_be_written_to_is_read_by_nobody_else(grid: ProcMesh) ->
     assert inspect(x).tolist() == [5, 5]
     with other.activate(), pytest.raises(TypeError, match=r"its borrow is dropped at .*test_streams.py, line"):
         _ = view + 1
+    with pytest.raises(TypeError, match=r"its borrow is dropped at .*test_streams.py, line"):
+        Stream("third").borrow(borrowed)
 
 
 def test_a_borrow_ends_with_the_last_reference_to_it_and_with_that_of_the_lender(grid: ProcMesh) -> None:
