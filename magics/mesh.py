@@ -109,12 +109,12 @@ class MeshMagic:
         except KeyboardInterrupt:
             raise Interrupted(f"`%mesh {self._typed}` was stopped") from None
 
+    line.__doc__ = grammar.mesh_help()  # what `%mesh?` shows
+
     def _meant_use(self) -> str:
         """For who has typed the name of a mesh as a sub-command."""
         name = self._typed.partition("[")[0].strip()
         return f"; `%mesh use {self._typed}` makes that mesh the current one" if name in self._book.meshes else ""
-
-    line.__doc__ = grammar.mesh_help()  # what `%mesh?` shows
 
     def _up(self, args: grammar.Up) -> Mesh | None:
         name = args.name or self._book.free_name()

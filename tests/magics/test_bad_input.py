@@ -66,7 +66,7 @@ def refusal(kernel: Kernel, source: str) -> str:
         ("%mesh down nope", "there is no mesh 'nope': there is m"),
         ("%mesh restart 1 --replay 999", "%mesh restart: --replay: no cell 999 has run on the mesh: there is "),
         ("%mesh resize dp=3 --replay 999", "%mesh resize: no cell 999 has run on the mesh: there is "),
-        ("%mesh m", "no sub-command 'm'"),
+        ("%mesh m", "; `%mesh use m` makes that mesh the current one"),
         ("%mesh m[dp=0]", "; `%mesh use m[dp=0]` makes that mesh the current one"),
         (
             "%mesh push m",
