@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, cast
@@ -19,7 +20,6 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
-    _get_current_dispatch_mode_stack,  # pyright: ignore[reportPrivateUsage]
     return_and_correct_aliasing,  # pyright: ignore[reportUnknownVariableType]
 )
 
@@ -222,6 +222,28 @@ class _Mode(TorchDispatchMode):
         return _dispatch(func, args, kwargs)
 
 
+class _Modes(threading.local):
+    """One mode a thread, however many activations there are, also of tasks that take turns: each costs every call."""
+
+    def __init__(self) -> None:
+        self._mode: Any = None
+        self._count = 0
+
+    def enter(self) -> None:
+        self._count += 1
+        if self._count == 1:
+            self._mode = _Mode()
+            self._mode.__enter__()
+
+    def leave(self) -> None:
+        self._count -= 1
+        if self._count == 0:
+            self._mode.__exit__(None, None, None)
+
+
+_modes = _Modes()
+
+
 class Activation(contextlib.AbstractContextManager["Activation"]):
     """A mesh, or none, is the active one from now on: until the end of the `with` block, where there is one."""
 
@@ -231,10 +253,7 @@ class Activation(contextlib.AbstractContextManager["Activation"]):
         self.procs = procs
         self._is_block = False
         self._token = _active.set((*(each for each in _active.get() if not each.is_over), self))
-        self._mode: Any = None
-        if not isinstance(next(reversed(_get_current_dispatch_mode_stack()), None), _Mode):
-            self._mode = _Mode()  # one is enough: each costs every call of torch some time
-            self._mode.__enter__()
+        _modes.enter()
 
     @property
     def is_over(self) -> bool:
@@ -246,8 +265,7 @@ class Activation(contextlib.AbstractContextManager["Activation"]):
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        if self._mode is not None:
-            self._mode.__exit__(*raised)
+        _modes.leave()
         _active.reset(self._token)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -60,6 +61,26 @@ def test_cells_that_activate_again_and_again_make_no_call_of_torch_slower(grid: 
     with grid.activate(), grid.activate(), other.activate(), no_mesh.activate(), grid.activate():
         assert (depth(), ones(2).mesh) == (before + 1, grid)
     assert (depth(), type(ones(2))) == (before, torch.Tensor)
+
+
+def test_tasks_that_take_turns_have_a_mesh_each(grid: ProcMesh) -> None:
+    async def make(part: ProcMesh, turns: asyncio.Barrier, before: asyncio.Task[Any] | None) -> list[ProcMesh]:
+        with part.activate():
+            made = [ones(2).mesh]
+            await turns.wait()
+            if before:
+                await before
+                made.append(ones(2).mesh)
+            return made
+
+    async def both() -> None:
+        turns = asyncio.Barrier(2)
+        first = asyncio.create_task(make(grid.slice(dp=1), turns, None))
+        await asyncio.sleep(0)  # its block begins, and ends, before the other's
+        assert await make(grid.slice(dp=0), turns, first) == [grid.slice(dp=0)] * 2
+        assert await first == [grid.slice(dp=1)]
+
+    asyncio.run(both())
 
 
 def test_an_activation_without_a_block_ends_with_its_mesh(process_stage: Any) -> None:
