@@ -14,6 +14,9 @@ from IPython.core.getipython import get_ipython
 
 from ..runtime.ours import is_our_module
 
+_LEADING_TO_US = "torch._compile", "torch._dynamo."
+"""Modules by way of which torch calls our `__torch_dispatch__`."""
+
 
 def mark(error: BaseException) -> None:
     """Let IPython ask us how to show this error. One that shows itself otherwise stays as it is."""
@@ -57,4 +60,5 @@ def up_to_call(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_ours(trace: TracebackType) -> bool:
-    return is_our_module(trace.tb_frame.f_globals.get("__name__", ""))
+    name: str = trace.tb_frame.f_globals.get("__name__", "")
+    return is_our_module(name) or name.startswith(_LEADING_TO_US)

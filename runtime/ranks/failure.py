@@ -89,7 +89,7 @@ def plain_traceback(error: BaseException) -> TracebackType | None:
 
 def _format(error: BaseException) -> list[str]:
     """The traceback between our own frames, chained causes included; none of what only we were at work in."""
-    if isinstance(error, _SAYS_ALL) and not _has_users(error):
+    if isinstance(error, _SAYS_ALL) and not has_users(error):
         return []
     return [
         line if i else "Traceback of where the remote call failed (most recent call last):\n"
@@ -97,11 +97,11 @@ def _format(error: BaseException) -> list[str]:
     ]
 
 
-def _has_users(error: BaseException | None) -> bool:
+def has_users(error: BaseException | None) -> bool:
     """Is code in its traceback, or in that of its cause, that is not ours?"""
     frames = [] if error is None else [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any(not is_ours(each.f_code.co_filename) for each in frames) or (
-        error is not None and _has_users(error.__cause__)
+        error is not None and has_users(error.__cause__)
     )
 
 

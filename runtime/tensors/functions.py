@@ -122,24 +122,29 @@ def remote(
 
 @checks_for_caller
 def call_on_shard_and_fetch(
-    remote: Remote | Endpoint[Any, Any], *args: Any, shard: Mapping[str, int] | None = None, **kwargs: Any
+    remote: Remote | Endpoint[Any, Any] | Callable[..., Any],
+    *args: Any,
+    shard: Mapping[str, int] | None = None,
+    **kwargs: Any,
 ) -> Future[Any]:
     """What a function, or an endpoint, gives on one rank, which alone computes it with its shards.
 
     The rank is that at these coordinates, by default the first (see `fetch_shard`). Raises `ValueError` where a
     coordinate is missing, or there is no such axis or rank.
     """
-    mesh: Any = _mesh_for(args, kwargs) if isinstance(remote, Remote) else remote._mesh
+    mesh: Any = remote._mesh if isinstance(remote, Endpoint) else _mesh_for(args, kwargs)
     point = Point(rank_at(mesh.sizes, shard or {}), mesh.extent)
     args, kwargs = slice_mesh((args, kwargs), **point)
     alone = mesh.slice(**point)
-    if isinstance(remote, Remote):
-        with alone.activate():
-            return remote.call_one(*args, **kwargs)
-    endpoint: Endpoint[Any, Any] = Endpoint(alone, remote._name, remote._declared)
-    return endpoint.call_one(*args, **kwargs)
+    if isinstance(remote, Endpoint):
+        endpoint: Endpoint[Any, Any] = Endpoint(alone, remote._name, remote._declared)
+        return endpoint.call_one(*args, **kwargs)
+    function = remote if isinstance(remote, Remote) else Remote(remote, None)
+    with alone.activate():
+        return function.call_one(*args, **kwargs)
 
 
+@checks_for_caller
 def propagated(title: str, propagate: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Fake tensors in the form of what is given for these arguments; None: nothing is kept.
 

@@ -104,11 +104,18 @@ class OfUsers:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function: Any = self._function
         if isinstance(function, str):
-            module, _, name = function.rpartition(".")
-            function = getattr(import_module(module), name)
+            function = _found(function)
         args, kwargs = pytree.tree_map_only(RemoteProcessGroup, RemoteProcessGroup.own, (args, kwargs))
         result = function(*args, **kwargs)
         return result if self._is_kept else None
+
+
+def _found(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise NameError(f"there is no function {path!r} here: {error}") from None
 
 
 class Boxed(OfUsers):

@@ -40,6 +40,9 @@ class OpaqueRef:
             raise marked(RuntimeError("the value is on the ranks: give this to a function that is called by remote"))
         return _values[self._key]
 
+    def __repr__(self) -> str:
+        return f"OpaqueRef({_values[self._key]!r})" if self._key in _values else f"<OpaqueRef {self._key!r}>"
+
 
 def _unflatten(keys: Any, _: object) -> OpaqueRef:
     made = OpaqueRef.__new__(OpaqueRef)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from ..actor import Actor, endpoint
 from ..here import node
-from ..ranks.failure import describe
+from ..ranks.failure import RemoteFailure, describe, has_users
 from ..ranks.place import axes_text
 from ..scope import current_rank, current_size
 from .brake import own_progress
@@ -109,8 +109,7 @@ class TensorWorker(Actor):
         except Exception as error:  # noqa: BLE001 - the rim: it is told to who asks for what was to come of it
             story = describe(error)
             what = f"{story.type_name}: {story.message.strip()}".partition("\n")[0]
-            trace = "" if isinstance(op.function, str) else story.traceback  # below an operator there is only torch
-            self._spoil(op, Poison(op.number, current_rank().rank, what, trace))
+            self._spoil(op, Poison(op.number, current_rank().rank, what, _traceback_of(error, story, op)))
         else:
             for number, value in zip(op.outputs, leaves, strict=True):
                 if number is not None:
@@ -234,6 +233,14 @@ def _memory_of(value: Any) -> int:
 def _listed(kinds: Sequence[str]) -> str:
     """Example: `2 tensors`, `a tensor, NoneType`."""
     return f"{len(kinds)} tensors" if len(kinds) > 1 and set(kinds) == {"a tensor"} else ", ".join(kinds) or "nothing"
+
+
+def _traceback_of(error: BaseException, story: RemoteFailure, op: Op) -> str:
+    """Empty where the error's words say all: below an operator there is only torch."""
+    from .on_ranks import OfUsers
+
+    is_called_wrong = isinstance(op.function, OfUsers) and not has_users(error)
+    return "" if isinstance(op.function, str) or is_called_wrong else story.traceback
 
 
 def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -38,6 +38,15 @@ def test_our_frames_at_the_end_are_left_out() -> None:
     assert functions(up_to_call(trace)) == ["raised_by_us"]
 
 
+def test_frames_by_which_torch_comes_to_us_are_left_out_with_ours() -> None:
+    in_torch: dict[str, Any] = {"__name__": "torch._compile", "us": Promise[int]().future.get}
+    exec("def inner(): us(0.0)", in_torch)
+    with pytest.raises(TimeoutError) as caught:
+        in_torch["inner"]()
+    names = functions(caught.value.__traceback__)
+    assert (names[1], functions(up_to_call(caught.value.__traceback__))) == ("inner", names[:1])
+
+
 def test_our_frames_between_the_users_stay() -> None:
     class Index:
         def __index__(self) -> int:

@@ -65,6 +65,7 @@ def test_what_it_gives_is_learnt_from_its_first_call(grid: ProcMesh) -> None:
     cut = remote(halves)
     with grid.activate():
         counts = remote(lambda: OpaqueRef([]))()
+        assert (repr(counts), repr(OpaqueRef([1]))) == ("<OpaqueRef <Tensor () int64 on dp=2,tp=2>>", "OpaqueRef([1])")
         x = torch.arange(4)
         for step in range(3):
             parts = cut(counts, x + step)
@@ -86,6 +87,19 @@ def test_what_is_not_made_of_tensors_is_waited_for_each_time(grid: ProcMesh) -> 
         RemoteException, match=r"rank \d: ZeroDivisionError: division by zero\nIssued at .*functions.py"
     ):
         remote(lambda x: 1 / 0)(place)
+
+
+def test_what_cannot_be_called_is_told_in_a_line(grid: ProcMesh) -> None:
+    with grid.activate():
+        x = torch.ones(2)
+    for use, says in (
+        (lambda: remote("no.such.thing")(x), "there is no function 'no.such.thing' here: No module named 'no'"),
+        (lambda: remote("tests.runtime.shards.nothing")(x), "module 'tests.runtime.shards' has no attribute 'nothing'"),
+        (lambda: remote(norms)(x, 1, 2, 3), r"TypeError: norms\(\) takes"),
+    ):
+        with pytest.raises(RemoteException, match=says) as caught:
+            use()
+        assert "Traceback" not in str(caught.value)
 
 
 def test_as_a_decorator(grid: ProcMesh) -> None:
@@ -259,7 +273,7 @@ def test_one_rank_alone_computes_what_is_fetched_from_it(grid: ProcMesh) -> None
     assert call_on_shard_and_fetch(total, place).get() == 0
     assert call_on_shard_and_fetch(total, place, shard={"dp": 1, "tp": 0}, plus=40).get() == 42
     with grid.activate():
-        assert call_on_shard_and_fetch(remote(lambda: 7), shard={"dp": 1, "tp": 1}).get() == 7
+        assert call_on_shard_and_fetch(lambda: 7, shard={"dp": 1, "tp": 1}).get() == 7
     holders = grid.spawn("holders", Holder)
     assert call_on_shard_and_fetch(holders.total, place, shard={"dp": 1, "tp": 1}, scale=2.0).get() == 6.0
     holders.stop().get()
