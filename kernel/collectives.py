@@ -15,7 +15,7 @@ from ..runtime.regroup import ask
 from ..runtime.roster import Roster
 from .fold import named, ranks_text
 from .latecomers import Late, latecomers
-from .ledger import Finding, History, compare, group_text, histories, place_text, tensors_text, unlike
+from .ledger import Finding, History, compare, group_text, histories, parted_by_cells, place_text, tensors_text, unlike
 from .rows import seconds_text
 
 LAST = 8
@@ -114,6 +114,15 @@ class MeshLedger:
     def unlike(self) -> list[str]:
         """Where the ranks have called different things last, though it has ended since: their connections have."""
         return [finding.text for finding in unlike(self._ledgers, self.ranks)]
+
+    def has_parted(self, resting: Collection[int]) -> bool:
+        """Have ranks left collectives open to which others have not come, or with others? They will never end.
+
+        What ranks wait in that are busy is their own affair; but not what cells have left behind on ranks that are only
+        busy with actors (`resting`).
+        """
+        is_left = any(rank in self.idle for found in self.findings for rank in found.waiting)
+        return is_left or parted_by_cells(self._ledgers, resting)
 
     def as_former(self, ranks: Sequence[int], last: int) -> MeshLedger:
         """The same for some ranks, when the process groups have been made anew."""

@@ -16,6 +16,7 @@ import msgspec
 
 from ..runtime.cells import cell_of
 from ..runtime.ranks.ledger import Entry, Exchange, Group, RankLedger
+from ..runtime.regroup import out_of_step
 from .fold import named
 from .source import name_of
 
@@ -233,6 +234,23 @@ def _one_sided(
         parts.append("who is at the other end waits too, perhaps each with another 'tag' or group")
     odd = tuple(rank for rank in peers if rank not in waiting)
     return Finding("; ".join(parts), odd, tuple(waiting), min(each.seconds for each in waiting.values()))
+
+
+def parted_by_cells(ledgers: Mapping[int, RankLedger], resting: Collection[int]) -> bool:
+    """Have cells that are over left ranks out of step, or a collective open? `resting` are those without a cell.
+
+    It cannot be told, and is not, where actors on them have used a group since: they may be in the midst of it.
+    """
+    here = {rank: ledger for rank, ledger in _of_newest(ledgers).items() if rank in resting}
+    if not all(ledger.is_recorded for ledger in here.values()):
+        return False
+    for history in histories(here):
+        lasts = [entries[max(entries)] for entries in history.by_rank.values() if entries]
+        if not all(entry.on_main for entry in lasts):
+            return False
+        if not history.silent and any(entry.is_open and entry.seconds >= PATIENCE for entry in lasts):
+            return True
+    return out_of_step({rank: {each.name: each.num_issued for each in own.groups} for rank, own in here.items()})
 
 
 def _findings(history: History, patience: float, idle: Collection[int], dead: Collection[int]) -> list[Finding]:

@@ -184,12 +184,8 @@ class Repairs(Questions):
         return mend(self.roster, self._have_parted, renews)
 
     def _have_parted(self) -> bool:
-        """Whether ranks have left collectives open to which others have not come, or with others: they will never end.
-
-        What ranks wait in that are busy is their own affair.
-        """
-        ledger = self._keep_ledger()
-        return any(rank in ledger.idle for found in ledger.findings for rank in found.waiting)
+        resting = [rank for rank, state in self.roster.states.items() if not state.main_calls]
+        return self._keep_ledger().has_parted(resting)
 
     def _keep_ledger(self) -> MeshLedger:
         """The process groups may be made anew now, which forgets what was issued in them."""

@@ -35,6 +35,9 @@ _DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")
 _FACE = "distributed_c10d.py"
 """The file of torch's own functions that users call: `all_reduce`, `all_gather_object`."""
 
+_MAIN = "ranks/mailbox.py"
+"""The file of ours from which all is called that runs on the main thread."""
+
 
 class Group(msgspec.Struct, frozen=True):
     """A process group as one rank knows it. The same group has the same name and ranks on all its ranks."""
@@ -69,6 +72,8 @@ class Entry(msgspec.Struct, frozen=True):
     file: str
     """The user's innermost frame, a cell or a file; empty if there is none."""
     line: int
+    on_main: bool = False
+    """Issued on the main thread, where cells run; actors have others."""
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -211,6 +216,7 @@ def _entry(record: dict[str, Any], group: int, now: int) -> Entry:
         seconds=max(now - record["time_created_ns"], 0) / 1e9,
         file=file,
         line=line,
+        on_main=any(frame["filename"].endswith(_MAIN) for frame in record["frames"]),
     )
 
 

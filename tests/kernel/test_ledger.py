@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshbook.kernel.collectives import MeshLedger, reasons
-from meshbook.kernel.ledger import compare
+from meshbook.kernel.ledger import compare, parted_by_cells
 from meshbook.runtime.ranks.ledger import Entry, Exchange, Group, RankLedger
 
 OPS: tuple[str, ...] = ("all_reduce", "barrier", "broadcast", "all_gather")
@@ -364,3 +364,30 @@ def test_a_rank_with_the_groups_of_before_has_issued_none_in_the_new_ones() -> N
     assert finding.odd == (1,)
     new = RankLedger(generation=3)  # it came new, and has no groups yet
     assert compare({0: waits, 1: new, 2: waits})[0].text == finding.text
+
+
+@pytest.mark.parametrize(
+    ("last", "counts", "resting", "has_parted"),
+    [
+        ({}, (3, 3), (0, 1), False),
+        ({}, (3, 2), (0, 1), True),
+        ({"is_open": True}, (3, 3), (0, 1), True),
+        ({"is_open": True, "seconds": 0.01}, (3, 3), (0, 1), False),
+        ({"is_open": True}, (3, 3), (0,), False),
+        ({}, (3, 2), (0,), False),
+        ({"on_main": False}, (3, 2), (0, 1), False),
+        ({"on_main": False, "is_open": True}, (3, 3), (0, 1), False),
+    ],
+)
+def test_what_cells_have_left_on_ranks_without_one(
+    last: dict[str, Any], counts: tuple[int, int], resting: tuple[int, ...], has_parted: bool
+) -> None:
+    entries = entry(1, on_main=False), entry(2, on_main=True), entry(3, **{"on_main": True, **last})
+    told = {
+        rank: RankLedger((msgspec.structs.replace(default(2), num_issued=count),), entries[:count])
+        for rank, count in enumerate(counts)
+    }
+    assert parted_by_cells(told, resting) is has_parted
+    assert not parted_by_cells(
+        {rank: msgspec.structs.replace(own, is_recorded=False) for rank, own in told.items()}, resting
+    )

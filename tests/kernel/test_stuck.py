@@ -15,8 +15,10 @@ import pytest
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.repairs import mended_text
 from meshbook.kernel.run import Run
+from meshbook.runtime import ActorError, Channel
 from meshbook.runtime.regroup import regroup, wait_until
 from tests.kernel.cells import SUM, ran, values
+from tests.runtime.busy import AsyncBusy
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
@@ -105,6 +107,20 @@ def test_ranks_that_met_in_different_collectives_leave_no_trap_behind(mesh: Mesh
         assert mesh.mend() == "a collective was left open in them"
         assert values(mesh, SUM) == ["6.0"] * 3
     mesh.last_failed = ()
+
+
+def test_what_a_cell_has_left_is_mended_beside_actors_that_wait_for_something_else(mesh: Mesh) -> None:
+    begun, arrived = Channel[str].open()
+    actors = mesh.procs.spawn("actors", AsyncBusy, begun)
+    asked = actors.sleep.call()
+    assert [arrived.recv().get(20) for _ in range(3)] == ["sleep"] * 3
+    interrupted(mesh, "if rank == 1: dist.barrier()")
+    assert mesh.mend() == "a collective was left open in them"
+    assert values(mesh, SUM) == ["6.0"] * 3
+    mesh.interrupt_actors()
+    with pytest.raises(ActorError, match="interrupted"):
+        asked.get(20)
+    actors.stop().get(20)
 
 
 @pytest.mark.parametrize(
