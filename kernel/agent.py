@@ -118,10 +118,10 @@ class KernelActor(Actor):
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
         `source` is None when this rank has been sent it before under the same `key`; it begins in line `first_line`
-        of what the user sees. `members` are the ranks of a
-        partial slice (empty: the whole mesh), whose process group the cell finds as `group`; without a store that
-        answers no new one is made. With `keep`, its value stays for `compare`, until the next cell. With `autoreload`,
-        modules whose files have changed are renewed before. It was sent while `behind` was under way.
+        of what the user sees. `members` are the ranks of a partial slice (empty: the whole mesh), whose process group
+        the cell finds as `group`; without a store that answers no new one is made. With `keep`, its value stays for
+        `compare`, until the next cell. With `autoreload`, modules whose files have changed are renewed before. It was
+        sent while `behind` was under way.
         """
         self._kept.clear()
         self._begin()

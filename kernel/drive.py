@@ -149,6 +149,8 @@ class Drive:
             self.run.is_driven = False
 
     def _steps(self) -> Generator[float, int, None]:
+        if self.run.mended:
+            self.live.note(self.run.ranks, "↻", self.run.mended)
         with self.mesh.desk.heard_by(self.run.rouse, serves=not self.is_background):
             yield from self._wait()
             self._debug_failed()

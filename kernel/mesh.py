@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import pickle
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
 from ..runtime.engines.base import Exit
-from ..runtime.errors import MeshbookError, checks_for_caller
+from ..runtime.errors import checks_for_caller
 from ..runtime.gather import Gather
 from ..runtime.mesh import ProcMesh, actor_number
-from ..runtime.regroup import busy_ranks
 from ..runtime.shape import Selector
 from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
@@ -174,13 +173,13 @@ class Mesh(Repairs):
             MeshStopped: the mesh was taken down.
         """
         self._check_up()
-        self._make_groups_sure()
+        mended = self.make_groups_sure()
         chosen = tuple(self._chosen(ranks))
         if not isinstance(cast("object", source), str):
             raise TypeError(f"a cell is a text, and {source!r} is none: `execute` takes functions")
         self.last_cell = cell = next(self._cells)
         behind = self._behind(chosen) if replay is None and not is_inquiry else NOTHING
-        run = Run(self.roster, self.axes, chosen, cell, name or f"cell {cell}")
+        run = Run(self.roster, self.axes, chosen, cell, name or f"cell {cell}", mended)
         members = chosen if replay is None else replay.ranks
         members = () if len(members) == self.num_ranks else members
         if replay is None and not is_inquiry:
@@ -198,18 +197,6 @@ class Mesh(Repairs):
             if outdated := self._sent.outdated():
                 self.send_ahead(self.roster.alive(), "forget", (outdated,))
         return run
-
-    def _make_groups_sure(self) -> None:
-        """Make process groups that can be used where the rank that served their store has died in silence.
-
-        Without a store no rank makes the `group` of its slice: a cell would fail on ranks that are well. And look once
-        more where ranks were busy as that was last asked: with a cell that waited behind one that failed, say.
-        """
-        groups = self.roster.groups
-        is_open = groups.is_unsure and not busy_ranks(self.roster)
-        if is_open or self.roster.states[groups.store_rank].exit is not None:
-            with contextlib.suppress(MeshbookError):  # then the cell fails, and says why
-                self.mend()
 
     def _has_store(self, chosen: Sequence[int]) -> bool:
         """Can process groups be made now? Who asks a store whose rank is stopped waits for it, and hears nothing.
@@ -252,13 +239,13 @@ class Mesh(Repairs):
         Raises `EncodeError`, `MeshStopped`.
         """
         self._check_up()
-        self._make_groups_sure()
+        mended = self.make_groups_sure()
         packed = pack(function, args, kwargs)
         lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_in(packed.head)]
         self.last_cell = next(self._cells)
         name = getattr(function, "__name__", "a function")
         behind = self._behind(range(self.num_ranks))
-        run = Run(self.roster, self.axes, range(self.num_ranks), self.last_cell, name)
+        run = Run(self.roster, self.axes, range(self.num_ranks), self.last_cell, name, mended)
         buffers = [pickle.PickleBuffer(each) for each in packed.buffers]
         order = self._order("execute", run.cell, packed.head, buffers, lines, tuple(behind))
         run.call = self.roster.call(run.ranks, order, run, audience=run)
@@ -436,7 +423,7 @@ class Mesh(Repairs):
         """The processes with axes of other names."""
         return self.procs.rename(**names)
 
-    def activate(self) -> contextlib.AbstractContextManager[object]:
+    def activate(self) -> AbstractContextManager[object]:
         """Torch makes distributed tensors, from now on or inside of the `with` block: see `ProcMesh.activate`."""
         self._check_up()
         return self.procs.activate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -12,18 +13,20 @@ from ..runtime.errors import MeshbookError, checks_for_caller
 from ..runtime.gather import Gather
 from ..runtime.healing import Healed, check_room, heal_roster
 from ..runtime.mesh import ProcMesh
-from ..runtime.regroup import Unstuck, mend, release, unstick, wait_until
+from ..runtime.regroup import Unstuck, busy_ranks, mend, release, unstick, wait_until
 from ..runtime.reshape import Reshape
 from ..runtime.resize import resize_roster
 from ..runtime.shape import Shape
 from ..runtime.wire.messages import Strike
-from .collectives import MeshLedger
+from .collectives import MeshLedger, in_vain
 from .debug.points import Points
+from .fold import named
 from .journal import Choice, Journal
 from .lent import Lent
 from .questions import Questions
 from .replaying import Tell
 from .restore import HealedMesh, ResizedMesh, restore
+from .run import Run
 from .sent import Sent
 
 if TYPE_CHECKING:
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 
 LEDGER_SECONDS, LEDGER_DEPTH = 0.5, 64
 """How long ranks may take to tell their last collectives as it is decided whether these match, and how many of them."""
+
+FREED_SECONDS = 1.0
+"""How long ranks whose collectives were broken off may take to come to the end of the cell that they were in."""
 
 
 def mended_text(mesh: Repairs, renews: bool = True) -> str:
@@ -60,6 +66,7 @@ class Repairs(Questions):
     """The collectives of before the last time that ranks were interrupted or freed; their groups may be new since."""
     journal: Journal
     points: Points
+    _heard: deque[Run]
     _sent: Sent
     _lent: Lent
     _sending: threading.Lock
@@ -169,6 +176,42 @@ class Repairs(Questions):
         self.last_failed = plan.renumbered(self.last_failed)
         self.journal.reshape(plan)
         self.points.reshape(plan)
+
+    def make_groups_sure(self) -> str:
+        """Make process groups that can be used, before a cell is sent, where the last look at them left a doubt.
+
+        Where the rank that served their store has died in silence: without a store no rank makes the `group` of its
+        slice, and a cell would fail on ranks that are well. Where ranks were busy as it was last asked: with a cell
+        that waited behind one that failed, say. And where ranks still wait, in vain, in a cell that was stopped.
+        What it took, in one line; empty where all was well.
+        """
+        groups = self.roster.groups
+        freed = self._free_given_up()
+        is_open = freed or (groups.is_unsure and not busy_ranks(self.roster))
+        if not is_open and self.roster.states[groups.store_rank].exit is None:
+            return ""
+        return "; ".join(filter(None, [*freed, mended_text(self)]))
+
+    def _free_given_up(self) -> list[str]:
+        """Free ranks that a cell has ended without, and that wait for ranks that have left it; a text for each cell.
+
+        As it was stopped the others were still at work: nobody waited in vain yet. The next cell would not begin on
+        those that wait, and its collectives on the others would pair with the ones that they wait in.
+        """
+        begun = {call for state in self.roster.states.values() for call in list(state.main_calls)}
+        ended = [run for run in list(self._heard) if run.finished.done()] if begun else []
+        return [text for run in ended if run.call in begun and (text := self._freed(run))]
+
+    def _freed(self, run: Run) -> str:
+        states = self.roster.states
+        left = [rank for rank in run.ranks if rank in states and run.call in states[rank].main_calls]
+        if not left or not in_vain(self.ledger(left, LEDGER_SECONDS, depth=LEDGER_DEPTH), left):
+            return ""
+        self.release(left, run.call, timeout=0.5)
+        calls = [states[rank].main_calls for rank in left]
+        if not wait_until(self.roster, lambda: not any(run.call in each for each in calls), FREED_SECONDS):
+            return ""
+        return f"freed {named(left)}, which still waited in {run.name}"
 
     def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
         """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""

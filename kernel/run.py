@@ -56,13 +56,23 @@ class Run:
     comes late.
     """
 
-    def __init__(self, roster: Roster, axes: Mapping[str, int], ranks: Sequence[int], cell: int, name: str) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        axes: Mapping[str, int],
+        ranks: Sequence[int],
+        cell: int,
+        name: str,
+        mended: str = "",
+    ) -> None:
         self.roster = roster
         self.axes = axes
         """Those of the mesh as it was then: a resize gives it others."""
         self.ranks = tuple(ranks)
         self.cell = cell
         self.name = name
+        self.mended = mended
+        """What had to be done to the process groups before it could be sent."""
         self.call = 0
         self.started = time.monotonic()
         self.progress = Progress()

@@ -28,6 +28,7 @@ class PretendedRun:
         self.ranks = RANKS
         self.roster = SimpleNamespace(is_stopped=False)
         self.call = 7
+        self.mended = ""
         self.is_driven = False
         self.started = time.monotonic()
         self.parted_for = 0.0

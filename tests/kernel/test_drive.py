@@ -176,11 +176,13 @@ def test_who_waits_for_ranks_that_were_stopped_is_freed_by_the_same_press_unless
 
 
 def test_process_groups_are_mended_after_trouble_only(run: PretendedRun) -> None:
+    run.mended = "freed rank 1"
     driven = drive_of(run)
     for rank in RANKS:
         run.end(rank)
     drive(driven)
     assert (driven.mesh.num_mended, driven.mended) == (0, "")
+    assert driven.live.told[0] == (list(RANKS), "freed rank 1")  # before it was sent
 
 
 def test_who_was_stopped_hears_that_models_have_parted(run: PretendedRun) -> None:

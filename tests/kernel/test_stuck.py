@@ -236,7 +236,7 @@ def test_groups_of_ranks_that_were_busy_are_looked_at_again_before_the_next_cell
     run = mesh.run(until_there(gate), [2])
     assert mesh.mend() == ""
     looks: list[str] = []
-    monkeypatch.setattr(mesh, "mend", lambda: looks.append(Mesh.mend(mesh)))
+    monkeypatch.setattr(mesh, "mend", lambda renews: looks.append(Mesh.mend(mesh, renews)))
     ran(mesh, "pass", [0])
     gate.touch()
     run.finished.get(20)
@@ -244,6 +244,27 @@ def test_groups_of_ranks_that_were_busy_are_looked_at_again_before_the_next_cell
     ran(mesh, "pass", [0])
     ran(mesh, "pass", [0])
     assert looks == [""]
+
+
+def test_ranks_that_still_wait_in_a_stopped_cell_are_freed_before_the_next_one(mesh: Mesh, tmp_path: Path) -> None:
+    """As the cell was given up the last one of them still worked: nobody waited in vain yet."""
+    ran(mesh, "net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))")
+    gate = tmp_path / "gate"
+    run = mesh.run(f"if rank < 2:\n    net(torch.ones(1, 2)).sum().backward()\n{until_there(gate)}")
+    while (0, 1) not in {found.waiting for found in mesh.ledger([0, 1]).findings}:
+        assert not run.progress.failed
+    mesh.interrupt([0, 1])
+    run.abandon()
+    another = mesh.run("kept", [2])
+    assert not another.mended
+    gate.touch()
+    another.finished.get(20)
+    after = ran(mesh, SUM)
+    assert after.mended == (
+        "freed ranks 0-1, which still waited in cell "
+        f"{run.cell}; process groups renewed, as their connections were broken off: models go on with them"
+    )
+    assert values(mesh, SUM) == ["6.0"] * 3
 
 
 def test_when_the_rank_with_the_store_dies_the_others_still_make_groups(mesh: Mesh) -> None:
