@@ -298,7 +298,9 @@ def num_bytes(text: str) -> int:
 
 def name(text: str) -> str:
     """A Python name."""
-    if not text.isidentifier() or keyword.iskeyword(text):
+    if keyword.iskeyword(text):
+        raise GrammarError(f"'{text}' is not a name, but a word of Python: write another, such as {text}_")
+    if not text.isidentifier():
         raise GrammarError(f"'{text}' is not a name: write letters, digits and _, such as m0")
     return text
 

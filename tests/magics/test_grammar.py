@@ -123,7 +123,7 @@ def test_targets_is_understood_with_a_hint(line: str):
     ("line", "expected"),
     [
         ("-o 1x", "%%on_mesh: -o: '1x' is not a name: write letters, digits and _, such as m0"),
-        ("-o class", "-o: 'class' is not a name"),
+        ("-o class", "-o: 'class' is not a name, but a word of Python: write another, such as class_"),
         ("-o", "-o needs a value: -o NAME"),
         ("-o -b", "-o needs a value: -o NAME"),
         ("-t 0", "-t: '0' is not a number of seconds over 0, such as 30"),
