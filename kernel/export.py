@@ -58,7 +58,7 @@ def script(
             _show(x + 1, by=0)
     """
     chosen = needed([note for note in notes if isinstance(note, Pushed) or cells is None or note.number in cells])
-    ran = [note for note in chosen if isinstance(note, Entry) and note.source and not note.failed]
+    ran = [note for note in chosen if isinstance(note, Entry) and note.source and not note.went_wrong]
     plain = {id(entry): _plain(entry) for entry in ran}
     futures = sorted({future for each in plain.values() for future in each.futures})
     slices = list(dict.fromkeys(entry.ranks for entry in ran if len(entry.ranks) < math.prod(setting.axes.values())))

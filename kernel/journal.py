@@ -52,6 +52,18 @@ class Entry:
     """Whether it still runs on other ranks: nobody knows then whether it would come to an end on a new one."""
     unknown: set[int] = field(default_factory=set[int])
     """Those of its ranks that came new since, and have not run it to its end."""
+    has_failed: bool = False
+    """Whether it failed on ranks that a resize has dropped since."""
+
+    @property
+    def went_wrong(self) -> bool:
+        """Whether it failed somewhere."""
+        return bool(self.failed) or self.has_failed
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether it came to its end wherever it ran: a new rank may run it too."""
+        return not (self.went_wrong or self.is_running)
 
     @property
     def number(self) -> int | None:
@@ -128,6 +140,12 @@ class Journal:
             if (entry.source, entry.ranks) not in known:
                 entry.unknown.update(set(ranks).intersection(entry.ranks))
 
+    def note_fatal(self, replay: Replay, ranks: Collection[int]) -> None:
+        """These ranks ended as the cell was replayed: as a whole, that is not to be done once more."""
+        entry = self._notes.get((replay.source, replay.ranks))
+        if isinstance(entry, Entry):
+            entry.failed.update(ranks)
+
     def missed_maker(self, name: str, rank: int) -> Entry | None:
         """The cell that makes what goes by a name, if that ran before this rank came new, and not since."""
         for entry in reversed(self.entries):
@@ -183,7 +201,7 @@ class Journal:
     def left_out(self, plan: Iterable[Replay | Pushed], new: Collection[int]) -> tuple[str, ...]:
         """The cells that ran to their end on ranks that come new, and of which the plan has nothing."""
         planned = {step.name for step in plan if isinstance(step, Replay)}
-        ended = [entry for entry in self.entries if not (entry.failed or entry.is_running)]
+        ended = [entry for entry in self.entries if entry.ended_well]
         return tuple(entry.name for entry in ended if entry.name not in planned and set(new).intersection(entry.ranks))
 
 
@@ -258,7 +276,9 @@ def _moved(note: Entry | Pushed, plan: Reshape) -> Entry | Pushed:
     ranks = plan.extended(note.ranks)
     if isinstance(note, Pushed):
         return replace(note, ranks=ranks)
-    return replace(note, ranks=ranks, failed={*plan.renumbered(note.failed)}, unknown={*plan.renumbered(note.unknown)})
+    failed, unknown = {*plan.renumbered(note.failed)}, {*plan.renumbered(note.unknown)}
+    has_failed = note.has_failed or bool(note.failed)
+    return replace(note, ranks=ranks, failed=failed, unknown=unknown, has_failed=has_failed)
 
 
 def _whole(entry: Entry) -> Replay:
@@ -272,7 +292,7 @@ def _of_entry(entry: Entry, choice: Choice, hot: Collection[str]) -> Replay | No
         return _whole(entry) if entry.number in choice else None
     if choice == "all":
         return _whole(entry)
-    if not entry.failed and not entry.is_running and is_setup(entry.source, hot):
+    if entry.ended_well and is_setup(entry.source, hot):
         return _whole(entry)
     definitions = definitions_of(entry.source)
     return Replay(entry.name, definitions, entry.first_line, entry.ranks, is_part=True) if definitions else None

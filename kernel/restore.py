@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,8 @@ class HealedMesh:
     """Of what cells failed there, in a line each."""
     left_out: tuple[str, ...] = ()
     """The cells that ran to their end there before, and of which nothing was chosen to run again."""
+    fatal: Collection[str] = ()
+    """Of what cells failed there, those in which a rank has ended: the next restart does without them."""
     together: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Of what cells failed there, those that waited for ranks which live on, with all ranks that ran them before."""
     wanting: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -96,18 +98,24 @@ def restore(
     deadline = time.monotonic() + timeout
     replaying = Replaying(mesh, runs, healed.ranks, tell)
     replaying.wait(deadline)
-    mesh.journal.note_new(healed.ranks, [replay for replay, run in runs if not _failed(run)])
+    ends = _ends([run for _, run in runs])
+    failed = {replay.name: ranks for replay, run in runs if (ranks := _failed(run, ends))}
+    done = [replay for replay, run in runs if run.progress.outcomes and not _failed(run, ends)]
+    for replay, run in runs:
+        mesh.journal.note_fatal(replay, [rank for rank, last in ends.items() if last is run])
+    mesh.journal.note_new(healed.ranks, done)
     until = max(deadline, time.monotonic() + _PUSH_SECONDS)
     unpushed = [name for name, push in pushes if push is None or not _arrived(push, until)]
     return HealedMesh(
         healed,
-        tuple(replay.name for replay, run in runs if not replay.is_part and not _failed(run)),
-        tuple(replay.name for replay, run in runs if replay.is_part and not _failed(run)),
-        {replay.name: failed for replay, run in runs if (failed := _failed(run))},
+        tuple(replay.name for replay in done if not replay.is_part),
+        tuple(replay.name for replay in done if replay.is_part),
+        failed,
         tuple(dict.fromkeys(unpushed)),
         _heavy(mesh, runs),
         healed.seconds + time.monotonic() - started,
-        {replay.name: _reason(replay, run, replaying) for replay, run in runs if _failed(run)},
+        {replay.name: _reason(replay, run, replaying) for replay, run in runs if _failed(run, ends)},
+        fatal={replay.name for replay, run in runs if run in ends.values()},
         together={replay.name: tuple(sorted(replay.ranks)) for replay, _ in runs if replay.name in replaying.vain},
         wanting={replay.name: maker for replay, run in runs if (maker := _missed_maker(mesh.journal, run))},
     )
@@ -137,7 +145,7 @@ def _arrived(push: Gather, until: float) -> bool:
 
 
 def _reason(replay: Replay, run: Run, replaying: Replaying) -> str:
-    """Of what the first rank failed, in a line."""
+    """Of what the first rank failed, in a line; if one ended, of what."""
     if replay.name in replaying.vain:
         return f"it waits in {replaying.vain[replay.name]} for ranks that live on"
     if replay.name in replaying.late:
@@ -145,7 +153,8 @@ def _reason(replay: Replay, run: Run, replaying: Replaying) -> str:
     progress = run.progress
     failures = [_outcome_of(progress.outcomes[rank]).failure for rank in progress.failed]
     told = [f"{each.type_name}: {each.message}".removesuffix(": ") for each in failures if each is not None]
-    return [*told, *progress.lost.values(), ""][0].partition("\n")[0]
+    gone = [progress.lost[rank] for rank in sorted(progress.gone)]
+    return [*gone, *told, *progress.lost.values(), ""][0].partition("\n")[0]
 
 
 def _missed_maker(journal: Journal, run: Run) -> str:
@@ -157,5 +166,16 @@ def _missed_maker(journal: Journal, run: Run) -> str:
     return ""
 
 
-def _failed(run: Run) -> tuple[int, ...]:
-    return tuple(sorted({*run.progress.failed, *run.progress.lost}))
+def _ends(runs: Sequence[Run]) -> dict[int, Run]:
+    """The cell in which each rank ended that did: the first to which it gave no answer, of those in their order."""
+    ends: dict[int, Run] = {}
+    for run in runs:
+        for rank in run.progress.gone:
+            ends.setdefault(rank, run)
+    return ends
+
+
+def _failed(run: Run, ends: Mapping[int, Run]) -> tuple[int, ...]:
+    """Where a cell failed; not where the rank had ended in one before it."""
+    lost = [rank for rank in run.progress.lost if ends.get(rank, run) is run]
+    return tuple(sorted({*run.progress.failed, *lost}))

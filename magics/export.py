@@ -27,7 +27,7 @@ def export(book: Book, args: Export) -> Path:
     text = script(_setting(mesh), mesh.journal.notes, numbers, name=path.name)
     _write(path, text, is_forced=args.force)
     size = mesh.num_ranks
-    failed = [entry.name for entry in entries if entry.failed]
+    failed = [entry.name for entry in entries if entry.went_wrong]
     count = len(entries) - len(failed)
     cells, them = ("1 cell", "it") if count == 1 else (f"{count} cells", "them")
     print(f"{cells} written to {path}: run {them} with `torchrun --nproc-per-node {size} {path}`")

@@ -205,6 +205,8 @@ def trouble_lines(healed: HealedMesh) -> list[str]:
         again = ranks_text(healed.together.get(cell, ranks))
         maker = healed.wanting.get(cell)
         what = f"{maker} makes it, and has not run there" if maker else f"`%%on_mesh {again}` runs it again"
+        if cell in healed.fatal:
+            what = "`%mesh restart @dead` goes without it"
         lines.append(f"{cell} failed there ({named(ranks)}){why}; {what}")
     for name, errors in healed.process.failed.items():
         lines.append(f"{name} could not be made again: {_first_line(next(iter(errors.values())))}")

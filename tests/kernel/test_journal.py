@@ -224,3 +224,16 @@ def test_a_resize_gives_cells_to_those_who_belong_to_their_slices() -> None:
         ("cell 2", (0,), set()),
     ]
     assert {push.name: push.ranks for push in pushes(journal)} == {"lr": (0, 1, 2)}
+    journal.reshape(Reshape.of({"dp": 1, "tp": 3}, {"dp": 2, "tp": 3}))
+    assert planned(journal) == [("cell 1", False), ("cell 2", True)]  # which had failed on a rank that is gone
+
+
+def test_a_cell_in_which_a_new_rank_ended_is_not_replayed_as_a_whole_again() -> None:
+    journal = noted("import os\nos.abort()", "x = 1")
+    first, second = [step for step in journal.plan() if isinstance(step, Replay)]
+    assert not first.is_part
+    journal.note_fatal(first, [1])
+    assert [step for step in journal.plan() if isinstance(step, Replay)] == [
+        Replay(first.name, "import os\n", 1, first.ranks, is_part=True),
+        second,
+    ]

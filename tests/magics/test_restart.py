@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,25 @@ def test_a_cell_that_fails_on_a_new_rank_is_told_with_its_error(kernel: Kernel) 
     cell = f"cell {ran.reply['execution_count']}"
     assert f"{cell} failed there (rank 1): ValueError: there is no data; `%%on_mesh 1` runs it again\n" in told
     kernel.ok("%mesh down moody")
+
+
+def test_a_cell_that_ends_a_new_rank_is_left_out_by_the_next_restart(kernel: Kernel) -> None:
+    """Else none would ever bring it back."""
+    kernel.ok("%mesh up deadly dp=2 --pg none")
+    ran = [kernel.ok(f"%%on_mesh\n{each}") for each in ("import os\nif os.path.exists('no'): os.abort()", "x = 1")]
+    deadly, other = (f"cell {each.reply['execution_count']}" for each in ran)
+    (kernel.folder / "no").touch()
+    told = kernel.ok("%mesh restart 1").stdout
+    assert re.search(
+        rf"\n{deadly} failed there \(rank 1\): rank 1 .* killed by SIGABRT .*; `%mesh restart @dead` goes without it\n",
+        told,
+    )
+    assert other not in told
+    told = kernel.ok("%mesh restart @dead").stdout
+    assert told.endswith(f" s: replayed {other}; of {deadly} only imports and definitions\n")
+    assert kernel.ok("%%on_mesh\nx, os.getpid() > 0").text.startswith("(1, True)")
+    (kernel.folder / "no").unlink()
+    kernel.ok("%mesh down deadly")
 
 
 def test_a_cell_of_which_nothing_ran_again_is_named(kernel: Kernel) -> None:
