@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .dispatch import coalescing
     from .fetch import RemoteException, fetch_shard, inspect
     from .functions import call_on_shard_and_fetch, remote
+    from .gradients import grad_function, grad_generator
     from .movement import reduce, reduce_, slice_mesh
     from .moving import to_mesh
     from .on_ranks import RemoteProcessGroup
@@ -27,6 +28,8 @@ _HOMES = {
     "fetch_shard": "fetch",
     "get_active_mesh": "tensor",
     "get_active_stream": "streams",
+    "grad_function": "gradients",
+    "grad_generator": "gradients",
     "inspect": "fetch",
     "no_mesh": "tensor",
     "reduce": "movement",
@@ -47,6 +50,8 @@ __all__ = (
     "fetch_shard",
     "get_active_mesh",
     "get_active_stream",
+    "grad_function",
+    "grad_generator",
     "inspect",
     "no_mesh",
     "reduce",
