@@ -313,23 +313,21 @@ class KernelActor(Actor):
     @control_endpoint
     def where(self) -> str:
         """Which line of which cell runs now, and the collective it waits in, in one line."""
-        waiting = waits.current(self._main)  # of an actor, it may be, while the main thread rests
-        return ", ".join(filter(None, [self._lines_now(), "" if waiting is None else f"waiting in {waiting.call}"]))
+        line, waiting = self._now()
+        return ", ".join(filter(None, [line, "" if waiting is None else f"waiting in {waiting.call}"]))
 
-    def _lines_now(self) -> str:
-        """Of the main thread, or of an actor that is at work while it rests."""
+    def _now(self) -> tuple[str, waits.Wait | None]:
+        """The line that runs now, and what it waits in: of the main thread, or of an actor while that one rests."""
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
         stack = [(code.co_filename, line) for code, line in lines_of(frame)]
         main = lines_text(stack) or lines_text(self._cells.suspended_at()) or _place_in_module(stack)
-        return main or place_at_work()
+        return main or place_at_work(), waits.current(self._main, is_at_work=bool(main))
 
     @control_endpoint
     def glance(self) -> tuple[str, str, float]:
         """Which line of which cell runs now, the collective it waits in, and for how many seconds."""
-        waiting = waits.current(self._main)
-        if waiting is None:
-            return self._lines_now(), "", 0.0
-        return self._lines_now(), waiting.call, time.monotonic() - waiting.since
+        line, waiting = self._now()
+        return (line, "", 0.0) if waiting is None else (line, waiting.call, time.monotonic() - waiting.since)
 
     @control_endpoint
     def report(self) -> None:

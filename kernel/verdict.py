@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from ..runtime.errors import DeviceMeshError, MeshError
+from ..runtime.long_calls import actors_at_work
 from ..runtime.ranks.place import axes_text
 from .cut_off import is_cut_off
 from .drive import Drive
@@ -113,6 +114,8 @@ def _interrupted_text(drive: Drive) -> str:
     places = _places(drive.waiting)
     kept = "".join(f"; {told}" for told in (*drive.together.notes, drive.mended) if told)
     rest = "it is idle and keeps its state" if len(drive.waiting) == 1 else "they are idle and keep their state"
+    if actors_at_work(drive.mesh.roster):  # which goes on, and is told in a line of its own
+        rest = "state kept"
     return f"interrupted: {places or 'when all ranks were done'}; {rest}{kept}"
 
 

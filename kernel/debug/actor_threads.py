@@ -10,15 +10,13 @@ from types import FrameType
 
 from ...runtime.ours import is_ours
 from ...runtime.ranks.stacks import loops
+from ...runtime.ranks.waits import ACTOR_THREADS
 from .places import Stack, place_of, suspended, users_frame, users_index
-
-PREFIX = "meshbook-actor-"
-"""How these threads are called."""
 
 
 def actor_at_work() -> threading.Thread | None:
     """The first that runs, or awaits, what the user wrote; None where all rest."""
-    threads = [each for each in threading.enumerate() if each.name.startswith(PREFIX)]
+    threads = [each for each in threading.enumerate() if each.name.startswith(ACTOR_THREADS)]
     return next((each for each in threads if users_frame(frame_of(each)) or suspended_in(each)), None)
 
 

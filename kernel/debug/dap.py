@@ -17,8 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ...runtime.ranks.waits import ACTOR_THREADS
 from ..source import name_of
-from .actor_threads import PREFIX
 from .door import Door
 
 
@@ -175,7 +175,7 @@ def spare_our_threads() -> None:
     """A stop in an editor stops all threads of a process: without the control thread nobody could go on."""
     ours = [each for each in threading.enumerate() if each.name.startswith("meshbook-")]
     for thread in (threading.current_thread(), *ours):
-        if thread is not threading.main_thread() and not thread.name.startswith(PREFIX):
+        if thread is not threading.main_thread() and not thread.name.startswith(ACTOR_THREADS):
             marked: Any = thread
             marked.pydev_do_not_trace = marked.is_pydev_daemon_thread = True
 

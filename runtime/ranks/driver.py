@@ -13,6 +13,7 @@ from ..shape import Point
 from .failure import RemoteFailure
 from .strikes import Strike
 from .turns import Job
+from .waits import ACTOR_THREADS
 
 if TYPE_CHECKING:
     from .resident import Resident
@@ -36,7 +37,7 @@ class Driver(ABC):
         threading.Thread(
             target=self._run,
             args=(on_made, point, run),
-            name=f"meshbook-actor-{self._resident.instance.name}",
+            name=f"{ACTOR_THREADS}{self._resident.instance.name}",
             daemon=True,
         ).start()
 

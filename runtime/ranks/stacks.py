@@ -85,11 +85,12 @@ def sample(main: int, awaited: object = None) -> StackSample:
         '<module>'
     """
     frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented all the same
-    waiting = waits.current(main)
+    own, awaiting = visible(_spots_of(frames.get(main))), without_ours(_suspended(awaited))
+    waiting = waits.current(main, is_at_work=bool(own or awaiting))
     others = [] if main != threading.main_thread().ident else _others(frames, main)
     return StackSample(
-        main=bounded(visible(_spots_of(frames.get(main)))),
-        awaiting=bounded(without_ours(_suspended(awaited))),
+        main=bounded(own),
+        awaiting=bounded(awaiting),
         waiting=None if waiting is None else (waiting.call, time.monotonic() - waiting.since),
         others=tuple(others),
     )

@@ -73,13 +73,21 @@ _NEEDED = ("wait", "_get_op_type", "_get_duration")
 
 Waiting = Callable[[Any, timedelta], bool]
 
+ACTOR_THREADS = "meshbook-actor-"
+"""How the names of the threads begin on which actors run."""
 
-def current(thread: int) -> Wait | None:
-    """What this thread waits in, or whoever else waits longest.
+
+def current(thread: int, is_at_work: bool = False) -> Wait | None:
+    """What this thread waits in, or whoever else waits longest; but no actor, where this thread `is_at_work` itself.
 
     None while nobody waits. A sliced wait shows up after its first slice, so a quick one costs nothing.
     """
-    return _by_thread.get(thread) or min(list(_by_thread.values()), key=lambda wait: wait.since, default=None)
+    waiting = _by_thread.copy()
+    if not waiting or thread in waiting:
+        return waiting.get(thread)
+    actors = {each.ident for each in threading.enumerate() if is_at_work and each.name.startswith(ACTOR_THREADS)}
+    others = [wait for who, wait in waiting.items() if who not in actors]
+    return min(others, key=lambda wait: wait.since, default=None)
 
 
 def exchanges() -> dict[int, Wait]:

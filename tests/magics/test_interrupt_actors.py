@@ -70,6 +70,17 @@ def test_the_stop_button_ends_the_wait_and_names_who_goes_on(trainers: Kernel) -
     assert "KeyboardInterrupt: interrupted" in trainers.cell("answer.get()").error
 
 
+def test_a_cell_that_is_stopped_beside_an_actor_does_not_call_its_ranks_idle(trainers: Kernel) -> None:
+    trainers.ok("answer = trainer.step.call(1, late=[2])")
+    cell = trainers.start("%%on_mesh\nprint('begun')\nwhile True: pass")
+    cell.until_all(4, "begun")
+    trainers.interrupt()
+    ended = cell.end()  # nothing of the all_reduce in which the actor waits
+    assert re.search(r"interrupted: ranks 0-3 at cell \d+ line 3; state kept$", ended.error)
+    assert "actors on ranks 0-3 of m go on" in ended.stderr
+    assert "trainer.step" in trainers.ok("%mesh interrupt").stdout
+
+
 def test_actors_that_were_interrupted_in_a_collective_are_in_step_again(trainers: Kernel) -> None:
     for value in (2, 3):
         trainers.ok(f"answer = trainer.step.call({value}, late=[1])")
