@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils import _pytree as pytree
@@ -50,11 +50,11 @@ def grad_function(function: Callable[..., tuple[Any, Backward]]) -> Callable[...
             shape.extend((outputs, form))
             return [each for each in outputs if isinstance(each, torch.Tensor)], backward
 
-        tensors = iter(_ByHand.apply(forward, *[leaves[at] for at in places]))  # pyright: ignore
+        apply = cast("Callable[..., tuple[torch.Tensor, ...]]", _ByHand.apply)  # pyright: ignore[reportUnknownMemberType]
+        tensors = iter(apply(forward, *[leaves[at] for at in places]))
         outputs, form = shape
-        return pytree.tree_unflatten(
-            [next(tensors) if isinstance(each, torch.Tensor) else each for each in outputs], form
-        )
+        done = [next(tensors) if isinstance(each, torch.Tensor) else each for each in outputs]
+        return pytree.tree_unflatten(done, form)
 
     return call
 
