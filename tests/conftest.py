@@ -63,6 +63,13 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _young_heap() -> None:
+    """So does what the files before have imported, such as torch's compiler: tests that collect took a second each."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     callspec = getattr(item, "callspec", None)
     on = (callspec and callspec.params.get("on")) or item.config.getoption("on")
