@@ -20,7 +20,7 @@ from ..runtime.ranks.children import end_child
 from ..runtime.wire import codec
 from .completion import complete
 from .debug.places import suspended
-from .debug.remains import is_out_of_memory, let_go, summary_of
+from .debug.remains import is_out_of_memory, let_go, num_bytes, summary_of
 from .failure import entry_of, failure_of
 from .guest import Guests, Lines
 from .loop import CellLoop
@@ -77,6 +77,9 @@ def warm() -> None:
     shell.builtin_trap.__exit__(None, None, None)
     _warmed = shell
 
+
+MUCH_MEMORY = 16 << 20
+"""Bytes in the frames of a failed cell that are worth a collection (200 ms, with torch) before the next one begins."""
 
 _MOST_PROGRAMS = 128
 """Compiled cells that are kept in case they run again, as in a loop, or when the user runs a cell once more."""
@@ -206,11 +209,9 @@ class CellShell:
         return self._told(run, "", lambda: self._visited(head, buffers, lines, prepare))
 
     def _told(self, run: int, file: str, outcome: Callable[[], Outcome]) -> Outcome:
-        has_failed = self.last_error is not None
-        self._run, self._numbers, self.last_error, self.last_summary = run, count(1), None, ""
+        self._run, self._numbers, self.last_summary = run, count(1), ""
         try:
-            if has_failed:
-                gc.collect()  # what has printed its frames holds them in circles, and with them their tensors
+            self._drop_error()
             return outcome()
         except BaseException as error:  # noqa: BLE001 - a signal hit a line of ours: before the cell's first, after its last
             if self.last_error is not None:  # it came while a failure was told, and the user's line is that one's
@@ -223,6 +224,14 @@ class CellShell:
             if self.last_error is not None and is_out_of_memory(self.last_error):
                 with self._opened():
                     self._keep_summary(self.last_error)
+
+    def _drop_error(self) -> None:
+        """What has printed the frames of a failed cell holds them in circles, and with them their tensors."""
+        error, self.last_error = self.last_error, None
+        is_heavy = error is not None and num_bytes(error, self.namespace) >= MUCH_MEMORY
+        del error
+        if is_heavy:
+            gc.collect()
 
     def _keep_summary(self, error: BaseException) -> None:
         """Keep of an error what it says, and free what its frames hold."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from meshbook.kernel.cell import CellShell
+from meshbook.kernel.cell import MUCH_MEMORY, CellShell
 from meshbook.kernel.debug.remains import is_out_of_memory, let_go, num_bytes, summary_of
 
 MB = 1 << 20
@@ -77,9 +77,9 @@ def test_a_cell_that_runs_out_of_memory_leaves_a_text_only() -> None:
     shell.close()
 
 
-def test_what_the_frames_of_a_failed_cell_held_is_free_when_the_next_one_begins() -> None:
+def test_much_that_the_frames_of_a_failed_cell_held_is_free_when_the_next_one_begins() -> None:
     shell = CellShell({}, lambda display: None)
-    fail = "batch = torch.zeros(9)\n    seen.append(weakref.ref(batch))\n    {}raise ValueError"
+    fail = f"batch = torch.zeros({MUCH_MEMORY // 4})\n    seen.append(weakref.ref(batch))\n    {{}}raise ValueError"
     for circle in "", "me = sys._getframe(); ":
         gc.disable()  # so that none comes by chance
         try:
