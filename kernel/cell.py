@@ -228,7 +228,10 @@ class CellShell:
     def _drop_error(self) -> None:
         """What has printed the frames of a failed cell holds them in circles, and with them their tensors."""
         error, self.last_error = self.last_error, None
-        is_heavy = error is not None and num_bytes(error, self.namespace) >= MUCH_MEMORY
+        try:
+            is_heavy = error is not None and num_bytes(error, self.namespace) >= MUCH_MEMORY
+        except Exception:  # noqa: BLE001 - a tensor of an odd kind, say, which tells no size: what it holds may be much
+            is_heavy = True
         del error
         if is_heavy:
             gc.collect()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MethodType, ModuleType
 from typing import Any, cast
 
 _BY_NAME = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
@@ -27,7 +27,7 @@ def pickles_to_at_least(value: object, enough: int) -> int:
     while left and total <= enough:
         item = left.pop()
         total += 1  # for a small number or for the mention of something that was there before
-        if isinstance(item, int | float) or id(item) in seen:
+        if _is(item, int, float) or id(item) in seen:
             continue
         seen.add(id(item))
         data = bytes_of_data(item)
@@ -45,7 +45,7 @@ def walk(values: Iterable[object]) -> Iterator[object]:
     seen, left = set[int](), deque(values)
     while left:
         item = left.popleft()
-        if isinstance(item, int | float) or id(item) in seen:
+        if _is(item, int, float) or id(item) in seen:
             continue
         seen.add(id(item))
         yield item
@@ -58,8 +58,8 @@ def bytes_of_data(value: object) -> int | None:
     >>> bytes_of_data("abc"), bytes_of_data([1])
     (3, None)
     """
-    if isinstance(value, str | bytes | bytearray):
-        return len(value)
+    if _is(value, str, bytes, bytearray):
+        return len(cast("str", value))
     if is_tensor(value):
         tensor = getattr(value, "_local_tensor", cast("Any", value))  # of a DTensor the part that is here
         return int(tensor.nbytes) if tensor.layout is sys.modules["torch"].strided else None
@@ -71,33 +71,41 @@ def bytes_of_data(value: object) -> int | None:
 def is_tensor(value: object) -> bool:
     """Is it a `torch.Tensor`? torch is never imported to find out: without it there are none."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    return torch is not None and _is(value, torch.Tensor)
 
 
 def is_array(value: object) -> bool:
     """Is it a `numpy.ndarray`? numpy is never imported to find out."""
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
+    return numpy is not None and _is(value, numpy.ndarray)
+
+
+def _is(value: object, *kinds: type) -> bool:
+    """What `isinstance` says, without asking for `__class__`: of a proxy that is a property, which may raise."""
+    return issubclass(type(value), kinds)
 
 
 def _length(value: Any) -> int:
-    return len(cast("Any", value)) if isinstance(value, dict | list | tuple | set | frozenset) else 0
+    return len(value) if _is(value, dict, list, tuple, set, frozenset) else 0
 
 
 def _inside(value: Any) -> list[object]:
     """What a container or an object holds, one step deep."""
-    if isinstance(value, _BY_NAME) or is_tensor(value):
+    if _is(value, *_BY_NAME) or is_tensor(value):
         return []
     attributes = _attributes(value).values()
-    if isinstance(value, dict):
-        return [*cast("Any", value), *cast("Any", value).values(), *attributes]
-    if isinstance(value, list | tuple | set | frozenset):
-        return [*cast("Any", value), *attributes]
+    if _is(value, dict):
+        return [*value, *value.values(), *attributes]
+    if _is(value, list, tuple, set, frozenset):
+        return [*value, *attributes]
     return list(attributes)
 
 
 def _attributes(value: object) -> dict[str, object]:
-    try:
-        return cast("dict[str, object]", object.__getattribute__(value, "__dict__"))
-    except AttributeError:  # it has slots, or is written in C
-        return {}
+    """Those that it has of its own; none if it has slots, or is written in C. A class may make more of `__dict__`."""
+    mro: tuple[type, ...] = type.__dict__["__mro__"].__get__(type(value))
+    for cls in mro:
+        own = cls.__dict__.get("__dict__")
+        if type(own) is GetSetDescriptorType:
+            return own.__get__(value)
+    return {}

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any, cast
 
-from ...runtime.ranks.failure import plain_name
+from ...runtime.ranks.failure import plain_name, plain_traceback
 from ...runtime.ranks.users import is_users
 from ..size import bytes_of_data, is_array, is_tensor, walk
 from .brief import safe_text
@@ -83,7 +83,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def summary_of(error: BaseException) -> str:
     """The frames of an error with their locals, as a text that keeps none of them. Runs no code of the user's."""
-    entries = list(traceback.walk_tb(error.__traceback__))
+    entries = list(traceback.walk_tb(plain_traceback(error)))
     users = [entry for entry in entries if is_users(entry[0].f_code.co_filename)]
     lines: list[str] = []
     for frame, line in (users or entries)[-_MOST_FRAMES:]:
@@ -111,9 +111,9 @@ def let_go(error: BaseException) -> None:
     `traceback.clear_frames` is not enough before Python 3.13: a frame whose `f_locals` was read keeps a copy.
     """
     for each in _family(error):
-        for frame, _ in traceback.walk_tb(each.__traceback__):
+        for frame, _ in traceback.walk_tb(plain_traceback(each)):
             _clear(frame)
-        each.__traceback__ = None
+        BaseException.__dict__["__traceback__"].__set__(each, None)
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
             delattr(sys, name)
@@ -130,8 +130,13 @@ def _clear(frame: FrameType) -> None:
 
 
 def _functions(error: BaseException) -> list[tuple[FrameType, int]]:
-    entries = [entry for each in _family(error) for entry in traceback.walk_tb(each.__traceback__)]
+    entries = [entry for each in _family(error) for entry in traceback.walk_tb(plain_traceback(each))]
     return [entry for entry in entries if is_function(entry[0].f_code)]
+
+
+def _own(cls: type, name: str, error: BaseException) -> Any:
+    """An attribute as Python has it, whatever the class of the error makes of it."""
+    return cls.__dict__[name].__get__(error)
 
 
 def _family(error: BaseException) -> list[BaseException]:
@@ -143,7 +148,7 @@ def _family(error: BaseException) -> list[BaseException]:
         if each is None or id(each) in found:
             continue
         found[id(each)] = each
-        left += [each.__cause__, each.__context__]
-        if isinstance(each, BaseExceptionGroup):
-            left += cast("BaseExceptionGroup[BaseException]", each).exceptions
+        left += [_own(BaseException, "__cause__", each), _own(BaseException, "__context__", each)]
+        if issubclass(type(each), BaseExceptionGroup):
+            left += _own(BaseExceptionGroup, "exceptions", each)
     return list(found.values())

@@ -91,3 +91,16 @@ def test_much_that_the_frames_of_a_failed_cell_held_is_free_when_the_next_one_be
         finally:
             gc.enable()
     shell.close()
+
+
+def test_values_that_raise_when_they_are_looked_at_do_not_spoil_the_next_cell() -> None:
+    """As proxies do whose object is not there; nor does an error whose attributes raise."""
+    shell = CellShell({}, lambda display: None)
+    hostile = "import sys\nclass Proxy(Exception):\n    __class__ = __dict__ = __context__ = property(lambda self: {})"
+    for end in ("1 / 0", "sys.exit(3)"):
+        shell.run(f"{hostile.format(end)}\nproxy = Proxy()", run=1, name="cell 1")
+        shell.run("def f():\n    mine = [Proxy()]\n    raise mine[0]\nf()", run=2, name="cell 2")
+        assert shell.last_error is not None and num_bytes(shell.last_error, shell.namespace) == 0
+        value = shell.run("7", run=3, name="cell 3").value
+        assert value is not None and value.text == "7"
+    shell.close()
