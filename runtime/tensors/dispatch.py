@@ -19,7 +19,7 @@ import torch
 
 from ..adverbs import Endpoint, Gather
 from ..cells import Line
-from ..errors import SupervisionError
+from ..errors import SupervisionError, marked
 from ..future import Future, Promise
 from ..mesh import ProcMesh
 from ..roster import Roster
@@ -110,8 +110,9 @@ class Dispatcher:
             self._add(op, shape)
             while (batch := self._oldest(lambda: len(self._sent) > AHEAD)) is not None:
                 _check(batch)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             self.interrupted()
+            marked(stop)  # wherever it hit us
             raise
 
     @property

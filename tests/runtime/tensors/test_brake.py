@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from meshbook.runtime import ProcMesh
+from meshbook.runtime import ProcMesh, errors
 from meshbook.runtime.gather import Gather
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.tensors import RemoteException, dispatch, fetch_shard, inspect, remote
@@ -122,6 +122,19 @@ def test_what_is_about_to_be_sent_is_not_lost(grid: ProcMesh, monkeypatch: pytes
         patch.setattr(dispatcher, "_take_dropped", lambda shape: signal.raise_signal(signal.SIGINT) or [])
         inspect(total)
     assert inspect(total).tolist() == [1, 1]
+
+
+@pytest.mark.real
+def test_a_press_that_hits_us_is_shown_without_our_frames(grid: ProcMesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    with grid.activate():
+        x = torch.zeros(2)
+    inspect(x)
+    marked: list[BaseException] = []
+    monkeypatch.setattr(errors, "mark", [marked.append])
+    monkeypatch.setattr(dispatcher_of(grid), "_add", lambda op, shape: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        _ = x + 1
+    assert marked == [stopped.value]
 
 
 @pytest.mark.real
