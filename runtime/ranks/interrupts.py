@@ -40,6 +40,7 @@ class Interrupts:
         self._early: set[int] = set()  # calls that were interrupted before they began
         self._lock = threading.Lock()  # a call must not begin or end while it is decided whether it runs
         self._wanted = 0
+        self._raised = 0  # the call that was interrupted last
         self._put_off = 0  # the call that is struck again and again, until its import has come to its end
         self._put_off_since = 0.0
         self._is_between = False
@@ -72,6 +73,22 @@ class Interrupts:
         if is_meant:
             self._insist(running, self._is_running)
         return running
+
+    def strike_again(self) -> bool:
+        """On the main thread: what was raised there last is lost, so it is to come again. Whether it will."""
+        try:
+            _thread.start_new_thread(self._strike_anew, (self._raised,))
+        except RuntimeError:  # no thread is left
+            return False
+        return True
+
+    def _strike_anew(self, call: int) -> None:
+        time.sleep(_PAUSES[0])  # the main thread is to be out of where it is lost
+        with self._lock:
+            if not self._is_stoppable(call):
+                return
+            self._strike(call)
+        self._insist(call, self._is_stoppable)
 
     def _strike(self, running: int) -> None:
         self._wanted = running
@@ -107,6 +124,9 @@ class Interrupts:
 
     def _is_kept_waiting(self, call: int) -> bool:
         return self._is_between and call > self._latest
+
+    def _is_stoppable(self, call: int) -> bool:
+        return self._is_running(call) or self._is_kept_waiting(call)
 
     @contextmanager
     def between(self) -> Generator[None]:
@@ -184,6 +204,7 @@ class Interrupts:
         """Raise what was held back."""
         held, self._held = self._held, None
         if held is not None:
+            self._raised = self.running
             raise held
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
@@ -198,6 +219,7 @@ class Interrupts:
                 after_loading(frame, lambda: self._on_loaded(running))
         else:
             self._put_off = 0
+            self._raised = wanted or self.running
             raise KeyboardInterrupt
 
     def _on_loaded(self, call: int) -> None:

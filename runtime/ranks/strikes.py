@@ -7,6 +7,7 @@ What prints meets it when that is done, what waits for an answer is told to stop
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import sys
 import threading
@@ -42,6 +43,12 @@ def strike_all(strikes: Sequence[Strike]) -> list[str]:
     return sorted({strike.title for strike in strikes})
 
 
+def strike_again(error: KeyboardInterrupt) -> bool:
+    """On the thread where it was raised and lost: let it come again, if it is of a strike. Whether it will."""
+    strike = _raised.pop(id(error), None)
+    return strike is not None and strike.again()
+
+
 class Target(NamedTuple):
     """One turn of an actor, as what strikes at it sees it."""
 
@@ -53,7 +60,7 @@ class Target(NamedTuple):
 
 
 class Strike:
-    """An interrupt of one turn of an actor. It is raised once."""
+    """An interrupt of one turn of an actor. It is raised once, or again if it is lost."""
 
     _is_sudden = True
     """Whether it may be raised at any line of the user's."""
@@ -68,6 +75,7 @@ class Strike:
         self._former = former
         self._is_pending = False
         self._is_over = False
+        self._raised = 0  # the identity of what was raised
         self._lock = threading.Lock()  # the turn must not end while it is decided whether it runs
         self._error = type("KeyboardInterrupt", (KeyboardInterrupt,), {"__new__": self._make})
 
@@ -93,6 +101,7 @@ class Strike:
         with self._lock:
             has_come, self._is_over = self.has_come, True
             unmet.pop(self._thread, None)
+            _raised.pop(self._raised, None)
             if self._is_pending and not has_come:
                 self._is_pending = False
                 be_done_with_raising()
@@ -102,7 +111,19 @@ class Strike:
     def _make(self, *_: object) -> KeyboardInterrupt:
         """What is raised in the thread, as it comes there."""
         self.has_come = True
-        return KeyboardInterrupt("interrupted")
+        error = KeyboardInterrupt("interrupted")
+        self._raised = id(error)
+        _raised[self._raised] = self
+        return error
+
+    def again(self) -> bool:
+        """On its thread, which may hold the lock: what was raised is lost. Whether it comes again."""
+        self.has_come = False
+        try:
+            _thread.start_new_thread(strike_all, ([self],))
+        except RuntimeError:  # no thread is left
+            return False
+        return True
 
     def _meet(self) -> None:
         """On its thread, where the runtime has done something for the endpoint, if it was that."""
@@ -141,6 +162,10 @@ class Strike:
             frame = frame.f_back
         if frame is not None:
             yield from frames
+
+
+_raised: dict[int, Strike] = {}
+"""Whose the errors are that were raised, by identity, until the turn is over."""
 
 
 class AwaitedStrike(Strike):

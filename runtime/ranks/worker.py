@@ -37,6 +37,7 @@ from . import (
     seed,
     spawning,
     steward,
+    swallowed,
     trackers,
     waits,
 )
@@ -130,6 +131,7 @@ def _stand_guard() -> Interrupts:
     dumps.install()
     interrupts = Interrupts()
     interrupts.install()
+    swallowed.install(interrupts)
     children.note_rank()
     trackers.install()
     leaving.install(lambda: interrupts.running)
