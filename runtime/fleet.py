@@ -152,8 +152,9 @@ class RemoteFleet:
         return {*lost, *self._node.failed.get(actor, ())}
 
     def owners(self, rank: int) -> dict[tuple[int, int, int], str]:
-        """Who owns actors that were made on this rank from here, with the name of the first mesh of each."""
-        return owners_of(list(self._owners.values()), rank)
+        """The same as `Births.owners`, of actors that were made from here."""
+        made = sorted(self._owners.items(), key=lambda each: rank in self._node.failed.get(each[0], ()))
+        return owners_of([owned for _, owned in made], rank)
 
     def lose(self, rank: int, why: str) -> list[Caller]:
         """The rank is gone: who waits for what it owed, to be told. On any thread."""

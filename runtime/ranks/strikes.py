@@ -45,7 +45,7 @@ def strike_all(strikes: Sequence[Strike]) -> list[str]:
 
 def strike_again(error: KeyboardInterrupt) -> bool:
     """On the thread where it was raised and lost: let it come again, if it is of a strike. Whether it will."""
-    strike = _raised.pop(id(error), None)
+    strike = _struck_by.pop(id(error), None)
     return strike is not None and strike.again()
 
 
@@ -101,7 +101,7 @@ class Strike:
         with self._lock:
             has_come, self._is_over = self.has_come, True
             unmet.pop(self._thread, None)
-            _raised.pop(self._raised, None)
+            _struck_by.pop(self._raised, None)
             if self._is_pending and not has_come:
                 self._is_pending = False
                 be_done_with_raising()
@@ -113,7 +113,7 @@ class Strike:
         self.has_come = True
         error = KeyboardInterrupt("interrupted")
         self._raised = id(error)
-        _raised[self._raised] = self
+        _struck_by[self._raised] = self
         return error
 
     def again(self) -> bool:
@@ -164,8 +164,8 @@ class Strike:
             yield from frames
 
 
-_raised: dict[int, Strike] = {}
-"""Whose the errors are that were raised, by identity, until the turn is over."""
+_struck_by: dict[int, Strike] = {}
+"""The strikes that were raised, by the identity of the error, until their turn is over."""
 
 
 class AwaitedStrike(Strike):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import pytest
 
-from meshbook.runtime import Actor, Channel, Port, SupervisionError, context, endpoint, this_host
+from meshbook.runtime import Actor, Channel, MeshFailure, Port, SupervisionError, context, endpoint, this_host
 from meshbook.runtime.scope import CLIENT
 from tests.runtime.families import Owner
 from tests.runtime.troupe import Counter, Mortal
@@ -84,6 +84,23 @@ class Hired(Actor):
     def __cleanup__(self, exc: Exception | None) -> None:
         if hasattr(self, "port"):
             self.port.send("cleaned up")
+
+
+class Listener(Actor):
+    """Owns actors, and says whose failures it hears of."""
+
+    def __init__(self, told: Port[str]) -> None:
+        self.told = told
+
+    @endpoint
+    def hire(self, procs: Any, name: str, cls: Any) -> Any:
+        hired = procs.spawn(name, cls)
+        hired.initialized.get(10)
+        return hired
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        self.told.send(failure.mesh_name)
+        return True
 
 
 class Late(Actor):
@@ -252,3 +269,24 @@ def test_of_a_death_hears_who_owned_what_lived_there(process_stage: Stage) -> No
     assert told.recv().get(10)[0] == "kid"
     # Told of it, this one would have failed, as its hook handles nothing.
     assert spared.reports.call_one().get(10) == []
+
+
+def test_a_death_is_told_in_the_name_of_actors_that_lived(process_stage: Stage) -> None:
+    procs = process_stage.procs({"r": 1})
+    failed, mortal = procs.spawn("failed", Counter), procs.spawn("mortal", Mortal)
+    failed.fail.broadcast("to nobody")
+    assert process_stage.faults.get(timeout=10).mesh_name == "failed"
+    mortal.exit.broadcast(3)
+    assert process_stage.faults.get(timeout=10).mesh_name == "mortal"
+    assert process_stage.faults.empty()
+
+
+def test_so_it_is_to_an_actor_that_owned_them(process_stage: Stage) -> None:
+    port, told = Channel[str].open()
+    listener, procs = process_stage.one(Listener, port), process_stage.procs({"r": 1})
+    failed = listener.hire.call_one(procs, "failed", Counter).get(20)
+    mortal = listener.hire.call_one(procs, "mortal", Mortal).get(20)
+    failed.fail.broadcast("to nobody")
+    assert told.recv().get(10) == "failed"
+    mortal.exit.broadcast(3)
+    assert told.recv().get(10) == "mortal"
