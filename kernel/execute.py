@@ -51,7 +51,7 @@ def execute(mesh: Mesh, function: Callable[..., Any], args: tuple[Any, ...], kwa
     result = MeshResult(run.axes, run.ranks, progress.outcomes, progress.seconds, progress.lost, codec.loads)
     note_failed(driven, result)
     if was_stopped(driven, result):
-        raise Interrupted(interrupted_text(driven))
+        raise Interrupted(interrupted_text(driven, result.failures))
     if driven.mended and result.ok:
         teller.note(run.ranks, "↻", driven.mended)
     return ValueMesh(Shape.row_major(mesh.axes), check(driven, result).values())

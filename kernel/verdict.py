@@ -90,17 +90,17 @@ def was_stopped(drive: Drive, result: MeshResult) -> bool:
     return drive.patience.reason == "user" and not has_caught
 
 
-def interrupted_text(drive: Drive) -> str:
+def interrupted_text(drive: Drive, failures: Mapping[int, Failure]) -> str:
     """One line for the user who pressed stop: where the ranks were, and what they are now."""
     told = [taken_back_text(drive.taken_back)] if drive.taken_back else []
-    if drive.waiting or drive.killed or drive.abandoned or not told:
-        told.append(_interrupted_text(drive))
+    if drive.late or drive.killed or drive.abandoned or not told:
+        told.append(_interrupted_text(drive, failures))
     if not drive.killed and (absent := sorted(_absent(drive))):
         told.append(f"{named(absent)} {'are' if absent[1:] else 'is'} dead: `%mesh restart @dead`")
     return "; ".join(told)
 
 
-def _interrupted_text(drive: Drive) -> str:
+def _interrupted_text(drive: Drive, failures: Mapping[int, Failure]) -> str:
     busy = drive.abandoned
     if busy:
         places = _places({rank: drive.waiting.get(rank, "") for rank in busy})
@@ -111,9 +111,10 @@ def _interrupted_text(drive: Drive) -> str:
     if drive.killed:
         places = _places({rank: drive.waiting.get(rank, "") for rank in drive.killed})
         return f"killed: {places}; `%mesh restart @dead` brings {'them' if drive.killed[1:] else 'it'} back"
-    places = _places(drive.waiting)
+    were_at = drive.waiting | {rank: _place(drive, rank, failures[rank]) for rank in _interrupted(drive, failures)}
+    places = _places(were_at)
     kept = "".join(f"; {told}" for told in (*drive.together.notes, drive.mended) if told)
-    rest = "it is idle and keeps its state" if len(drive.waiting) == 1 else "they are idle and keep their state"
+    rest = "it is idle and keeps its state" if len(were_at) == 1 else "they are idle and keep their state"
     if actors_at_work(drive.mesh.roster):  # which goes on, and is told in a line of its own
         rest = "state kept"
     return f"interrupted: {places or 'when all ranks were done'}; {rest}{kept}"

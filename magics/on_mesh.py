@@ -347,7 +347,7 @@ def _bundle_of(shown: MeshResult | DiffView | Pages) -> Mapping[str, object]:
 
 def _raise_if_stopped(cell: Cell, result: MeshResult) -> None:
     if was_stopped(cell.drive, result):
-        raise Interrupted(interrupted_text(cell.drive))
+        raise Interrupted(interrupted_text(cell.drive, result.failures))
     if cell.drive.mended and result.ok:  # no story tells it
         print(f"↻ {cell.drive.mended}", file=sys.stderr)
 

@@ -192,7 +192,7 @@ def test_who_was_stopped_hears_that_models_have_parted(run: PretendedRun) -> Non
     next(steps)
     with pytest.raises(StopIteration):
         steps.send(1)
-    assert interrupted_text(driven).endswith(f"; {driven.together.uneven}")
+    assert interrupted_text(driven, {}).endswith(f"; {driven.together.uneven}")
     assert driven.together.uneven.startswith("rank 0 has made 2 optimizer steps in this cell, ranks 1-2 1: ")
 
 
@@ -357,7 +357,7 @@ def test_ranks_that_have_not_begun_are_let_go_by_the_first_press(run: PretendedR
     drive(driven)
     assert driven.mesh.interrupted == [(RANKS[1:], 7)], "they pass the cell over when its turn comes"
     assert (driven.mesh.released, driven.mesh.killed, driven.taken_back) == ([], [], dict.fromkeys(RANKS[1:], "cell 2"))
-    assert interrupted_text(driven) == (
+    assert interrupted_text(driven, {}) == (
         "taken back from ranks 1-2, which still work on cell 2: `%mesh interrupt 1-2` ends that"
     )
 

@@ -1,0 +1,45 @@
+"""Where ranks were when they were stopped, also those that were too busy to say so. Without processes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from meshbook.kernel.drive import Drive, drive
+from meshbook.kernel.outcome import Failure, Frame
+from meshbook.kernel.patience import Patience
+from meshbook.kernel.verdict import interrupted_text
+from tests.kernel.pretended import RANKS, PretendedLive, PretendedMesh, PretendedRun
+
+FRAMES = (Frame("cell 7", 3, "<module>", "while True: pass", True), Frame("x.py", 9, "spin", "", False))
+HIT = Failure("KeyboardInterrupt", "", FRAMES, "")
+
+
+class BusyMesh(PretendedMesh):
+    """Its rank 1 is too busy to say in time where it is: the interrupt hits it all the same."""
+
+    def where(self, ranks: Sequence[int], timeout: float) -> dict[int, str]:
+        return {rank: "cell 7 line 3" for rank in ranks if rank != 1}
+
+
+def stopped_drive() -> Drive:
+    run = PretendedRun()
+    mesh: Any = BusyMesh(run)
+    pretended: Any = run
+    live: Any = PretendedLive()
+    run.on_take = lambda: signal.raise_signal(signal.SIGINT)
+    driven = Drive(mesh, pretended, live, Patience(time.monotonic()))
+    drive(driven)
+    return driven
+
+
+def test_a_rank_that_did_not_say_where_it_was_is_where_the_interrupt_struck() -> None:
+    told = interrupted_text(stopped_drive(), dict.fromkeys(RANKS, HIT))
+    assert told == "interrupted: ranks 0-2 at cell 7 line 3; they are idle and keep their state"
+
+
+def test_one_that_ended_meanwhile_is_not_said_to_have_been_anywhere() -> None:
+    told = interrupted_text(stopped_drive(), {0: HIT, 2: HIT})
+    assert told == "interrupted: ranks 0,2 at cell 7 line 3; they are idle and keep their state"
