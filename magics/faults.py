@@ -85,9 +85,12 @@ def interrupt(book: Book, args: grammar.Interrupt) -> None:
         states = mesh.states()
         busy = {rank for rank in ranks if states[rank] == "busy"}
         told = mesh.interrupt(ranks)
-        running, deaf = [rank for rank, was_busy in told.items() if was_busy], sorted(busy - told.keys())
-        struck = {rank: titles for rank, titles in mesh.interrupt_actors(ranks).items() if titles}
-        print("\n".join(interrupted_lines(running, struck, _left_at_work(mesh, ranks, struck), deaf)))
+        running = [rank for rank, was_busy in told.items() if was_busy]
+        answers = mesh.interrupt_actors(ranks)
+        struck = {rank: titles for rank, titles in answers.items() if titles}
+        left = _left_at_work(mesh, ranks, struck)
+        deaf = sorted((busy - told.keys()) | (set(left) - answers.keys()))
+        print("\n".join(interrupted_lines(running, struck, left, deaf)))
         if struck and (said := mended_text(mesh)):  # cells look to that themselves, as they end
             print(said)
 
@@ -97,7 +100,7 @@ def interrupted_lines(
 ) -> list[str]:
     """What an interrupt did: to cells, to the endpoints of actors that were at work, and which ranks go on.
 
-    Those in `deaf` have not even answered: C code runs there that holds the interpreter.
+    Those in `deaf` have not even answered: mostly, C code runs there that holds the interpreter.
 
     Example:
         >>> interrupted_lines([0, 1], {1: ["trainer.step"]}, [])
