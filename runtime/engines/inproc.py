@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
@@ -372,6 +372,27 @@ class _Routed(io.TextIOBase):
     def flush(self) -> None:
         if not self.former.closed:  # as this one goes, Python 3.13 flushes it: those of pytest may be closed by then
             self.former.flush()
+
+    def fileno(self) -> int:
+        return self.former.fileno()
+
+    def isatty(self) -> bool:
+        return threading.current_thread() not in self._router.of_thread and self.former.isatty()
+
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - as in `io.TextIOWrapper`
+        return self.former.encoding
+
+    @property
+    def errors(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.former.errors
+
+    def __getattr__(self, name: str) -> Any:
+        """What no text stream must have, but the former one may: `buffer`, `name`, `reconfigure`."""
+        return getattr(self.former, name)
 
 
 class _Router:
