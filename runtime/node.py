@@ -6,7 +6,6 @@ node to node: over the controller's lanes, or over a link of their own between t
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import threading
 import time
@@ -17,6 +16,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
+from . import owners
 from .channel import Inbox, ReplyPort
 from .engines.spec import Site
 from .fleet import Fleet, RemoteFleet
@@ -30,7 +30,6 @@ from .ranks.intake import Jobs, PlainJobs
 from .ranks.resident import CANCEL_SECONDS, Resident
 from .ranks.strikes import strike_all
 from .ranks.turns import AnswerTo, Job, fatal, run_of
-from .ranks.unlooped import without_loop
 from .scope import Instance
 from .shape import Point, Shape
 from .supervision import MeshFailure, report_of_death
@@ -68,6 +67,7 @@ class Node(ABC):
         self.reactor = reactor
         self.residents: dict[int, Resident] = {}
         self._ending: WeakSet[Resident] = WeakSet()  # those that were to end, and may work or clean up still
+        self._ends: dict[int, threading.Event] = {}  # of those that are not done with that, nor given up
         self._owners: dict[int, tuple[int, int, int]] = {}  # of the residents
         self._departed: dict[int, RemoteFailure] = {}  # why actors are not here that were, or could not be made
         self._early: dict[int, list[Callable[[Resident | None], None]]] = {}  # calls that came before the actor did
@@ -315,18 +315,31 @@ class Node(ABC):
             self._stop_here(actor, "stopped as the process of its owner is gone", lambda: None)
 
     def _stop_here(self, actor: int, reason: str, then: Callable[[], None], run: int | None = None) -> None:
-        resident = self.residents.pop(actor, None)
+        resident = self._take_out(actor)
         self._owners.pop(actor, None)
         self._refuse_early(actor, (resident and resident.failure) or _stopped(reason))  # who failed is known for that
         if resident is None:
             then()
         else:
-            self._ending.add(resident)
-            resident.driver.end(then, run)
-            self._limit(resident)
+            self._let_end(actor, resident, then, run)
 
-    def _limit(self, resident: Resident) -> None:
-        """An actor that was to end has so much time for what it works on; any thread may ask."""
+    def _take_out(self, actor: int) -> Resident | None:
+        """It is to end, and the end of this process waits for that. None: it is not here, or was to end before."""
+        with self._settling:
+            resident = self.residents.pop(actor, None)
+            if resident is not None:
+                self._ends[actor] = threading.Event()
+        return resident
+
+    def _let_end(self, actor: int, resident: Resident, then: Callable[[], None], run: int | None = None) -> None:
+        """It ends when it is done with what it works on, for which it has so much time; any thread may ask."""
+
+        def ended() -> None:
+            then()
+            self._ends.pop(actor).set()
+
+        self._ending.add(resident)
+        resident.driver.end(ended, run)
         self.reactor.schedule(lambda: self.reactor.later(CANCEL_SECONDS, resident.driver.cancel))
         self.reactor.schedule(lambda: self.reactor.later(PATIENCE, resident.driver.leave))
 
@@ -358,7 +371,7 @@ class Node(ABC):
         if owner is None:
             self.unhandled(failure)
             return
-        owner.driver.put_first(lambda: _ask(owner, failure))
+        owner.driver.put_first(lambda: owners.ask(owner, failure))
 
     def strike(self) -> list[str]:
         """Interrupt what actors here do; the endpoints that were at work. On the control thread."""
@@ -398,14 +411,15 @@ class Node(ABC):
 
     def _has_owner_here(self, actor: int) -> bool:
         mesh, rank, owner = self._owners.get(actor, (0, 0, 0))
-        return (mesh, rank) == self.address and owner in self.residents
+        return (mesh, rank) == self.address and (owner in self.residents or owner in self._ends)
 
     def _end(self, actors: list[int], deadline: float) -> None:
-        residents = [resident for actor in actors if (resident := self.residents.pop(actor, None)) is not None]
-        ends = [threading.Event() for _ in residents]
-        for resident, end in zip(residents, ends, strict=True):
-            resident.driver.end(end.set)
-            self._limit(resident)
+        """End these; wait for them, and for those that were to end before."""
+        for actor in actors:
+            if (resident := self._take_out(actor)) is not None:
+                self._let_end(actor, resident, lambda: None)
+        with self._settling:
+            ends = list(self._ends.values())
         for end in ends:
             end.wait(max(0.0, deadline - time.monotonic()))
 
@@ -430,43 +444,6 @@ class Node(ABC):
 
     def settle_here(self, *, whole_process: bool = True) -> None:
         settle(self, whole_process=whole_process)
-
-
-def _ask(owner: Resident, failure: MeshFailure) -> Any:
-    """Ask the owner of a mesh that has failed; a coroutine where its hook is one."""
-    hook = getattr(owner.actor, "__supervise__", None)
-    if owner.failure is not None:
-        return None
-    try:
-        verdict = without_loop(hook)(failure) if hook is not None else False
-    except BaseException as error:  # noqa: BLE001 - the rim: a hook that raises fails its actor, with both stories
-        return _fail_for(owner, failure, error)
-    return _await_verdict(owner, verdict, failure) if hasattr(verdict, "__await__") else _judge(owner, verdict, failure)
-
-
-async def _await_verdict(owner: Resident, verdict: Any, failure: MeshFailure) -> None:
-    try:
-        verdict = await verdict
-    except asyncio.CancelledError:  # the actor ends
-        raise
-    except BaseException as error:  # noqa: BLE001 - as above
-        _fail_for(owner, failure, error)
-    else:
-        _judge(owner, verdict, failure)
-
-
-def _judge(owner: Resident, verdict: object, failure: MeshFailure) -> None:
-    if not verdict:
-        why = "This actor failed because it did not handle a supervision event from its child."
-        owner.die(fatal(RemoteFailure("MeshFailure", f"{failure.report().rstrip()}\n{why}", ""), owner))
-
-
-def _fail_for(owner: Resident, failure: MeshFailure, error: BaseException) -> None:
-    story = describe(error)
-    message = (
-        f"{story.message}\nThis error occurred while handling a supervision event from its child:\n{failure.report()}"
-    )
-    owner.die(fatal(RemoteFailure(story.type_name, message, story.traceback), owner))
 
 
 def shape_of(view: View) -> Shape:

@@ -1,4 +1,4 @@
-"""Failures that nobody waits for: to the owner, on to its owner, and to the client; and how actors clean up."""
+"""Failures that nobody waits for: to the owner, on to its owner, and to the client."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import meshbook.runtime
-from meshbook.runtime import Channel, MeshFailure, SupervisionError, node, this_proc
+from meshbook.runtime import Channel, MeshFailure, SupervisionError, this_proc
 from meshbook.runtime.healing import heal_roster
 from meshbook.runtime.looks import actors_text
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.supervision import fault_lines
-from tests.runtime.families import IMPATIENCE, AsyncFilial, AsyncOwner, AsyncTidy, Busy, Filial, Owner, Tidy, hurry
+from tests.runtime.families import AsyncFilial, AsyncOwner, Busy, Filial, Owner, Tidy
 from tests.runtime.holders import AsyncHolder, Holder, Load, Weigher
 from tests.runtime.troupe import Counter, Mortal, Trouble
 
@@ -264,133 +264,6 @@ class TestMemory:
         holder = stage.one(holder_class, Load(), keep=False)
         assert holder.ok.call_one().get(10) == 0
         until(lambda: weigher.num_loads.call_one().get(10) == 0)
-
-
-class TestCleanup:
-    def test_stop_waits_for_it(self, stage: Stage) -> None:
-        port, told = Channel[Any].open()
-        tidy = stage.spawn(Tidy, port)
-        tidy.stop().get(10)
-        assert [told.recv().get(0), told.recv().get(0)] == [("tidy", None), ("tidy", None)]
-
-    def test_after_a_failure_it_is_told_the_reason_and_runs_once(self, stage: Stage) -> None:
-        port, told = Channel[Any].open()
-        tidy = stage.one(Tidy, port)
-        tidy.fail.broadcast()
-        name, reason = told.recv().get(10)
-        assert name == "tidy"
-        assert "ValueError: untidy" in reason
-        stage.faults.get(timeout=10)
-        tidy.stop().get(10)
-        assert not told.recv().done()
-
-    def test_what_it_owns_is_cleaned_first_elsewhere_too(self, stage: Stage) -> None:
-        port, told = Channel[Any].open()
-        tidy = stage.one(Tidy, port, "owner")
-        tidy.adopt.call_one(stage.shared(r=2).slice(r=1), "elsewhere").get(10)
-        tidy.adopt.call_one(stage.shared(r=2).slice(r=0), "here").get(10)
-        tidy.stop().get(10)
-        names = [told.recv().get(10)[0] for _ in range(3)]
-        assert sorted(names) == ["elsewhere", "here", "owner"]
-        # What another process says may be heard later than it was said.
-        assert names.index("here") < names.index("owner")
-
-    def test_it_runs_when_the_processes_stop(self, stage: Stage) -> None:
-        port, told = Channel[Any].open()
-        procs = stage.procs({"r": 2})
-        tidy = procs.spawn("tidy", Tidy, port)
-        quiet = procs.spawn("async", AsyncTidy, port)
-        tidy.ok.call().get(10)
-        quiet.initialized.get(10)
-        procs.stop().get(10)
-        assert [told.recv().get(10) for _ in range(4)] == [("tidy", None)] * 4
-
-    def test_when_processes_stop_what_an_actor_owns_is_cleaned_first(self, stage: Stage) -> None:
-        port, told = Channel[Any].open()
-        procs = stage.procs({"r": 1})
-        owner = procs.spawn("tidy", Tidy, port, "owner")
-        for name in ("first", "second"):
-            owner.adopt.call_one(procs, name).get(10)
-        procs.stop().get(10)
-        assert [told.recv().get(10)[0] for _ in range(3)] == ["second", "first", "owner"]
-
-    def test_it_runs_when_the_processes_of_busy_actors_stop(self, stage: Stage, until: Any) -> None:
-        port, told = Channel[Any].open()
-        started, begun = Channel[Any].open()
-        procs = stage.procs({"r": 1})
-        lingering = procs.spawn("async", AsyncTidy, port).linger.call_one(started)
-        begun.recv().get(10)
-        held = procs.spawn("tidy", Tidy, port).hold.call_one(started)
-        release = begun.recv().get(10)
-        stopping = threading.Thread(target=procs.stop)
-        stopping.start()
-        until(lambda: procs.roster.is_stopped)
-        release.send("at last")
-        stopping.join(10)
-        assert sorted(told.recv().get(10)[0] for _ in range(3)) == ["cancelled", "tidy", "tidy"]
-        with pytest.raises(SupervisionError, match="stopped"):
-            lingering.get(10)
-        assert held.get(10) == "at last"
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("what", ["actors", "processes"])
-    def test_what_an_async_actor_awaits_too_long_is_cancelled(self, stage: Stage, what: str) -> None:
-        port, told = Channel[Any].open()
-        started, begun = Channel[Any].open()
-        procs = stage.procs({"r": 1})
-        tidy = procs.spawn("async", AsyncTidy, port)
-        futures = [tidy.brood.call_one(started) for _ in range(2)]
-        begun.recv().get(10)
-        (tidy if what == "actors" else procs).stop().get(10)
-        assert told.recv().get(10) == ("tidy", None)
-        for future in futures:
-            with pytest.raises(SupervisionError, match="stopped"):
-                future.get(10)
-
-    @pytest.mark.slow
-    def test_nobody_waits_for_ever_for_an_actor_to_end(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(node, "PATIENCE", IMPATIENCE)  # of ranks that are threads
-        port, told = Channel[Any].open()
-        started, begun = Channel[Any].open()
-        tidy = stage.spawn(Tidy, port, on=stage.procs({"r": 1}, bootstrap=hurry))
-        held, late = tidy.hold.call_one(started), tidy.ok.call_one()
-        release = begun.recv().get(10)
-        tidy.stop().get(10)
-        release.send("at last")
-        assert held.get(10) == "at last"
-        with pytest.raises(SupervisionError, match="stopped"):
-            late.get(10)
-        assert told.recv().get(10) == ("tidy", None)
-
-    def test_a_hook_that_raises_hinders_nobody(self, stage: Stage) -> None:
-        port, told = Channel[Any].open()
-        stage.one(Tidy, port, "untidy").stop().get(10)
-        stage.one(AsyncTidy, port, is_clean=False).stop().get(10)
-        assert [told.recv().get(10)[0] for _ in range(2)] == ["untidy", "tidy"]
-
-    def test_of_an_async_actor_tasks_are_cancelled_first(self, stage: Stage) -> None:
-        port, told = Channel[Any].open()
-        started, begun = Channel[str].open()
-        tidy = stage.one(AsyncTidy, port)
-        lingering = tidy.linger.call_one(started)
-        begun.recv().get(10)
-        tidy.stop().get(10)
-        assert [told.recv().get(0) for _ in range(2)] == [("cancelled", None), ("tidy", None)]
-        with pytest.raises(SupervisionError, match="stopped"):
-            lingering.get(10)
-
-    def test_an_async_actor_that_fails_cleans_up_too(self, stage: Stage) -> None:
-        port, told = Channel[Any].open()
-        started, begun = Channel[str].open()
-        tidy = stage.one(AsyncTidy, port)
-        lingering = tidy.linger.call_one(started)
-        begun.recv().get(10)
-        tidy.fail.broadcast()
-        assert told.recv().get(10) == ("cancelled", None)
-        assert "ValueError: untidy" in told.recv().get(10)[1]
-        with pytest.raises(SupervisionError):
-            lingering.get(10)
-        stage.faults.get(timeout=10)
 
 
 class TestDeaths:
