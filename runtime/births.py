@@ -71,9 +71,9 @@ class Births:
         return made.failed if made is not None else self._ended.get(actor, ())
 
     def owners(self, rank: int) -> dict[tuple[int, int, int], str]:
-        """Who owns actors on this rank, with the name of the first mesh of each, one that lives if any does."""
-        made = sorted(self.made.values(), key=lambda each: rank in each.failed)
-        return owners_of([(each.name, each.owner, each.ranks) for each in made], rank)
+        """Who owns actors that live on this rank, each with the name of its first mesh there: who failed was told."""
+        living = [made for made in list(self.made.values()) if rank not in made.failed]
+        return owners_of([(made.name, made.owner, made.ranks) for made in living], rank)
 
     def reshape(self, plan: Reshape) -> None:
         """The mesh was resized. What users made lives on where ranks keep their numbers, by which it is addressed."""

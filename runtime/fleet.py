@@ -153,8 +153,8 @@ class RemoteFleet:
 
     def owners(self, rank: int) -> dict[tuple[int, int, int], str]:
         """The same as `Births.owners`, of actors that were made from here."""
-        made = sorted(self._owners.items(), key=lambda each: rank in self._node.failed.get(each[0], ()))
-        return owners_of([owned for _, owned in made], rank)
+        failed, made = self._node.failed, list(self._owners.items())
+        return owners_of([owned for actor, owned in made if rank not in failed.get(actor, ())], rank)
 
     def lose(self, rank: int, why: str) -> list[Caller]:
         """The rank is gone: who waits for what it owed, to be told. On any thread."""

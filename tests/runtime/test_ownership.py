@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import pytest
 
-from meshbook.runtime import Actor, Channel, MeshFailure, Port, SupervisionError, context, endpoint, this_host
+from meshbook.runtime import (
+    Actor,
+    Channel,
+    MeshFailure,
+    Port,
+    SupervisionError,
+    context,
+    endpoint,
+    this_host,
+    this_proc,
+)
 from meshbook.runtime.scope import CLIENT
 from tests.runtime.families import Owner
 from tests.runtime.troupe import Counter, Mortal
@@ -290,3 +300,19 @@ def test_so_it_is_to_an_actor_that_owned_them(process_stage: Stage) -> None:
     assert told.recv().get(10) == "failed"
     mortal.exit.broadcast(3)
     assert told.recv().get(10) == "mortal"
+
+
+def test_who_has_failed_there_before_is_not_told_to_have_died(process_stage: Stage) -> None:
+    """At most one callback for each rank of a mesh: who answers it by new actors would make them twice."""
+    port, told = Channel[str].open()
+    listener, procs = process_stage.one(Listener, port), process_stage.procs({"r": 1})
+    hired = listener.hire.call_one(procs, "hired", Counter).get(20)
+    mine, mortal = procs.spawn("mine", Counter), procs.spawn("mortal", Mortal)
+    hired.fail.broadcast("to nobody")
+    mine.fail.broadcast("to nobody")
+    assert told.recv().get(10) == "hired"
+    assert process_stage.faults.get(timeout=10).mesh_name == "mine"
+    mortal.exit.broadcast(3)
+    assert process_stage.faults.get(timeout=10).mesh_name == "mortal"
+    listener.hire.call_one(this_proc(), "another", Counter).get(20).fail.broadcast("to nobody")
+    assert (told.recv().get(10), process_stage.faults.empty()) == ("another", True)
