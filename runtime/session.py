@@ -45,7 +45,7 @@ from .numbers import begin_anew, new_mesh
 from .root import Root
 from .roster import Roster
 from .shape import Shape
-from .wire.reactor import Reactor
+from .wire.reactor import Reactor, When
 from .wire.wiring import LinkKind
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker:warm", "meshbook.runt
 
 _HOSTS = "hosts "
 """How names of engines of several hosts begin."""
+
+_MOST_SECONDS = 10.0
+"""Seconds until a mesh that another thread takes down is not waited for any more: its engine kills what is left."""
 
 
 class Session:
@@ -265,11 +268,16 @@ class Session:
                 end.callback(engine.close)
             # A mesh nobody refers to any more has lived on until now: dropping a name stops nothing.
             for roster in list(self.root.rosters.values()):
-                end.callback(roster.stop, grace=0.5)
+                end.callback(self._take_down, roster)
             end.callback(self.root.close)
             end.callback(self.hatch.close)
             if look in meanwhile.duties:
                 meanwhile.duties.remove(look)
+
+    def _take_down(self, roster: Roster) -> None:
+        """Where another thread does, wait for it: it needs the loop, which closes next."""
+        roster.stop(grace=0.5)
+        self.reactor.wait(When(lambda: self.root.rosters.get(roster.mesh) is not roster), _MOST_SECONDS)
 
 
 def _refuse_gevent(monkey: Any) -> None:

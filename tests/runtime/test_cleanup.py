@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -178,3 +180,46 @@ def test_processes_stop_when_what_was_to_end_before_has_cleaned_up(stage: Stage,
     assert told.recv().get(10) == ("thorough", "clean")
     stopped.get(10)
     stopping.join(10)
+
+
+ENDING = """
+import os, sys, threading
+sys.path[:0] = {path!r}
+import meshbook.runtime
+from meshbook.runtime import Actor, endpoint, this_host
+from meshbook.runtime.session import session
+
+class Slow(Actor):
+    def __cleanup__(self, exc):
+        threading.Event().wait(3)
+        print("clean", flush=True)
+
+class Owner(Actor):
+    @endpoint
+    def found(self):
+        self.procs = this_host().spawn_procs()
+        self.slow = self.procs.spawn("slow", Slow)
+        self.slow.initialized.get(20)
+
+    @endpoint
+    def die(self):
+        os._exit(3)
+
+told = threading.Event()
+meshbook.runtime.unhandled_fault_hook = lambda failure: told.set()
+owner = this_host().spawn_procs().spawn("owner", Owner)
+owner.found.call_one().get(20)
+owner.die.broadcast()
+told.wait(20)
+while not any(roster.is_stopped for roster in list(session().root.rosters.values())):
+    pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_a_program_ends_quietly_while_processes_end_whose_owner_is_gone() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDING.format(path=sys.path)], capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
