@@ -46,7 +46,7 @@ def reduce(tensors: Any, dims: str | Sequence[str] = (), reduction: str = "sum",
         _check_grad(tensor)
         axes = _checked(tensor, dims, reduction, scatter)
         fake = _shape_of(tensor, tensor._procs.size(axes), reduction, scatter)
-        lines = _lines(tensor._procs, axes)
+        lines = process_group(tensor._procs, axes)
         made: Tensor = issue(tensor._procs, combine, (tensor, lines, reduction, scatter), {}, fake)
         return made
 

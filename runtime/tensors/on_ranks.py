@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from math import prod
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from ..ranks.place import here
-from ..scope import current_rank
+from ..scope import current_rank, current_size
 from .opaque import OpaqueRef
+from .program import Poison
 
 
 def index_on(axes: Sequence[str]) -> torch.Tensor:
@@ -25,9 +27,9 @@ def index_on(axes: Sequence[str]) -> torch.Tensor:
     return torch.tensor(place)
 
 
-def combine(tensor: torch.Tensor, lines: Sequence[tuple[int, ...]], reduction: str, scatter: bool) -> torch.Tensor:
+def combine(tensor: torch.Tensor, lines: RemoteProcessGroup, reduction: str, scatter: bool) -> torch.Tensor:
     """The collective of this rank with those of its line. Gloo has no average; it is a sum, divided."""
-    line, group = _own_line(lines)
+    line, group = lines.own_line(), lines.own()
     own = tensor.contiguous()
     if reduction == "stack":
         return _stacked(own, line, group, scatter)
@@ -42,14 +44,6 @@ def combine(tensor: torch.Tensor, lines: Sequence[tuple[int, ...]], reduction: s
     return whole[line.index(here().rank)].clone() if scatter else whole
 
 
-def _own_line(lines: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], Any]:
-    """That of this rank, and its process group."""
-    place = here()
-    assert place.groups is not None
-    line = next(ranks for ranks in lines if place.rank in ranks)
-    return line, place.groups.slice_group(line)
-
-
 class RemoteProcessGroup:
     """Along axes of a mesh (`mesh.process_group(dims)`): a function that is given it finds the group of its rank."""
 
@@ -61,9 +55,31 @@ class RemoteProcessGroup:
         """The number of ranks of each group."""
         return len(self._lines[0])
 
+    def own_line(self) -> tuple[int, ...]:
+        """On a rank: the ranks of its group."""
+        return next(ranks for ranks in self._lines if here().rank in ranks)
+
     def own(self) -> Any:
         """On a rank: its `torch.distributed.ProcessGroup`."""
-        return _own_line(self._lines)[1]
+        groups = here().groups
+        assert groups is not None
+        return groups.slice_group(self.own_line())
+
+    def agree(self, failed: Poison | None) -> Poison | None:
+        """On a rank, before a collective: what any of its group has in place of an argument, for all of them.
+
+        Who has failed does not come to the collective, and the others would wait for it.
+        """
+        if self.size() == 1 or prod(current_size().values()) != sum(map(len, self._lines)):  # others do not take part
+            return failed
+        dist, group = torch.distributed, self.own()
+        has_failed = torch.tensor([failed is not None], dtype=torch.uint8, device="cpu")
+        dist.all_reduce(has_failed, dist.ReduceOp.MAX, group=group)
+        if not has_failed:
+            return None
+        found: list[Poison | None] = [None] * self.size()
+        dist.all_gather_object(found, failed, group=group)
+        return min(filter(None, found))
 
     def __repr__(self) -> str:
         return f"<RemoteProcessGroup along {', '.join(self.dims)}, of {self.size()} ranks>"

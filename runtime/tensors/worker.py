@@ -41,11 +41,12 @@ class TensorWorker(Actor):
         import torch
         from torch.utils import _pytree
 
-        from .on_ranks import real_view
+        from .on_ranks import RemoteProcessGroup, real_view
 
         self._torch: Any = torch
         self._pytree: Any = _pytree
         self._functions: dict[str, Callable[..., Any]] = {"aten::view_as_real": real_view}
+        self._group_type = RemoteProcessGroup
         self._values = _values.setdefault(node().address, {})
         self._progress = own_progress()
         self._seed(seed)
@@ -80,7 +81,7 @@ class TensorWorker(Actor):
     def compute(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What a function gives on this rank. Raises what it raises, or that an argument has failed."""
         try:
-            args, kwargs = self._pytree.tree_map(self._value_of, (args, kwargs))
+            args, kwargs = self._values_of((args, kwargs))
         except Spoilt as spoilt:
             raise RuntimeError(f"a distributed tensor was not computed: {spoilt.poison.error}") from None
         with self._torch.no_grad():
@@ -133,9 +134,20 @@ class TensorWorker(Actor):
 
     def _arguments(self, op: Op) -> tuple[Any, Any]:
         if not isinstance(op.function, str):
-            return self._pytree.tree_map(self._value_of, (op.args, op.kwargs))
+            return self._values_of((op.args, op.kwargs))
         # Those of operators of torch are numbers, tensors and lists of these: nothing else needs to be looked for.
         return [self._plain(arg) for arg in op.args], {name: self._plain(arg) for name, arg in op.kwargs.items()}
+
+    def _values_of(self, arguments: Any) -> Any:
+        """The arguments of a function. Raises `Spoilt` on all ranks of a process group among them, or on none."""
+        leaves, form = self._pytree.tree_flatten(arguments)
+        values = [self._look(leaf.number) if isinstance(leaf, Ref) else leaf for leaf in leaves]
+        failed = next((value for value in values if isinstance(value, Poison)), None)
+        for group in [leaf for leaf in leaves if isinstance(leaf, self._group_type)]:
+            failed = group.agree(failed)
+        if failed is not None:
+            raise Spoilt(failed)
+        return self._pytree.tree_unflatten(values, form)
 
     def _plain(self, arg: Any) -> Any:
         if isinstance(arg, list | tuple):

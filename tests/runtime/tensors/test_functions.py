@@ -250,6 +250,22 @@ def test_a_function_is_given_process_groups_and_objects_of_any_kind(grid: ProcMe
         grid.process_group("x")
 
 
+def test_functions_with_a_process_group_run_on_all_of_its_ranks_or_on_none(grid: ProcMesh) -> None:
+    with grid.activate():
+        bad = torch.arange(3)[grid.rank_tensor(("dp", "tp")).reshape(1)]  # there is no fourth
+    group = grid.process_group("tp")
+    run = remote(scaled_sum, propagate=lambda tensor, *_: tensor.float())
+    total: Any = run(bad, group, Settings())
+    assert inspect(total.slice_mesh(dp=0), tp=1).tolist() == [3.0]
+    with pytest.raises(RemoteException, match="rank 3: IndexError: index 3 is out of bounds"):
+        inspect(total.slice_mesh(dp=1), tp=0)
+    with pytest.raises(ActorError, match="was not computed: IndexError: index 3"):
+        run.call(bad, group, Settings()).get(20)
+    assert (
+        run.call(total.slice_mesh(dp=0), grid.slice(dp=0).process_group("tp"), Settings()).get(20).values() == [18] * 2
+    )
+
+
 def counted(ref: OpaqueRef, step: torch.Tensor) -> int:
     """How often it was called with this."""
     ref.value.append(float(step))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from meshbook.runtime import ProcMesh
-from meshbook.runtime.tensors import Tensor, inspect, slice_mesh
+from meshbook.runtime.tensors import RemoteException, Tensor, inspect, slice_mesh
 from meshbook.runtime.tensors import reduce as reduce_typed
 from meshbook.runtime.tensors import reduce_ as reduce_in_place_typed
 
@@ -103,6 +103,26 @@ def test_on_a_slice(grid: ProcMesh) -> None:
     both = slice_mesh({"a": row, "b": [row + 1, 3]}, tp=1)
     assert isinstance(both["a"], Tensor)
     assert (inspect(both["a"]).tolist(), inspect(both["b"][0]).tolist(), both["b"][1]) == ([7, 7], [8, 8], 3)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "stack"])
+def test_all_of_a_line_go_without_what_one_of_them_could_not_compute(grid: ProcMesh, reduction: str) -> None:
+    """It does not come to the collective, and the others would wait for it."""
+    with grid.activate():
+        x: Any = torch.ones(2) * grid.rank_tensor("tp")
+        bad: Any = torch.arange(3.0)[grid.rank_tensor(("dp", "tp")).reshape(1)]  # there is no fourth
+    whole, again = reduce(bad, "dp", reduction), reduce(x, "dp")
+    for asked in (whole.slice_mesh(dp=0), whole.slice_mesh(dp=1), whole):
+        with pytest.raises(RemoteException, match="rank 3: IndexError: index 3 is out of bounds") as caught:
+            inspect(asked)
+        assert "bad: Any = torch.arange" in str(caught.value)
+    assert shards(again) == [[0, 0], [2, 2]] * 2
+    x.reduce_("tp")
+    assert shards(reduce(x, (), "max")) == [[1, 1]] * 4
+    bad.reduce_("tp")
+    assert inspect(bad.slice_mesh(dp=0), tp=1).tolist() == [1]
+    with pytest.raises(RemoteException, match="rank 3: IndexError"):
+        inspect(bad.slice_mesh(dp=1), tp=0)
 
 
 def test_gradients_are_averaged_as_by_data_parallelism(grid: ProcMesh) -> None:
