@@ -12,8 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any
-from weakref import WeakSet
+from typing import Any, NamedTuple
+from weakref import WeakSet, ref
 
 import torch
 
@@ -42,6 +42,9 @@ LINGER = 0.001
 DROPPED_LINGER = 0.1
 """Seconds after which ranks are told what they may forget, if no operation goes out before."""
 
+DROPPED_LOOK = 0.5
+"""Seconds between two looks at what the program has dropped, while it does nothing else."""
+
 AHEAD = 8
 """Batches that ranks may be behind; then the controller waits for them, and Ctrl-C finds it waiting."""
 
@@ -49,6 +52,24 @@ REMEMBERED = 1 << 16
 """Operations whose places in the program are remembered, for errors."""
 
 _numbers = itertools.count(1)
+
+
+class _Kept(ref[Any]):
+    """Of a value that is still referred to. That it is not any more is noted by C code alone.
+
+    In a `__del__`, of which a program runs thousands, Ctrl-C would be swallowed.
+    """
+
+    __slots__ = ("number", "shape")
+    number: int
+    shape: Shape
+
+
+class _Dropped(NamedTuple):
+    """What the ranks may forget, of which nobody has taken notice."""
+
+    number: int
+    shape: Shape
 
 
 class Dispatcher:
@@ -62,7 +83,8 @@ class Dispatcher:
         self._ops: list[Op] = []
         self._is_lingering = self._forgets_soon = False  # will those, and what was dropped, be sent soon?
         self._shape: Shape | None = None  # where those go
-        self._dropped: deque[tuple[int, Shape]] = deque()  # tensors are dropped in any thread, also by the collector
+        self._kept: dict[int, _Kept] = {}
+        self._dropped: deque[_Kept | _Dropped] = deque()  # tensors are dropped in any thread, also by the collector
         self._sent: deque[Future[Any]] = deque()
         self._places: deque[tuple[int, Line | None]] = deque(maxlen=REMEMBERED)
         self._last = 0  # the number of the operation that was issued last
@@ -120,12 +142,16 @@ class Dispatcher:
         """Was the mesh taken down, or resized to another one?"""
         return self._fleet.is_stopped or self._fleet.mesh != self._number
 
+    def keep(self, value: object, number: int, shape: Shape) -> None:
+        """The ranks forget what has this number when nobody refers to `value` any more."""
+        kept = self._kept[number] = _Kept(value, self._dropped.append)
+        kept.number, kept.shape = number, shape
+        self._look_after(DROPPED_LINGER)
+
     def drop(self, number: int, shape: Shape) -> None:
-        """Nobody refers to this value any more. In any thread, with any locks: the collector calls it too."""
-        self._dropped.append((number, shape))
-        if not (self._forgets_soon or self.is_over):
-            self._forgets_soon = True
-            self._after(DROPPED_LINGER, self._send_dropped)
+        """The ranks may forget it."""
+        self._dropped.append(_Dropped(number, shape))
+        self._look_after(DROPPED_LINGER)
 
     def flush(self) -> None:
         """Send what has been collected. Raises what a batch that went before could not be read for."""
@@ -224,13 +250,18 @@ class Dispatcher:
         # By the loop itself, as it may sleep: it would not look at its timers before something comes.
         self._reactor.schedule(lambda: self._reactor.later(seconds, send))
 
+    def _look_after(self, seconds: float) -> None:
+        if not (self._forgets_soon or self.is_over):
+            self._forgets_soon = True
+            self._after(seconds, self._send_dropped)
+
     def _send_dropped(self) -> None:
         """Each time those of one view of the mesh."""
         self._forgets_soon = False
-        self._send_lingering()
-        if self._dropped and not self.is_over:
-            self._forgets_soon = True
-            self._after(DROPPED_LINGER, self._send_dropped)
+        if self._dropped:
+            self._send_lingering()
+        if self._dropped or self._kept:
+            self._look_after(DROPPED_LINGER if self._dropped else DROPPED_LOOK)
 
     def _send_lingering(self) -> None:
         with contextlib.suppress(EncodeError):  # told to who asks for what was to come of it
@@ -242,7 +273,7 @@ class Dispatcher:
             self._is_lingering = False
             ops, self._ops, shape, self._shape = self._ops, [], self._shape, None
             if shape is None and self._dropped:
-                shape = self._dropped[0][1]
+                shape = self._dropped[0].shape
             if shape is not None:
                 self._send_batch(self._on(shape), ops, self._take_dropped(shape))
         if interrupt.came:
@@ -258,8 +289,11 @@ class Dispatcher:
     def _take_dropped(self, shape: Shape) -> list[int]:
         """Those of this shape; others wait for a batch of theirs."""
         taken = [self._dropped.popleft() for _ in range(len(self._dropped))]
-        self._dropped.extend(each for each in taken if each[1] != shape)
-        return [number for number, where in taken if where == shape]
+        self._dropped.extend(each for each in taken if each.shape != shape)
+        numbers = [each.number for each in taken if each.shape == shape]
+        for number in numbers:
+            self._kept.pop(number, None)
+        return numbers
 
     def _on(self, shape: Shape) -> Any:
         return self._worker._new_with_shape(shape)

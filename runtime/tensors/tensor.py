@@ -55,10 +55,7 @@ class Shared:
     def __init__(self, dispatcher: Dispatcher, procs: ProcMesh) -> None:
         self.number = next(_refs)
         self.dispatcher = dispatcher
-        self._shape = procs._shape
-
-    def __del__(self) -> None:
-        self.dispatcher.drop(self.number, self._shape)
+        dispatcher.keep(self, self.number, procs._shape)
 
 
 class Tensor(torch.Tensor):

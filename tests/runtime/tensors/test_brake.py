@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -146,3 +147,19 @@ def test_of_a_mesh_that_was_taken_down_there_is_nothing_to_leave_out(process_sta
     procs.stop().get(10)
     dispatcher.interrupted()
     assert dispatcher.is_over
+
+
+def test_no_line_of_python_runs_as_a_tensor_goes(grid: ProcMesh) -> None:
+    """Ctrl-C would be swallowed there: 3 of 1,200 presses were in a program that does little else."""
+    with grid.activate():
+        x = torch.ones(2)
+    del x  # what runs once only
+    with grid.activate():
+        y = torch.ones(2)
+    ran: list[str] = []
+    sys.setprofile(lambda frame, event, _: ran.append(f"{event} {frame.f_code.co_qualname}"))
+    try:
+        del y
+    finally:
+        sys.setprofile(None)
+    assert [each for each in ran if each.startswith("call ")] == []
