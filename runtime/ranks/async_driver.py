@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..actor import Actor, endpoints_of, plain_name
 from ..cores import take_share
-from ..scope import SERIAL, Context, enter
+from ..scope import SERIAL
 from ..shape import Point
 from . import stacks
 from .children import end_child
@@ -217,6 +217,7 @@ class AsyncDriver(Driver):
 
     async def _clean_up(self, cause: asyncio.Task[Any] | None) -> None:
         """Cancel what runs besides the task that brought the end; then owned meshes stop, then the hook runs."""
+        self._enter_itself()
         tasks = [task for task in (*self._tasks, self._serving) if task is not None and task is not cause]
         for task in tasks:
             task.cancel()
@@ -279,7 +280,7 @@ class AsyncDriver(Driver):
 
     def _start(self, work: Callable[[], Any]) -> asyncio.Task[None]:
         async def run() -> None:
-            enter(Context(self._resident.instance, self._resident.instance.rank))
+            self._enter_itself()
             outcome = work()
             if inspect.isawaitable(outcome):
                 await outcome

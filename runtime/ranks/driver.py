@@ -52,9 +52,13 @@ class Driver(ABC):
 
     def _enter_end(self) -> None:
         """What is queued is done."""
-        enter(Context(self._resident.instance, self._resident.instance.rank))
+        self._enter_itself()
         if self._last_run is not None:
             self._resident.begin_run(self._last_run)
+
+    def _enter_itself(self) -> None:
+        """What runs next is for no message: its rank is that of the actor, not one in a slice that was called."""
+        enter(Context(self._resident.instance, self._resident.instance.rank))
 
     def _tell_end(self) -> None:
         with contextlib.suppress(IndexError):  # another thread has told it

@@ -11,7 +11,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..cores import take_share
-from ..scope import Context, enter
 from ..shape import Point
 from .children import end_child
 from .cleanup import cleaner, gone, stop_owned
@@ -56,6 +55,7 @@ class SyncDriver(Driver):
 
     def wither(self) -> None:
         """Stop the meshes that the actor owns, then run its `__cleanup__`; once."""
+        self._enter_itself()
         stop_owned(self._resident)
         _, error = self._run_users(CLEANUP, cleaner(self._resident))
         gone(self._resident, error)
@@ -104,12 +104,12 @@ class SyncDriver(Driver):
         on_made(resident.failure)
         while (job := self._next_kept() if self._is_sifted else self._queue.get()) is not None:
             while self._urgent:
-                enter(Context(resident.instance, resident.instance.rank))
+                self._enter_itself()
                 self._urgent.popleft()()
             if isinstance(job, Job):
                 self._serve(job)
             else:
-                enter(Context(resident.instance, resident.instance.rank))
+                self._enter_itself()
                 job()
         self._enter_end()
         self._is_ending = True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from meshbook.runtime import Actor, Channel, Port, SupervisionError, node
+from meshbook.runtime import Actor, Channel, Port, SupervisionError, current_rank, endpoint, node
 from tests.runtime.families import IMPATIENCE, AsyncTidy, Tidy, hurry
 
 if TYPE_CHECKING:
@@ -28,6 +28,45 @@ class Thorough(Actor):
         self.port.send((self.name, port))
         enough.recv().get(10)
         self.port.send((self.name, "clean"))
+
+
+class Placed(Actor):
+    """Tells where it is as it cleans up."""
+
+    def __init__(self, port: Port[Any]) -> None:
+        self.port = port
+
+    @endpoint
+    def leave(self) -> None:
+        sys.exit(3)
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        self.port.send(dict(current_rank()))
+
+
+class AsyncPlaced(Actor):
+    def __init__(self, port: Port[Any]) -> None:
+        self.port = port
+
+    @endpoint
+    async def leave(self) -> None:
+        sys.exit(3)
+
+    async def __cleanup__(self, exc: Exception | None) -> None:
+        self.port.send(dict(current_rank()))
+
+
+@pytest.mark.parametrize("cls", [Placed, AsyncPlaced])
+def test_its_rank_is_that_of_the_actor_however_it_ends(stage: Stage, cls: Any) -> None:
+    """Not one in the slice through which it was called last."""
+    port, told = Channel[Any].open()
+    placed = stage.spawn(cls, port)
+    with pytest.raises(SupervisionError, match="SystemExit"):
+        placed.slice(r=1).leave.call_one().get(10)
+    assert told.recv().get(10) == {"r": 1}
+    assert "SystemExit" in stage.faults.get(timeout=10).report()
+    placed.stop().get(10)
+    assert told.recv().get(10) == {"r": 0}
 
 
 def test_stop_waits_for_it(stage: Stage) -> None:
