@@ -62,3 +62,8 @@ class GroupPlan:
         if self.backend != "auto":
             return self.backend
         return "gloo" if self.device_type == "cpu" else "cpu:gloo,cuda:nccl"
+
+    @property
+    def plain_device(self) -> str:
+        """Where tensors are for collectives of a few numbers: on the CPU, unless the groups are of NCCL alone."""
+        return self.device if self.backend == "nccl" else "cpu"

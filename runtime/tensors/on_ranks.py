@@ -72,8 +72,9 @@ class RemoteProcessGroup:
         """
         if self.size() == 1 or prod(current_size().values()) != sum(map(len, self._lines)):  # others do not take part
             return failed
-        dist, group = torch.distributed, self.own()
-        has_failed = torch.tensor([failed is not None], dtype=torch.uint8, device="cpu")
+        dist, group, groups = torch.distributed, self.own(), here().groups
+        assert groups is not None
+        has_failed = torch.tensor([failed is not None], dtype=torch.uint8, device=groups.plan.plain_device)
         dist.all_reduce(has_failed, dist.ReduceOp.MAX, group=group)
         if not has_failed:
             return None

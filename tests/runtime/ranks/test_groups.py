@@ -263,7 +263,8 @@ def test_a_host_that_does_not_answer_is_named_and_lets_torch_be_imported(monkeyp
 
 def test_plan_must_hold_its_ranks() -> None:
     plan = GroupPlan(5, 8, {"dp": 2, "tp": 4}, "auto", "cuda:1", "127.0.0.1", 1)
-    assert plan.torch_backend == "cpu:gloo,cuda:nccl"
+    assert (plan.torch_backend, plan.plain_device) == ("cpu:gloo,cuda:nccl", "cpu")
+    assert replace(plan, backend="nccl").plain_device == "cuda:1"
     assert (plan.peers("dp"), plan.peers("tp")) == ((1, 5), (4, 5, 6, 7))
     with pytest.raises(ValueError, match="hold 4 ranks, not 8"):
         replace(plan, axes={"dp": 4})
