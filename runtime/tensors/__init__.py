@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .activation import get_active_mesh, no_mesh
     from .dispatch import coalescing
     from .fetch import RemoteException, fetch_shard, inspect
     from .functions import call_on_shard_and_fetch, remote
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from .on_ranks import RemoteProcessGroup
     from .opaque import OpaqueRef
     from .streams import Stream, get_active_stream
-    from .tensor import Tensor, get_active_mesh, no_mesh
+    from .tensor import Tensor
 
 _HOMES = {
     "OpaqueRef": "opaque",
@@ -26,12 +27,12 @@ _HOMES = {
     "call_on_shard_and_fetch": "functions",
     "coalescing": "dispatch",
     "fetch_shard": "fetch",
-    "get_active_mesh": "tensor",
+    "get_active_mesh": "activation",
     "get_active_stream": "streams",
     "grad_function": "gradients",
     "grad_generator": "gradients",
     "inspect": "fetch",
-    "no_mesh": "tensor",
+    "no_mesh": "activation",
     "reduce": "movement",
     "reduce_": "movement",
     "remote": "functions",

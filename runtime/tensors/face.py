@@ -23,7 +23,7 @@ class TensorMesh:
 
         (docs/tensors.md)
         """
-        from .tensor import Activation
+        from .activation import Activation
 
         return Activation(cast("ProcMesh", self))
 

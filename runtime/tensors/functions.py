@@ -16,12 +16,14 @@ from ..future import Future
 from ..mesh import ProcMesh
 from ..shape import Point
 from ..values import ValueMesh
+from .activation import active_mesh
 from .dispatch import dispatcher_of
 from .fetch import rank_at
 from .learnt import Learnt
 from .movement import slice_mesh
 from .on_ranks import OfUsers
-from .tensor import Tensor, active_mesh, as_argument, fakes_of, faking, issue, mesh_of
+from .propagate import propagated
+from .tensor import Tensor, as_argument, issue, mesh_of
 
 
 class Remote:
@@ -142,23 +144,6 @@ def call_on_shard_and_fetch(
     function = remote if isinstance(remote, Remote) else Remote(remote, None)
     with alone.activate():
         return function.call_one(*args, **kwargs)
-
-
-@checks_for_caller
-def propagated(title: str, propagate: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Fake tensors in the form of what is given for these arguments; None: nothing is kept.
-
-    Raises `TypeError` where `propagate` says nothing of that.
-    """
-    if propagate == "inspect":
-        return None
-    if not callable(propagate):
-        raise TypeError(
-            f"{title}: propagate={propagate!r} does not say what it gives: write a function of the same arguments, "
-            "which is called with tensors that have no values, such as propagate=lambda x: x"
-        )
-    with faking():
-        return propagate(*fakes_of(args), **fakes_of(kwargs))
 
 
 @checks_for_caller

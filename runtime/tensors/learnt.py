@@ -13,13 +13,14 @@ from torch.utils import _pytree as pytree
 from ..mesh import ProcMesh
 from ..shape import Point
 from ..wire.deferred import untorn
+from .activation import faking
 from .dispatch import dispatcher_of
 from .fetch import inspect
 from .forms import Form
 from .movement import slice_mesh
 from .on_ranks import Boxed, Described, OfUsers, described, unboxed
 from .opaque import OpaqueRef
-from .tensor import SENDABLE, Tensor, as_argument, faking, issue
+from .tensor import SENDABLE, Tensor, as_argument, issue
 
 MOST = 1024
 """Calls of one function, by their arguments, whose results are remembered."""
@@ -37,9 +38,7 @@ class Learnt:
         key = _key_of(procs, args, kwargs)
         if key is not None and key in self._known:
             return issue(procs, OfUsers(self._function, True), args, kwargs, self._known[key])
-        with faking():
-            box = OpaqueRef()
-        made: OpaqueRef = issue(procs, Boxed(self._function, True), args, kwargs, box)
+        made: OpaqueRef = issue(procs, Boxed(self._function, True), args, kwargs, _fake_box())
         inspect(made)  # raises what it has raised
         results = pytree.tree_map_only(Described, _faked, _described(procs, made))
         if key is not None and all(
@@ -62,6 +61,12 @@ def _described(procs: ProcMesh, made: OpaqueRef) -> Any:
 
 
 @untorn  # as in `forms`
+def _fake_box() -> OpaqueRef:
+    with faking():
+        return OpaqueRef()
+
+
+@untorn
 def _faked(described: Described) -> torch.Tensor:
     with faking():
         return Form(*described.form).fake()

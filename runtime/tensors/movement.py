@@ -14,10 +14,14 @@ from torch.utils import _pytree as pytree
 from ..errors import checks_for_caller
 from ..mesh import ProcMesh
 from ..wire.deferred import untorn
+from .activation import faking
 from .on_ranks import RemoteProcessGroup, combine, index_on
-from .tensor import Tensor, faking, issue
+from .tensor import Tensor, issue
 
 REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "stack")
+
+_Unrecorded: Any = torch._C._AutoDispatchBelowAutograd
+"""As `torch.no_grad()`, but in C: Ctrl-C just as they are turned off does not leave gradients off for good."""
 
 
 @checks_for_caller
@@ -61,7 +65,7 @@ def reduce_(tensors: Any, dims: str | Sequence[str] = (), reduction: str = "sum"
 
     def write(tensor: torch.Tensor) -> None:
         _check_grad(tensor)
-        with torch.no_grad():
+        with _Unrecorded():
             tensor.copy_(reduce(tensor, dims, reduction))
 
     mapped(write, torch.Tensor, tensors)
@@ -74,7 +78,7 @@ def reduce_into(out: Tensor, tensor: Tensor, dims: str | Sequence[str], reductio
     made = reduce(tensor, dims, reduction, scatter)
     if out.shape != made.shape:
         raise ValueError(f"out has shape {tuple(out.shape)}, and the result {tuple(made.shape)}")
-    with torch.no_grad():
+    with _Unrecorded():
         out.copy_(made)
     return out
 

@@ -15,10 +15,10 @@ from ..errors import MeshStopped, checks_for_caller
 from ..future import Promise
 from ..mesh import ProcMesh
 from .dispatch import dispatcher_of
-from .functions import propagated
 from .kept import Keep, TakeOver
 from .moving import transfer
 from .program import Poison
+from .propagate import propagated
 from .tensor import Tensor, issue, words
 
 

@@ -11,22 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    return_and_correct_aliasing,  # pyright: ignore[reportUnknownVariableType]
-)
+from torch.utils._python_dispatch import return_and_correct_aliasing  # pyright: ignore[reportUnknownVariableType]
 
 from ..errors import checks_for_caller, marked
 from ..mesh import ProcMesh
 from ..wire.deferred import untorn
 from ..wire.torch_forms import Sent, torch_reducers
+from .activation import Mode, active_mesh, faking
 from .dispatch import Dispatcher, dispatcher_of, is_in_optimizer, place
 from .forms import Form, NotHere, Other, Traits, fake_mode, result_of, traits_of
 from .operators import equip
@@ -36,7 +32,6 @@ from .worker import shard
 
 _aten = torch.ops.aten
 _refs = itertools.count(1)
-_active: ContextVar[tuple[Activation, ...]] = ContextVar("meshbook_active_mesh", default=())
 
 _CONSTANTS = frozenset({_aten.lift_fresh.default, _aten.lift_fresh_copy.default, _aten.lift.default})
 """How torch brings in data of the program's own: `torch.tensor([1, 2])`."""
@@ -201,93 +196,20 @@ def _as_shard(tensor: Tensor, sent: Sent) -> Any:
 torch_reducers[Tensor] = _as_shard
 
 
-class _Mode(TorchDispatchMode):
-    """Makes tensors of a mesh of what is made while it is active."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        __tracebackhide__ = True
-        kwargs = kwargs or {}
-        if active_mesh() is None:
-            return func(*args, **kwargs)
-        leaves = pytree.arg_tree_leaves(*args, **kwargs)
-        local = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not isinstance(leaf, Tensor)]
-        if local and not any(isinstance(leaf, Tensor) for leaf in leaves):
-            if func not in _CONSTANTS:
-                return func(*args, **kwargs)  # what has been brought here is computed with here
-            if is_in_optimizer():
-                return func(*args, **kwargs)  # its count of steps, of which Adam wants the value at each
-        return _dispatch(func, args, kwargs)
+def _compute(func: Any, args: Any, kwargs: Any) -> Any:
+    """What is computed while a mesh is active: on it, but for what was brought here."""
+    __tracebackhide__ = True
+    leaves = pytree.arg_tree_leaves(*args, **kwargs)
+    local = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not isinstance(leaf, Tensor)]
+    if local and not any(isinstance(leaf, Tensor) for leaf in leaves):
+        if func not in _CONSTANTS:
+            return func(*args, **kwargs)  # what has been brought here is computed with here
+        if is_in_optimizer():
+            return func(*args, **kwargs)  # its count of steps, of which Adam wants the value at each
+    return _dispatch(func, args, kwargs)
 
 
-class _Modes(threading.local):
-    """One mode a thread, however many activations there are, also of tasks that take turns: each costs every call."""
-
-    def __init__(self) -> None:
-        self._mode: Any = None
-        self._count = 0
-
-    def enter(self) -> None:
-        self._count += 1
-        if self._count == 1:
-            self._mode = _Mode()
-            self._mode.__enter__()
-
-    def leave(self) -> None:
-        self._count -= 1
-        if self._count == 0:
-            self._mode.__exit__(None, None, None)
-
-
-_modes = _Modes()
-
-
-class Activation(contextlib.AbstractContextManager["Activation"]):
-    """A mesh, or none, is the active one from now on: until the end of the `with` block, where there is one."""
-
-    def __init__(self, procs: ProcMesh | None) -> None:
-        if procs is not None:
-            dispatcher_of(procs)
-        self.procs = procs
-        self._is_block = False
-        self._token = _active.set((*(each for each in _active.get() if not each.is_over), self))
-        _modes.enter()
-
-    @property
-    def is_over(self) -> bool:
-        """Was the mesh taken down, with no block that ends it?"""
-        return self.procs is not None and not self._is_block and self.procs._fleet.is_stopped
-
-    def __enter__(self) -> Activation:
-        self._is_block = True
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        _modes.leave()
-        _active.reset(self._token)
-
-
-class _NoMesh:
-    """`with no_mesh.activate():` computes here, within the block of a mesh."""
-
-    def activate(self) -> Activation:
-        return Activation(None)
-
-
-no_mesh = _NoMesh()
-
-
-def active_mesh() -> ProcMesh | None:
-    """The mesh on which tensors are made now; None where they are made here."""
-    return next((each.procs for each in reversed(_active.get()) if not each.is_over), None)
-
-
-@checks_for_caller
-def get_active_mesh() -> ProcMesh:
-    """The mesh on which tensors are made now. Raises `ValueError` where they are made here."""
-    procs = active_mesh()
-    if procs is None:
-        raise ValueError("no device mesh is active: `with procs.activate():` makes one that")
-    return procs
+Mode.compute = staticmethod(_compute)
 
 
 def issue(
@@ -321,18 +243,6 @@ def mesh_of(tensors: Iterable[Tensor]) -> ProcMesh | None:
             )
         found = tensor._procs
     return found if found is not None else active_mesh()
-
-
-def fakes_of(values: Any) -> Any:
-    """The same, with fake tensors in place of distributed ones."""
-    return pytree.tree_map_only(Tensor, lambda tensor: tensor._fake, values)
-
-
-@contextlib.contextmanager
-def faking() -> Generator[None]:
-    """Torch code in this block computes shapes and types only."""
-    with no_mesh.activate(), fake_mode():
-        yield
 
 
 @checks_for_caller

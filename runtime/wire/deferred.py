@@ -56,9 +56,14 @@ class Deferred:
     def __exit__(self, *_: object) -> None:
         self._restore()
 
+    def paused(self) -> _Paused:
+        """Within the block, one in which handlers are called at once: first for what has come before."""
+        return _Paused(self)
+
     def deliver(self) -> None:
         """Call the handlers; the first that raises ends it, as it would have without."""
-        for signum, frame in self._noted:
+        self.came, noted, self._noted = False, self._noted, []
+        for signum, frame in noted:
             self._formers[signum](signum, frame)
 
     def _restore(self) -> None:
@@ -78,6 +83,20 @@ class Deferred:
         self._wake()
 
 
+class _Paused:
+    __slots__ = ("_of",)
+
+    def __init__(self, of: Deferred) -> None:
+        self._of = of
+
+    def __enter__(self) -> None:
+        self._of.__exit__()
+        self._of.deliver()
+
+    def __exit__(self, *_: object) -> None:
+        self._of.__enter__()
+
+
 def untorn(function: Callable[P, R]) -> Callable[P, R]:
     """The same function, which no handler ends in the middle: they are called when it has returned (2 microseconds)."""
 
@@ -92,3 +111,17 @@ def untorn(function: Callable[P, R]) -> Callable[P, R]:
                 interrupt.deliver()
 
     return whole
+
+
+def wholly(do: Callable[[], object], undo: Callable[[], object]) -> None:
+    """Do it, which no handler ends in the middle; where one raises then, undo it before that goes on."""
+    interrupt, is_done = Deferred(), False
+    try:
+        with interrupt:
+            do()
+            is_done = True
+        interrupt.deliver()
+    except BaseException:
+        if is_done:
+            undo()
+        raise

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import FrameType
 
 import pytest
 
-from meshbook.runtime.wire.deferred import Deferred, untorn
+from meshbook.runtime.wire.deferred import Deferred, untorn, wholly
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these signals are not there")
 
@@ -90,3 +91,56 @@ def test_a_function_that_is_not_to_be_torn_returns_or_raises_before_they_are_hea
     heard.clear()
     with pytest.raises(RuntimeError, match="signal"):
         work(signal.SIGUSR1, [7])
+
+
+def test_within_a_block_there_can_be_one_in_which_they_are_heard_at_once() -> None:
+    signal.signal(signal.SIGALRM, hear)
+    with Deferred() as deferred:
+        signal.raise_signal(signal.SIGALRM)
+        assert heard == []
+        with deferred.paused():
+            assert heard == [signal.SIGALRM]
+            signal.raise_signal(signal.SIGALRM)
+            assert len(heard) == 2
+        signal.raise_signal(signal.SIGALRM)
+        assert len(heard) == 2
+    deferred.deliver()
+    assert len(heard) == 3
+    assert signal.getsignal(signal.SIGALRM) is hear
+
+
+def test_what_raises_in_there_leaves_the_block_to_its_end() -> None:
+    signal.signal(signal.SIGALRM, refuse)
+    signal.signal(signal.SIGUSR1, hear)
+    ends: list[list[int]] = []
+    with pytest.raises(RuntimeError, match="signal 14"), Deferred() as deferred:
+        try:
+            with deferred.paused():
+                signal.raise_signal(signal.SIGALRM)
+        finally:
+            signal.raise_signal(signal.SIGUSR1)
+            ends.append(list(heard))
+    assert ends == [[]] and deferred.came
+    assert signal.getsignal(signal.SIGALRM) is refuse
+
+
+@pytest.mark.parametrize("handler", [hear, refuse])
+def test_what_is_done_wholly_is_undone_if_a_handler_raises(handler: Callable[[int, FrameType | None], None]) -> None:
+    signal.signal(signal.SIGALRM, handler)
+    did: list[str] = []
+
+    def do() -> None:
+        signal.raise_signal(signal.SIGALRM)
+        did.append("done")
+
+    with pytest.raises(RuntimeError, match="signal 14") if handler is refuse else contextlib.nullcontext():
+        wholly(do, lambda: did.append("undone"))
+    assert did == (["done", "undone"] if handler is refuse else ["done"])
+
+
+def test_what_fails_by_itself_is_not_undone() -> None:
+    def fail() -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        wholly(fail, lambda: pytest.fail("nothing was done"))
