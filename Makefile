@@ -28,9 +28,11 @@ engines: .venv/.has-test ## the faults and debugger suites on two hosts; ON=mona
 browsers: .venv/.has-test ## the tests in a browser, in all themes and front-ends; pictures go to build/screenshots/
 	@MESHBOOK_BROWSERS=all $(PY) -m pytest tests/browser $(ARGS)
 
-chaos: .venv/.has-test ## random faults on real ranks, 20 seeds of 1,000 operations; ARGS="--seed 7 --seeds 1"; and of actors
+chaos: .venv/.has-test ## random faults on real ranks, 20 seeds of 1,000 operations; ARGS="--seed 7 --seeds 1"; of actors; of tensors
 	@$(PY) -m tests.chaos --seeds 20 $(ARGS)
 	@$(PY) -m tests.chaos.families --seeds 20 --quiet
+	@$(PY) -m tests.chaos.tensors --seeds 20 --quiet
+	@$(PY) -m tests.chaos.tensors --seeds 20 --steps 40 --presses --quiet
 
 check: .venv/.has-dev ## format, lint, types, import layers
 	$(PY) -m ruff format --check .

@@ -31,7 +31,8 @@ from meshbook.runtime.wire import codec
 from tests.holdings import TOKEN, Holdings, left_since
 
 from .choice import Choice
-from .world import Violation, World
+from .verdicts import Violation
+from .world import World
 
 STEP_SECONDS = 20.0
 """Seconds in which every operation must come to its end."""

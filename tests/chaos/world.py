@@ -35,6 +35,7 @@ from . import operations as ops
 from .actors import Tally
 from .model import Model
 from .operations import COLLECTIVES, Operation, Ranks
+from .verdicts import Violation
 
 GRACE = 0.2
 """Seconds that other ranks have after a failure; a notebook gives 2."""
@@ -50,10 +51,6 @@ _STOPPED = {"KeyboardInterrupt", "RuntimeError", "DistBackendError", "CancelledE
 
 _STORE_LOST = {"DistNetworkError", "DistStoreError"}
 """What ends a rank that was making its group when the store died."""
-
-
-class Violation(Exception):
-    """Something is not as it must be."""
 
 
 class SilentStage:

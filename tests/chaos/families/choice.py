@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from random import Random
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
 
+from ..chooser import Chooser, Operation
 from .model import Member, Model, Verdict
-
-T = TypeVar("T")
 
 MOST_MEMBERS = 14
 MOST_PROCS = 4
@@ -16,24 +13,14 @@ MOST_PROCS = 4
 VERDICTS: tuple[Verdict, ...] = ("handle", "handle", "none", "raise")
 
 
-class Operation(NamedTuple):
-    """A method of `World`, and its arguments."""
-
-    name: str
-    args: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(map(str, self.args))})"
-
-
-class Choice:
+class Choice(Chooser):
     """Chooses operations for `model`, which others change as these are done."""
 
     def __init__(self, seed: int, model: Model, *, can_die: bool = True) -> None:
-        self._random = Random(seed)
+        super().__init__(seed)
         self._model = model
         self._number = 0
-        self._kinds: dict[Callable[[], Operation | None], int] = {
+        self._kinds = {
             self._spawn: 3,
             self._hire: 8,
             self._found: 2,
@@ -45,15 +32,6 @@ class Choice:
             self._raise: 1,
             self._relay: 3,
         }
-
-    def next(self) -> Operation:
-        while True:
-            kind = self._random.choices(list(self._kinds), list(self._kinds.values()))[0]
-            if (operation := kind()) is not None:
-                return operation
-
-    def _one(self, of: Sequence[T]) -> T | None:
-        return self._random.choice(of) if of else None
 
     def _name(self, prefix: str) -> str:
         self._number += 1
@@ -73,7 +51,7 @@ class Choice:
         if owner is None:
             return None
         name, rank = self._model.host(owner)
-        is_here = self._random.random() < 0.3
+        is_here = self._happens(0.3)
         return self._new_mesh(owner, (name, (rank,)) if is_here else self._place(), is_here)
 
     def _new_mesh(
@@ -81,7 +59,7 @@ class Choice:
     ) -> Operation | None:
         if len(self._model.members) >= MOST_MEMBERS:
             return None
-        is_async = self._random.random() < 0.5
+        is_async = self._happens(0.5)
         verdict = self._random.choice(VERDICTS)
         return Operation("spawn", (self._name("m"), owner, is_async, verdict, *place, is_here))
 
@@ -89,7 +67,7 @@ class Choice:
         """Living ranks of some processes: one of them, or both."""
         name = self._random.choice(self._living)
         alive = sorted(self._model.procs[name].alive)
-        return name, tuple(alive if self._random.random() < 0.5 else [self._random.choice(alive)])
+        return name, tuple(alive if self._happens(0.5) else [self._random.choice(alive)])
 
     def _found(self) -> Operation | None:
         owner = self._one(self._model.members)
@@ -110,7 +88,7 @@ class Choice:
 
     def _fail(self) -> Operation | None:
         members = self._model.members
-        together = 1 if self._random.random() < 0.6 else self._random.randint(2, 4)
+        together = 1 if self._happens(0.6) else self._random.randint(2, 4)
         return Operation("fail", (self._random.sample(members, together),)) if len(members) >= together else None
 
     def _leave(self) -> Operation | None:

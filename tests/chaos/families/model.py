@@ -15,15 +15,13 @@ from functools import reduce
 from random import Random
 from typing import Literal, NamedTuple
 
+from ..verdicts import Unclear
+
 Verdict = Literal["handle", "none", "raise"]
 """What `__supervise__` of a member does with a failure: only who handles it lives on."""
 
 ORDERS = 64
 """Orders in which an event is lived through."""
-
-
-class Unclear(Exception):
-    """What comes of an event depends on the order in which it spreads."""
 
 
 class Member(NamedTuple):

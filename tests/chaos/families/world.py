@@ -9,7 +9,9 @@ from typing import Any
 
 from meshbook.runtime import Channel, MeshFailure, SupervisionError
 
-from .choice import Operation
+from ..story import Spawn
+from ..verdicts import Violation
+from .choice import Choice, Operation
 from .members import AsyncRelative, Relative
 from .model import Member, Model, Outcome, Told, Verdict
 
@@ -17,17 +19,13 @@ PATIENCE = 15.0
 """Seconds until what must be heard is missed; for a machine under load."""
 
 
-class Violation(Exception):
-    """Something is not as it must be."""
-
-
 class World:
-    """Meshes of actors that own each other, and the model of them."""
+    """Meshes of actors that own each other, and the model of them: a `Story`."""
 
-    def __init__(self, spawn_procs: Callable[[], Any]) -> None:
-        """`spawn_procs` starts two processes, of an axis `r`."""
+    def __init__(self, seed: int, spawn_procs: Spawn, *, can_die: bool = True) -> None:
         self._spawn_procs = spawn_procs
         self.model = Model()
+        self._choice = Choice(seed, self.model, can_die=can_die)
         self._port, self._told = Channel[Any].open()
         self._next = self._told.recv()
         self._meshes: dict[str, Any] = {}
@@ -40,6 +38,9 @@ class World:
     def on_fault(self, failure: MeshFailure) -> None:
         """What the client is told, who owns what nobody else does: the hook for faults that nobody has handled."""
         self._port.send(("told", "", 0, failure.mesh_name, failure.ranks[0]))
+
+    def next(self) -> Operation:
+        return self._choice.next()
 
     def do(self, operation: Operation) -> None:
         """Do it; `Violation` if anything is not as it must be."""
@@ -59,7 +60,7 @@ class World:
 
     def start(self, name: str, owner: Member | None = None) -> None:
         if owner is None:
-            self._procs[name] = self._spawn_procs()
+            self._procs[name] = self._spawn_procs({"r": 2})
             self._procs[name].initialized.get(20)
         else:
             self._procs[name] = self._at(owner).found.call_one(name).get(20)
