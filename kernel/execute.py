@@ -43,10 +43,14 @@ def execute(mesh: Mesh, function: Callable[..., Any], args: tuple[Any, ...], kwa
     """See `Mesh.execute`."""
     _check_whole(mesh)
     run = mesh.submit(function, args, kwargs)
-    teller: Teller = Terse() if _make_teller is None else _make_teller(run.ranks)
-    watches = watches_of(mesh, run, teller.note, is_bare=_make_teller is None)
-    driven = Drive(mesh, run, teller, Patience(time.monotonic()), watches=watches)
-    drive(driven)
+    try:
+        teller: Teller = Terse() if _make_teller is None else _make_teller(run.ranks)
+        watches = watches_of(mesh, run, teller.note, is_bare=_make_teller is None)
+        driven = Drive(mesh, run, teller, Patience(time.monotonic()), watches=watches)
+        drive(driven)
+    except KeyboardInterrupt:
+        mesh.stop(run)
+        raise
     progress = run.progress
     result = MeshResult(run.axes, run.ranks, progress.outcomes, progress.seconds, progress.lost, codec.loads)
     note_failed(driven, result)

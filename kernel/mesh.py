@@ -17,10 +17,12 @@ from ..runtime.engines.base import Exit
 from ..runtime.errors import checks_for_caller
 from ..runtime.gather import Gather
 from ..runtime.mesh import ProcMesh, actor_number
+from ..runtime.orders import Order
 from ..runtime.shape import Selector
 from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from ..runtime.wire.codec import EncodeError, encode
+from ..runtime.wire.deferred import untorn
 from .agent import KernelActor
 from .behind import NOTHING, Behind
 from .busy import wait_for
@@ -183,20 +185,27 @@ class Mesh(Repairs):
         members = chosen if replay is None else replay.ranks
         members = () if len(members) == self.num_ranks else members
         if replay is None and not is_inquiry:
-            self._note(run, source, first_line)
             self.points.follow(run.name, source, first_line)
         self.sources.add(run.name, cell, source, first_line)
+        how = (members, self._has_store(chosen), keep, self.is_reloading, tuple(behind))
+        try:
+            self._send_source(run, source, first_line, how)
+            if replay is None and not is_inquiry:
+                self._note(run, source, first_line)
+        except KeyboardInterrupt:
+            self.stop(run)
+            raise
+        return run
+
+    def _send_source(self, run: Run, source: str, first_line: int, how: tuple[Any, ...]) -> None:
+        """What says how is plain, as what is not takes ten times as long to encode."""
         with self._sending:
-            key, text = self._sent.note(source, chosen)
-            has_store = self._has_store(chosen)
-            how = (keep, self.is_reloading, tuple(behind))  # plain, as what is not takes ten times as long to encode
-            order = self._order("run", run.cell, key, text, run.name, first_line, members, has_store, *how)
-            run.call = self.roster.call(chosen, order, run, audience=run)
+            key, text = self._sent.key_of(source, run.ranks)
+            self._post(run, self._order("run", run.cell, key, text, run.name, first_line, *how))
+            self._sent.note(key, run.ranks)
             self.cells[run.call] = run.name
-            self._hear(run)
             if outdated := self._sent.outdated():
                 self.send_ahead(self.roster.alive(), "forget", (outdated,))
-        return run
 
     def _has_store(self, chosen: Sequence[int]) -> bool:
         """Can process groups be made now? Who asks a store whose rank is stopped waits for it, and hears nothing.
@@ -239,19 +248,27 @@ class Mesh(Repairs):
         Raises `EncodeError`, `MeshStopped`.
         """
         self._check_up()
-        mended = self.make_groups_sure()
         packed = pack(function, args, kwargs)
         lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_in(packed.head)]
         self.last_cell = next(self._cells)
         name = getattr(function, "__name__", "a function")
         behind = self._behind(range(self.num_ranks))
-        run = Run(self.roster, self.axes, range(self.num_ranks), self.last_cell, name, mended)
+        run = Run(self.roster, self.axes, range(self.num_ranks), self.last_cell, name, self.make_groups_sure())
         buffers = [pickle.PickleBuffer(each) for each in packed.buffers]
         order = self._order("execute", run.cell, packed.head, buffers, lines, tuple(behind))
-        run.call = self.roster.call(run.ranks, order, run, audience=run)
-        self._note(run, "", 1, f"{name}()")
-        self._hear(run)
+        try:
+            self._post(run, order)
+            self._note(run, "", 1, f"{name}()")
+        except KeyboardInterrupt:
+            self.stop(run)
+            raise
         return run
+
+    @untorn
+    def _post(self, run: Run, order: Order) -> None:
+        """To all of its ranks, or none."""
+        run.call = self.roster.call(run.ranks, order, run, audience=run)
+        self._hear(run)
 
     def _file_on_ranks(self, file: str, name: str, text: str) -> str:
         """The name under which ranks know a cell of the notebook itself, for `where` and tracebacks."""

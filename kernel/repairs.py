@@ -79,6 +79,11 @@ class Repairs(Questions):
         gather.wait(timeout)
         return {rank: bool(running) for rank, running in gather.answers.items()}
 
+    def stop(self, run: Run) -> None:
+        """Interrupt a run that nobody will watch, as Ctrl-C came before somebody did."""
+        if run.call and not run.finished.done():
+            self.interrupt(run.owing, run.call, timeout=0.2)
+
     def interrupt_actors(self, ranks: Sequence[int] | None = None, timeout: float = 1.0) -> dict[int, list[str]]:
         """Raise KeyboardInterrupt in what actors on these ranks do; which endpoints were at work, as `trainer.step`.
 

@@ -14,8 +14,11 @@ class Sent:
 
     Example:
         >>> sent = Sent()
-        >>> sent.note("x = 1", [0, 1]), sent.note("x = 1", [1]), sent.note("x = 1", [1, 2])
-        ((1, 'x = 1'), (1, None), (1, 'x = 1'))
+        >>> sent.key_of("x = 1", [0, 1])
+        (1, 'x = 1')
+        >>> sent.note(1, [0, 1])
+        >>> sent.key_of("x = 1", [1]), sent.key_of("x = 1", [1, 2])
+        ((1, None), (1, 'x = 1'))
     """
 
     def __init__(self) -> None:
@@ -23,14 +26,16 @@ class Sent:
         self._known: dict[int, set[int]] = {}  # by rank: the keys it was sent
         self._numbers = itertools.count(1)
 
-    def note(self, source: str, ranks: Sequence[int]) -> tuple[int, str | None]:
+    def key_of(self, source: str, ranks: Sequence[int]) -> tuple[int, str | None]:
         """The key of a source that is about to be sent to these ranks, and its text if one of them needs it."""
         key = self._keys.pop(source, None) or next(self._numbers)
         self._keys[source] = key
-        news = [rank for rank in ranks if key not in self._known.setdefault(rank, set())]
-        for rank in news:
-            self._known[rank].add(key)
-        return key, source if news else None
+        return key, None if all(key in self._known.get(rank, ()) for rank in ranks) else source
+
+    def note(self, key: int, ranks: Sequence[int]) -> None:
+        """It is on its way to them. Not before: what could not be sent, or was interrupted, no rank has."""
+        for rank in ranks:
+            self._known.setdefault(rank, set()).add(key)
 
     def outdated(self) -> int | None:
         """The key of a source that ranks need to keep no longer, if there is one; it is forgotten here."""

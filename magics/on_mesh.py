@@ -139,14 +139,14 @@ class OnMesh:
         cell = self._send(asked)
         if cell.args.bg:
             return self._leave_running(cell)
-        drive(cell.drive)
+        _drive(cell)
         return self._finish(cell)
 
     def diff(self, args: Diff) -> DiffView:
         """`%mesh diff`: the expression runs like one of `%on_mesh`, but what comes back is no result to keep."""
         mesh, ranks = self._book.chosen(args.mesh, args.sel)
         cell = self._send(_Asked(OnMeshArgs(args.sel, args.expr, show="diff"), mesh, ranks, args.expr, True))
-        drive(cell.drive)
+        _drive(cell)
         cell.arrivals.settle(None)
         note_failed(cell.drive, result_of(cell))
         _raise_if_stopped(cell, result_of(cell))
@@ -201,6 +201,15 @@ class OnMesh:
             if args.bg:
                 mesh.desk.end_background()
             raise UsageError(str(error)) from None
+        try:
+            return self._watched(asked, run)
+        except KeyboardInterrupt:
+            mesh.stop(run)
+            raise
+
+    def _watched(self, asked: _Asked, run: Run) -> Cell:
+        """All that it takes to show what comes of it."""
+        args, mesh, ranks = asked.args, asked.mesh, asked.ranks
         stage = NotebookStage(self._shell)
         budget = _UNBOUNDED if args.full else BUDGET
 
@@ -252,6 +261,15 @@ class OnMesh:
         self._shell.user_ns[LAST_RESULT] = result
         if args.out:
             self._shell.user_ns[args.out] = result
+
+
+def _drive(cell: Cell) -> None:
+    """By blocking."""
+    try:
+        drive(cell.drive)
+    except KeyboardInterrupt:  # before presses were counted
+        cell.mesh.stop(cell.run)
+        raise
 
 
 def _first_line(text: str, source: str, is_line: bool) -> int:

@@ -1,0 +1,69 @@
+"""Ctrl-C anywhere as a cell or a function is sent: no rank works on what nobody watches, and all works as before."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+
+from meshbook.kernel.drive import Drive, drive
+from meshbook.kernel.mesh import Mesh
+from meshbook.kernel.run import Run
+from tests.kernel.cells import values
+from tests.strikes import strike_everywhere
+
+pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def mesh(engine: str) -> Iterator[Mesh]:
+    with Mesh.up("m", {"dp": 2}, engine=engine, path=sys.path, backend="none") as mesh:
+        yield mesh
+
+
+ENDLESS = "import time\nwhile True: time.sleep(0.001)  # {}"
+
+
+def test_a_cell_that_was_interrupted_as_it_was_sent_can_be_run_again(mesh: Mesh) -> None:
+    """Each is of a source that ranks have not seen before; where no place is left to strike at, it runs."""
+    number = itertools.count()
+    sources: list[str] = []
+
+    def send() -> None:
+        sources.append(f"{next(number)}")
+        mesh.run(sources[-1]).finished.result(20)
+
+    def send_again() -> None:
+        assert values(mesh, sources[-1]) == [sources[-1]] * 2
+
+    send()
+    assert strike_everywhere(send, send_again) > 100
+
+
+def test_ranks_do_not_go_on_with_a_cell_that_was_interrupted_as_it_was_sent(mesh: Mesh) -> None:
+    numbers, runs = itertools.count(), list[Run]()
+
+    def send() -> None:
+        runs.append(mesh.run(ENDLESS.format(next(numbers))))
+
+    times = strike_everywhere(send, lambda: values(mesh, "1 + 1"), lambda frame: frame.f_code is send.__code__)
+    assert times > 100
+    mesh.interrupt(runs[-1].ranks, runs[-1].call)  # of the time when it was not interrupted before
+
+
+def test_the_same_of_a_function(mesh: Mesh) -> None:
+    def call() -> None:
+        assert mesh.execute(pow, 2, 10).values() == [1024, 1024]
+
+    call()
+    assert strike_everywhere(call, call, is_in_drive) > 100
+
+
+def is_in_drive(frame: FrameType | None) -> bool:
+    """Where presses are counted; there they may come too late."""
+    while frame is not None and frame.f_code is not Drive.steps.__code__ and frame.f_code is not drive.__code__:
+        frame = frame.f_back
+    return frame is not None
