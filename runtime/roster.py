@@ -444,6 +444,7 @@ class Roster:
         state = self.states[rank]
         state.died_idle = state.is_ready and not state.open_calls and not (state.is_doomed or self.is_stopped)
         state.exit, state.since = exit, time.monotonic()
+        state.pid = state.pid or self._pids.get(rank, 0)  # of one that was not ready yet; the crew forgets it now
         state.put_all_down()
         why = f"{self.name_of(rank)}: {self.how_stopped}" if self.is_stopped else self.why_dead(rank)
         for seq in self._post.owed_by(rank):

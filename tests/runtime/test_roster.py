@@ -169,6 +169,15 @@ def test_who_ended_is_told():
         roster.wait_ready(1)
 
 
+def test_who_ended_before_it_was_ready_is_still_known_by_its_process():
+    crew = PaperCrew()
+    roster, _, _ = new_roster({"dp": 2}, ready=False, crew=crew)
+    crew.pids[1] = 11
+    roster.on_exit(1, Exit(signum=9))
+    del crew.pids[1]
+    assert roster.name_of(1) == "rank 1 (dp=1, pid 11)"
+
+
 def test_names_of_ranks():
     roster, _, _ = new_roster({"dp": 2, "tp": 2})
     assert roster.name_of(3) == "rank 3 (dp=1,tp=1, pid 103)"
