@@ -67,6 +67,7 @@ class Repairs(Questions):
     journal: Journal
     points: Points
     _heard: deque[Run]
+    _unfinished: set[Run]
     _sent: Sent
     _lent: Lent
     _sending: threading.Lock
@@ -80,7 +81,8 @@ class Repairs(Questions):
         return {rank: bool(running) for rank, running in gather.answers.items()}
 
     def stop(self, run: Run) -> None:
-        """Interrupt a run that nobody will watch, as Ctrl-C came before somebody did."""
+        """Interrupt a run that nobody will watch, as Ctrl-C came before somebody did; no cell is behind it."""
+        self._unfinished.discard(run)
         if run.call and not run.finished.done():
             self.interrupt(run.owing, run.call, timeout=0.2)
 

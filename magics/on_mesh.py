@@ -197,14 +197,16 @@ class OnMesh:
         try:
             keep = args.show == "diff"
             run = mesh.run(source, ranks, name=name, first_line=first_line, keep=keep, is_inquiry=asked.is_inquiry)
-        except MeshbookError as error:
+            try:
+                return self._watched(asked, run)
+            except KeyboardInterrupt:
+                mesh.stop(run)
+                raise
+        except BaseException as error:
             if args.bg:
                 mesh.desk.end_background()
-            raise UsageError(str(error)) from None
-        try:
-            return self._watched(asked, run)
-        except KeyboardInterrupt:
-            mesh.stop(run)
+            if isinstance(error, MeshbookError):
+                raise UsageError(str(error)) from None
             raise
 
     def _watched(self, asked: _Asked, run: Run) -> Cell:

@@ -59,6 +59,22 @@ def test_ranks_do_not_go_on_with_a_cell_that_was_interrupted_as_it_was_sent(mesh
     check()
 
 
+STUBBORN = "import time\ntry:\n    time.sleep(0.3)\nfinally:\n    time.sleep(0.3)\n    {} / 0"
+
+
+def test_the_next_cell_is_not_behind_one_that_was_interrupted_as_it_was_sent(mesh: Mesh) -> None:
+    """Else it would not be run where that one fails. Struck at is where it has been sent already."""
+    numbers = itertools.count()
+
+    def send() -> None:
+        mesh.run(STUBBORN.format(next(numbers))).finished.get(20)
+
+    def check() -> None:
+        assert values(mesh, "1 + 1") == ["2"] * 2
+
+    assert strike_everywhere(send, check, lambda frame: frame.f_code is not Mesh._note.__code__) >= 1
+
+
 def test_the_same_of_a_function(mesh: Mesh) -> None:
     def call() -> None:
         assert mesh.execute(pow, 2, 10).values() == [1024, 1024]
