@@ -127,11 +127,16 @@ class Repairs(Questions):
         try:
             healed = heal_roster(self.roster, chosen, timeout)
         finally:  # also where the user did not wait to the end: they are others now
-            self._sent.renew(chosen)
+            self._forget_sent(chosen)
             self.points.renew(chosen)
             self._lent.renew(chosen)
             self.last_failed = tuple(rank for rank in self.last_failed if rank not in chosen)
         return self._restored(healed, replay, timeout, tell)
+
+    def _forget_sent(self, ranks: Sequence[int]) -> None:
+        """They are other processes now; a source that is just being sent went to those of before."""
+        with self._sending:
+            self._sent.renew(ranks)
 
     @checks_for_caller
     def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
@@ -150,13 +155,13 @@ class Repairs(Questions):
         self._check_up()
         self.journal.check(replay)
         started, former = time.monotonic(), self.axes
-        self._sent.renew(self.roster.dead())
+        self._forget_sent(self.roster.dead())
         with self._sending:
             try:
                 resized = resize_roster(self.roster, sizes, timeout)
             finally:
                 self._take_shape(former, sizes)
-        self._sent.renew(resized.ranks)  # once more: one may have died meanwhile
+        self._forget_sent(resized.ranks)  # once more: one may have died meanwhile
         self.points.renew(resized.ranks)
         self._lent.renew(resized.ranks)
         healed = Healed(resized.ranks, resized.failed, (), resized.seconds, resized.making)
