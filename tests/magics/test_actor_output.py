@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
 from tests.magics.said import who_said
 from tests.profiles import leave_torch_out
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 ACTORS = """
 import os, threading, time

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 WAITING = """%%on_mesh
 while rank == 1 and not os.path.exists('go'):

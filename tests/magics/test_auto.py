@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,8 +10,7 @@ from hypothesis import strategies as st
 
 from meshbook.magics.auto import is_for_ranks, local_part
 from meshbook.magics.grammar import Auto, GrammarError, parse_mesh
-
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+from tests.magics.front_end import Kernel
 
 
 @pytest.mark.parametrize(

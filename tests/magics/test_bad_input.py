@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
 from tests.profiles import leave_torch_out
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
-
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 
 def refusal(kernel: Kernel, source: str) -> str:

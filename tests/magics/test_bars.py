@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 TQDM = """import sys, time
 def bar(steps, seconds):

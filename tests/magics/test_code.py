@@ -8,13 +8,13 @@ import re
 import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 ASK = "%%on_mesh\nimport {0}\n{0}.word(), made()"
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.magics.conftest import Kernel, Message
+from tests.magics.front_end import Kernel
+from tests.magics.outputs import Message
 
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.notebook]
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from meshbook.kernel.frames import Cell, apply, unpack
-from tests.magics.conftest import Kernel, Message
+from tests.magics.front_end import Kernel
+from tests.magics.outputs import Message
 from tests.profiles import leave_torch_out
 
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.notebook]

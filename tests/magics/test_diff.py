@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.real]
+from tests.magics.front_end import Kernel
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
 def test_an_expression_compared(kernel: Kernel) -> None:

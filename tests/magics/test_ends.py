@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import psutil
 import pytest
 
+from tests.magics.front_end import Kernel
 from tests.profiles import leave_torch_out
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
-
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 
 def children_of(kernel: Kernel) -> dict[int, int]:

@@ -7,11 +7,10 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.magics.front_end import Kernel
 from tests.magics.hurry import hurried
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
-
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 
 @pytest.fixture

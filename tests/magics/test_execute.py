@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 HOST = os.uname().nodename
 

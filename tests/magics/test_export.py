@@ -6,13 +6,13 @@ import os
 import re
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 CELLS = [
     "%%on_mesh\nimport torch, torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP",

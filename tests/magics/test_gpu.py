@@ -8,7 +8,7 @@ import pytest
 
 from meshbook.runtime.devices import num_gpus
 from tests.conftest import Leaks
-from tests.magics.conftest import Kernel
+from tests.magics.front_end import Kernel
 
 pytestmark = pytest.mark.skipif(not num_gpus(), reason="needs a GPU")
 

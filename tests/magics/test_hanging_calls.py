@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import psutil
 import pytest
 
+from tests.magics.front_end import Kernel
 from tests.magics.hurry import hurried
 from tests.stopping import stop
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 TRAINER = """
 import torch

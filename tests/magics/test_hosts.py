@@ -6,16 +6,15 @@ import importlib.util
 import os
 import signal
 from collections.abc import Callable, Generator
-from typing import Any
 
 import psutil
 import pytest
 
+from tests.magics.front_end import Kernel
 from tests.profiles import leave_torch_out
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 Until = Callable[..., None]
 
 HAS_MONARCH = importlib.util.find_spec("monarch") is not None

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 PROMPT = 5.0  # seconds; about 0.2 on an idle machine
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from meshbook.kernel import spec
-from tests.magics.conftest import Kernel
+from tests.magics.front_end import Kernel
 from tests.magics.test_dash import AWAITED, BLOCKED, VIEW, View, connected
 from tests.magics.test_panel import TRAIN, Panel
 from tests.profiles import leave_torch_out

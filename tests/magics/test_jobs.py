@@ -9,12 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from tests.magics import slurm
+from tests.magics.front_end import Kernel
 
 pytestmark = [
     pytest.mark.slow,
@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("monarch") is None, reason="torchmonarch is missing"),
 ]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 UP = "%mesh up far hosts=2 gpus=1 --engine monarch --device cpu --pg none --job "
 

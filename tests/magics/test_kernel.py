@@ -9,9 +9,9 @@ from typing import Any
 import nbformat
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.real]
+from tests.magics.front_end import Kernel
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
 @pytest.fixture(scope="module", autouse=True)

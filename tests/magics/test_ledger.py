@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 WARNING = (
     "warning: line 3: dist.barrier() without group= runs on all 3 ranks but this cell is on 2 of them: "

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 UNTIL_GO = "while not os.path.exists({!r}):\n    time.sleep(0.01)\n"
 

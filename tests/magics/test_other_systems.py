@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.conftest import Leaks
-from tests.magics.conftest import Kernel
+from tests.magics.front_end import Kernel
 
 ACTORS = """
 from meshbook import Actor, endpoint

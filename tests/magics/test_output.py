@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from tests.magics.front_end import Kernel
 from tests.magics.said import who_said
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
-
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 
 def test_equal_lines_are_told_once_and_stderr_apart(kernel: Kernel) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from meshbook.kernel import spec
 from meshbook.magics.panel import missing
-from tests.magics.conftest import Cell, Kernel
+from tests.magics.front_end import Cell, Kernel
 from tests.profiles import leave_torch_out
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]

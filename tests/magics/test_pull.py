@@ -10,9 +10,8 @@ import torch
 from IPython.core.error import UsageError
 
 from meshbook.magics.pull import gathered
+from tests.magics.front_end import Kernel
 from tests.magics.hurry import hurried
-
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 VALUES = {2: np.ones(3), 0: np.zeros(3)}
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from meshbook.magics.grammar import GrammarError, parse_mesh
+from tests.magics.front_end import Kernel
 from tests.other_python import make_bare, make_other
-
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 
 @pytest.mark.slow

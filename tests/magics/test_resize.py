@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.real]
+from tests.magics.front_end import Kernel
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
 @pytest.fixture
-def elastic(kernel: Kernel) -> Kernel:
+def elastic(kernel: Kernel) -> Iterator[Kernel]:
     kernel.ok("e = %mesh up e dp=2 --device cpu")
     kernel.ok("%%on_mesh\nimport torch, torch.distributed as dist\nscale = 10")
     yield kernel

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 SLOW = """
 from meshbook import Actor, endpoint

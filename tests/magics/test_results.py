@@ -9,9 +9,10 @@ import nbformat
 import pytest
 from nbconvert import HTMLExporter, MarkdownExporter
 
+from tests.magics.front_end import Kernel
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 MIXED = """%%on_mesh -o mixed
 import pandas as pd

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.magics import conftest
-from tests.magics.conftest import Kernel
+from tests.magics.front_end import Kernel
 
 
 class Shared:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from meshbook.magics.grammar import GrammarError, MeshCommand, Stacks, parse_mesh
-
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+from tests.magics.front_end import Kernel
 
 
 @pytest.mark.parametrize(

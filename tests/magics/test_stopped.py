@@ -7,10 +7,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Generator
-from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
 from tests.magics.hurry import hurried
 from tests.stopping import stop
 
@@ -19,8 +19,6 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
-
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 
 @pytest.fixture(scope="module", autouse=True)

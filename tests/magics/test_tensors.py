@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 IMPORTS = "import os, time, torch\nfrom meshbook.runtime.tensors import inspect, remote"
 

@@ -12,8 +12,7 @@ import pytest
 from meshbook.magics.tracebacks import up_to_call
 from meshbook.runtime.future import Promise
 from meshbook.runtime.shape import Shape
-
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
+from tests.magics.front_end import Kernel
 
 
 def functions(trace: TracebackType | None) -> list[str]:

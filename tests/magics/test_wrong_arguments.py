@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
+from tests.magics.front_end import Kernel
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-Kernel = Any  # the class stands in `conftest.py`, which cannot be imported by name
 
 IMPORTS = """
 import torch

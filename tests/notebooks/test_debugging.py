@@ -9,7 +9,8 @@ from typing import Any
 import nbformat
 import pytest
 
-from tests.magics.conftest import Kernel, Outputs
+from tests.magics.front_end import Kernel
+from tests.magics.outputs import Outputs
 
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.notebook, pytest.mark.timeout(180)]
 
