@@ -127,11 +127,15 @@ class Repairs(Questions):
         try:
             healed = heal_roster(self.roster, chosen, timeout)
         finally:  # also where the user did not wait to the end: they are others now
-            self._forget_sent(chosen)
-            self.points.renew(chosen)
-            self._lent.renew(chosen)
-            self.last_failed = tuple(rank for rank in self.last_failed if rank not in chosen)
+            self._note_new(chosen)
         return self._restored(healed, replay, timeout, tell)
+
+    def _note_new(self, ranks: Sequence[int]) -> None:
+        """They are other processes now: what was known of those before is not true of them."""
+        self._forget_sent(ranks)
+        self.points.renew(ranks)
+        self._lent.renew(ranks)
+        self.last_failed = tuple(rank for rank in self.last_failed if rank not in ranks)
 
     def _forget_sent(self, ranks: Sequence[int]) -> None:
         """They are other processes now; a source that is just being sent went to those of before."""
@@ -161,9 +165,7 @@ class Repairs(Questions):
                 resized = resize_roster(self.roster, sizes, timeout)
             finally:
                 self._take_shape(former, sizes)
-        self._forget_sent(resized.ranks)  # once more: one may have died meanwhile
-        self.points.renew(resized.ranks)
-        self._lent.renew(resized.ranks)
+        self._note_new(resized.ranks)
         healed = Healed(resized.ranks, resized.failed, (), resized.seconds, resized.making)
         done = self._restored(healed, replay, timeout, lambda line: None)
         return ResizedMesh(resized, done, time.monotonic() - started)

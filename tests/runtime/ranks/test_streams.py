@@ -299,6 +299,17 @@ os._exit(3)
     assert crashed.text(1, "stderr") == "last words"
 
 
+def test_a_crash_leaves_every_line_before_it():
+    with rank("""
+streams.begin(1)
+for step in range(60):
+    print("step", step)
+os.kill(os.getpid(), 9)
+""") as crashed:
+        assert crashed.wait() < 0
+    assert crashed.text(1) == "".join(f"step {step}\n" for step in range(60))
+
+
 def test_a_segfault_is_told_on_the_err_pipe():
     with rank("""
 import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
