@@ -19,6 +19,7 @@ class Lent:
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
         self._cells: dict[str, Lines] = {}  # by file
+        mesh.roster.on_spawn.append(self.lend)
 
     def lend(self, cls: type[object]) -> None:
         """Tell ranks the cells in which a class stands, before it comes to them."""

@@ -59,8 +59,7 @@ MEASURED = 1 << 30
 _HEARD_RUNS = 64
 """Runs that still show what their ranks print after the end; of an older one it is in the log alone.
 
-A run holds the values of its ranks: a loop over cells that kept all would fill the notebook's memory.
-"""
+One holds the values of its ranks: a loop over cells would fill the notebook's memory."""
 
 if "meshbook.kernel.cell:warm" not in sessions.ZYGOTE_MODULES:
     sessions.ZYGOTE_MODULES += ["meshbook.kernel.agent", "meshbook.kernel.cell:warm"]
@@ -97,7 +96,6 @@ class Mesh(Repairs):
         """Breakpoints that were set from the notebook."""
         self._actor = actor_number(self._kernel)
         self._lent = Lent(self)
-        self.roster.on_spawn.append(self._lent.lend)
         self._sent = Sent()
         self._cells = itertools.count(1)
         self.last_cell = 0
@@ -180,17 +178,18 @@ class Mesh(Repairs):
         if not isinstance(cast("object", source), str):
             raise TypeError(f"a cell is a text, and {source!r} is none: `execute` takes functions")
         self.last_cell = cell = next(self._cells)
-        behind = self._behind(chosen) if replay is None and not is_inquiry else NOTHING
+        is_new = replay is None and not is_inquiry
+        behind = self._behind(chosen) if is_new else NOTHING
         run = Run(self.roster, self.axes, chosen, cell, name or f"cell {cell}", mended)
-        members = chosen if replay is None else replay.ranks
-        members = () if len(members) == self.num_ranks else members
-        if replay is None and not is_inquiry:
+        if is_new:
             self.points.follow(run.name, source, first_line)
         self.sources.add(run.name, cell, source, first_line)
-        how = (members, self._has_store(chosen), keep, self.is_reloading, tuple(behind))
+        members = chosen if replay is None else replay.ranks
+        group = members if len(members) < self.num_ranks else ()
+        how = (group, self._has_store(chosen), keep, self.is_reloading, tuple(behind))
         try:
             self._send_source(run, source, first_line, how)
-            if replay is None and not is_inquiry:
+            if is_new:
                 self._note(run, source, first_line)
         except KeyboardInterrupt:
             self.stop(run)
@@ -200,11 +199,12 @@ class Mesh(Repairs):
     def _send_source(self, run: Run, source: str, first_line: int, how: tuple[Any, ...]) -> None:
         """What says how is plain, as what is not takes ten times as long to encode."""
         with self._sending:
-            key, text = self._sent.key_of(source, run.ranks)
+            kept = [self.roster.states[rank].keeps for rank in run.ranks]
+            key, text = self._sent.key_of(source, kept)
             self._post(run, self._order("run", run.cell, key, text, run.name, first_line, *how))
-            self._sent.note(key, run.ranks)
+            self._sent.note(key, kept)
             self.cells[run.call] = run.name
-            if outdated := self._sent.outdated():
+            if outdated := self._sent.outdated(state.keeps for state in self.roster.states.values()):
                 self.send_ahead(self.roster.alive(), "forget", (outdated,))
 
     def _has_store(self, chosen: Sequence[int]) -> bool:

@@ -27,7 +27,6 @@ from .questions import Questions
 from .replaying import Tell
 from .restore import HealedMesh, ResizedMesh, restore
 from .run import Run
-from .sent import Sent
 
 if TYPE_CHECKING:
     from .mesh import Mesh
@@ -68,7 +67,6 @@ class Repairs(Questions):
     points: Points
     _heard: deque[Run]
     _unfinished: set[Run]
-    _sent: Sent
     _lent: Lent
     _sending: threading.Lock
 
@@ -132,15 +130,9 @@ class Repairs(Questions):
 
     def _note_new(self, ranks: Sequence[int]) -> None:
         """They are other processes now: what was known of those before is not true of them."""
-        self._forget_sent(ranks)
         self.points.renew(ranks)
         self._lent.renew(ranks)
         self.last_failed = tuple(rank for rank in self.last_failed if rank not in ranks)
-
-    def _forget_sent(self, ranks: Sequence[int]) -> None:
-        """They are other processes now; a source that is just being sent went to those of before."""
-        with self._sending:
-            self._sent.renew(ranks)
 
     @checks_for_caller
     def kill(self, ranks: Sequence[int], timeout: float = 10.0) -> bool:
@@ -158,8 +150,8 @@ class Repairs(Questions):
         """
         self._check_up()
         self.journal.check(replay)
-        started, former = time.monotonic(), self.axes
-        self._forget_sent(self.roster.dead())
+        started, former, dead = time.monotonic(), self.axes, self.roster.dead()
+        self.last_failed = tuple(rank for rank in self.last_failed if rank not in dead)  # they are to come new
         with self._sending:
             try:
                 resized = resize_roster(self.roster, sizes, timeout)
@@ -186,7 +178,6 @@ class Repairs(Questions):
             return
         plan = Reshape.of(former, sizes)
         self.procs = ProcMesh(self.roster, Shape.row_major(plan.new))
-        self._sent.reshape(plan.kept)
         self.last_failed = plan.renumbered(self.last_failed)
         self.journal.reshape(plan)
         self.points.reshape(plan)

@@ -30,6 +30,8 @@ class RankState:
     """Whether that was to give it a new process, with new ones of its actors."""
     died_idle: bool = False
     """Whether it ended by itself, or by a stranger's hand, with nothing to do: no call failed that would tell."""
+    keeps: set[int] = field(default_factory=set[int])
+    """What its process was given to keep, by the giver's numbers: a new one in its place has nothing."""
     halt: Halt | None = None
     """Why it did not move when `Roster.look_at_vitals` was last called."""
 

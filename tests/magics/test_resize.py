@@ -45,6 +45,12 @@ def test_a_mesh_grows_and_shrinks_and_says_so(elastic: Kernel, gone: Callable[..
     assert elastic.ok("%mesh resize dp=1").stdout == "nothing to do: the sizes are dp=1\n"
 
 
+def test_a_dead_rank_that_comes_new_has_not_failed(elastic: Kernel) -> None:
+    assert elastic.cell("%%on_mesh\nimport os\nif rank: os._exit(3)\n1 / 0").error.startswith("DeviceMeshError")
+    elastic.ok("%mesh resize dp=3")
+    assert elastic.value("e.states()") == {0: "failed", 1: "idle", 2: "idle"}
+
+
 def test_who_stops_it_is_told_what_has_become_of_the_mesh(elastic: Kernel) -> None:
     elastic.ok("import meshbook.runtime.roster as roster\nready = roster.Roster.wait_ready")
     elastic.ok("def pressed(*_): raise KeyboardInterrupt\nroster.Roster.wait_ready = pressed")
