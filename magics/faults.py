@@ -40,6 +40,7 @@ def restart(book: Book, args: grammar.Restart) -> Mesh:
     # Who is to come back may well be dead: also one in the midst of `2-5`, which cells pass over.
     everyone = tuple(range(mesh.num_ranks))
     ranks = book.select(selector, mesh, also_dead=not mesh.is_down) if selector else everyone
+    former = _pids(mesh, ranks)
     try:
         healed = mesh.heal(ranks, replay=args.replay, tell=print)
     except ValueError as mistake:
@@ -49,7 +50,8 @@ def restart(book: Book, args: grammar.Restart) -> Mesh:
         what = f"{_are(ranks)} as before, and not restarted" if live else f"{named(ranks)} did not come back"
         raise UsageError(f"{what}: {error}") from None
     except KeyboardInterrupt:
-        raise Interrupted(half_done(mesh, ranks)) from None
+        is_undone = bool(former) and _pids(mesh, ranks) == former
+        raise Interrupted(_undone(ranks) if is_undone else half_done(mesh, ranks)) from None
     print("\n".join([restart_text(healed), *_died_again(mesh, ranks)]))
     return mesh
 
@@ -60,6 +62,16 @@ def _died_again(mesh: Mesh, ranks: Sequence[int]) -> list[str]:
     ends = [mesh.roster.why_dead(rank).partition("\n")[0] for rank in dead[:_MOST_DEAD]]
     lines = [f"{end}, as it was set up again" for end in ends]
     return [*lines, *([f"so did {len(dead) - _MOST_DEAD} more"] if len(dead) > _MOST_DEAD else [])]
+
+
+def _pids(mesh: Mesh, ranks: Sequence[int]) -> dict[int, int]:
+    """The processes of those that live."""
+    states = mesh.roster.states
+    return {rank: states[rank].pid for rank in ranks if states[rank].exit is None and not states[rank].is_doomed}
+
+
+def _undone(ranks: Sequence[int]) -> str:
+    return f"stopped before anything was done: `%mesh restart {ranks_text(ranks)}` begins again"
 
 
 def half_done(mesh: Mesh, ranks: Sequence[int]) -> str:

@@ -23,7 +23,6 @@ M = TypeVar("M")
 END_SECONDS = 10.0
 """How long a killed rank may take to be gone: the kernel frees its memory first."""
 
-
 _LAST_SECONDS = 2.0
 """How long one may take that nobody has waited for."""
 
@@ -128,9 +127,19 @@ def give_up(roster: Roster, ranks: Sequence[int]) -> None:
 
 
 def _end(roster: Roster, ranks: Sequence[int]) -> None:
-    """Kill ranks that are to be replaced, and wait until they are gone."""
+    """Kill ranks that are to be replaced, and wait until they are gone; so far also where that is interrupted."""
+
+    def are_gone() -> bool:
+        return all(roster.states[rank].exit is not None for rank in ranks)
+
     if not ranks:
         return
-    roster.kill(ranks, for_good=False)
-    if not wait_until(roster, lambda: all(roster.states[rank].exit is not None for rank in ranks), END_SECONDS):
+    try:
+        roster.kill(ranks, for_good=False)
+        is_done = wait_until(roster, are_gone, END_SECONDS)
+    except KeyboardInterrupt:
+        if any(roster.states[rank].is_doomed for rank in ranks):  # what is sent next is not for them
+            wait_until(roster, are_gone, _LAST_SECONDS)
+        raise
+    if not is_done:
         raise SpawnError(f"{roster.name_of(ranks[0])} does not end, {END_SECONDS:g} s after SIGKILL")

@@ -117,16 +117,21 @@ def _dropped(roster: Roster, plan: Reshape) -> Iterable[Dropped]:
 
 
 def _dismiss(roster: Roster, plan: Reshape) -> None:
-    """End the ranks that are dropped, and wait until they are gone."""
+    """End the ranks that are dropped, and wait until they are gone; also where that is interrupted."""
 
     def is_done() -> bool:
         return all(roster.states[rank].exit is not None for rank in plan.dropped)
 
-    roster.dismiss(plan)
-    if not wait_until(roster, is_done, _GRACE):
-        roster.kill([rank for rank in plan.dropped if roster.states[rank].exit is None])
-        if not wait_until(roster, is_done, END_SECONDS):
-            raise SpawnError(f"a rank does not end, {END_SECONDS:g} s after SIGKILL: the mesh was not resized")
+    try:
+        roster.dismiss(plan)
+        if not wait_until(roster, is_done, _GRACE):
+            roster.kill([rank for rank in plan.dropped if roster.states[rank].exit is None])
+            if not wait_until(roster, is_done, END_SECONDS):
+                raise SpawnError(f"a rank does not end, {END_SECONDS:g} s after SIGKILL: the mesh was not resized")
+    except KeyboardInterrupt:
+        if any(roster.states[rank].is_doomed for rank in plan.dropped):
+            give_up(roster, plan.dropped)
+        raise
 
 
 def _seats(roster: Roster, plan: Reshape) -> Sequence[Seat]:

@@ -268,6 +268,7 @@ class Roster:
         """What can be seen of living ranks that do not answer (`engines.outside`)."""
         return self.crew.look(ranks, native)
 
+    @untorn  # they are all said to end, or none is
     def kill(self, ranks: Sequence[int], *, for_good: bool = True) -> None:
         """End these ranks at once (SIGKILL), with what they started; not `for_good`: they will be revived."""
         for rank in ranks:
@@ -275,6 +276,7 @@ class Roster:
             self.states[rank].is_replaced = not for_good
         self.crew.kill(ranks)
 
+    @untorn  # else one may be neither dead nor on its way
     def revive(self, ranks: Sequence[int]) -> None:
         """Start these ranks again, which have ended: new processes in the same places. `wait_ready` waits for them.
 
@@ -296,6 +298,7 @@ class Roster:
         """Was this rank to end, with its mesh, by a resize, or for a new process? Then it is no fault."""
         return self.is_stopped or rank in self._dropped or self.states[rank].is_replaced
 
+    @untorn  # as with `kill`
     def dismiss(self, plan: Reshape) -> None:
         """Begin to end the ranks that a resize drops."""
         for rank in plan.dropped:

@@ -6,12 +6,15 @@ import itertools
 import sys
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 import pytest
 
+from meshbook.kernel import repairs
 from meshbook.kernel.drive import Drive, drive
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.run import Run
+from meshbook.runtime import healing, resize, roster
 from tests.kernel.cells import values
 from tests.strikes import strike_everywhere
 
@@ -81,6 +84,50 @@ def test_the_same_of_a_function(mesh: Mesh) -> None:
 
     call()
     assert strike_everywhere(call, call, is_in_drive) > 100
+
+
+REPLACES = {module.__file__ for module in (healing, resize, roster, repairs)}
+
+
+def test_a_restart_that_is_interrupted_leaves_ranks_as_they_were_or_dead(mesh: Mesh, engine: str, leaks: Any) -> None:
+    """Not such as die a moment later, under the next cell, or are neither dead nor on their way."""
+    if engine == "inproc":
+        pytest.skip("threads do not die")
+
+    def restart() -> None:
+        mesh.heal([1], replay="none")
+
+    def check() -> None:
+        check_living(mesh)
+        mesh.heal(replay="none")
+        check_living(mesh)
+
+    restart()
+    assert strike_everywhere(restart, check, lambda frame: frame.f_code.co_filename not in REPLACES) > 30
+    leaks.allow_what_stands()  # another process than before
+
+
+def test_a_resize_that_is_interrupted_leaves_a_mesh_of_one_size_or_the_other(engine: str) -> None:
+    if engine == "inproc":
+        pytest.skip("threads do not die")
+    with Mesh.up("e", {"dp": 2}, path=sys.path, backend="none") as mesh:
+
+        def resize() -> None:
+            mesh.resize({"dp": 2 if mesh.num_ranks == 3 else 3}, replay="none")
+
+        def check() -> None:
+            assert mesh.axes == {"dp": len(mesh.roster.states)}
+            check_living(mesh)
+            mesh.heal(replay="none")
+            check_living(mesh)
+
+        assert strike_everywhere(resize, check, lambda frame: frame.f_code.co_filename not in REPLACES) > 30
+
+
+def check_living(mesh: Mesh) -> None:
+    """Those that are not known to be dead do live."""
+    alive = mesh.roster.alive()
+    assert values(mesh, "rank", alive) == [str(rank) for rank in alive]
 
 
 def is_in_drive(frame: FrameType | None) -> bool:

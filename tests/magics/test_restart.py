@@ -71,6 +71,18 @@ def test_it_may_be_stopped_and_cells_run_there_all_the_same(kernel: Kernel, gate
     assert "0,1: 1" in kernel.ok("slow.ping.call().get()").text
 
 
+def test_who_stops_it_before_it_begins_is_told_that_nothing_was_done(kernel: Kernel) -> None:
+    kernel.ok("lucky = %mesh up lucky dp=2 --pg none")
+    pids = kernel.pids()
+    kernel.ok("import meshbook.runtime.roster as roster\nkill = roster.Roster.kill")
+    kernel.ok("def pressed(*_, **__): raise KeyboardInterrupt\nroster.Roster.kill = pressed")
+    stopped = kernel.cell("%mesh restart").error
+    kernel.ok("roster.Roster.kill = kill")
+    assert stopped == "KeyboardInterrupt: stopped before anything was done: `%mesh restart 0-1` begins again"
+    assert kernel.pids() == pids
+    kernel.ok("%mesh down lucky")
+
+
 def test_a_dead_rank_in_the_midst_of_others_comes_back_with_them(kernel: Kernel, gate: Path) -> None:
     gate.unlink()
     kernel.ok("%mesh interrupt 1 --kill -m m4")
