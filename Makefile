@@ -28,11 +28,13 @@ engines: .venv/.has-test ## the faults and debugger suites on two hosts; ON=mona
 browsers: .venv/.has-test ## the tests in a browser, in all themes and front-ends; pictures go to build/screenshots/
 	@MESHBOOK_BROWSERS=all $(PY) -m pytest tests/browser $(ARGS)
 
-chaos: .venv/.has-test ## random faults on real ranks, 20 seeds of 1,000 operations; ARGS="--seed 7 --seeds 1"; of actors; of tensors
+chaos: .venv/.has-test ## random faults on real ranks, 20 seeds of 1,000 operations; ARGS="--seed 7 --seeds 1"; of actors; of tensors; of notebooks
 	@$(PY) -m tests.chaos --seeds 20 $(ARGS)
 	@$(PY) -m tests.chaos.families --seeds 20 --quiet
 	@$(PY) -m tests.chaos.tensors --seeds 20 --quiet
 	@$(PY) -m tests.chaos.tensors --seeds 20 --steps 40 --presses --quiet
+	@$(PY) -m tests.chaos.notebooks --seeds 20 --quiet
+	@$(PY) -m tests.chaos.notebooks --seeds 20 --presses --quiet
 
 check: .venv/.has-dev ## format, lint, types, import layers
 	$(PY) -m ruff format --check .

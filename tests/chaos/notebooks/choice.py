@@ -1,0 +1,272 @@
+"""Which cell comes next in a random notebook: by chance, and by what is there. A seed gives one story."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from ..chooser import Chooser, Operation
+from .cells import NAMES, Author, Body
+from .model import Grid, Notebook, Selection, named
+
+MOST_MESHES = 3
+MOST_RANKS = 6
+AXES = ("dp", "tp", "pp")
+
+INQUIRIES = (
+    *("%mesh", "%mesh ls", "%mesh who", "%mesh logs -n 3", "%mesh ledger", "%mesh stacks", "%mesh config"),
+    *("%mesh actors", "%mesh status @alive", "%mesh auto", "%mesh up -h", "%%on_mesh -h"),
+)
+WRONG = (
+    *(
+        "%%on_mesh zz=0\n1",
+        "%%on_mesh 99\n1",
+        "%%on_mesh dp=\n1",
+        "%%on_mesh --nonsense\n1",
+        "%%on_mesh",
+        "%mesh nonsense",
+    ),
+    *("%mesh up", "%mesh up dp=0", "%mesh up dp=x", "%mesh up 1x dp=1", "%mesh use nobody", "%mesh down nobody"),
+    *("%mesh push nothing_here", "%mesh pull nothing_here", "%%on_mesh -m nobody\n1", "%%on_mesh -t x\n1"),
+    *("%mesh config show=wrong", "%mesh restart zz=0", "%mesh resize zz=3", "%on_mesh -- ", "%on_mesh 1 +"),
+)
+"""What is refused whatever meshes there are."""
+OPTIONS = (
+    ("--show table", "--show none", "--show first", "--show tabs"),
+    ("--tail 50", "--full", "--no-stream"),
+    ("-t 20", "--on-error wait", "-o out", "--label x"),
+)
+EARLIEST, LATEST = 0.004, 0.15
+"""Seconds into a cell at which it is stopped. Earlier, ipykernel itself may lose the reply."""
+WAITS = ("__import__('time').sleep(60)", "while True: pass", "await __import__('asyncio').sleep(60)")
+
+
+class Choice(Chooser):
+    """Chooses cells for `notebook`, which others change as these run."""
+
+    def __init__(self, seed: int, notebook: Notebook, *, with_presses: bool = False) -> None:
+        super().__init__(seed)
+        self._notebook = notebook
+        self._author = Author(self._random)
+        self._number = 0
+        self._kinds = {
+            self._up: 1,
+            self._cell: 14,
+            self._again: 2,
+            self._line: 3,
+            self._behind: 2,
+            self._stop: 2,
+            self._part: 2,
+            self._take_long: 0.5,
+            self._execute: 1,
+            self._get: 1,
+            self._press: 3 if with_presses else 0,
+            self._push: 2,
+            self._pull: 2,
+            self._kill: 0.5,
+            self._restart: 1.5,
+            self._resize: 0.4,
+            self._use: 1,
+            self._down: 0.4,
+            self._inquire: 2,
+            self._wrong: 2,
+        }
+        self._last: tuple[Operation, dict[str, int]] | None = None  # a cell, and the axes of its mesh
+
+    def next(self) -> Operation:
+        return super().next() if self._notebook.grids else self._up()
+
+    def _new_name(self) -> str:
+        self._number += 1
+        return f"m{self._number}"
+
+    def _up(self) -> Operation:
+        if len(self._notebook.grids) >= MOST_MESHES:
+            return self._inquire()
+        return Operation("up", (self._new_name(), self._axes()))
+
+    def _axes(self) -> dict[str, int]:
+        while True:
+            axes = {axis: self._random.randint(1, 3) for axis in self._random.sample(AXES, self._random.randint(1, 2))}
+            if math.prod(axes.values()) <= MOST_RANKS:
+                return axes
+
+    def _grid(self) -> Grid:
+        """One to be named, or else the current one."""
+        grids = self._notebook.grids
+        return grids[self._notebook.current if self._happens(0.7) else self._random.choice(list(grids))]
+
+    def _cell(self) -> Operation:
+        grid = self._grid()
+        selection = self._selection(grid)
+        body = self._body(grid, selection)
+        options = " ".join(self._random.choice(group) for group in OPTIONS if self._happens(0.3))
+        cell = Operation("cell", (grid.name, selection, body, options))
+        self._last = cell, dict(grid.axes)
+        return cell
+
+    def _body(self, grid: Grid, selection: Selection) -> Body:
+        body = self._author.body(len(grid.everyone), may_meet=selection.on(grid) <= grid.alive)
+        return body if not (body.is_together and "Died" in str(body)) else self._body(grid, selection)
+
+    def _again(self) -> Operation | None:
+        """The same text once more, perhaps elsewhere."""
+        if self._last is None:
+            return None
+        (_, (name, selection, body, options)), axes = self._last
+        grid = self._notebook.grids.get(name)
+        if grid is None or grid.axes != axes:
+            return None
+        selection = selection if self._happens(0.5) and "@" not in selection.text else self._selection(grid)
+        may_run = not body.is_together or selection.on(grid) <= grid.alive
+        return Operation("cell", (name, selection, body, options)) if may_run else None
+
+    def _line(self) -> Operation:
+        grid = self._grid()
+        return Operation("line", (grid.name, self._selection(grid), self._author.expression()))
+
+    def _behind(self) -> Operation:
+        """A cell in the background, and some more behind it."""
+        grid = self._grid()
+        selection = self._selection(grid)
+        return Operation("background", (grid.name, selection, self._quiet_body(grid), self._quiet_body(grid)))
+
+    def _stop(self) -> Operation | None:
+        grid = self._grid()
+        if not grid.alive:
+            return None
+        selection, wait = self._selection(grid, are_alive=True), self._random.choice(WAITS)
+        return Operation("stop", (grid.name, selection, self._quiet_body(grid), wait))
+
+    def _part(self) -> Operation | None:
+        """Some ranks fail, and the others wait, for these or for something else."""
+        grid = self._grid()
+        selection = self._selection(grid)
+        ranks = selection.on(grid)
+        if len(ranks) < 2 or not ranks <= grid.alive:
+            return None
+        failing = self._random.sample(sorted(ranks), self._random.randint(1, len(ranks) - 1))
+        how = self._random.choice(["1 / 0", "1 / 0", "__import__('sys').exit(4)", "__import__('os')._exit(4)"])
+        wait = self._random.choice(
+            ["dist.all_reduce(torch.ones(2), group=group)", "dist.barrier(group=group)", WAITS[0]]
+        )
+        return Operation("part", (grid.name, selection, self._quiet_body(grid), sorted(failing), how, wait))
+
+    def _take_long(self) -> Operation | None:
+        grid = self._grid()
+        if not grid.alive:
+            return None
+        selection = self._selection(grid, are_alive=True)
+        slow = self._random.sample(sorted(selection.on(grid)), self._random.randint(1, len(selection.on(grid))))
+        return Operation("take_long", (grid.name, selection, self._quiet_body(grid), slow, self._random.choice(WAITS)))
+
+    def _execute(self) -> Operation:
+        grid = self._grid()
+        return Operation("execute", (grid.name, self._random.choice(NAMES), self._author.expression()))
+
+    def _get(self) -> Operation:
+        grid = self._grid()
+        return Operation("get", (grid.name, self._selection(grid), self._quiet_body(grid), self._random.choice(NAMES)))
+
+    def _quiet_body(self, grid: Grid) -> Body:
+        return self._author.body(len(grid.everyone), may_fail=False, may_meet=False)
+
+    def _press(self) -> Operation:
+        """Ctrl-C into whatever else may be done."""
+        while True:
+            kind = self._random.choice([self._cell, self._line, self._restart, self._push, self._pull, self._execute])
+            if (operation := kind()) is not None:
+                return Operation("press", (EARLIEST + self._random.random() ** 2 * LATEST, operation))
+
+    def _push(self) -> Operation:
+        grid = self._grid()
+        value = self._random.choice([3, "text", [1, 2], (4, "x"), {"k": 1}, None])
+        return Operation("push", (grid.name, self._random.choice(NAMES), value, self._selection(grid)))
+
+    def _pull(self) -> Operation:
+        grid = self._grid()
+        return Operation("pull", (grid.name, self._random.choice(NAMES), self._selection(grid)))
+
+    def _kill(self) -> Operation | None:
+        grid = self._grid()
+        rank = self._one(sorted(grid.alive))
+        return Operation("kill", (grid.name, rank)) if rank is not None else None
+
+    def _restart(self) -> Operation | None:
+        grid = self._grid()
+        replay = "auto" if grid.is_journal_known and self._happens(0.7) else "none"
+        if grid.dead and self._happens(0.8):
+            return Operation("restart", (grid.name, Selection("@dead", frozenset(grid.dead), True), replay))
+        if self._happens(0.2):
+            return Operation("restart", (grid.name, Selection("", frozenset(grid.everyone), True), replay))
+        ranks = sorted(self._random.sample(grid.everyone, self._random.randint(1, len(grid.everyone))))
+        return Operation("restart", (grid.name, named(ranks), replay))
+
+    def _resize(self) -> Operation | None:
+        grid = self._grid()
+        axes = {axis: self._random.randint(1, 3) for axis in grid.axes}
+        is_possible = math.prod(axes.values()) <= MOST_RANKS and axes != grid.axes
+        return Operation("resize", (grid.name, axes)) if is_possible else None
+
+    def _use(self) -> Operation:
+        name = self._random.choice(list(self._notebook.grids))
+        grid = self._notebook.grids[name]
+        slice = self._selection(grid) if self._happens(0.4) else None
+        is_fit = slice is not None and slice.text and slice.on(grid) and "@" not in slice.text
+        return Operation("use", (name, slice if is_fit else None))
+
+    def _down(self) -> Operation:
+        return Operation("down", (self._random.choice(list(self._notebook.grids)),))
+
+    def _inquire(self) -> Operation:
+        return Operation("inquire", (self._random.choice(INQUIRIES),))
+
+    def _wrong(self) -> Operation:
+        return Operation("wrong", (self._random.choice(WRONG),))
+
+    def _selection(self, grid: Grid, *, are_alive: bool = False) -> Selection:
+        """Of at least one rank, dead or alive."""
+        while True:
+            made = self._random.choice([self._all, self._all, self._ranks, self._range, self._places, self._state])(
+                grid
+            )
+            if made.ranks and (not are_alive or (made.on(grid) and made.on(grid) <= grid.alive)):
+                return made
+
+    def _all(self, grid: Grid) -> Selection:
+        if grid.name == self._notebook.current and (slice := self._notebook.slice):
+            return Selection("", slice.ranks, slice.are_named) if self._happens(0.5) else self._whole(grid)
+        return Selection("", frozenset(grid.everyone)) if self._happens(0.7) else self._whole(grid)
+
+    def _whole(self, grid: Grid) -> Selection:
+        return Selection(self._random.choice(["all", "rank=:", "@alive"]), frozenset(grid.everyone))
+
+    def _ranks(self, grid: Grid) -> Selection:
+        return named(self._random.sample(grid.everyone, self._random.randint(1, min(2, len(grid.everyone)))))
+
+    def _range(self, grid: Grid) -> Selection:
+        first, last = sorted(self._random.choices(grid.everyone, k=2))
+        ranks = frozenset(range(first, last + 1))
+        if len(ranks) == 1 or self._happens(0.3):
+            others = frozenset(grid.everyone) - {first}
+            return Selection(f"!{first}", others)
+        return Selection(f"{first}-{last}", ranks) if self._happens(0.5) else Selection(f"{first}:{last + 1}", ranks)
+
+    def _places(self, grid: Grid) -> Selection:
+        place = self._random.choice(grid.places)
+        axes = self._random.sample(list(place), self._random.randint(1, len(place)))
+        ranks = {rank for rank in grid.everyone if all(grid.places[rank][axis] == place[axis] for axis in axes)}
+        separator = self._random.choice([",", " ", ", "])
+        text = separator.join(f"{axis}={place[axis]}" for axis in axes)
+        are_named = all(size == 1 or axis in axes for axis, size in grid.axes.items())
+        return Selection(text, frozenset(ranks), are_named)
+
+    def _state(self, grid: Grid) -> Selection:
+        states: dict[str, Collection[int]] = {
+            "@failed": grid.failed & grid.alive,
+            "@first": {min(grid.alive, default=0)},
+            "@dead": grid.dead,
+            "@alive": grid.alive,
+        }
+        text = self._random.choice(list(states))
+        return Selection(text, frozenset(states[text]), text == "@dead")

@@ -1,0 +1,350 @@
+"""A random notebook in a real kernel: runs a cell, tells the model, and compares what a reader sees and ranks hold."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Collection, Mapping
+from queue import Empty
+from typing import Any
+
+from meshbook.runtime import MeshFailure
+from tests.magics.front_end import Cell, Kernel
+from tests.magics.outputs import Outputs
+
+from ..verdicts import Violation
+from .cells import FUNCTIONS, NAMES, Body, Line, Ran, plain, said_in
+from .choice import Choice, Operation
+from .model import Grid, Notebook, Selection, named
+
+PATIENCE = 30.0
+"""Seconds within which every cell must come to its end."""
+
+OF_A_REPLY = 2.0
+"""Seconds that it may come after the end."""
+
+OF_THE_LIVING = ("%mesh who", "%mesh ledger", "%mesh status @alive")
+
+HELPERS = f"""
+%load_ext meshbook
+_names = {NAMES}
+def _look(names):
+    return dict((name, _look_at(get_ipython().user_ns[name])) for name in names)
+def _look_at(mesh):
+    values = dict((rank, dict()) for rank in mesh.roster.alive())
+    for holding in mesh.who(timeout=10).holdings:
+        if holding.name in _names and holding.held is not None:
+            for rank, value in mesh.pull(holding.name, holding.ranks).items():
+                values[rank][holding.name] = repr(value)
+    return dict(mesh.axes), mesh.states(), values
+def _told(error):
+    exception = getattr(error, 'exception', error)
+    return type(exception).__name__, str(exception)
+def _came_to(r):
+    values = dict((rank, repr(r[rank])) for rank in r.ranks if rank not in r.failed)
+    return sorted(r.ranks), values, dict((rank, _told(e)) for rank, e in r.errors.items()), sorted(r.lost)
+"""
+
+
+class World:
+    """A kernel, and the model of its notebook: a `Story`."""
+
+    def __init__(self, seed: int, where: str, *, with_presses: bool = False) -> None:
+        self._kernel = Kernel(on=where)
+        self._notebook = Notebook()
+        self._choice = Choice(seed, self._notebook, with_presses=with_presses)
+        self._press_at: float | None = None
+        self._ok(HELPERS.strip())
+
+    def on_fault(self, failure: MeshFailure) -> None:
+        """There are none in this process."""
+
+    def next(self) -> Operation:
+        return self._choice.next()
+
+    def do(self, operation: Operation) -> None:
+        """Do it; `Violation` if anything is not as it must be."""
+        try:
+            getattr(self, operation.name)(*operation.args)
+            self._check()
+        except BaseException:
+            self._kernel.close()
+            raise
+
+    def close(self) -> None:
+        try:
+            self._ok("%mesh down --all" if self._notebook.grids else "pass")
+        finally:
+            self._kernel.close()
+
+    # The cells.
+
+    def up(self, name: str, axes: Mapping[str, int]) -> None:
+        sizes = " ".join(f"{axis}={size}" for axis, size in axes.items())
+        self._ok(f"{name} = %mesh up {name} {sizes} --device cpu")
+        self._notebook.grids[name] = Grid(name, dict(axes))
+        self._notebook.use(name)
+        _refused(self._cell(f"%mesh up {name} dp=1"), "is up")
+
+    def use(self, name: str, slice: Selection | None) -> None:
+        self._ok(f"%mesh use {name}[{slice.text}]" if slice else f"%mesh use {name}")
+        self._notebook.use(name, slice)
+
+    def down(self, name: str) -> None:
+        self._ok(f"%mesh down {name} --grace 5")
+        self._notebook.remove(name)
+
+    def cell(self, name: str, selection: Selection, body: Body, options: str) -> None:
+        grid, ranks = self._chosen(name, selection)
+        outputs = self._cell(f"%%on_mesh {selection.text}{self._at(name)} {options}\n{body.text}")
+        if not ranks:
+            _refused(outputs, "")
+            return
+        self._compare(outputs, grid, ranks, grid.run(body, ranks))
+        if body.last and "--show" not in options:
+            self._check_shown(outputs)
+
+    def line(self, name: str, selection: Selection, expression: str) -> None:
+        grid, ranks = self._chosen(name, selection)
+        outputs = self._cell(f"value = %on_mesh {selection.text}{self._at(name)} -- {expression}")
+        if not ranks:
+            _refused(outputs, "")
+            return
+        self._compare(outputs, grid, ranks, grid.run(Body((), expression), ranks))
+
+    def background(self, name: str, selection: Selection, first: Body, second: Body) -> None:
+        """A cell in the background, one behind it, and the first one's end."""
+        grid, ranks = self._chosen(name, selection)
+        outputs = self._cell(f"%%on_mesh {selection.text}{self._at(name)} -b -o later\n{first.text}")
+        if not ranks:
+            _refused(outputs, "")
+            return
+        are_there = ranks <= grid.alive
+        ran = grid.run(first, ranks)
+        waited = self._cell("result = later.result(20)")
+        _same(waited.status == "ok", are_there, f"the end of the future ({waited.text})")
+        if are_there:
+            came = self._kernel.value("_came_to(result)")
+            _same(came[1], {rank: repr(each.value) for rank, each in ran.items()}, "what the future gave")
+            self.cell(name, named(ranks), second, "")
+
+    def stop(self, name: str, selection: Selection, body: Body, wait: str) -> None:
+        """Ctrl-C into a cell that waits."""
+        grid, ranks = self._chosen(name, selection)
+        whole = Body((*body.lines, Line("print('waits')", ""), Line(wait, "raise KeyboardInterrupt('')")))
+        cell: Cell = self._kernel.start(f"%%on_mesh {selection.text}{self._at(name)}\n{whole.text}")
+        cell.until_all(len(ranks), "waits")
+        self._kernel.interrupt()
+        outputs = cell.end(PATIENCE)
+        grid.run(body, ranks, is_noted=False)
+        grid.failed = set()
+        if not outputs.error.startswith("KeyboardInterrupt: interrupted: "):
+            raise Violation(f"a stopped cell ended with {outputs.error or 'ok'}: {outputs.text}")
+        grid.is_journal_known = False
+
+    def part(self, name: str, selection: Selection, body: Body, failing: Collection[int], how: str, wait: str) -> None:
+        """Some fail, the others wait until they are interrupted, which is not their fault."""
+        grid, ranks = self._chosen(name, selection)
+        here = "raise Died" if "_exit" in how else "1 / 0"
+        fails = Line(f"if rank in {failing}: {how}", f"if rank in {failing}: {here}")
+        imports = Line("import torch, torch.distributed as dist", "")
+        whole = Body((imports, *body.lines, fails, Line(wait, "1 / 0")))
+        outputs = self._cell(f"%%on_mesh {selection.text}{self._at(name)} --grace 0.2\n{whole.text}")
+        grid.run(whole, ranks)
+        grid.failed = set(failing)
+        if not outputs.error.startswith(("MeshError: ", "DeviceMeshError: ")):
+            raise Violation(f"where ranks have failed a cell ended with {outputs.error or 'ok'}: {outputs.text}")
+        if not grid.dead and f"{len(failing)} of {len(ranks)} rank" not in outputs.error:
+            raise Violation(f"ranks {failing} of {ranks} have failed, but: {outputs.text}")
+
+    def take_long(self, name: str, selection: Selection, body: Body, slow: Collection[int], wait: str) -> None:
+        """Some do not come to the end in time."""
+        grid, ranks = self._chosen(name, selection)
+        waits = Line(f"if rank in {slow}:\n    {wait}", f"if rank in {slow}: 1 / 0")
+        whole = Body((*body.lines, waits))
+        outputs = self._cell(f"%%on_mesh {selection.text}{self._at(name)} -t 0.3\n{whole.text}")
+        grid.run(whole, ranks)
+        if "not done after 0.3 s" not in outputs.text or not outputs.error.startswith("MeshError: "):
+            raise Violation(f"a cell that took too long ended with {outputs.error or 'ok'}: {outputs.text}")
+
+    def execute(self, name: str, variable: str, expression: str) -> None:
+        """A function of the notebook, of which nothing is to be left on the ranks but what it says is global."""
+        grid = self._notebook.grids[name]
+        function = f"def work():\n    global {variable}\n    {variable} = {expression}\n    return {variable}"
+        self._ok(f"for _name in {NAMES}: globals().pop(_name, None)  # its own would go along")
+        outputs = self._cell(f"{function}\nfound = {name}.execute(work).values()")
+        if grid.dead:
+            _refused(outputs, "DeviceMeshError")
+            return
+        ran = grid.run(Body((plain(f"{variable} = {expression}"),), variable), grid.everyone, is_noted=False)
+        if grid.failed:
+            _refused(outputs, "MeshError")
+        else:
+            _same(outputs.status, "ok", f"a function on ranks ({outputs.text})")
+            found = self._kernel.value("[repr(value) for value in found]")
+            _same(found, [repr(ran[rank].value) for rank in sorted(ran)], "what a function gave")
+
+    def get(self, name: str, selection: Selection, body: Body, variable: str) -> None:
+        """A cell, and what it is to bring along."""
+        grid, ranks = self._chosen(name, selection)
+        outputs = self._cell(f"%%on_mesh {selection.text}{self._at(name)} --get {variable}\n{body.text}")
+        if not ranks:
+            _refused(outputs, "")
+            return
+        grid.run(body, ranks)
+        held = grid.held()
+        has_come = ranks <= grid.alive and all(variable in held[rank] for rank in ranks)
+        _same(outputs.status == "ok", has_come, f"a cell that is to bring {variable} ({outputs.text})")
+        if has_come:
+            found = self._kernel.value(f"[repr(value) for value in {variable}]")
+            _same(found, [held[rank][variable] for rank in sorted(ranks)], f"what was brought as {variable}")
+
+    def press(self, seconds: float, operation: Operation) -> None:
+        """Ctrl-C so many seconds into what else could be done: whatever it hits, all goes on after it."""
+        self._press_at = seconds
+        with contextlib.suppress(Violation):
+            getattr(self, operation.name)(*operation.args)
+        self._press_at = None
+        for name, grid in self._notebook.grids.items():
+            self._begin_anew(name, grid)
+
+    def _begin_anew(self, name: str, grid: Grid) -> None:
+        """What a press has left undone, nobody knows; but a mesh must hear all the same."""
+        dead = self._kernel.value(f"{name}.roster.dead()")
+        if dead:
+            self._ok(f"%mesh restart @dead -m {name} --replay none")
+        names = (*NAMES, *FUNCTIONS)
+        self._ok(f"%%on_mesh all -m {name}\nfor _name in {names}: globals().pop(_name, None)")
+        fresh = Grid(name, grid.axes)
+        self._notebook.grids[name] = fresh
+        fresh.is_journal_known = False
+
+    def push(self, name: str, variable: str, value: object, selection: Selection) -> None:
+        grid, ranks = self._chosen(name, selection)
+        self._ok(f"{variable} = {value!r}")
+        outputs = self._cell(f"%mesh push {variable}{self._at(name)} {_sel(selection)}")
+        _same(outputs.status == "ok", bool(ranks) and ranks <= grid.alive, f"a push ({outputs.text})")
+        if ranks:
+            grid.push(variable, value, ranks)
+
+    def pull(self, name: str, variable: str, selection: Selection) -> None:
+        grid, ranks = self._chosen(name, selection)
+        outputs = self._cell(f"pulled = %mesh pull {variable}{self._at(name)} {_sel(selection)} --as dict")
+        held = grid.held()
+        if not ranks or not all(variable in held.get(rank, {}) for rank in ranks):
+            _refused(outputs, "")
+            return
+        _same(outputs.status, "ok", f"a pull ({outputs.text})")
+        _same(
+            sorted(self._kernel.value("[repr(value) for value in pulled.values()]")),
+            sorted(held[rank][variable] for rank in ranks),
+            "what was pulled",
+        )
+
+    def kill(self, name: str, rank: int) -> None:
+        pid = self._kernel.pids(name)[rank]
+        self._ok(f"import os; os.kill({pid}, 9)\nwhile {rank} not in {name}.roster.dead(): pass")
+        self._notebook.grids[name].die(rank)
+
+    def restart(self, name: str, selection: Selection, replay: str) -> None:
+        grid, ranks = self._chosen(name, selection)
+        outputs = self._cell(f"%mesh restart {selection.text}{self._at(name)} --replay {replay}")
+        _same(outputs.status, "ok" if ranks else "error", f"a restart ({outputs.text})")
+        grid.restart(ranks, replay)
+
+    def resize(self, name: str, axes: Mapping[str, int]) -> None:
+        grid = self._notebook.grids[name]
+        sizes = " ".join(f"{axis}={size}" for axis, size in axes.items())
+        self._ok(f"%mesh resize {sizes}{self._at(name)} --replay none")
+        grid.resize(dict(axes))
+        if self._notebook.current == name:
+            self._ok(f"%mesh use {name}")
+            self._notebook.use(name)
+
+    def inquire(self, text: str) -> None:
+        """A question, which only the living can answer."""
+        current = self._notebook.grids[self._notebook.current]
+        if not current.alive and text.startswith(OF_THE_LIVING):
+            _refused(self._cell(text), "is dead")
+        else:
+            self._ok(text)
+
+    def wrong(self, text: str) -> None:
+        _refused(self._cell(text), "")
+
+    # What must be true.
+
+    def _chosen(self, name: str, selection: Selection) -> tuple[Grid, set[int]]:
+        grid = self._notebook.grids[name]
+        return grid, selection.on(grid)
+
+    def _at(self, name: str) -> str:
+        return "" if name == self._notebook.current else f" -m {name}"
+
+    def _cell(self, source: str) -> Outputs:
+        self._source = source
+        cell = self._kernel.start(source)
+        if self._press_at is None or "mesh" not in source:
+            return cell.end(PATIENCE)
+        time.sleep(self._press_at)
+        self._kernel.interrupt()
+        self._press_at = None
+        cell.idle(PATIENCE)
+        try:
+            return cell.end(OF_A_REPLY)
+        except Empty:
+            raise Violation("ipykernel loses the reply to a cell that is interrupted as it ends") from None
+
+    def _ok(self, source: str) -> Outputs:
+        outputs = self._cell(source)
+        if outputs.status != "ok":
+            raise Violation(f"this cell must do well:\n{source}\nbut: {outputs.text}")
+        return outputs
+
+    def _compare(self, outputs: Outputs, grid: Grid, ranks: set[int], ran: Mapping[int, Ran]) -> None:
+        """What a cell on the mesh said, gave, and failed with."""
+        whole = f"; the cell was\n{self._source}\nand a reader sees\n{outputs.text}"
+        is_well = not grid.failed
+        _same(outputs.status == "ok", is_well, f"whether it did well{whole}")
+        said = [(rank, line) for rank in sorted(ran) for line in ran[rank].said]
+        _same(said_in(outputs.text), said, f"what ranks said{whole}")
+        found_ranks, values, errors, lost = self._kernel.value("_came_to(_mesh)")
+        dead = {rank for rank in ranks if rank not in ran or ran[rank].has_died}
+        _same(found_ranks, sorted(ranks), f"the ranks of the result{whole}")
+        _same(lost, sorted(dead), f"who was lost{whole}")
+        _same(values, {rank: repr(each.value) for rank, each in ran.items() if not each.error}, f"its values{whole}")
+        raised = {rank: each.error for rank, each in ran.items() if each.error and rank not in dead}
+        _same({rank: error for rank, error in errors.items() if rank not in dead}, raised, f"its errors{whole}")
+        if not is_well and not outputs.error.startswith(("MeshError: ", "DeviceMeshError: ")):
+            raise Violation(f"it ended with {outputs.error}{whole}")
+
+    def _check_shown(self, outputs: Outputs) -> None:
+        """Every value that has come back stands there."""
+        _, values, _, _ = self._kernel.value("_came_to(_mesh)")
+        if missing := {value for value in values.values() if value not in outputs.text} - {"None"}:
+            raise Violation(f"{missing} must be shown after\n{self._source}\nbut a reader sees\n{outputs.text}")
+
+    def _check(self) -> None:
+        """All meshes are as the model says."""
+        grids = self._notebook.grids
+        for name, (axes, states, held) in self._kernel.value(f"_look({list(grids)})").items():
+            grid = grids[name]
+            _same(axes, grid.axes, f"the axes of {name}")
+            _same({rank for rank, state in states.items() if state == "dead"}, grid.dead, f"the dead of {name}")
+            _same(held, grid.held(), f"what ranks of {name} hold, after\n{self._source}\n")
+            failed = {rank for rank, state in states.items() if state == "failed"}
+            _same(failed, grid.failed & grid.alive, f"who of {name} has failed, after\n{self._source}\n")
+
+
+def _sel(selection: Selection) -> str:
+    return f"--sel '{selection.text}'" if selection.text else ""
+
+
+def _refused(outputs: Outputs, why: str) -> None:
+    if outputs.status != "error" or why not in outputs.text:
+        raise Violation(f"it must be refused ({why}), but: {outputs.status} {outputs.text}")
+
+
+def _same(found: Any, right: object, what: str) -> None:
+    if found != right:
+        raise Violation(f"{what}: {found}, but must be {right}")
