@@ -204,7 +204,7 @@ class Mesh(Repairs):
             self._post(run, self._order("run", run.cell, key, text, run.name, first_line, *how))
             self._sent.note(key, kept)
             self.cells[run.call] = run.name
-            if outdated := self._sent.outdated(state.keeps for state in self.roster.states.values()):
+            for outdated in self._sent.outdated(state.keeps for state in self.roster.states.values()):
                 self.send_ahead(self.roster.alive(), "forget", (outdated,))
 
     def _has_store(self, chosen: Sequence[int]) -> bool:

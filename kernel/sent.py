@@ -39,11 +39,9 @@ class Sent:
         for keys in ranks:
             keys.add(key)
 
-    def outdated(self, ranks: Iterable[set[int]]) -> int | None:
-        """The key of a source that ranks need to keep no longer, if there is one; it is forgotten here."""
-        if len(self._keys) <= KEPT:
-            return None
-        key = self._keys.pop(next(iter(self._keys)))
-        for keys in ranks:
-            keys.discard(key)
-        return key
+    def outdated(self, ranks: Iterable[set[int]]) -> list[int]:
+        """The keys of sources that ranks need to keep no longer, if there are any; they are forgotten here."""
+        outdated = [self._keys.pop(next(iter(self._keys))) for _ in range(len(self._keys) - KEPT)]
+        for keys in ranks if outdated else ():
+            keys.difference_update(outdated)
+        return outdated
