@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from IPython.core.error import UsageError
@@ -86,6 +86,10 @@ class Book:
         for line in self._obituaries.lines(self.meshes[wanted]):
             print(line, file=sys.stderr)
         return self.meshes[wanted]
+
+    def note_told(self, mesh: Mesh, ranks: Iterable[int]) -> None:
+        """The user hears that these ranks have ended: nobody says it again."""
+        self._obituaries.note_told(mesh, ranks)
 
     def hint_of(self, error: BaseException) -> list[str]:
         """Of an error of a call that is shown: how to look at the frames of an actor, or how to bring back the dead."""

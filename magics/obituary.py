@@ -38,8 +38,12 @@ class Obituaries:
     def are_in(self, error: BaseException, mesh: Mesh) -> bool:
         """Whether ranks of this mesh have died as an error says that is shown to the user now; who so hears of it."""
         dead = [rank for rank in mesh.roster.dead() if mesh.roster.why_dead(rank).partition("\n")[0] in str(error)]
-        self._told.update((mesh.roster.mesh, rank, mesh.roster.states[rank].pid) for rank in dead)
+        self.note_told(mesh, dead)
         return bool(dead)
+
+    def note_told(self, mesh: Mesh, ranks: Iterable[int]) -> None:
+        """The user hears of the ends of these ranks in another way."""
+        self._told.update((mesh.roster.mesh, rank, mesh.roster.states[rank].pid) for rank in ranks)
 
 
 def _line(roster: Roster, end: str, states: list[RankState], now: float) -> str:

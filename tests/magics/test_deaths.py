@@ -103,6 +103,15 @@ def test_a_death_while_idle_is_told_once_in_the_next_cell(spare: Kernel, until: 
     assert spare.ok("%mesh").stderr == ""
 
 
+def test_a_death_just_before_the_cell_that_tells_of_it_is_not_told_again(spare: Kernel) -> None:
+    spare.ok(f"import os\nrun, pid = spare.run, {spare.pids()[1]}")
+    dies = "def dying(*args, **options):\n    os.kill(pid, 9)\n    while not spare.roster.dead(): pass"
+    spare.ok(f"{dies}\n    return run(*args, **options)\nspare.run = dying")
+    assert spare.cell("%%on_mesh 1\n1").error == "DeviceMeshError: 1 of 1 rank lost (dp=1)"
+    spare.ok("spare.run = run")
+    assert spare.ok("%%on_mesh\n1").stderr == ""
+
+
 def test_an_idle_rank_may_leave_by_itself(spare: Kernel, until: Until) -> None:
     pids = spare.pids()
     body = (
