@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..runtime.cells import cell_of
 from ..runtime.ranks.stacks import Spot
 from ..runtime.ranks.users import is_users
 from .outcome import Frame
@@ -72,16 +73,17 @@ def frames_of(spots: Sequence[Spot], source_of: Callable[[str, int], str]) -> St
 
     `source_of` gives the text of a line that the rank could not tell.
     """
-    cell = next((index for index, spot in enumerate(spots) if name_of(spot.file) is not None), 0)
+    names = [name_of(spot.file) or cell_of(spot.file) for spot in spots]
+    first = next((index for index, name in enumerate(names) if name), 0)
     return tuple(
         Frame(
-            name_of(spot.file) or spot.file,
+            name or spot.file,
             spot.line,
             spot.name,
             spot.source or source_of(spot.file, spot.line).strip(),
             is_users(spot.file),
         )
-        for spot in spots[cell:]
+        for name, spot in list(zip(names, spots, strict=True))[first:]
     )
 
 

@@ -125,11 +125,13 @@ class Dispatcher:
     ) -> None:
         """Compute on the ranks of this shape."""
         __tracebackhide__ = True
-        op = Op(next(_numbers), function, args, kwargs, tuple(outputs), tuple(spoils), is_random)
         try:
+            where = place()
+            told = None if isinstance(function, str) else where
+            op = Op(next(_numbers), function, args, kwargs, tuple(outputs), tuple(spoils), is_random, told)
             if is_random:
                 self._follow_seed()
-            self._add(op, shape)
+            self._add(op, shape, where)
             while (batch := self._oldest(lambda: len(self._sent) > AHEAD)) is not None:
                 _check(batch)
         except KeyboardInterrupt as stop:
@@ -227,7 +229,7 @@ class Dispatcher:
             last = self._last
         leave_out(self._whole.spawn, last)  # not with the lock, which the loop wants that brings the answers
 
-    def _add(self, op: Op, shape: Shape) -> None:
+    def _add(self, op: Op, shape: Shape, where: Line | None) -> None:
         with self._lock:
             dtype = torch.get_default_dtype()
             if self._shape != shape or self._dtype != dtype:
@@ -235,7 +237,7 @@ class Dispatcher:
                 self._shape, self._dtype = shape, dtype
             self._last = op.number
             self._ops.append(op)
-            self._places.append((op.number, place()))
+            self._places.append((op.number, where))
             if len(self._ops) >= BATCH:
                 self._send()
             elif len(self._ops) == 1:

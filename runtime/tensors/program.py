@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..cells import Line
+
 
 class Ref:
     """Stands for a value on the ranks, among the arguments of an operation."""
@@ -36,6 +38,8 @@ class Op(NamedTuple):
     """The arguments it writes to: when it fails they are of no use."""
     is_random: bool = False
     """Whether it draws random numbers."""
+    where: Line | None = None
+    """The line of the program that has issued it; not of an operator of torch, which waits for no other rank."""
 
 
 class Poison(NamedTuple):

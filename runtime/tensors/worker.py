@@ -15,6 +15,7 @@ from ..ranks.place import axes_text
 from ..scope import current_rank, current_size
 from .brake import own_progress
 from .kept import TakeOver
+from .places import beneath, call, standing_at
 from .program import Op, Poison, Ref, Spoilt
 from .transfer import Send, Take
 
@@ -96,18 +97,14 @@ class TensorWorker(Actor):
         if isinstance(op.function, TakeOver):  # the actor may wait for what has been computed before
             _tell_arrived()
         try:
-            args, kwargs = self._arguments(op)
-            with self._torch.no_grad():
-                result = (self._draw if op.is_random else _call)(self._find(op.function), args, kwargs)
-            leaves = [result] if isinstance(result, self._torch.Tensor) else self._pytree.tree_leaves(result)
-            if not isinstance(op.function, str):
-                self._check(op.outputs, leaves)
+            leaves = (self._computed if op.where is None else standing_at(op.where, self._computed))(op)
         except Spoilt as spoilt:
             poison = spoilt.poison
             if isinstance(op.function, TakeOver) and not poison.number:  # the actor has failed, called at this place
                 poison = poison._replace(number=op.number)
             self._spoil(op, poison)
         except Exception as error:  # noqa: BLE001 - the rim: it is told to who asks for what was to come of it
+            error.__traceback__ = beneath(error.__traceback__)
             story = describe(error)
             what = f"{story.type_name}: {story.message.strip()}".partition("\n")[0]
             self._spoil(op, Poison(op.number, current_rank().rank, what, _traceback_of(error, story, op)))
@@ -115,6 +112,15 @@ class TensorWorker(Actor):
             for number, value in zip(op.outputs, leaves, strict=True):
                 if number is not None:
                     self._values[number] = value
+
+    def _computed(self, op: Op) -> Sequence[Any]:
+        args, kwargs = self._arguments(op)
+        with self._torch.no_grad():
+            result = (self._draw if op.is_random else call)(self._find(op.function), args, kwargs)
+        leaves = [result] if isinstance(result, self._torch.Tensor) else self._pytree.tree_leaves(result)
+        if not isinstance(op.function, str):
+            self._check(op.outputs, leaves)
+        return leaves
 
     def _check(self, outputs: Sequence[int | None], leaves: Sequence[object]) -> None:
         """Raises `TypeError` where a function has given something else than its `propagate`."""
@@ -253,10 +259,6 @@ def _traceback_of(error: BaseException, story: RemoteFailure, op: Op) -> str:
 
     is_called_wrong = isinstance(op.function, OfUsers) and not has_users(error)
     return "" if isinstance(op.function, str) or is_called_wrong else story.traceback
-
-
-def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    return function(*args, **kwargs)
 
 
 def shard(number: int, sizes: Mapping[str, int]) -> Any:

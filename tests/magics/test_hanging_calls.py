@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -101,3 +102,36 @@ def test_so_does_one_whose_rank_is_stopped(kernel: Kernel, stopped: psutil.Proce
     finally:
         awaited.resume()
     assert cell.end().status == "ok"
+
+
+LATE = """
+import torch
+from meshbook.runtime.tensors import inspect, remote
+
+def late(x, gate):
+    import os, time
+    while os.environ["RANK"] == "1" and not os.path.exists(gate):
+        time.sleep(0.01)
+    return x
+
+with m.activate():
+    x = torch.ones(2)
+"""
+
+
+def test_so_does_one_that_waits_for_a_distributed_tensor(kernel: Kernel, tmp_path: Path) -> None:
+    """With the line at which the notebook has asked for it: on the ranks no code of the user's runs."""
+    kernel.ok(LATE)
+    gate = tmp_path / "gate"
+    cell = kernel.start(
+        f"y = remote(late, propagate=lambda x, _: x)(x, {str(gate)!r})\nz = y.reduce('tp', 'sum')\ninspect(z)"
+    )
+    cell.until("issued none: `%mesh interrupt`")
+    assert re.search(
+        r"rank 0 waits in all_reduce #\d+ \(1,\) of the group of ranks 0-1 at cell \d+, line 2;", cell.text
+    )
+    stacks = kernel.start_aside("%mesh stacks").end().text
+    assert re.search(r"cell \d+, line 2 +z = y\.reduce\('tp', 'sum'\)", stacks)
+    assert re.search(r"cell \d+, line [67], in late +(while|time)", stacks)
+    gate.touch()
+    assert "tensor([2., 2.])" in cell.end().text

@@ -132,7 +132,7 @@ def test_a_press_that_hits_us_is_shown_without_our_frames(grid: ProcMesh, monkey
     inspect(x)
     marked: list[BaseException] = []
     monkeypatch.setattr(errors, "mark", [marked.append])
-    monkeypatch.setattr(dispatcher_of(grid), "_add", lambda op, shape: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(dispatcher_of(grid), "_add", lambda *_: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt) as stopped:
         _ = x + 1
     assert marked == [stopped.value]
