@@ -28,7 +28,7 @@ from ..wire.codec import EncodeError, encode
 from ..wire.deferred import Deferred
 from .brake import leave_out
 from .on_ranks import Unsent
-from .program import Op, Poison
+from .program import Op, Poison, split_story
 from .seeds import seeding
 from .transfer import Receiver, Send
 from .worker import TensorWorker
@@ -354,7 +354,7 @@ class _Watched(Gather):
     def miss(self, rank: int, error: BaseException) -> None:
         """Nothing comes from this rank."""
         point = self._shape.point_of(rank)
-        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        why = f"{type(error).__name__}: {split_story(error)[0]}"
         for op in self._sends:
             assert isinstance(op.function, Send)
             op.function.fail(point, Poison(op.number, point.rank, why, ""))

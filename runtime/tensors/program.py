@@ -59,3 +59,17 @@ class Spoilt(Exception):
     def __init__(self, poison: Poison) -> None:
         super().__init__(poison.error)
         self.poison = poison
+
+
+def split_story(error: BaseException) -> tuple[str, str]:
+    """What an error says in one line, and the rest. Of the end of an actor, why it ended stands on the next line.
+
+    Example:
+        >>> split_story(RuntimeError("The actor tensors has failed:\\n  its process was stopped\\nlast words"))
+        ('The actor tensors has failed: its process was stopped', 'last words')
+    """
+    head, _, rest = str(error).partition("\n")
+    if head.endswith(":") and rest:
+        why, _, rest = rest.partition("\n")
+        head = f"{head} {why.strip()}"
+    return head, rest

@@ -17,7 +17,7 @@ from ..mesh import ProcMesh
 from .dispatch import dispatcher_of
 from .kept import Keep, TakeOver
 from .moving import transfer
-from .program import Poison
+from .program import Poison, split_story
 from .propagate import propagated
 from .tensor import Tensor, issue, words
 
@@ -58,7 +58,7 @@ class _Failures(Gather):
 
     def _on_error(self, rank: int, error: BaseException) -> None:
         (receivers, number), point = self.tell, self._shape.point_of(rank)
-        head, _, rest = str(error).replace(":\n  ", ": ", 1).partition("\n")  # of the end of an actor why is below
+        head, rest = split_story(error)
         with contextlib.suppress(MeshStopped):
             at = receivers.slice(**dict(point))
             at.arrive.broadcast(number, Poison(0, point.rank, head, rest))
