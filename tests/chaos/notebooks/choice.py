@@ -57,6 +57,7 @@ class Choice(Chooser):
             self._behind: 2,
             self._stop: 2,
             self._part: 2,
+            self._beside: 2,
             self._take_long: 0.5,
             self._execute: 1,
             self._get: 1,
@@ -151,6 +152,24 @@ class Choice(Chooser):
             ["dist.all_reduce(torch.ones(2), group=group)", "dist.barrier(group=group)", WAITS[0]]
         )
         return Operation("part", (grid.name, selection, self._quiet_body(grid), sorted(failing), how, wait))
+
+    def _beside(self) -> Operation | None:
+        """A console of the notebook asks, runs cells and interrupts while a cell of the notebook waits."""
+        grid = self._grid()
+        if not grid.alive:
+            return None
+        selection = self._selection(grid, are_alive=True)
+        ranks, others = sorted(selection.on(grid)), sorted(grid.alive - selection.on(grid))
+        asides: list[tuple[str, object]] = []
+        for _ in range(self._random.randrange(4)):
+            some = self._random.sample(ranks, self._random.randint(1, len(ranks)))
+            asides.append(self._random.choice([("ask", self._random.choice(INQUIRIES)), ("interrupt", some)]))
+            if others and self._happens(0.3):
+                asides.append(("run", (self._random.sample(others, 1), self._quiet_body(grid))))
+        end = self._random.choice(["stop", "stop", "interrupt", "kill"])
+        return Operation(
+            "beside", (grid.name, selection, self._quiet_body(grid), self._random.choice(WAITS), asides, end)
+        )
 
     def _take_long(self) -> Operation | None:
         grid = self._grid()

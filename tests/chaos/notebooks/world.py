@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import time
 from collections.abc import Collection, Mapping
 from queue import Empty
-from typing import Any
+from typing import Any, Literal
 
 from meshbook.runtime import MeshFailure
 from tests.magics.front_end import Cell, Kernel
@@ -130,17 +132,7 @@ class World:
 
     def stop(self, name: str, selection: Selection, body: Body, wait: str) -> None:
         """Ctrl-C into a cell that waits."""
-        grid, ranks = self._chosen(name, selection)
-        whole = Body((*body.lines, Line("print('waits')", ""), Line(wait, "raise KeyboardInterrupt('')")))
-        cell: Cell = self._kernel.start(f"%%on_mesh {selection.text}{self._at(name)}\n{whole.text}")
-        cell.until_all(len(ranks), "waits")
-        self._kernel.interrupt()
-        outputs = cell.end(PATIENCE)
-        grid.run(body, ranks, is_noted=False)
-        grid.failed = set()
-        if not outputs.error.startswith("KeyboardInterrupt: interrupted: "):
-            raise Violation(f"a stopped cell ended with {outputs.error or 'ok'}: {outputs.text}")
-        grid.is_journal_known = False
+        self.beside(name, selection, body, wait, (), "stop")
 
     def part(self, name: str, selection: Selection, body: Body, failing: Collection[int], how: str, wait: str) -> None:
         """Some fail, the others wait until they are interrupted, which is not their fault."""
@@ -156,6 +148,65 @@ class World:
             raise Violation(f"where ranks have failed a cell ended with {outputs.error or 'ok'}: {outputs.text}")
         if not grid.dead and f"{len(failing)} of {len(ranks)} rank" not in outputs.error:
             raise Violation(f"ranks {failing} of {ranks} have failed, but: {outputs.text}")
+
+    def beside(
+        self,
+        name: str,
+        selection: Selection,
+        body: Body,
+        wait: str,
+        asides: Collection[tuple[str, Any]],
+        end: Literal["stop", "interrupt", "kill"],
+    ) -> None:
+        """What a console does while a cell of the notebook waits, and what ends that."""
+        grid, ranks = self._chosen(name, selection)
+        pids = self._kernel.pids(name)
+        cell = self._start_waiting(name, selection, body, wait, len(ranks))
+        grid.run(Body(body.lines), ranks, is_noted=False)
+        grid.is_journal_known = False
+        interrupted, is_last = set[int](), False
+        for what, how in asides:
+            if what == "ask":
+                self._aside(how, may_fail=not self._can_answer(how))
+            elif what == "run":
+                self._aside(f"%%on_mesh {named(how[0]).text} -m {name}\n{how[1].text}")
+                grid.run(how[1], how[0], is_noted=False)
+                is_last = interrupted == ranks  # the cell that waits has ended before
+            else:
+                self._aside(f"%mesh interrupt {named(how).text} -m {name}")
+                interrupted |= set(how)
+                if interrupted == ranks:
+                    cell.idle(PATIENCE)
+        if interrupted == ranks:
+            error = "MeshError: "
+        elif end == "stop":
+            self._kernel.interrupt()
+            error = "KeyboardInterrupt: interrupted: "
+        elif end == "kill":
+            victim = min(ranks - interrupted)
+            os.kill(pids[victim], signal.SIGKILL)
+            grid.die(victim)
+            error = "DeviceMeshError: "
+        else:
+            self._aside(f"%mesh interrupt -m {name}")
+            interrupted, error = set(ranks), "MeshError: "
+        outputs = cell.end(PATIENCE)
+        grid.failed = set() if is_last else interrupted
+        if not outputs.error.startswith(error):
+            raise Violation(f"a cell must end with {error}, not {outputs.error or 'ok'}: {outputs.text}")
+
+    def _start_waiting(self, name: str, selection: Selection, body: Body, wait: str, num_ranks: int) -> Cell:
+        """A cell that comes to no end, and has come there on all its ranks."""
+        text = Body((*body.lines, plain("print('waits')"), plain(wait))).text
+        self._source = f"%%on_mesh {selection.text}{self._at(name)} --grace 0.2\n{text}"
+        cell = self._kernel.start(self._source)
+        cell.until_all(num_ranks, "waits")
+        return cell
+
+    def _aside(self, source: str, *, may_fail: bool = False) -> None:
+        outputs = self._kernel.start_aside(source).end(PATIENCE)
+        if outputs.status != "ok" and not may_fail:
+            raise Violation(f"beside a cell this must do well:\n{source}\nbut: {outputs.text}")
 
     def take_long(self, name: str, selection: Selection, body: Body, slow: Collection[int], wait: str) -> None:
         """Some do not come to the end in time."""
@@ -263,11 +314,14 @@ class World:
 
     def inquire(self, text: str) -> None:
         """A question, which only the living can answer."""
-        current = self._notebook.grids[self._notebook.current]
-        if not current.alive and text.startswith(OF_THE_LIVING):
-            _refused(self._cell(text), "is dead")
-        else:
+        if self._can_answer(text):
             self._ok(text)
+        else:
+            _refused(self._cell(text), "is dead")
+
+    def _can_answer(self, text: str) -> bool:
+        current = self._notebook.grids[self._notebook.current]
+        return bool(current.alive) or not text.startswith(OF_THE_LIVING)
 
     def wrong(self, text: str) -> None:
         _refused(self._cell(text), "")
