@@ -378,16 +378,28 @@ class World:
         if missing := {value for value in values.values() if value not in outputs.text} - {"None"}:
             raise Violation(f"{missing} must be shown after\n{self._source}\nbut a reader sees\n{outputs.text}")
 
+    def _at_rest(self) -> dict[str, Any]:
+        """All meshes, when nothing is done on them any more: after a cell, groups may be renewed."""
+        deadline = time.monotonic() + PATIENCE
+        look = f"_look({list(self._notebook.grids)})"
+        while not all(map(_rests, (seen := self._kernel.value(look)).values())) and time.monotonic() < deadline:
+            pass
+        return seen
+
     def _check(self) -> None:
         """All meshes are as the model says."""
         grids = self._notebook.grids
-        for name, (axes, states, held) in self._kernel.value(f"_look({list(grids)})").items():
+        for name, (axes, states, held) in self._at_rest().items():
             grid = grids[name]
             _same(axes, grid.axes, f"the axes of {name}")
             _same({rank for rank, state in states.items() if state == "dead"}, grid.dead, f"the dead of {name}")
             _same(held, grid.held(), f"what ranks of {name} hold, after\n{self._source}\n")
             failed = {rank for rank, state in states.items() if state == "failed"}
             _same(failed, grid.failed & grid.alive, f"who of {name} has failed, after\n{self._source}\n")
+
+
+def _rests(seen: tuple[Any, dict[int, str], Any]) -> bool:
+    return "busy" not in seen[1].values()
 
 
 def _sel(selection: Selection) -> str:
