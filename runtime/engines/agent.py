@@ -315,8 +315,7 @@ class Agent(Crew):
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
             return False
-        if peer.calls:
-            tape.begin(peer.calls[0])
+        tape.begin(peer.calls)
         events = tape.feed(data) if data else tape.close()
         if peer.rank == SPARE or peer.held:
             peer.held += events

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -118,10 +119,13 @@ class Tape:
         self._held = data[at:]
         return events
 
-    def begin(self, run: int) -> None:
-        """The rank has been asked for `run`: what comes without a mark from here on belongs to it."""
-        if run != self._main.run:
-            self._main = _Place(run, self._home)
+    def begin(self, asked: Sequence[int]) -> None:
+        """The rank has been asked for these runs: what comes without a mark from here on belongs to the first of them.
+
+        Not where the tape is at one of them already: it may be ahead of the answers.
+        """
+        if asked and self._main.run not in asked:
+            self._main = _Place(asked[0], self._home)
             if not self._place.is_aside:
                 self._place = self._main
 

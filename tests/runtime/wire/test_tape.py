@@ -49,6 +49,20 @@ def test_text_before_the_first_run_belongs_to_none():
     assert read(b"hello") == [Text(0, "stdout", "hello")]
 
 
+def test_a_tape_that_is_ahead_of_the_answers_does_not_go_back():
+    """The answers come by another way: that of the first run may lie there still."""
+    tape = Tape(TOKEN, "out")
+    tape.begin([8, 9, 10])
+    assert tape.feed(b"c") == [Text(8, "stdout", "c")]
+    assert tape.feed(m("run", 10) + b"x") == [Text(10, "stdout", "x")]
+    tape.begin([8, 9, 10])
+    assert tape.feed(b"y") == [Text(10, "stdout", "y")]
+    tape.begin([])
+    assert tape.feed(b"z") == [Text(10, "stdout", "z")]
+    tape.begin([11])
+    assert tape.feed(b"c") == [Text(11, "stdout", "c")]
+
+
 def test_all_of_the_err_pipe_is_stderr():
     assert read(m("run", 2) + b"Fatal" + m("end", 2), source="err") == [Text(2, "stderr", "Fatal"), Ended(2)]
 
