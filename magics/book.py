@@ -88,7 +88,7 @@ class Book:
         return self.meshes[wanted]
 
     def note_told(self, mesh: Mesh, ranks: Iterable[int]) -> None:
-        """The user hears that these ranks have ended: nobody says it again."""
+        """The user hears of those of these ranks that are dead: nobody says it again."""
         self._obituaries.note_told(mesh, ranks)
 
     def hint_of(self, error: BaseException) -> list[str]:

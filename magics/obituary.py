@@ -42,8 +42,9 @@ class Obituaries:
         return bool(dead)
 
     def note_told(self, mesh: Mesh, ranks: Iterable[int]) -> None:
-        """The user hears of the ends of these ranks in another way."""
-        self._told.update((mesh.roster.mesh, rank, mesh.roster.states[rank].pid) for rank in ranks)
+        """The user hears in another way what became of these ranks: of those that live, an end is still to be told."""
+        dead = set(mesh.roster.dead()).intersection(ranks)
+        self._told.update((mesh.roster.mesh, rank, mesh.roster.states[rank].pid) for rank in dead)
 
 
 def _line(roster: Roster, end: str, states: list[RankState], now: float) -> str:

@@ -248,7 +248,8 @@ class OnMesh:
         """Show and store what came back; raise if ranks failed or the user interrupted."""
         result = result_of(cell)
         note_failed(cell.drive, result)
-        self._book.note_told(cell.mesh, result.lost)
+        if result.lost:
+            self._book.note_told(cell.mesh, result.lost)
         self._keep(cell.args, result)
         is_line = cell.args.expr is not None
         shown = _shaped(cell, result)
