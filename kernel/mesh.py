@@ -57,9 +57,7 @@ MEASURED = 1 << 30
 """Bytes of differing values that `compare` measures without being asked for more by number."""
 
 _HEARD_RUNS = 64
-"""Runs that still show what their ranks print after the end; of an older one it is in the log alone.
-
-One holds the values of its ranks: a loop over cells would fill the notebook's memory."""
+"""Runs that show what their ranks print after the end: as each holds all its values, older ones only log it."""
 
 if "meshbook.kernel.cell:warm" not in sessions.ZYGOTE_MODULES:
     sessions.ZYGOTE_MODULES += ["meshbook.kernel.agent", "meshbook.kernel.cell:warm"]

@@ -28,7 +28,7 @@ class Sent:
     def key_of(self, source: str, ranks: Iterable[set[int]]) -> tuple[int, str | None]:
         """The key of a source that is about to be sent to ranks with these keys, and its text if one of them needs it.
 
-        Two calls: what could not be sent, or was interrupted, no rank has. `note` says that it is on its way.
+        `note` says when it is on its way: what could not be sent, or was interrupted, no rank has.
         """
         key = self._keys.pop(source, None) or next(self._numbers)
         self._keys[source] = key

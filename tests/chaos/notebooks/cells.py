@@ -58,6 +58,11 @@ class Body(NamedTuple):
         """Whether ranks wait for each other in it."""
         return any("dist." in line.text for line in self.lines)
 
+    @property
+    def is_deadly(self) -> bool:
+        """Whether a rank may die in it."""
+        return any("Died" in line.here for line in self.lines)
+
     def run(self, names: Namespace, ranks: Collection[int]) -> Ran:
         """What it does to a namespace, as one of so many ranks."""
         return run("\n".join(line.here for line in self.lines), self.last, names, ranks)
@@ -112,20 +117,18 @@ class Author:
         how_many = self._random.randint(1, 4)
         chosen = self._random.choices(list(kinds), list(kinds.values()), k=how_many)
         chosen.sort(key=lambda kind: kind != self._meet)  # first: who fails before it would be waited for
-        last = self._random.choice(["", self._expression() if may_fail else "rank"])
+        last = self._random.choice(["", self.expression() if may_fail else "rank"])
         return Body(tuple(kind(num_ranks) for kind in chosen), last)
-
-    def expression(self) -> str:
-        return self._expression()
 
     def _name(self) -> str:
         return self._random.choice(NAMES)
 
-    def _expression(self, depth: int = 2) -> str:
+    def expression(self, depth: int = 2) -> str:
+        """Of names that may not be there, and functions that may not be."""
         leaves = ["rank", "world_size", str(self._random.randrange(10)), self._name(), self._name()]
         if depth == 0 or self._random.random() < 0.3:
             return self._random.choice(leaves)
-        one, other = self._expression(depth - 1), self._expression(depth - 1)
+        one, other = self.expression(depth - 1), self.expression(depth - 1)
         forms = [f"({one} + {other}) % 97", f"{one} * 2", f"max({one}, {other})", f"[{one}, {other}][rank % 2]"]
         forms += [f"{self._random.choice(FUNCTIONS)}({one})", f"{one} // (1 + rank)", f"coord.get('dp', {one})"]
         return self._random.choice(forms)
@@ -134,21 +137,21 @@ class Author:
         return str(sorted(self._random.sample(range(num_ranks), self._random.randint(1, max(1, num_ranks // 2)))))
 
     def _assign(self, _: int) -> Line:
-        return plain(f"{self._name()} = {self._expression()}")
+        return plain(f"{self._name()} = {self.expression()}")
 
     def _constant(self, _: int) -> Line:
         return plain(f"{self._name()} = {self._random.randrange(100)} + rank")
 
     def _say(self, _: int) -> Line:
         where = self._random.choice(["", ", file=__import__('sys').stderr"])
-        return plain(f"print('said', {self._expression()}{where})")
+        return plain(f"print('said', {self.expression()}{where})")
 
     def _say_rank(self, _: int) -> Line:
         return plain("print('said', rank)")
 
     def _list(self, _: int) -> Line:
         name = self._name()
-        return plain(f"{name} = [{self._expression()}]; {name}.append({self._expression()})")
+        return plain(f"{name} = [{self.expression()}]; {name}.append({self.expression()})")
 
     def _define(self, _: int) -> Line:
         name, number = self._random.choice(FUNCTIONS), self._random.randrange(10)

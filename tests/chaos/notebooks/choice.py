@@ -108,7 +108,9 @@ class Choice(Chooser):
 
     def _body(self, grid: Grid, selection: Selection) -> Body:
         body = self._author.body(len(grid.everyone), may_meet=selection.on(grid) <= grid.alive)
-        return body if not (body.is_together and "Died" in str(body)) else self._body(grid, selection)
+        if body.is_together and body.is_deadly:  # those that still meet may lose their connection to who has died
+            return self._body(grid, selection)
+        return body
 
     def _again(self) -> Operation | None:
         """The same text once more, perhaps elsewhere."""
