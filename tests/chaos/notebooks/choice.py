@@ -55,9 +55,8 @@ class Choice(Chooser):
             self._again: 2,
             self._line: 3,
             self._behind: 2,
-            self._stop: 2,
             self._part: 2,
-            self._beside: 2,
+            self._beside: 4,
             self._take_long: 0.5,
             self._execute: 1,
             self._get: 1,
@@ -133,13 +132,6 @@ class Choice(Chooser):
         grid = self._grid()
         selection = self._selection(grid)
         return Operation("background", (grid.name, selection, self._quiet_body(grid), self._quiet_body(grid)))
-
-    def _stop(self) -> Operation | None:
-        grid = self._grid()
-        if not grid.alive:
-            return None
-        selection, wait = self._selection(grid, are_alive=True), self._random.choice(WAITS)
-        return Operation("stop", (grid.name, selection, self._quiet_body(grid), wait))
 
     def _part(self) -> Operation | None:
         """Some ranks fail, and the others wait, for these or for something else."""

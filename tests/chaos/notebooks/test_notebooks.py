@@ -60,6 +60,8 @@ def test_a_selection_means_whom_the_selector_means(seed: int) -> None:
     )
     for _ in range(30):
         operation = choice.next()
+        if operation.name == "restart":  # which means the dead, too, without a selector
+            continue
         for selection in (each for each in operation.args if isinstance(each, Selection)):
             assert resolved(selection, grid, states) == selection.on(grid)
 

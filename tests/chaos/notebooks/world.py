@@ -27,13 +27,13 @@ OF_A_REPLY = 2.0
 
 OF_THE_LIVING = ("%mesh who", "%mesh ledger", "%mesh status @alive")
 
-HELPERS = f"""
-%load_ext meshbook
-_names = {NAMES}
+HELPERS = (
+    f"%load_ext meshbook\n_names = {NAMES}"
+    + """
 def _look(names):
-    return dict((name, _look_at(get_ipython().user_ns[name])) for name in names)
+    return {name: _look_at(get_ipython().user_ns[name]) for name in names}
 def _look_at(mesh):
-    values = dict((rank, dict()) for rank in mesh.roster.alive())
+    values = {rank: {} for rank in mesh.roster.alive()}
     for holding in mesh.who(timeout=10).holdings:
         if holding.name in _names and holding.held is not None:
             for rank, value in mesh.pull(holding.name, holding.ranks).items():
@@ -43,9 +43,10 @@ def _told(error):
     exception = getattr(error, 'exception', error)
     return type(exception).__name__, str(exception)
 def _came_to(r):
-    values = dict((rank, repr(r[rank])) for rank in r.ranks if rank not in r.failed)
-    return sorted(r.ranks), values, dict((rank, _told(e)) for rank, e in r.errors.items()), sorted(r.lost)
+    values = {rank: repr(r[rank]) for rank in r.ranks if rank not in r.failed}
+    return sorted(r.ranks), values, {rank: _told(e) for rank, e in r.errors.items()}, sorted(r.lost)
 """
+)
 
 
 class World:
@@ -98,9 +99,8 @@ class World:
 
     def cell(self, name: str, selection: Selection, body: Body, options: str) -> None:
         grid, ranks = self._chosen(name, selection)
-        outputs = self._cell(f"%%on_mesh {selection.text}{self._at(name)} {options}\n{body.text}")
-        if not ranks:
-            _refused(outputs, "")
+        outputs = self._on_mesh(name, selection, f"{options}\n{body.text}")
+        if outputs is None:
             return
         self._compare(outputs, grid, ranks, grid.run(body, ranks))
         if body.last and "--show" not in options:
@@ -108,18 +108,15 @@ class World:
 
     def line(self, name: str, selection: Selection, expression: str) -> None:
         grid, ranks = self._chosen(name, selection)
-        outputs = self._cell(f"value = %on_mesh {selection.text}{self._at(name)} -- {expression}")
-        if not ranks:
-            _refused(outputs, "")
+        outputs = self._on_mesh(name, selection, f"-- {expression}", "value = %on_mesh")
+        if outputs is None:
             return
         self._compare(outputs, grid, ranks, grid.run(Body((), expression), ranks))
 
     def background(self, name: str, selection: Selection, first: Body, second: Body) -> None:
         """A cell in the background, one behind it, and the first one's end."""
         grid, ranks = self._chosen(name, selection)
-        outputs = self._cell(f"%%on_mesh {selection.text}{self._at(name)} -b -o later\n{first.text}")
-        if not ranks:
-            _refused(outputs, "")
+        if self._on_mesh(name, selection, f"-b -o later\n{first.text}") is None:
             return
         are_there = ranks <= grid.alive
         ran = grid.run(first, ranks)
@@ -129,10 +126,6 @@ class World:
             came = self._kernel.value("_came_to(result)")
             _same(came[1], {rank: repr(each.value) for rank, each in ran.items()}, "what the future gave")
             self.cell(name, named(ranks), second, "")
-
-    def stop(self, name: str, selection: Selection, body: Body, wait: str) -> None:
-        """Ctrl-C into a cell that waits."""
-        self.beside(name, selection, body, wait, (), "stop")
 
     def part(self, name: str, selection: Selection, body: Body, failing: Collection[int], how: str, wait: str) -> None:
         """Some fail, the others wait until they are interrupted, which is not their fault."""
@@ -238,9 +231,8 @@ class World:
     def get(self, name: str, selection: Selection, body: Body, variable: str) -> None:
         """A cell, and what it is to bring along."""
         grid, ranks = self._chosen(name, selection)
-        outputs = self._cell(f"%%on_mesh {selection.text}{self._at(name)} --get {variable}\n{body.text}")
-        if not ranks:
-            _refused(outputs, "")
+        outputs = self._on_mesh(name, selection, f"--get {variable}\n{body.text}")
+        if outputs is None:
             return
         grid.run(body, ranks)
         held = grid.held()
@@ -331,6 +323,14 @@ class World:
     def _chosen(self, name: str, selection: Selection) -> tuple[Grid, set[int]]:
         grid = self._notebook.grids[name]
         return grid, selection.on(grid)
+
+    def _on_mesh(self, name: str, selection: Selection, rest: str, magic: str = "%%on_mesh") -> Outputs | None:
+        """Run a cell on some ranks; None where none of them lives, and it was refused."""
+        outputs = self._cell(f"{magic} {selection.text}{self._at(name)} {rest}")
+        if self._chosen(name, selection)[1]:
+            return outputs
+        _refused(outputs, "")
+        return None
 
     def _at(self, name: str) -> str:
         return "" if name == self._notebook.current else f" -m {name}"
