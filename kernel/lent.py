@@ -1,9 +1,11 @@
-"""Cells of the notebook itself whose classes live on ranks: ranks know their lines, for tracebacks and the debugger."""
+"""Cells of the notebook itself whose code lives on ranks: ranks know their lines, for tracebacks and the debugger."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from types import FunctionType
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from ..runtime.wire import codec
 from .guest import Lines, cells_in
@@ -19,17 +21,20 @@ class Lent:
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
         self._cells: dict[str, Lines] = {}  # by file
-        mesh.roster.on_spawn.append(self.lend)
+        self._seen: WeakSet[FunctionType] = WeakSet()  # classes may have got other methods since
+        mesh.roster.on_code.append(self.lend)
 
-    def lend(self, cls: type[object]) -> None:
-        """Tell ranks the cells in which a class stands, before it comes to them."""
-        if cls.__module__ != "__main__":
+    def lend(self, code: object) -> None:
+        """Tell ranks the cells in which a class or a function stands, before it comes to them."""
+        if getattr(code, "__module__", None) != "__main__" or (isinstance(code, FunctionType) and code in self._seen):
             return
-        new = {file: (file, name, text) for file, name, text in cells_in(codec.dumps(cls)) if file not in self._cells}
-        self._cells |= new
+        new = {file: (file, name, text) for file, name, text in cells_in(_pickled(code)) if file not in self._cells}
         for cell in new.values():
             call_cell(*cell)  # for who tells here where ranks are
         self._tell(self._mesh.roster.alive(), list(new.values()))
+        self._cells |= new
+        if isinstance(code, FunctionType):
+            self._seen.add(code)
 
     def renew(self, ranks: Collection[int]) -> None:
         """These ranks are new processes."""
@@ -38,3 +43,10 @@ class Lent:
     def _tell(self, ranks: Collection[int], cells: list[Lines]) -> None:
         if cells:
             self._mesh.send_ahead(ranks, "know", cells)
+
+
+def _pickled(code: object) -> bytes:
+    try:
+        return codec.dumps(code)
+    except codec.EncodeError:
+        return b""  # who sends it says so

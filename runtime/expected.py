@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Expected:
     """Stands for a roster that is not there yet: what is sent waits for it, in order."""
 
-    on_spawn = ()
+    on_code = ()
 
     def __init__(self, root: Root, mesh: int, axes: dict[str, int]) -> None:
         self.axes = axes

@@ -28,8 +28,8 @@ class Fleet(Protocol):
     """The number of the mesh, equal in all processes."""
 
     @property
-    def on_spawn(self) -> Sequence[Callable[[type[object]], object]]:
-        """Each is called with the class of actors that are about to be made there."""
+    def on_code(self) -> Sequence[Callable[[object], object]]:
+        """Each is called with code of the program's that goes there: the class of new actors, or a function."""
         ...
 
     @property
@@ -78,7 +78,7 @@ class Fleet(Protocol):
 class RemoteFleet:
     """A mesh that another process controls, seen from a rank: messages go to its ranks directly."""
 
-    on_spawn = ()
+    on_code = ()
 
     def __init__(self, node: Node, mesh: int, axes: dict[str, int]) -> None:
         self.axes = axes

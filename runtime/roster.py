@@ -84,7 +84,7 @@ class Roster:
         """What user code on the ranks has reported."""
         self.on_change: list[Callable[[int], None]] = []
         """Called with a rank whose state changed, on the thread that runs the loop."""
-        self.on_spawn: list[Callable[[type[object]], object]] = []
+        self.on_code: list[Callable[[object], object]] = []
         self.reactor = reactor
         self._post = Post()
         self._doubts = Doubts(self._post, reactor, self._is_one_ending)

@@ -45,6 +45,33 @@ def test_errors_show_the_user_s_line_and_hardly_any_of_ours(kernel: Kernel, line
     assert len(re.findall(r"^File ", shown, re.MULTILINE)) <= 1, "where it is raised, if that was here"
 
 
+MEETING = """
+def wait(gate):
+    while not os.path.exists(gate):
+        time.sleep(0.01)
+
+@remote
+def meet(gate):
+    wait(gate)
+"""
+
+
+def test_where_functions_are_is_told_by_their_cell(kernel: Kernel, tmp_path: Path) -> None:
+    kernel.ok(f"{IMPORTS}\nspare = %mesh up spare r=2 --device cpu --pg none")
+    number = kernel.value("get_ipython().execution_count")
+    kernel.ok(MEETING.strip())
+    for round in range(2):
+        gate = tmp_path / f"gate{round}"
+        kernel.ok(f"with spare.activate():\n    met = meet.call({str(gate)!r})")
+        kernel.ok("while len(set(spare.where([0, 1]).values()) - {''}) != 1: time.sleep(0.01)")
+        assert re.fullmatch(rf"cell {number} line [23] in wait", kernel.value("spare.where([0])[0]"))
+        assert f"cell {number}, line 7, in meet   wait(gate)" in kernel.ok("%mesh stacks").text
+        gate.touch()
+        kernel.ok("met.get()")
+        kernel.ok("%mesh restart 0,1 --replay none")  # new processes are told, too
+    kernel.ok("%mesh down spare")
+
+
 def test_ctrl_c_ends_what_the_ranks_do(kernel: Kernel, until: Any, tmp_path: Path) -> None:
     kernel.ok(IMPORTS)
     kernel.ok("with m.activate():\n    x = torch.zeros(1)\ninspect(x)")
