@@ -37,7 +37,7 @@ OPTIONS = (
     ("-t 20", "--on-error wait", "-o out", "--label x"),
 )
 EARLIEST, LATEST = 0.004, 0.15
-"""Seconds into a cell at which it is stopped. Earlier, ipykernel itself may lose the reply."""
+"""Seconds into a cell at which it is stopped, and between two presses. Earlier, ipykernel itself may lose the reply."""
 WAITS = ("__import__('time').sleep(60)", "while True: pass", "await __import__('asyncio').sleep(60)")
 
 
@@ -60,6 +60,7 @@ class Choice(Chooser):
             self._take_long: 0.5,
             self._execute: 1,
             self._get: 1,
+            self._count: 3,
             self._press: 3 if with_presses else 0,
             self._push: 2,
             self._pull: 2,
@@ -181,15 +182,38 @@ class Choice(Chooser):
         grid = self._grid()
         return Operation("get", (grid.name, self._selection(grid), self._quiet_body(grid), self._random.choice(NAMES)))
 
+    def _count(self) -> Operation | None:
+        """Actors of the notebook: made, called, or stopped."""
+        grid = self._grid()
+        name = self._one(list(grid.counters))
+        if name is None or self._happens(0.2):
+            return self._make_counters(grid)
+        if self._happens(0.1):
+            return Operation("stop_counters", (grid.name, name))
+        return Operation("count", (grid.name, name, self._random.randrange(-3, 9), self._happens(0.3)))
+
+    def _make_counters(self, grid: Grid) -> Operation | None:
+        axis = self._random.choice([None, *grid.axes])
+        place = {axis: self._random.randrange(grid.axes[axis])} if axis is not None else {}
+        ranks = [rank for rank in grid.everyone if place.items() <= grid.places[rank].items()]
+        if not set(ranks) <= grid.alive:
+            return None
+        self._number += 1
+        return Operation(
+            "make_counters", (grid.name, f"counters{self._number}", self._random.randrange(9), place, ranks)
+        )
+
     def _quiet_body(self, grid: Grid) -> Body:
         return self._author.body(len(grid.everyone), may_fail=False, may_meet=False)
 
     def _press(self) -> Operation:
-        """Ctrl-C into whatever else may be done."""
+        """Ctrl-C, some times, into whatever else may be done."""
+        on_ranks = [self._cell, self._line, self._push, self._pull, self._execute, self._behind, self._get]
+        on_meshes = [self._restart, self._restart, self._up, self._down, self._resize, self._use]
+        gaps = [self._random.random() ** 2 * LATEST for _ in range(self._random.choice([1, 1, 2, 3]))]
         while True:
-            kind = self._random.choice([self._cell, self._line, self._restart, self._push, self._pull, self._execute])
-            if (operation := kind()) is not None:
-                return Operation("press", (EARLIEST + self._random.random() ** 2 * LATEST, operation))
+            if (operation := self._random.choice([*on_ranks, *on_meshes])()) is not None:
+                return Operation("press", ([EARLIEST + gap for gap in gaps], operation))
 
     def _push(self) -> Operation:
         grid = self._grid()

@@ -30,6 +30,22 @@ class Entry:
 
 
 @dataclass
+class Counters:
+    """Actors on some ranks, each of which counts from `start`."""
+
+    start: int
+    axes: dict[str, int]
+    """Of the part of the mesh that they were made on."""
+    counts: dict[int, int]
+    """By rank of the mesh."""
+
+    def add(self, number: int, ranks: Iterable[int]) -> list[int]:
+        for rank in ranks:
+            self.counts[rank] += number
+        return [self.counts[rank] for rank in ranks]
+
+
+@dataclass
 class Grid:
     """A mesh."""
 
@@ -40,6 +56,7 @@ class Grid:
     failed: set[int] = field(default_factory=set[int])
     journal: list[Entry | Push] = field(default_factory=list["Entry | Push"])
     is_journal_known: bool = True
+    counters: dict[str, Counters] = field(default_factory=dict[str, Counters])
 
     def __post_init__(self) -> None:
         for rank in self.everyone:
@@ -93,6 +110,8 @@ class Grid:
         for rank in ranks:
             self._begin(rank)
         self.failed -= set(ranks)
+        for each in self.counters.values():
+            each.counts |= dict.fromkeys(set(ranks) & set(each.counts), each.start)
         for step in self.journal if replay == "auto" else ():
             for rank in sorted(set(step.ranks) & set(ranks)):
                 _replay(step, self.names[rank])
@@ -109,6 +128,7 @@ class Grid:
             self.names[rank] = names
             self.failed |= {rank} if has_failed else set()
         self.is_journal_known = False
+        self.counters = {}
 
     def _begin(self, rank: int) -> None:
         place = self.places[rank]

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from queue import Empty
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from tests.magics.outputs import Outputs
 from ..verdicts import Violation
 from .cells import FUNCTIONS, NAMES, Body, Line, Ran, plain, said_in
 from .choice import Choice, Operation
-from .model import Grid, Notebook, Selection, named
+from .model import Counters, Grid, Notebook, Selection, named
 
 PATIENCE = 30.0
 """Seconds within which every cell must come to its end."""
@@ -30,6 +30,17 @@ OF_THE_LIVING = ("%mesh who", "%mesh ledger", "%mesh status @alive")
 HELPERS = (
     f"%load_ext meshbook\n_names = {NAMES}"
     + """
+from meshbook import Actor, SupervisionError, endpoint
+class Counter(Actor):
+    def __init__(self, start):
+        self.count = start
+    @endpoint
+    def add(self, number):
+        print('said adding', number)
+        if number < 0:
+            raise ValueError(f'no {number}')
+        self.count += number
+        return self.count
 def _look(names):
     return {name: _look_at(get_ipython().user_ns[name]) for name in names}
 def _look_at(mesh):
@@ -56,7 +67,7 @@ class World:
         self._kernel = Kernel(on=where)
         self._notebook = Notebook()
         self._choice = Choice(seed, self._notebook, with_presses=with_presses)
-        self._press_at: float | None = None
+        self._presses: list[float] = []
         self._ok(HELPERS.strip())
 
     def on_fault(self, failure: MeshFailure) -> None:
@@ -242,23 +253,60 @@ class World:
             found = self._kernel.value(f"[repr(value) for value in {variable}]")
             _same(found, [held[rank][variable] for rank in sorted(ranks)], f"what was brought as {variable}")
 
-    def press(self, seconds: float, operation: Operation) -> None:
-        """Ctrl-C so many seconds into what else could be done: whatever it hits, all goes on after it."""
-        self._press_at = seconds
+    def make_counters(
+        self, name: str, counters: str, start: int, place: Mapping[str, int], ranks: Sequence[int]
+    ) -> None:
+        """Actors on the mesh, or on a slice of it."""
+        where = ", ".join(f"{axis}={index}" for axis, index in place.items())
+        self._ok(f"{counters} = {name}.slice({where}).spawn('{counters}', Counter, {start})")
+        grid = self._notebook.grids[name]
+        axes = {axis: size for axis, size in grid.axes.items() if axis not in place}
+        grid.counters[counters] = Counters(start, axes, dict.fromkeys(ranks, start))
+
+    def count(self, name: str, counters: str, number: int, *, is_one: bool) -> None:
+        """All of them are called, or the first: those that have died and have not come back cannot be."""
+        grid = self._notebook.grids[name]
+        called = grid.counters[counters]
+        ranks = list(called.counts)[: 1 if is_one else None]
+        first = ", ".join(f"{axis}=0" for axis in called.axes)
+        outputs = self._cell(f"found = {counters}{f'.slice({first})' if is_one else ''}.add.call({number}).get()")
+        if not set(ranks) <= grid.alive:
+            _refused(outputs, "SupervisionError")
+            return
+        _same(said_in(outputs.text), [(rank, f"said adding {number}") for rank in ranks], "what actors said")
+        if number < 0:
+            _refused(outputs, f"ValueError: no {number}")
+        else:
+            _same(outputs.status, "ok", f"a call of actors ({outputs.text})")
+            _same(self._kernel.value("[*found.values()]"), called.add(number, ranks), "what actors gave")
+
+    def stop_counters(self, name: str, counters: str) -> None:
+        self._ok(f"{counters}.stop().get()")
+        del self._notebook.grids[name].counters[counters]
+        _refused(self._cell(f"{counters}.add.call(1).get()"), "stopped")
+
+    def press(self, gaps: Sequence[float], operation: Operation) -> None:
+        """Ctrl-C, so many seconds into what else could be done and after each other: all goes on, whatever it hits."""
+        self._presses = [*gaps]
         with contextlib.suppress(Violation):
             getattr(self, operation.name)(*operation.args)
-        self._press_at = None
-        for name, grid in self._notebook.grids.items():
-            self._begin_anew(name, grid)
+        self._presses = []
+        for name in {**self._notebook.grids, operation.args[0]: None}:
+            self._begin_anew(name)
 
-    def _begin_anew(self, name: str, grid: Grid) -> None:
-        """What a press has left undone, nobody knows; but a mesh must hear all the same."""
+    def _begin_anew(self, name: str) -> None:
+        """What a press has left undone, nobody knows: whether the mesh is there, too. If it is, it must hear."""
+        if self._cell(f"{name} = %mesh use {name}").status != "ok":
+            if name in self._notebook.grids:
+                self._notebook.remove(name)
+            return
+        self._notebook.use(name)
         dead = self._kernel.value(f"{name}.roster.dead()")
         if dead:
             self._ok(f"%mesh restart @dead -m {name} --replay none")
         names = (*NAMES, *FUNCTIONS)
         self._ok(f"%%on_mesh all -m {name}\nfor _name in {names}: globals().pop(_name, None)")
-        fresh = Grid(name, grid.axes)
+        fresh = Grid(name, self._kernel.value(f"{name}.axes"))
         self._notebook.grids[name] = fresh
         fresh.is_journal_known = False
 
@@ -338,11 +386,12 @@ class World:
     def _cell(self, source: str) -> Outputs:
         self._source = source
         cell = self._kernel.start(source)
-        if self._press_at is None or "mesh" not in source:
+        if not self._presses or "mesh" not in source:
             return cell.end(PATIENCE)
-        time.sleep(self._press_at)
-        self._kernel.interrupt()
-        self._press_at = None
+        for gap in self._presses:
+            time.sleep(gap)
+            self._kernel.interrupt()
+        self._presses = []
         cell.idle(PATIENCE)
         try:
             return cell.end(OF_A_REPLY)
