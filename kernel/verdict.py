@@ -152,8 +152,12 @@ def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
 
 
 def _interrupted(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
-    """The ranks that worked until they were interrupted: who raises the same error by itself has failed."""
-    return {rank for rank in drive.late if rank in failures and failures[rank].type_name == "KeyboardInterrupt"}
+    """The ranks that worked until they were interrupted: who raises the same error by itself has failed.
+
+    So has, as far as others are concerned, one that the user had stopped before, although it had not ended yet.
+    """
+    late = [rank for rank in drive.late if rank not in drive.run.progress.stopped]
+    return {rank for rank in late if rank in failures and failures[rank].type_name == "KeyboardInterrupt"}
 
 
 def _cut_off(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:

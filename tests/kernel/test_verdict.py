@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from meshbook.kernel.drive import Drive, drive
 from meshbook.kernel.outcome import Failure, Frame
 from meshbook.kernel.patience import Patience
-from meshbook.kernel.verdict import interrupted_text
+from meshbook.kernel.verdict import interrupted_text, note_failed
 from tests.kernel.pretended import RANKS, PretendedLive, PretendedMesh, PretendedRun
 
 FRAMES = (Frame("cell 7", 3, "<module>", "while True: pass", True), Frame("x.py", 9, "spin", "", False))
@@ -24,8 +25,10 @@ class BusyMesh(PretendedMesh):
         return {rank: "cell 7 line 3" for rank in ranks if rank != 1}
 
 
-def stopped_drive() -> Drive:
+def stopped_drive(*before: int) -> Drive:
+    """The ranks `before` had been stopped one by one."""
     run = PretendedRun()
+    run.progress.stopped.update(dict.fromkeys(before, "interrupted, as you asked"))
     mesh: Any = BusyMesh(run)
     pretended: Any = run
     live: Any = PretendedLive()
@@ -43,3 +46,10 @@ def test_a_rank_that_did_not_say_where_it_was_is_where_the_interrupt_struck() ->
 def test_one_that_ended_meanwhile_is_not_said_to_have_been_anywhere() -> None:
     told = interrupted_text(stopped_drive(), {0: HIT, 2: HIT})
     assert told == "interrupted: ranks 0,2 at cell 7 line 3; they are idle and keep their state"
+
+
+def test_one_that_was_stopped_before_has_failed_although_it_had_not_ended_then() -> None:
+    driven = stopped_drive(1)
+    result: Any = SimpleNamespace(failed=RANKS, failures=dict.fromkeys(RANKS, HIT))
+    note_failed(driven, result)
+    assert driven.mesh.last_failed == (1,)
