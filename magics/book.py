@@ -128,9 +128,13 @@ class Book:
         return selection(text, mesh, also_dead=also_dead)
 
     def chosen(self, name: str | None, selector: str) -> tuple[Mesh, tuple[int, ...]]:
-        """The mesh of this name, or the current one, and the ranks of it that a selector means."""
+        """The mesh of this name, or the current one, and the ranks of it that a selector means: none is its slice."""
         mesh = self.get(name)
         return mesh, self.select(selector, mesh)
+
+    def chosen_of_all(self, name: str | None, selector: str) -> tuple[Mesh, tuple[int, ...]]:
+        """The same for what asks or stops ranks: without a selector all that live, whatever cells run on."""
+        return self.chosen(name, selector or "all")
 
     def up(self) -> list[str]:
         """The meshes that are up, the one added last first."""

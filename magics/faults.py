@@ -86,7 +86,7 @@ def half_done(mesh: Mesh, ranks: Sequence[int]) -> str:
 
 def interrupt(book: Book, args: grammar.Interrupt) -> None:
     """Interrupt, release or kill ranks, and say which."""
-    mesh, ranks = book.chosen(args.mesh, args.selector)
+    mesh, ranks = book.chosen_of_all(args.mesh, args.selector)
     if args.kill:
         mesh.kill(ranks)
         print(f"killed: {named(ranks)}; `%mesh restart @dead` brings back what is dead")
@@ -167,7 +167,7 @@ def _left_at_work(mesh: Mesh, ranks: Collection[int], struck: Collection[int]) -
 
 def unstick(book: Book, args: grammar.Unstick) -> None:
     """Free ranks from collectives, and say which."""
-    mesh, ranks = book.chosen(args.mesh, args.selector)
+    mesh, ranks = book.chosen_of_all(args.mesh, args.selector)
     _unstick(mesh, ranks, reinit=not args.no_reinit, how="freed by `%mesh unstick`")
 
 

@@ -23,7 +23,7 @@ from .book import Book
 def show_logs(book: Book, args: grammar.Logs, stage: Stage) -> None:
     """Print the lines that are asked for; follow what comes, if so asked."""
     mesh = book.get(args.mesh)
-    ranks = book.select(args.selector, mesh, also_dead=True)
+    ranks = book.select(args.selector or "all", mesh, also_dead=True)
     if mesh.is_down:
         raise UsageError(f"mesh {mesh.name!r} is down, and the logs of its ranks went with it")
     choice = Choice(_runs(mesh, args.cell), "stderr" if args.err else None, args.grep)

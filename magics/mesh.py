@@ -229,14 +229,14 @@ class MeshMagic:
         return StacksView(mesh.stacks(ranks, native=args.native, locals_of=args.locals_of))
 
     def _ledger(self, args: grammar.Ledger) -> MeshLedger:
-        mesh, ranks = self._book.chosen(args.mesh, args.selector)
+        mesh, ranks = self._book.chosen_of_all(args.mesh, args.selector)
         ledger = mesh.ledger(ranks, last=args.last)
         if not ledger.lines() and mesh.former_ledger is not None:  # who asks now wants to know what went wrong
             ledger = mesh.former_ledger.as_former(ranks, args.last)
         return ledger
 
     def _who(self, args: grammar.Who) -> InventoryView:
-        mesh, ranks = self._book.chosen(args.mesh, args.selector)
+        mesh, ranks = self._book.chosen_of_all(args.mesh, args.selector)
         return InventoryView(mesh.who(ranks))
 
     def _push(self, args: grammar.Push) -> None:

@@ -23,6 +23,17 @@ def test_interrupt(kernel: Kernel) -> None:
     assert kernel.pids() == pids
 
 
+def test_what_stops_ranks_means_all_of_them_whatever_cells_run_on(kernel: Kernel) -> None:
+    kernel.ok("%mesh use m[dp=0]")
+    cell = kernel.start("%%on_mesh dp=1\nprint('in')\nwhile True: pass")
+    cell.until_all(2, "in")
+    assert kernel.start_aside("%mesh ledger").end().status == "ok"
+    assert kernel.start_aside("%mesh interrupt").end().text == "interrupted: ranks 2-3\n"
+    assert cell.end().error == "MeshError: 2 of 2 ranks interrupted (dp=1,tp=0-1)"
+    assert "in\n" in kernel.ok("%mesh logs -n 1").stdout
+    kernel.ok("%mesh use m")
+
+
 def test_stop_reaches_a_cell_of_a_subshell_while_the_notebook_rests(kernel: Kernel) -> None:
     for _ in range(2):
         cell = kernel.start_aside("%%on_mesh\nprint('in')\nwhile True: pass")
