@@ -23,10 +23,10 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("where", ["local", "inproc", "hosts"])
 def test_who_is_to_be_told_of_a_failure_is_told_once(where: str) -> None:
     """In a process of its own, which nothing is to outlive."""
-    command = [sys.executable, "-m", "tests.chaos.families", "--seeds", "2", "--steps", "50", "--on", where]
+    command = [sys.executable, "-m", "tests.chaos.families", "--seeds", "1", "--steps", "50", "--on", where]
     done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].startswith("seed 1: well")
+    assert done.stdout.splitlines()[-1].startswith("seed 0: well")
 
 
 def live_through(operation: Operation, model: Model) -> Outcome | None:

@@ -191,7 +191,8 @@ def plain(text: str) -> Line:
     return Line(text, text)
 
 
-_SAID = re.compile(r"^ *([\d,:-]+) │ (.*)$")
+_SAID = re.compile(r"^ *(?:m\d+ +)?([\d,:-]+) │ (.*)$")
+"""Where several meshes are up, what actors say has the name of theirs in front."""
 
 
 def said_in(text: str) -> list[tuple[int, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ..chooser import Chooser, Operation
 from .cells import NAMES, Author, Body
@@ -190,18 +190,20 @@ class Choice(Chooser):
             return self._make_counters(grid)
         if self._happens(0.1):
             return Operation("stop_counters", (grid.name, name))
-        return Operation("count", (grid.name, name, self._random.randrange(-3, 9), self._happens(0.3)))
+        place = self._line_of(grid, grid.counters[name].axes)
+        return Operation("count", (grid.name, name, self._random.randrange(-3, 9), place))
 
     def _make_counters(self, grid: Grid) -> Operation | None:
-        axis = self._random.choice([None, *grid.axes])
-        place = {axis: self._random.randrange(grid.axes[axis])} if axis is not None else {}
-        ranks = [rank for rank in grid.everyone if place.items() <= grid.places[rank].items()]
-        if not set(ranks) <= grid.alive:
+        place = self._line_of(grid, list(grid.axes))
+        if not set(grid.at(place)) <= grid.alive:
             return None
         self._number += 1
-        return Operation(
-            "make_counters", (grid.name, f"counters{self._number}", self._random.randrange(9), place, ranks)
-        )
+        return Operation("make_counters", (grid.name, f"counters{self._number}", self._random.randrange(9), place))
+
+    def _line_of(self, grid: Grid, axes: Sequence[str]) -> dict[str, int]:
+        """A coordinate along one of these axes, or none."""
+        axis = self._one(axes) if self._happens(0.4) else None
+        return {axis: self._random.randrange(grid.axes[axis])} if axis is not None else {}
 
     def _quiet_body(self, grid: Grid) -> Body:
         return self._author.body(len(grid.everyone), may_fail=False, may_meet=False)

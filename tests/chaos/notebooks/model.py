@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,8 +34,8 @@ class Counters:
     """Actors on some ranks, each of which counts from `start`."""
 
     start: int
-    axes: dict[str, int]
-    """Of the part of the mesh that they were made on."""
+    axes: list[str]
+    """Along which they can be sliced."""
     counts: dict[int, int]
     """By rank of the mesh."""
 
@@ -71,6 +71,10 @@ class Grid:
         """The coordinates of each rank."""
         sizes = [range(size) for size in self.axes.values()]
         return [dict(zip(self.axes, place, strict=True)) for place in itertools.product(*sizes)]
+
+    def at(self, place: Mapping[str, int]) -> list[int]:
+        """The ranks at these coordinates."""
+        return [rank for rank in self.everyone if place.items() <= self.places[rank].items()]
 
     @property
     def alive(self) -> set[int]:

@@ -253,37 +253,37 @@ class World:
             found = self._kernel.value(f"[repr(value) for value in {variable}]")
             _same(found, [held[rank][variable] for rank in sorted(ranks)], f"what was brought as {variable}")
 
-    def make_counters(
-        self, name: str, counters: str, start: int, place: Mapping[str, int], ranks: Sequence[int]
-    ) -> None:
+    def make_counters(self, name: str, counters: str, start: int, place: Mapping[str, int]) -> None:
         """Actors on the mesh, or on a slice of it."""
-        where = ", ".join(f"{axis}={index}" for axis, index in place.items())
-        self._ok(f"{counters} = {name}.slice({where}).spawn('{counters}', Counter, {start})")
+        self._ok(f"{counters} = {name}.slice({_coordinates(place)}).spawn('{counters}', Counter, {start})")
         grid = self._notebook.grids[name]
-        axes = {axis: size for axis, size in grid.axes.items() if axis not in place}
-        grid.counters[counters] = Counters(start, axes, dict.fromkeys(ranks, start))
+        axes = [axis for axis in grid.axes if axis not in place]
+        grid.counters[counters] = Counters(start, axes, dict.fromkeys(grid.at(place), start))
 
-    def count(self, name: str, counters: str, number: int, *, is_one: bool) -> None:
-        """All of them are called, or the first: those that have died and have not come back cannot be."""
+    def count(self, name: str, counters: str, number: int, place: Mapping[str, int]) -> None:
+        """All of them are called, or a slice: those that have died and have not come back cannot be."""
         grid = self._notebook.grids[name]
-        called = grid.counters[counters]
-        ranks = list(called.counts)[: 1 if is_one else None]
-        first = ", ".join(f"{axis}=0" for axis in called.axes)
-        outputs = self._cell(f"found = {counters}{f'.slice({first})' if is_one else ''}.add.call({number}).get()")
+        ranks = [rank for rank in grid.at(place) if rank in grid.counters[counters].counts]
+        outputs = self._cell(f"found = {counters}.slice({_coordinates(place)}).add.call({number}).get()")
         if not set(ranks) <= grid.alive:
             _refused(outputs, "SupervisionError")
             return
-        _same(said_in(outputs.text), [(rank, f"said adding {number}") for rank in ranks], "what actors said")
+        _same(
+            said_in(outputs.text),
+            [(rank, f"said adding {number}") for rank in ranks],
+            f"what actors said ({outputs.text})",
+        )
         if number < 0:
             _refused(outputs, f"ValueError: no {number}")
         else:
             _same(outputs.status, "ok", f"a call of actors ({outputs.text})")
-            _same(self._kernel.value("[*found.values()]"), called.add(number, ranks), "what actors gave")
+            given = grid.counters[counters].add(number, ranks)
+            _same(self._kernel.value("[*found.values()]"), given, "what actors gave")
 
     def stop_counters(self, name: str, counters: str) -> None:
         self._ok(f"{counters}.stop().get()")
         del self._notebook.grids[name].counters[counters]
-        _refused(self._cell(f"{counters}.add.call(1).get()"), "stopped")
+        _refused(self._cell(f"{counters}.add.call(1).get()"), "SupervisionError")
 
     def press(self, gaps: Sequence[float], operation: Operation) -> None:
         """Ctrl-C, so many seconds into what else could be done and after each other: all goes on, whatever it hits."""
@@ -449,6 +449,10 @@ class World:
 
 def _rests(seen: tuple[Any, dict[int, str], Any]) -> bool:
     return "busy" not in seen[1].values()
+
+
+def _coordinates(place: Mapping[str, int]) -> str:
+    return ", ".join(f"{axis}={index}" for axis, index in place.items())
 
 
 def _sel(selection: Selection) -> str:

@@ -22,10 +22,10 @@ GRID, ROW = Place("grid"), Place("grid", (("dp", 1),))
 @pytest.mark.parametrize("args", [["--steps", "120"], ["--steps", "15", "--presses"]], ids=["against torch", "presses"])
 def test_random_programs(args: list[str]) -> None:
     """In a process of its own, which nothing is to outlive."""
-    command = [sys.executable, "-m", "tests.chaos.tensors", "--seeds", "2", *args]
+    command = [sys.executable, "-m", "tests.chaos.tensors", "--seeds", "1", *args]
     done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].startswith("seed 1: well")
+    assert done.stdout.splitlines()[-1].startswith("seed 0: well")
 
 
 def of_ranks(place: Place = GRID) -> Value:
