@@ -17,6 +17,7 @@ from .regroup import regroup, wait_until
 from .remaking import Remade, begin_remaking, finish_remaking
 from .roster import Roster
 from .spares import keep_spares
+from .wire.deferred import untorn
 
 M = TypeVar("M")
 
@@ -120,26 +121,32 @@ def check_room(roster: Roster, ranks: Sequence[int]) -> None:
         roster.crew.check_room([*hosts.values()], again)
 
 
+@untorn
 def give_up(roster: Roster, ranks: Sequence[int]) -> None:
-    """Kill ranks that did not all come, and wait until they are gone: what is sent next is not for them."""
+    """Kill ranks that did not all come, and wait until they are gone."""
     roster.kill(ranks)
-    wait_until(roster, lambda: all(roster.states[rank].exit is not None for rank in ranks), _LAST_SECONDS)
+    _see_off(roster, ranks)
+
+
+@untorn  # people press again: what is sent next is not for them
+def _see_off(roster: Roster, ranks: Sequence[int]) -> None:
+    wait_until(roster, lambda: _are_gone(roster, ranks), _LAST_SECONDS)
+
+
+def _are_gone(roster: Roster, ranks: Sequence[int]) -> bool:
+    return all(roster.states[rank].exit is not None for rank in ranks)
 
 
 def _end(roster: Roster, ranks: Sequence[int]) -> None:
     """Kill ranks that are to be replaced, and wait until they are gone; so far also where that is interrupted."""
-
-    def are_gone() -> bool:
-        return all(roster.states[rank].exit is not None for rank in ranks)
-
     if not ranks:
         return
     try:
         roster.kill(ranks, for_good=False)
-        is_done = wait_until(roster, are_gone, END_SECONDS)
+        is_done = wait_until(roster, lambda: _are_gone(roster, ranks), END_SECONDS)
     except KeyboardInterrupt:
-        if any(roster.states[rank].is_doomed for rank in ranks):  # what is sent next is not for them
-            wait_until(roster, are_gone, _LAST_SECONDS)
+        if any(roster.states[rank].is_doomed for rank in ranks):
+            _see_off(roster, ranks)
         raise
     if not is_done:
         raise SpawnError(f"{roster.name_of(ranks[0])} does not end, {END_SECONDS:g} s after SIGKILL")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -14,7 +15,7 @@ from meshbook.kernel import repairs
 from meshbook.kernel.drive import Drive, drive
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.run import Run
-from meshbook.runtime import healing, resize, roster
+from meshbook.runtime import healing, regroup, resize, roster
 from tests.kernel.cells import values
 from tests.strikes import strike_everywhere
 
@@ -104,6 +105,30 @@ def test_a_restart_that_is_interrupted_leaves_ranks_as_they_were_or_dead(mesh: M
 
     restart()
     assert strike_everywhere(restart, check, lambda frame: frame.f_code.co_filename not in REPLACES) > 30
+    leaks.allow_what_stands()  # another process than before
+
+
+@pytest.mark.parametrize("first", [1, 2], ids=["as it ends", "as the new one comes up"])
+def test_a_second_press_does_not_bring_back_the_prompt_before_ranks_are_gone(
+    mesh: Mesh, engine: str, monkeypatch: pytest.MonkeyPatch, leaks: Any, first: int
+) -> None:
+    if engine == "inproc":
+        pytest.skip("threads do not die")
+    waits = itertools.count(1)
+
+    def press_and_wait(*args: Any) -> bool:
+        if next(waits) >= first:
+            signal.raise_signal(signal.SIGINT)
+        return regroup.wait_until(*args)
+
+    monkeypatch.setattr(healing, "wait_until", press_and_wait)
+    monkeypatch.setattr(healing, "regroup", lambda *_: press_and_wait(mesh.roster, lambda: True, 1.0))
+    with pytest.raises(KeyboardInterrupt):
+        mesh.heal([1], replay="none")
+    assert next(waits) == first + 2 and mesh.roster.dead() == [1]
+    monkeypatch.undo()
+    mesh.heal(replay="none")
+    check_living(mesh)
     leaks.allow_what_stands()  # another process than before
 
 
