@@ -78,6 +78,7 @@ class KernelActor(Actor):
         self._place = place
         self._shown = 0
         self._main = threading.get_ident()
+        self._making = ""  # where it is, in words, while no line of the user's runs
         self._sources: dict[int, str] = {}
         self._begun = 0.0, 0  # when the last cell began, and how many steps optimizers had made then
         self._failed = deque[int](maxlen=_MOST_FAILED)  # cells, but for those that were interrupted
@@ -132,7 +133,7 @@ class KernelActor(Actor):
 
         def prepare() -> None:
             with self._place.shield():
-                self._provide_group(members, has_store)
+                self._provide_group(members, has_store, name)
                 self._given.restore()
                 self._cells.autoreload(autoreload)
 
@@ -159,7 +160,7 @@ class KernelActor(Actor):
 
         def prepare() -> None:
             with self._place.shield():
-                self._provide_group((), has_store=True)
+                self._provide_group((), has_store=True, name="the function")
 
         with self._debugged(run):
             outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
@@ -320,7 +321,8 @@ class KernelActor(Actor):
         """The line that runs now, and what it waits in: of the main thread, or of an actor while that one rests."""
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
         stack = [(code.co_filename, line) for code, line in lines_of(frame)]
-        main = lines_text(stack) or lines_text(self._cells.suspended_at()) or _place_in_module(stack)
+        at = lines_text(stack) or lines_text(self._cells.suspended_at())
+        main = at or _place_in_module(stack) or self._making
         return main or place_at_work(), waits.current(self._main, is_at_work=bool(main))
 
     @control_endpoint
@@ -340,12 +342,16 @@ class KernelActor(Actor):
         """What the cells have put into the namespace: encoded, a list of `Held`."""
         return packed(held_in(self._cells.namespace, self._given.first))
 
-    def _provide_group(self, members: tuple[int, ...], has_store: bool) -> None:
+    def _provide_group(self, members: tuple[int, ...], has_store: bool, name: str) -> None:
         groups = self._place.groups
         whole = groups.whole_group if groups is not None else None
         if groups is None or not (groups.are_made or groups.trouble):
             return
-        group = whole if whole is not None and not members else group_of(groups, members, has_store)
+        self._making = f"the beginning of {name}, where its `group` is made"  # which may wait for ranks that are gone
+        try:
+            group = whole if whole is not None and not members else group_of(groups, members, has_store)
+        finally:
+            self._making = ""
         former = self._given.replace_group(group)
         if former[0] is not group and not groups.has(former[0]):
             bury(former)
