@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
 from queue import Empty
@@ -142,7 +143,10 @@ class World:
         """Some fail, the others wait until they are interrupted, which is not their fault."""
         grid, ranks = self._chosen(name, selection)
         here = "raise Died" if "_exit" in how else "1 / 0"
-        fails = Line(f"if rank in {failing}: {how}", f"if rank in {failing}: {here}")
+        gate = tempfile.mkdtemp(dir=self._kernel.folder)  # who dies as others make their group is waited for there
+        comes = f"import os; open(os.path.join({gate!r}, str(rank)), 'w').close()"
+        waits = f"while len(os.listdir({gate!r})) < {len(ranks)}: pass"
+        fails = Line(f"{comes}\nif rank in {failing}:\n    {waits}\n    {how}", f"if rank in {failing}: {here}")
         imports = Line("import torch, torch.distributed as dist", "")
         whole = Body((imports, *body.lines, fails, Line(wait, "1 / 0")))
         outputs = self._cell(f"%%on_mesh {selection.text}{self._at(name)} --grace 0.2\n{whole.text}")
