@@ -120,7 +120,8 @@ class Choice(Chooser):
         grid = self._notebook.grids.get(name)
         if grid is None or grid.axes != axes:
             return None
-        selection = selection if self._happens(0.5) and "@" not in selection.text else self._selection(grid)
+        is_same = selection.text and "@" not in selection.text  # means the same now
+        selection = selection if is_same and self._happens(0.5) else self._selection(grid)
         may_run = not body.is_together or selection.on(grid) <= grid.alive
         return Operation("cell", (name, selection, body, options)) if may_run else None
 
@@ -214,7 +215,8 @@ class Choice(Chooser):
         on_meshes = [self._restart, self._restart, self._up, self._down, self._resize, self._use]
         gaps = [self._random.random() ** 2 * LATEST for _ in range(self._random.choice([1, 1, 2, 3]))]
         while True:
-            if (operation := self._random.choice([*on_ranks, *on_meshes])()) is not None:
+            operation = self._random.choice([*on_ranks, *on_meshes])()
+            if operation is not None and operation.name != "inquire":
                 return Operation("press", ([EARLIEST + gap for gap in gaps], operation))
 
     def _push(self) -> Operation:
