@@ -17,6 +17,7 @@ from ..runtime.regroup import Unstuck, busy_ranks, mend, release, unstick, wait_
 from ..runtime.reshape import Reshape
 from ..runtime.resize import resize_roster
 from ..runtime.shape import Shape
+from ..runtime.wire.deferred import untorn
 from ..runtime.wire.messages import Strike
 from .collectives import MeshLedger, in_vain
 from .debug.points import Points
@@ -78,6 +79,7 @@ class Repairs(Questions):
         gather.wait(timeout)
         return {rank: bool(running) for rank, running in gather.answers.items()}
 
+    @untorn  # people press again
     def stop(self, run: Run) -> None:
         """Interrupt a run that nobody will watch, as Ctrl-C came before somebody did; no cell is behind it."""
         self._unfinished.discard(run)

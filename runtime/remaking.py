@@ -16,6 +16,7 @@ from .errors import SpawnError
 from .gather import Gather
 from .regroup import SEQUENCE_SECONDS, ask, release
 from .roster import Roster
+from .wire.deferred import untorn
 from .wire.messages import StopActor, Strike
 
 LOOK_SECONDS = 0.25
@@ -77,15 +78,21 @@ def finish_remaking(roster: Roster, ranks: Sequence[int], made: Sequence[Remakin
     vigil = Vigil(len(roster.states), frozenset(ranks))
     try:
         _wait(roster, made, vigil)
-    except KeyboardInterrupt:  # nobody watches over them any more, and the next collective would wait for them
-        if vain := [rank for rank, seen in _waits(roster, made).items() if vigil.is_vain(seen)]:
-            _free(roster, vain)
+    except KeyboardInterrupt:
+        _free_vain(roster, made, vigil)
         raise
     finally:
         for each in list(roster.births.made.values()):
             each.remaking.clear()
     failed = {each.name: each.failed for each in made if each.errors}
     return Remade(failed, {each.name: tuple(each.owing) for each in made if each.owing})
+
+
+@untorn  # people press again
+def _free_vain(roster: Roster, made: Sequence[Remaking], vigil: Vigil) -> None:
+    """Nobody watches over them any more, and the next collective would wait for them."""
+    if vain := [rank for rank, seen in _waits(roster, made).items() if vigil.is_vain(seen)]:
+        _free(roster, vain)
 
 
 def _refuse_dropped(roster: Roster, ranks: Sequence[int]) -> None:

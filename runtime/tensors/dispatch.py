@@ -25,7 +25,7 @@ from ..mesh import ProcMesh
 from ..roster import Roster
 from ..shape import Shape
 from ..wire.codec import EncodeError, encode
-from ..wire.deferred import Deferred
+from ..wire.deferred import Deferred, untorn
 from .brake import leave_out
 from .on_ranks import Unsent
 from .program import Op, Poison, split_story
@@ -177,6 +177,7 @@ class Dispatcher:
         self._flush_all()
         return self._on(shape).compute
 
+    @untorn  # people press again
     def interrupted(self) -> None:
         """Ctrl-C while something is waited for: what ranks have not begun is left out (`brake`).
 

@@ -87,6 +87,15 @@ def test_the_same_of_a_function(mesh: Mesh) -> None:
     assert strike_everywhere(call, call, is_in_drive) > 100
 
 
+def test_a_second_press_does_not_leave_ranks_at_work(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, interrupt = mesh.run(ENDLESS.format("pressed twice")), mesh.roster.interrupt
+    again = lambda *args: (signal.raise_signal(signal.SIGINT), interrupt(*args))  # noqa: E731
+    monkeypatch.setattr(mesh.roster, "interrupt", again)
+    with pytest.raises(KeyboardInterrupt):
+        mesh.stop(run)
+    assert sorted(run.finished.get(10).progress.failed) == [0, 1]
+
+
 REPLACES = {module.__file__ for module in (healing, resize, roster, repairs)}
 
 

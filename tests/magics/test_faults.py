@@ -38,7 +38,7 @@ def test_who_did_not_say_what_it_works_on_may_still_be_interrupted(
 ) -> None:
     monkeypatch.setattr(faults, "mended_text", lambda mesh: "")
     monkeypatch.setattr(faults, "_MOMENT", 0)
-    book: Any = SimpleNamespace(chosen=lambda name, selector: (Busy(), (0, 1, 2, 3)))
+    book: Any = SimpleNamespace(chosen_of_all=lambda name, selector: (Busy(), (0, 1, 2, 3)))
     faults.interrupt(book, Interrupt())
     told = capsys.readouterr().out.splitlines()
     assert told[0] == "interrupted: rank 1 in trainer.step"

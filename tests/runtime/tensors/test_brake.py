@@ -73,8 +73,14 @@ def wait_in_collectives(procs: ProcMesh, ranks: list[int]) -> bool:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("waits", ["inspect", "a future", "too far ahead"])
-def test_what_has_not_begun_is_left_out_on_all_ranks(grid: ProcMesh, tmp_path: Path, until: Any, waits: str) -> None:
+@pytest.mark.parametrize("waits", ["inspect", "a future", "too far ahead", "inspect, and stop is pressed again"])
+def test_what_has_not_begun_is_left_out_on_all_ranks(
+    grid: ProcMesh, tmp_path: Path, until: Any, waits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "again" in waits:
+        leave_out = dispatch.leave_out
+        again = lambda *args: (signal.raise_signal(signal.SIGINT), leave_out(*args))  # noqa: E731
+        monkeypatch.setattr(dispatch, "leave_out", again)
     gate = tmp_path / "gate"
     x: Any
     with grid.activate():
@@ -94,7 +100,7 @@ def test_what_has_not_begun_is_left_out_on_all_ranks(grid: ProcMesh, tmp_path: P
 
     presser = press(lambda: until(is_time, 40.0))  # process groups are made first, on a machine that may be busy
     with pytest.raises(KeyboardInterrupt):
-        if waits == "inspect":
+        if "inspect" in waits:
             inspect(later)
         elif waits == "a future":
             fetch_shard(later).get()
