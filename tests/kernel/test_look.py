@@ -68,7 +68,8 @@ def test_ranks_in_different_places_are_told_apart(new_mesh: Callable[..., Mesh],
     def is_there(stacks: Sequence[RankStack]) -> bool:
         where = [lines(stack)[-1:] for stack in stacks]
         is_right = where == [["while True: pass"], ["time.sleep(60)"], ["time.sleep(60)"], []]
-        return is_right and not any(stack.how for stack in stacks) and stacks[3].state == "idle"
+        is_done = stacks[3].state == "idle" and not stacks[3].frames  # it was looked at before its state was
+        return is_right and is_done and not any(stack.how for stack in stacks)
 
     report = until(mesh.stacks, is_there)
     (trunk,) = report.tree
