@@ -21,19 +21,20 @@ class Lent:
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
         self._cells: dict[str, Lines] = {}  # by file
-        self._seen: WeakSet[FunctionType] = WeakSet()  # classes may have got other methods since
+        self._seen: WeakSet[object] = WeakSet()
         mesh.roster.on_code.append(self.lend)
 
     def lend(self, code: object) -> None:
         """Tell ranks the cells in which a class or a function stands, before it comes to them."""
-        if getattr(code, "__module__", None) != "__main__" or (isinstance(code, FunctionType) and code in self._seen):
+        is_function = isinstance(code, FunctionType)  # a class may have got other methods since
+        if getattr(code, "__module__", None) != "__main__" or (is_function and code in self._seen):
             return
         new = {file: (file, name, text) for file, name, text in cells_in(_pickled(code)) if file not in self._cells}
         for cell in new.values():
             call_cell(*cell)  # for who tells here where ranks are
         self._tell(self._mesh.roster.alive(), list(new.values()))
         self._cells |= new
-        if isinstance(code, FunctionType):
+        if is_function:
             self._seen.add(code)
 
     def renew(self, ranks: Collection[int]) -> None:

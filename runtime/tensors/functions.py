@@ -87,6 +87,7 @@ class Remote:
         return OfUsers(self._function, True), *pytree.tree_map(as_argument, (args, kwargs))
 
     def _mesh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ProcMesh:
+        """The mesh to call it on, whose `on_code` hears what is about to come there."""
         procs = _mesh_for(args, kwargs)
         for tell in procs._fleet.on_code:
             tell(self._function)
