@@ -268,7 +268,7 @@ class KernelActor(Actor):
 
     @endpoint
     def know(self, cells: list[Lines]) -> None:
-        """Cells of the notebook itself, whose classes come here by value: file, name and text."""
+        """Cells of the notebook itself whose functions and classes come here by value: file, name and text."""
         for cell_of_notebook in cells:
             call_cell(*cell_of_notebook)
 

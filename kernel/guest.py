@@ -11,7 +11,7 @@ import inspect
 import io
 import linecache
 import pickle
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType, FunctionType
 from typing import Any
@@ -38,12 +38,11 @@ def pack(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     return codec.encode((_without_names_of_ranks(function), args, kwargs))
 
 
-def cells_in(head: bytes) -> Iterator[tuple[str, str, str]]:
-    """The cells of this notebook that stand in a pickle: file, name (`cell 5`) and text. Elsewhere none."""
-    for file, entry in list(linecache.cache.items()):
-        name = cell_of(file)
-        if name and len(entry) == 4 and file.encode() in head:
-            yield file, name, "".join(entry[2])
+def cells_among(files: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Those of these files that are cells of this notebook: file, name (`cell 5`) and text."""
+    for file in files:
+        if name := cell_of(file):
+            yield file, name, "".join(linecache.getlines(file))
 
 
 class Guests:

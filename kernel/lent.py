@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from types import FunctionType
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
-from ..runtime.wire import codec
-from .guest import Lines, cells_in
+from .guest import Lines, cells_among
 from .source import call_cell
 
 if TYPE_CHECKING:
@@ -21,21 +18,15 @@ class Lent:
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
         self._cells: dict[str, Lines] = {}  # by file
-        self._seen: WeakSet[object] = WeakSet()
         mesh.roster.on_code.append(self.lend)
 
-    def lend(self, code: object) -> None:
-        """Tell ranks the cells in which a class or a function stands, before it comes to them."""
-        is_function = isinstance(code, FunctionType)  # a class may have got other methods since
-        if getattr(code, "__module__", None) != "__main__" or (is_function and code in self._seen):
-            return
-        new = {file: (file, name, text) for file, name, text in cells_in(_pickled(code)) if file not in self._cells}
-        for cell in new.values():
+    def lend(self, files: Iterable[str]) -> None:
+        """Tell ranks the cells among these files, before the functions that stand there come to them."""
+        new = list(cells_among(file for file in files if file not in self._cells))
+        for cell in new:
             call_cell(*cell)  # for who tells here where ranks are
-        self._tell(self._mesh.roster.alive(), list(new.values()))
-        self._cells |= new
-        if is_function:
-            self._seen.add(code)
+        self._tell(self._mesh.roster.alive(), new)
+        self._cells |= {cell[0]: cell for cell in new}
 
     def renew(self, ranks: Collection[int]) -> None:
         """These ranks are new processes."""
@@ -44,10 +35,3 @@ class Lent:
     def _tell(self, ranks: Collection[int], cells: list[Lines]) -> None:
         if cells:
             self._mesh.send_ahead(ranks, "know", cells)
-
-
-def _pickled(code: object) -> bytes:
-    try:
-        return codec.dumps(code)
-    except codec.EncodeError:
-        return b""  # who sends it says so

@@ -34,7 +34,7 @@ from .difference import Comparison
 from .event import MOST as MOST_EVENTS
 from .event import Event
 from .execute import execute
-from .guest import cells_in, pack
+from .guest import cells_among, pack
 from .journal import Journal, Replay
 from .lent import Lent
 from .measure import Tolerance
@@ -247,7 +247,7 @@ class Mesh(Repairs):
         """
         self._check_up()
         packed = pack(function, args, kwargs)
-        lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_in(packed.head)]
+        lines = [(file, self._file_on_ranks(file, name, text), text) for file, name, text in cells_among(packed.files)]
         self.last_cell = next(self._cells)
         name = getattr(function, "__name__", "a function")
         behind = self._behind(range(self.num_ranks))

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 class Expected:
     """Stands for a roster that is not there yet: what is sent waits for it, in order."""
 
-    on_code = ()
-
     def __init__(self, root: Root, mesh: int, axes: dict[str, int]) -> None:
         self.axes = axes
         self.mesh = mesh

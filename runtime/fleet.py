@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,11 +26,6 @@ class Fleet(Protocol):
     axes: dict[str, int]
     mesh: int
     """The number of the mesh, equal in all processes."""
-
-    @property
-    def on_code(self) -> Sequence[Callable[[object], object]]:
-        """Each is called with code of the program's that goes there: the class of new actors, or a function."""
-        ...
 
     @property
     def reactor(self) -> Reactor: ...
@@ -77,8 +72,6 @@ class Fleet(Protocol):
 
 class RemoteFleet:
     """A mesh that another process controls, seen from a rank: messages go to its ranks directly."""
-
-    on_code = ()
 
     def __init__(self, node: Node, mesh: int, axes: dict[str, int]) -> None:
         self.axes = axes

@@ -135,8 +135,6 @@ class ProcMesh(_View, TensorMesh):
         check_name(name, "actors")
         check_class(Class)
         _check_arguments(Class, args, kwargs)
-        for tell in self._fleet.on_code:
-            tell(Class)
         instance = context().actor_instance
         payload = codec.encode((Class, args, kwargs, instance.as_creator()), whole_classes=True)
         actor = secrets.randbits(62)

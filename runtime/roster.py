@@ -84,7 +84,8 @@ class Roster:
         """What user code on the ranks has reported."""
         self.on_change: list[Callable[[int], None]] = []
         """Called with a rank whose state changed, on the thread that runs the loop."""
-        self.on_code: list[Callable[[object], object]] = []
+        self.on_code: list[Callable[[Sequence[str]], object]] = []
+        """Called before functions of the program's own go there, with the files in which they stand."""
         self.reactor = reactor
         self._post = Post()
         self._doubts = Doubts(self._post, reactor, self._is_one_ending)
@@ -184,6 +185,9 @@ class Roster:
     ) -> int:
         if self.is_stopped:
             raise MeshStopped(self._why_stopped)
+        if payload is not None and payload.files:
+            for tell in self.on_code:
+                tell(payload.files)
         if self._is_posting_here():
             return self._send_after(ranks, caller, make, payload and owned(payload), on_main, audience)
         with self._posting:

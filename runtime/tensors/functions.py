@@ -42,7 +42,7 @@ class Remote:
 
         Raises `ValueError` where there is none, and `RemoteException` where it fails and its result is to be learnt.
         """
-        procs = self._mesh(args, kwargs)
+        procs = _mesh_for(args, kwargs)
         if self._propagate in (None, "cached"):
             return self._learnt(procs, args, kwargs)
         results = propagated("remote", self._propagate, args, kwargs)
@@ -64,12 +64,12 @@ class Remote:
 
     def stream(self, *args: Any, **kwargs: Any) -> Iterator[Future[Any]]:
         """What it gives on each rank, in the order in which they are done."""
-        procs = self._mesh(args, kwargs)
+        procs = _mesh_for(args, kwargs)
         return dispatcher_of(procs).endpoint(procs._shape).stream(*self._words(args, kwargs))
 
     def broadcast(self, *args: Any, **kwargs: Any) -> None:
         """Call it for what it does. What it raises is told to nobody."""
-        issue(self._mesh(args, kwargs), OfUsers(self._function, False), args, kwargs, None)
+        issue(_mesh_for(args, kwargs), OfUsers(self._function, False), args, kwargs, None)
 
     def _asked(
         self,
@@ -77,7 +77,7 @@ class Remote:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Future[Any]:
-        procs = self._mesh(args, kwargs)
+        procs = _mesh_for(args, kwargs)
         dispatcher = dispatcher_of(procs)
         future = adverb(dispatcher.endpoint(procs._shape))(*self._words(args, kwargs))
         future._promise.on_interrupt = dispatcher.interrupted
@@ -85,13 +85,6 @@ class Remote:
 
     def _words(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         return OfUsers(self._function, True), *pytree.tree_map(as_argument, (args, kwargs))
-
-    def _mesh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ProcMesh:
-        """The mesh to call it on, whose `on_code` hears what is about to come there."""
-        procs = _mesh_for(args, kwargs)
-        for tell in procs._fleet.on_code:
-            tell(self._function)
-        return procs
 
 
 @overload

@@ -72,6 +72,8 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 
     head: bytes
     buffers: list[memoryview]
+    files: tuple[str, ...] = ()
+    """Where the functions of the program's own file or notebook stand that go by value in it."""
 
     @property
     def nbytes(self) -> int:
@@ -219,6 +221,7 @@ class _Pickler(CloudPickler):
         self.reducers = reducers
         self.whole_classes = whole_classes
         self.sent = Sent()
+        self.files: set[str] = set()
 
     def reducer_override(self, obj: Any, /) -> Any:
         kind = type(cast("object", obj))
@@ -243,6 +246,8 @@ class _Pickler(CloudPickler):
         _note_package(name)
         if isinstance(obj, FunctionType):
             note_names(obj.__code__)
+            if obj.__globals__.get("__name__") == "__main__":
+                self.files.add(obj.__code__.co_filename)
         reduced = cast("Any", super()).reducer_override(obj)
         return with_marks(obj, reduced, self.whole_classes) if isinstance(obj, type) else reduced
 
@@ -265,7 +270,7 @@ def _pickled(value: object, reducers: Mapping[type, Reducer], whole_classes: boo
     except BaseException:
         pickler.sent.take_back()
         raise
-    return Encoded(stream.getvalue(), beside)
+    return Encoded(stream.getvalue(), beside, tuple(pickler.files))
 
 
 class _Searcher(_Pickler):
