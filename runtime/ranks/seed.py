@@ -9,7 +9,7 @@ import os
 import random
 import secrets
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from ..cores import cores
@@ -108,22 +108,23 @@ def share_openblas(num_threads: int) -> bool:
     numpy bundles it under a name of its own, scipy under another, and a zygote keeps it at one thread (OpenBLAS starts
     its threads at import, and a process with threads must not fork), so its children have to ask for more.
     """
-    num_set = 0
-    for path in _loaded_libraries("openblas"):
-        library = ctypes.CDLL(path)
-        setter = next((name for name in _BLAS_SETTERS if hasattr(library, name)), None)
-        if setter is not None:
-            library[setter](ctypes.c_int(num_threads))
-            num_set += 1
-    return num_set > 0
+    for setter in _setters_of_openblas():
+        setter(num_threads)
+    return bool(_setters_of_openblas())
 
 
 def warm() -> None:
     """Look up once, in the zygote, what each rank would look for in its memory map."""
-    _loaded_libraries("openblas")
+    _setters_of_openblas()
 
 
 @functools.cache
+def _setters_of_openblas() -> list[Callable[[int], object]]:
+    libraries = [ctypes.CDLL(path) for path in _loaded_libraries("openblas")]
+    names = [next((name for name in _BLAS_SETTERS if hasattr(library, name)), "") for library in libraries]
+    return [library[name] for library, name in zip(libraries, names, strict=True) if name]
+
+
 def _loaded_libraries(part_of_name: str) -> list[str]:
     try:
         with open("/proc/self/maps") as maps:

@@ -61,6 +61,7 @@ def warm() -> None:
     optimizers.watch()
     printed_stacks.install()
     spawning.install()
+    when_imported("torch", waits.install)
 
 
 def main(spec: RankSpec, fds: RankFds) -> None:
@@ -116,9 +117,9 @@ def _detach(lifeline_fd: int) -> None:
 
 def _take_environment(spec: RankSpec) -> None:
     env = UNLESS_SAID | spec.env
-    for name in os.environ.keys() - env.keys():
-        del os.environ[name]
     # Most is as the zygote has it: each assignment would copy pages of it.
+    for name in [name for name in os.environ if name not in env]:
+        del os.environ[name]
     os.environ.update({name: value for name, value in env.items() if os.environ.get(name) != value})
     os.chdir(spec.cwd)
     sys.path[:] = spec.path
@@ -199,17 +200,12 @@ def _prepare(spec: RankSpec, groups: Groups) -> str:
         for name in spec.preload:
             import_named(name)
         seed.prepare_torch(1 if spec.binding else spec.local_world_size, spec.rank, spec.env)
-        when_imported("torch", lambda: _prepare_torch(spec.device))
+        if spec.device.startswith("cuda"):
+            when_imported("torch", lambda: sys.modules["torch"].cuda.set_device(spec.device))
         groups.start()
     except Exception as error:  # noqa: BLE001 - the rim: `up` tells it in the notebook
         return f"{type(error).__name__}: {error}"
     return ""
-
-
-def _prepare_torch(device: str) -> None:
-    waits.install()
-    if device.startswith("cuda"):
-        sys.modules["torch"].cuda.set_device(device)
 
 
 def _leave(groups: Groups, streams: Streams) -> None:
