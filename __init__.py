@@ -136,6 +136,10 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """What `%load_ext meshbook` calls: gives the notebook `%mesh`, `%%on_mesh` and their completion."""
+    from .kernel import zygote
+
+    zygote.warm()  # it imports for a second, on another core, while this process imports the rest
+
     from .magics import extension
 
     extension.load(shell)

@@ -23,6 +23,7 @@ from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from ..runtime.wire.codec import EncodeError, encode
 from ..runtime.wire.deferred import untorn
+from . import zygote
 from .agent import KernelActor
 from .behind import NOTHING, Behind
 from .busy import wait_for
@@ -59,8 +60,7 @@ MEASURED = 1 << 30
 _HEARD_RUNS = 64
 """Runs that show what their ranks print after the end: as each holds all its values, older ones only log it."""
 
-if "meshbook.kernel.cell:warm" not in sessions.ZYGOTE_MODULES:
-    sessions.ZYGOTE_MODULES += ["meshbook.kernel.agent", "meshbook.kernel.cell:warm"]
+zygote.prepare()
 
 
 class Mesh(Repairs):

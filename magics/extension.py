@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect as inspection
 import re
-import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 from IPython.core.completer import (
@@ -25,7 +24,7 @@ from ..kernel.debug.sitting import select_with
 from ..kernel.mesh import Mesh
 from ..kernel.shell import QuietShell
 from ..runtime import session as sessions
-from ..runtime.errors import SpawnError, mark
+from ..runtime.errors import mark
 from ..widgets.flushes import flush_what_waits
 from . import tracebacks
 from .asker import NotebookAsker
@@ -93,8 +92,6 @@ class Extension:
         self.on_mesh.on_send = self.panel.expect
         self._add(shell.Completer.custom_matchers, self._matcher)
         self._add(shell.input_transformers_cleanup, self.transform)
-        # The zygote's second of imports passes while the user types.
-        threading.Thread(target=_warm, name="meshbook-warm", daemon=True).start()
 
     def _add_magic(self, kind: str, name: str, function: Callable[..., object]) -> None:
         self._shell.register_magic_function(function, kind, name)
@@ -231,11 +228,6 @@ def _is_inside_cell() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _warm() -> None:
-    with suppress(FileNotFoundError, SpawnError):  # the working directory was removed, or such: `%mesh up` says so
-        sessions.session().engine("local").warm()
 
 
 def inspect(shell: Any, code: str, cursor: int) -> str:

@@ -73,7 +73,7 @@ class Session:
         self._engines: dict[str, Engine] = {}
         self._hosted: dict[str, HostsEngine] = {}  # those of several hosts
         self._making = threading.Lock()  # of the two above: programs attach to hosts on threads
-        # Of those of this machine alone, which are not to wait for hosts: who warms one and the first cell may meet.
+        # Of those of this machine alone, which are not to wait for hosts: threads of a program may meet.
         self._opening = threading.Lock()
         self.root = Root(self.reactor, self.engine, _specs_of)
         self.hatch = Hatch(self.reactor)
@@ -295,7 +295,7 @@ def _refuse_gevent(monkey: Any) -> None:
         )
 
 
-_lock = threading.Lock()  # the background thread of `%load_ext` and the first cell may both be first
+_lock = threading.Lock()  # two threads of a program may both be first
 _closing = threading.Lock()
 _session: Session | None = None
 

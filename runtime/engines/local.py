@@ -49,7 +49,7 @@ class LocalEngine:
         self._zygotes: dict[ZygoteKey, Zygote] = {}
         self._unfit: dict[ZygoteKey, str] = {}  # packages that no zygote can have, with the reason
         self._exec = Exec(reactor, self._python)
-        self._lock = threading.Lock()  # `%load_ext` warms in the background while a cell may spawn
+        self._lock = threading.Lock()  # several threads may spawn
 
     def warm(self) -> None:
         """Start the zygote unless a fresh one is there; its imports go on in the background."""

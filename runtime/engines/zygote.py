@@ -49,11 +49,10 @@ def main(link_fd: int, lifeline_fd: int, modules: list[str]) -> None:
 
 
 def _preload(modules: list[str]) -> str:
-    # What is here stays. A collector that looked at it would write to it, and copy 40 MB of it in every rank; while it
-    # comes, looking at it again and again takes a tenth of the time.
+    # What is here stays, garbage too. A collector that looked at it would write to it, and copy 40 MB of it in every
+    # rank; while it comes, looking at it again and again takes a tenth of the time, and one look at the end as long.
     gc.disable()
     trouble = import_all(modules)
-    gc.collect()
     holes.fill()
     gc.freeze()
     gc.enable()
