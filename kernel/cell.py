@@ -229,7 +229,7 @@ class CellShell:
         """What has printed the frames of a failed cell holds them in circles, and with them their tensors."""
         error, self.last_error = self.last_error, None
         try:
-            is_heavy = error is not None and num_bytes(error, self.namespace) >= MUCH_MEMORY
+            is_heavy = error is not None and num_bytes(error, self.namespace, MUCH_MEMORY) >= MUCH_MEMORY
         except Exception:  # noqa: BLE001 - a tensor of an odd kind, say, which tells no size: what it holds may be much
             is_heavy = True
         del error

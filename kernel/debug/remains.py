@@ -28,8 +28,10 @@ _MOST_FRAMES = 16
 _OF_TORCH = ("can't allocate memory", "not enough memory")
 
 
-def num_bytes(error: BaseException, names: Mapping[str, object]) -> int:
+def num_bytes(error: BaseException, names: Mapping[str, object], enough: int = 1) -> int:
     """Bytes of tensors, arrays and texts that the frames of an error hold, and the namespace `names` does not.
+
+    Where they hold less than `enough`, it is not looked up what the namespace holds.
 
     Example:
         >>> def fail():
@@ -41,15 +43,15 @@ def num_bytes(error: BaseException, names: Mapping[str, object]) -> int:
         ...     num_bytes(error, {}) // 1_000_000
         1
     """
-    end = time.monotonic() + MOST_SECONDS
-    shared = set(_stores(list(names.values()), end))
-    own = [value for frame, _ in _functions(error) for value in list(frame.f_locals.values())]
-    stores = _stores(own, end + MOST_SECONDS)
-    return sum(size for key, size in dict(stores).items() if (key, size) not in shared)
+    own = dict(_stores(value for frame, _ in _functions(error) for value in list(frame.f_locals.values())))
+    if sum(own.values()) < enough:
+        return sum(own.values())
+    return sum(own[key] for key, _ in own.items() - {*_stores(list(names.values()))})
 
 
-def _stores(values: Iterable[object], end: float) -> Iterator[tuple[int, int]]:
+def _stores(values: Iterable[object]) -> Iterator[tuple[int, int]]:
     """Where data lies that these hold, and how large it is: two views of one tensor give the same."""
+    end = time.monotonic() + MOST_SECONDS
     for value in walk(values):
         if time.monotonic() > end:
             return

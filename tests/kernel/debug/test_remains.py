@@ -43,6 +43,15 @@ def test_what_frames_hold_counts_each_storage_once_and_not_what_names_hold() -> 
     assert num_bytes(error, {}) // MB == 9
 
 
+def test_what_names_hold_is_looked_up_only_where_frames_hold_enough() -> None:
+    class Names(dict[str, object]):
+        values = property()  # pyright: ignore[reportAssignmentType] - raises when it is read
+
+    assert num_bytes(failed(None, []), Names(), enough=10 * MB) // MB == 5
+    with pytest.raises(AttributeError):
+        num_bytes(failed(None, []), Names(), enough=5 * MB)
+
+
 def test_letting_go_frees_what_frames_held_also_after_a_look_at_them() -> None:
     seen: list[Any] = []
     error = failed(None, seen)
