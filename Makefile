@@ -46,7 +46,7 @@ format: .venv/.has-dev ## put the sources into shape
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-bench: .venv/.has-test ## measure; the numbers are printed with the machine's load
+bench: .venv/.has-test ## measure; the numbers are printed with the machine's load; ARGS="faults --against HEAD~20": two commits in turns
 	@$(PY) benchmarks/run.py $(ARGS)
 
 docs: .venv/.has-test ## write docs/messages.md and docs/house.md again

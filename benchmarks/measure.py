@@ -38,8 +38,8 @@ class Row:
 
     def text(self, load: float) -> str:
         """The row as the table prints it; `load` is the machine's before it was measured."""
-        bound = "" if self.target is None else f"{'>=' if self.at_least else '<='} {_amount(self.target)} {self.unit}"
-        figure = f"{_amount(self.figure)} {self.unit}"
+        bound = "" if self.target is None else f"{'>=' if self.at_least else '<='} {amount(self.target)} {self.unit}"
+        figure = f"{amount(self.figure)} {self.unit}"
         return columns(self.name, self.ours, self.yardstick, figure, bound, self.verdict, f"{load:.1f}")
 
 
@@ -108,7 +108,8 @@ def check(is_right: bool, what: str) -> None:
         raise Broken(what)
 
 
-def _amount(number: float) -> str:
+def amount(number: float) -> str:
+    """A figure as the table has it."""
     if number >= 1000:
         return f"{number:,.0f}"
     return f"{number:.2f}".rstrip("0").rstrip(".") if number >= 0.1 else f"{number:.3f}"

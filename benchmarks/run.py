@@ -1,6 +1,6 @@
 """What `make bench` runs: each promise about speed as a ratio, measured here and now.
 
-    python benchmarks/run.py [NAME ...] [--quick]
+    python benchmarks/run.py [NAME ...] [--quick] [--against COMMIT]
 
 A number over its target is told, never a failure: the machine may be busy. A wrong answer or a lost line is one.
 """
@@ -8,11 +8,13 @@ A number over its target is told, never a failure: the machine may be busy. A wr
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 
 import actors
 import call
@@ -30,6 +32,7 @@ import scale
 import spawn
 import stacks
 import tensors
+from against import compare
 from measure import Row, heading
 
 from meshbook.runtime import session
@@ -58,11 +61,16 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="few repeats and small meshes: does it work at all?")
+    parser.add_argument("--against", metavar="COMMIT", help="the same with another commit's meshbook, in turns")
+    parser.add_argument("--rows", action="store_true", help="no table, but a line of JSON for each row")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in BENCHMARKS]:
         parser.error(f"there is no benchmark {unknown[0]!r}: there are {', '.join(BENCHMARKS)}")
+    names = options.names or list(BENCHMARKS)
+    if options.against:
+        return compare(options.against, names, options.quick)
     try:
-        return run(options.names or list(BENCHMARKS), options.quick)
+        return tell_rows(names, options.quick) if options.rows else run(names, options.quick)
     finally:
         session.close()
 
@@ -77,12 +85,18 @@ def run(names: list[str], is_quick: bool) -> int:
     return 1 if broken else 0
 
 
-def is_sound(name: str, is_quick: bool) -> bool:
+def tell_rows(names: list[str], is_quick: bool) -> int:
+    """The same for a program."""
+    broken = [name for name in names if not is_sound(name, is_quick, lambda row, _: json.dumps(asdict(row)))]
+    return 1 if broken else 0
+
+
+def is_sound(name: str, is_quick: bool, told: Callable[[Row, float], str] = Row.text) -> bool:
     """Print the rows of one benchmark; whether it came to its end."""
     load = os.getloadavg()[0]  # before: 256 ranks that wake up raise it themselves
     try:
         for row in BENCHMARKS[name](is_quick):
-            print(row.text(load), flush=True)
+            print(told(row, load), flush=True)
     except Exception:  # noqa: BLE001 - the others are measured all the same, and the exit code tells
         traceback.print_exc()
         return False

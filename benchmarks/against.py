@@ -1,0 +1,73 @@
+"""The same benchmarks with another commit's meshbook, in turns: what has become slower, or faster, since.
+
+The benchmarks are those of now, so the other commit must know what they call.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from measure import amount
+
+ROUNDS = 3
+
+_HERE = Path(__file__).resolve().parent
+_OTHERS = _HERE.parent / "build" / "against"
+_WIDTHS = (42, 14, 14, 8, 12)
+
+
+def compare(commit: str, names: Sequence[str], is_quick: bool) -> int:
+    """Print a line for each figure, the median of some runs; 1 if a benchmark is broken in one of the two."""
+    folder = checked_out(commit)
+    ours, theirs = (defaultdict[str, list[float]](list) for _ in range(2))
+    units: dict[str, str] = {}
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {ROUNDS} runs of each in turns")
+    for _ in range(ROUNDS):
+        for figures, path in ((ours, ""), (theirs, str(folder))):
+            for name, figure, unit in measured(names, is_quick, path):
+                figures[name].append(figure)
+                units[name] = unit
+    print(line("what", "here", commit[:12], "ratio", "unit"))
+    for name in (name for name in ours if name in theirs):
+        here, there = median(ours[name]), median(theirs[name])
+        print(line(name, amount(here), amount(there), f"{here / there:.2f}" if there else "", units[name]))
+    is_broken = not ours or ours.keys() != theirs.keys()
+    if is_broken:
+        print(f"BROKEN: only in one of the two: {', '.join(ours.keys() ^ theirs.keys()) or 'nothing was measured'}")
+    return int(is_broken)
+
+
+def checked_out(commit: str) -> Path:
+    """A folder in which that commit's meshbook can be imported. Raises `SystemExit` where there is no such commit."""
+    archive = subprocess.run(["git", "archive", commit], cwd=_HERE.parent, capture_output=True)
+    if archive.returncode:
+        raise SystemExit(f"there is no commit {commit!r} here: {archive.stderr.decode().strip()}")
+    folder = _OTHERS / commit.replace("/", "_")
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder / "meshbook", filter="data")
+    assert (folder / "meshbook" / "__init__.py").exists(), f"{commit} is no meshbook"
+    return folder
+
+
+def measured(names: Sequence[str], is_quick: bool, path: str) -> Iterator[tuple[str, float, str]]:
+    """Name, figure and unit of each row, from a process that finds meshbook in `path` if there is one."""
+    command = [sys.executable, str(_HERE / "run.py"), *names, "--rows", *["--quick"] * is_quick]
+    env = os.environ | ({"PYTHONPATH": path} if path else {})
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=env)
+    for row in (json.loads(each) for each in told.stdout.splitlines() if each.startswith("{")):
+        yield row["name"].strip(), row["figure"], row["unit"]
+
+
+def line(*cells: str) -> str:
+    """Cells side by side, the first to the left."""
+    first, *others = (f"{cell:<{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))
+    return "  ".join([first, *others]).rstrip()
