@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.browser.jupyter import FrontEnd, Server, Theme, serve
+from tests.holdings import TOKEN
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -49,7 +50,9 @@ def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
         # Without a sandbox: tests may run as root. /dev/shm is small in containers.
         arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        # It starts what looks for its crashes when it likes, also in the middle of a test: nothing of ours.
+        env = {name: value for name, value in os.environ.items() if name != TOKEN}
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments, env=env)
         yield browser
         browser.close()
 

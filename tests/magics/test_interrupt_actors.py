@@ -75,8 +75,8 @@ def test_a_cell_that_is_stopped_beside_an_actor_does_not_call_its_ranks_idle(tra
     cell = trainers.start("%%on_mesh\nprint('begun')\nwhile True: pass")
     cell.until_all(4, "begun")
     trainers.interrupt()
-    ended = cell.end()  # nothing of the all_reduce in which the actor waits
-    assert re.search(r"interrupted: ranks 0-3 at cell \d+ line 3; state kept$", ended.error)
+    ended = cell.end()  # nothing of the all_reduce in which the actor waits; one may be at its print still
+    assert re.search(r"interrupted: (ranks? [\d,-]+ at cell \d+ line [23](, )?)+; state kept$", ended.error)
     assert "actors on ranks 0-3 of m go on" in ended.stderr
     assert "trainer.step" in trainers.ok("%mesh interrupt").stdout
 
