@@ -222,6 +222,7 @@ class Repairs(Questions):
 
     def release(self, ranks: Sequence[int], call: int = 0, timeout: float = 1.0) -> None:
         """Interrupt these ranks and break off the collectives they wait in; `mend` is to follow."""
+        self._keep_ledger(timeout)  # of ranks that wait still: afterwards they have failed
         self.interrupt(ranks, call, timeout)
         release(self.roster, ranks, timeout)
 
@@ -237,9 +238,9 @@ class Repairs(Questions):
         resting = [rank for rank, state in self.roster.states.items() if not state.main_calls]
         return self._keep_ledger().has_parted(resting)
 
-    def _keep_ledger(self) -> MeshLedger:
+    def _keep_ledger(self, timeout: float = LEDGER_SECONDS) -> MeshLedger:
         """The process groups may be made anew now, which forgets what was issued in them."""
-        ledger = self.ledger(timeout=LEDGER_SECONDS, depth=LEDGER_DEPTH)
+        ledger = self.ledger(timeout=timeout, depth=LEDGER_DEPTH)
         if ledger.lines():  # else what was before is still worth a look
             self.former_ledger = ledger
         return ledger

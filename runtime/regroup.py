@@ -122,13 +122,14 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False, renews
     Ranks that were interrupted, or of which one failed, may have issued different numbers of collectives: the next one
     would be matched with the wrong one, without a word. Where the numbers are equal, or those of busy ranks
     are not known, `have_parted` says whether ranks have left collectives open that the others are not in: these keep
-    threads of gloo, of which a group has two, for ever.
+    threads of gloo, of which a group has two, for ever. It is asked unless connections were broken off.
 
     Raises:
         MeshbookError: a rank could not make its groups.
     """
     if roster.is_stopped or roster.groups.backend == "none" or not roster.alive():
         return ""
+    has_parted = not roster.groups.is_cut and have_parted()
     if roster.groups.is_cut:
         why = "their connections were broken off"
     elif roster.groups.store_rank in roster.dead():
@@ -139,7 +140,6 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False, renews
         asked = ask(roster, [rank for rank in roster.alive() if rank not in busy], "sequences")
         asked.wait(SEQUENCE_SECONDS)
         roster.groups.is_unsure = bool(busy)
-        has_parted = have_parted()
         if out_of_step(asked.answers):
             why = "they were out of step"
         else:

@@ -73,6 +73,16 @@ def test_the_ledger_of_a_cell_that_hangs(spare: Kernel) -> None:
     assert spare.ok("%on_mesh -- (dist.all_reduce(ones := torch.ones(1)), ones.item())[1]").text.startswith("3.0")
 
 
+def test_what_was_issued_before_connections_were_broken_off_is_listed_still(spare: Kernel) -> None:
+    stuck = spare.start("%%on_mesh\ndist.all_reduce(x)\nprint('in')\nif rank == 0:\n    dist.recv(x, 1)")
+    stuck.until_all(3, "in")
+    spare.interrupt()
+    assert "broke off the collectives" in stuck.end().stderr
+    ledger = spare.ok("%mesh ledger").text
+    assert ledger.startswith("≠ rank 0 waits in recv from rank 1 at cell ") and "all_reduce (4,) float32" in ledger
+    assert "(of the process groups before the present ones, in which nothing was issued yet)" in ledger
+
+
 def test_the_ledger_as_json_and_of_some_ranks(spare: Kernel) -> None:
     spare.ok("%%on_mesh\nfor _ in range(3): dist.barrier()")
     told = json.loads(spare.value("get_ipython().run_line_magic('mesh', 'ledger 0:2 -n 2 --json')"))
