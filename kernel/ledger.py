@@ -175,13 +175,13 @@ def unlike(ledgers: Mapping[int, RankLedger], ranks: Collection[int]) -> list[Fi
 def _exchanges(
     ledgers: Mapping[int, RankLedger], patience: float, idle: Collection[int], dead: Collection[int]
 ) -> Iterable[Finding]:
-    """Ranks that wait for one other each; those at the same line are told together."""
+    """Ranks that wait in what is not recorded; those at the same line are told together."""
     alike: dict[tuple[str, str], dict[int, Exchange]] = {}
     for rank, ledger in sorted(ledgers.items()):
         for each in ledger.exchanges:
             if each.seconds >= patience:
                 alike.setdefault((each.call, line_text(each.file, each.line)), {})[rank] = each
-    every = {rank: each for waiting in alike.values() for rank, each in waiting.items()}
+    every = {rank: each for rank, ledger in ledgers.items() for each in ledger.exchanges}
     return [_one_sided(call, place, waiting, idle, dead, every) for (call, place), waiting in alike.items()]
 
 
@@ -189,17 +189,17 @@ def _ring(waiting: Mapping[int, Exchange]) -> tuple[int, ...]:
     """Ranks that wait for one another, in a ring: as all of them send first. One that sends to one that takes do not.
 
     >>> def wait(call, peer):
-    ...     return Exchange(call, peer, 2.0, "a.py", 7)
+    ...     return Exchange(call, (peer,), 2.0, "a.py", 7)
     >>> _ring({0: wait("send", 1), 1: wait("send", 0)}), _ring({0: wait("send", 1), 1: wait("recv", 0)})
     ((0, 1), ())
     >>> _ring({0: wait("recv", 1), 1: wait("recv", 2), 2: wait("send", 0), 3: wait("recv", 0)})
     (0, 1, 2)
     """
     for first in waiting:
-        ring, rank = [first], waiting[first].peer
+        ring, rank = [first], _peer(waiting[first])
         while rank is not None and rank in waiting and rank not in ring:
             ring.append(rank)
-            rank = waiting[rank].peer
+            rank = _peer(waiting[rank])
         if rank == first and len(ring) > 1 and not _is_met(first, waiting):
             return tuple(sorted(ring))
     return ()
@@ -207,9 +207,17 @@ def _ring(waiting: Mapping[int, Exchange]) -> tuple[int, ...]:
 
 def _is_met(rank: int, waiting: Mapping[int, Exchange]) -> bool:
     """Does one send what the other takes, and both wait?"""
-    peer = waiting[rank].peer
+    peer = _peer(waiting[rank])
     other = waiting.get(peer) if peer is not None else None
-    return other is not None and other.peer == rank and other.call != waiting[rank].call
+    return other is not None and _peer(other) == rank and other.call != waiting[rank].call
+
+
+def _peer(exchange: Exchange) -> int | None:
+    """The only one it is with."""
+    return exchange.peers[0] if len(exchange.peers) == 1 else None
+
+
+_WITH_ONE = {"send": "to", "recv": "from"}
 
 
 def _one_sided(
@@ -221,8 +229,10 @@ def _one_sided(
     every: Mapping[int, Exchange],
 ) -> Finding:
     """Example: `ranks 1-3 wait in recv from ranks 0-2 at cell 5, line 2; rank 0 is idle`."""
-    peers = sorted({each.peer for each in waiting.values() if each.peer is not None})
-    of = f" {'to' if call == 'send' else 'from'} {named(peers)}" if peers else ""
+    peers = sorted({peer for each in waiting.values() for peer in each.peers})
+    if call not in _WITH_ONE:
+        peers = [rank for rank in peers if rank not in every or every[rank].call != call]
+    of = f" {_WITH_ONE.get(call, 'for')} {named(peers)}" if peers else ""
     parts = [f"{named(waiting)} {_s('wait', waiting)} in {call}{of} at {place}"]
     for state, ranks in (("idle", idle), ("dead", dead)):
         if those := [rank for rank in peers if rank in ranks]:

@@ -4,9 +4,9 @@ The recorder is part of torch: with `TORCH_FR_BUFFER_SIZE` it keeps the last col
 and any thread may dump it, also while the main thread is stuck in one of them. What dumps it and what knows the
 groups are private names of torch; they stand here and nowhere else. Where they are missing, a plain count is left.
 
-Not recorded by torch 2.13: gloo's `monitored_barrier`, and its `send` and `recv`, of which `waits` knows those that
-somebody waits in. What NCCL's recorder dumps is taken to
-have the form that torch's own analysis of such dumps reads; no GPU was there to try it on.
+Not recorded by torch 2.13: gloo's `monitored_barrier`, `send` and `recv`, of which `waits` knows those that somebody
+waits in. What NCCL's recorder dumps is taken to have the form that torch's own analysis of such dumps reads; no GPU was
+there to try it on.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """A rank waits for one other, which is to send something or to take it."""
+    """A rank waits for one other, which is to send something or to take it, or for all in a `monitored_barrier`."""
 
     call: str
-    """The function of torch: `send`, `recv`."""
-    peer: int | None
-    """The other, as a rank of the mesh; None where that is not known."""
+    """The function of torch: `send`, `recv`, `monitored_barrier`."""
+    peers: tuple[int, ...]
+    """The others, as ranks of the mesh; none where they are not known."""
     seconds: float
     file: str
     """The user's innermost frame, a cell or a file; empty if there is none."""
@@ -100,7 +100,7 @@ class RankLedger(msgspec.Struct, frozen=True):
     is_whole: bool = True
     """False if older entries were dropped."""
     exchanges: tuple[Exchange, ...] = ()
-    """What its threads wait in for one other rank now."""
+    """What its threads wait in now that is not recorded."""
     read_at: float = 0.0
     """When it was read, in seconds since 1970 by the clock of its host: `Entry.seconds` are counted back from there."""
     generation: int = 0
@@ -143,7 +143,7 @@ def _exchanges() -> Iterator[Exchange]:
         stack = walk_stack(frames[thread]) if thread in frames else ()
         places = ((frame.f_code.co_filename, line) for frame, line in stack)
         file, line = next((place for place in places if is_users(place[0])), ("", 0))
-        yield Exchange(wait.call, wait.peer, now - wait.since, file, line)
+        yield Exchange(wait.call, wait.peers, now - wait.since, file, line)
 
 
 def _recorded(limit: int) -> RankLedger:

@@ -6,9 +6,9 @@ which Python handles signals. A slice that runs out does no harm to the collecti
 the peers join later, it completes and the group's order is kept.
 
 Not covered, because they wait in C++ without `Work.wait`: gradients in DistributedDataParallel's backward,
-`monitored_barrier`, functional collectives (DTensor, FSDP2). Not sliced, because it would break them: `send`
-and `recv` (a timed wait closes gloo's connection), `reduce_scatter` on gloo (ignores the timeout), everything
-on NCCL (a timed wait aborts it; its wait does not block the CPU).
+`monitored_barrier` (of which at least is known who waits in it), functional collectives (DTensor, FSDP2). Not sliced,
+because it would break them: `send` and `recv` (a timed wait closes gloo's connection), `reduce_scatter` on gloo
+(ignores the timeout), everything on NCCL (a timed wait aborts it; its wait does not block the CPU).
 """
 
 from __future__ import annotations
@@ -27,27 +27,35 @@ FOREVER = timedelta(0)
 """What torch takes for "no timeout"."""
 
 
+_Others = tuple[ref[Any], int | None]
+"""A group, and a place in it; None for all of its ranks."""
+
+
 class Wait(NamedTuple):
     """A thread waits in an operation since a moment, by `time.monotonic()`."""
 
     call: str
     since: float
-    other: tuple[ref[Any], int] | None = None
-    """Of `send` and `recv`, the group, and who in it is at the other end; None where that is not known."""
+    others: _Others | None = None
+    """Of what torch keeps no record of, the group, and who in it is at the other end; None where that is not known."""
 
     @property
-    def peer(self) -> int | None:
-        """Who that is, as a rank of the whole."""
-        group, place = (self.other[0](), self.other[1]) if self.other is not None else (None, 0)
-        ranks = sys.modules["torch.distributed"].get_process_group_ranks(group) if group is not None else ()
-        return ranks[place] if place < len(ranks) else None
+    def peers(self) -> tuple[int, ...]:
+        """Whom it waits for, as ranks of the whole."""
+        group, place = (self.others[0](), self.others[1]) if self.others is not None else (None, None)
+        if group is None:
+            return ()
+        dist = sys.modules["torch.distributed"]
+        ranks = dist.get_process_group_ranks(group)
+        return tuple({*ranks} - {dist.get_rank()} if place is None else ranks[place : place + 1])
 
 
 # Actors have threads of their own: each takes away what it has set, so that it hides nobody who still waits.
 _by_thread: dict[int, Wait] = {}
 
 _EXCHANGES = ("send", "recv")
-_others: WeakKeyDictionary[Any, tuple[ref[Any], int]] = WeakKeyDictionary()
+_UNRECORDED = (*_EXCHANGES, "monitored_barrier")
+_others: WeakKeyDictionary[Any, _Others] = WeakKeyDictionary()
 """Of what is sent or received, its group and who in it is at the other end: no `Work` tells."""
 
 # torch/csrc/distributed/c10d/Types.hpp, `enum class OpType`, which has no Python face.
@@ -91,8 +99,8 @@ def current(thread: int, is_at_work: bool = False) -> Wait | None:
 
 
 def exchanges() -> dict[int, Wait]:
-    """By thread, who waits for one other rank: what torch keeps no record of."""
-    return {thread: wait for thread, wait in list(_by_thread.items()) if wait.call in _EXCHANGES}
+    """By thread, who waits in what torch keeps no record of."""
+    return {thread: wait for thread, wait in list(_by_thread.items()) if wait.call in _UNRECORDED}
 
 
 def install() -> bool:
@@ -108,27 +116,34 @@ def install() -> bool:
     if not hasattr(work.wait, "__wrapped__"):
         work.wait = _sliced(work.wait, sys.modules["torch"].cuda.is_initialized)
         group: Any = c10d.ProcessGroup
-        group.send, group.recv = _noted("send", group.send), _noted("recv", group.recv)
+        for call in _UNRECORDED:
+            setattr(group, call, _noted(call, getattr(group, call)))
     return True
 
 
 def _noted(call: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The first exchange of two ranks waits in here already, until the other one connects."""
+    """What waits in here: a `monitored_barrier`, and the first exchange of two ranks, until the other one connects."""
 
     @functools.wraps(original)
     def exchange(self: Any, *args: Any, **kwargs: Any) -> Any:
-        other = (ref(self), args[1]) if len(args) > 1 else None  # tensors, peer, tag: so torch itself calls it
+        others = _whom(call, self, args)
         thread = threading.get_ident()
-        _by_thread[thread] = Wait(call, time.monotonic(), other)
+        _by_thread[thread] = Wait(call, time.monotonic(), others)
         try:
             work = original(self, *args, **kwargs)
         finally:
             _by_thread.pop(thread, None)
-        if other is not None and work is not None:  # nccl gives nothing for one of several that go together
-            _others[work] = other
+        if others is not None and work is not None:  # nccl gives nothing for one of several that go together
+            _others[work] = others
         return work
 
     return exchange
+
+
+def _whom(call: str, group: Any, args: tuple[Any, ...]) -> _Others | None:
+    if call not in _EXCHANGES:
+        return ref(group), None
+    return (ref(group), args[1]) if len(args) > 1 else None  # tensors, peer, tag: so torch itself calls it
 
 
 def _sliced(original: Waiting, has_cuda: Callable[[], bool]) -> Waiting:

@@ -303,14 +303,14 @@ def test_only_the_ranks_that_were_asked_for_are_listed() -> None:
 
 
 def test_a_pipeline_that_waits_is_one_sentence_that_ends_with_who_does_not() -> None:
-    def waits(peer: int | None, call: str = "recv", seconds: float = 5.0) -> RankLedger:
-        return RankLedger(exchanges=(Exchange(call, peer, seconds, "train.py", 7),))
+    def waits(*peers: int, call: str = "recv", seconds: float = 5.0) -> RankLedger:
+        return RankLedger(exchanges=(Exchange(call, peers, seconds, "train.py", 7),))
 
     ledgers = {0: RankLedger(), 1: waits(0), 2: waits(1), 3: waits(2)}
     said = [found.text for found in compare(ledgers, idle=[0])]
     assert said == ["ranks 1-3 wait in recv from ranks 0-2 at train.py, line 7; rank 0 is idle"]
     assert compare(ledgers)[0].odd == (0,)
-    said = [found.text for found in compare({1: waits(0, "send"), 2: waits(None)}, dead=[0])]
+    said = [found.text for found in compare({1: waits(0, call="send"), 2: waits()}, dead=[0])]
     assert said == [
         "rank 1 waits in send to rank 0 at train.py, line 7; rank 0 is dead",
         "rank 2 waits in recv at train.py, line 7",
@@ -318,9 +318,18 @@ def test_a_pipeline_that_waits_is_one_sentence_that_ends_with_who_does_not() -> 
     assert not compare({1: waits(0, seconds=0.01)})
 
 
+def test_who_is_missing_in_a_barrier_that_is_not_recorded_is_named() -> None:
+    def waits(*peers: int) -> RankLedger:
+        return RankLedger(exchanges=(Exchange("monitored_barrier", peers, 5.0, "train.py", 7),))
+
+    (found,) = compare({0: waits(1, 2), 1: waits(0, 2), 2: RankLedger()}, idle=[2])
+    assert found.text == "ranks 0-1 wait in monitored_barrier for rank 2 at train.py, line 7; rank 2 is idle"
+    assert (found.odd, found.waiting) == ((2,), (0, 1))
+
+
 def test_ranks_that_all_send_first_wait_for_one_another() -> None:
     def waits(call: str, peer: int, line: int) -> RankLedger:
-        return RankLedger(exchanges=(Exchange(call, peer, 5.0, "train.py", line),))
+        return RankLedger(exchanges=(Exchange(call, (peer,), 5.0, "train.py", line),))
 
     assert [found.text for found in compare({rank: waits("send", (rank + 1) % 3, 7) for rank in range(3)})] == [
         "ranks 0-2 wait in send to ranks 0-2 at train.py, line 7; ranks 0-2 wait for one another"

@@ -90,6 +90,16 @@ def test_a_rank_that_has_not_issued_it_is_told(mesh: Mesh) -> None:
     assert (ledger.findings[0].odd, ledger.findings[0].waiting) == ((1,), (0, 2))
 
 
+def test_who_is_missing_in_a_barrier_that_torch_does_not_record_is_named(mesh: Mesh) -> None:
+    run = mesh.run("if rank != 1: dist.monitored_barrier()", name="cell 5")
+    deadline = time.monotonic() + 20
+    while not (findings := mesh.ledger().findings) or findings[0].waiting != (0, 2):
+        assert time.monotonic() < deadline, findings
+    assert findings[0].text == "ranks 0,2 wait in monitored_barrier for rank 1 at cell 5, line 1; rank 1 is idle"
+    assert mesh.unstick().freed == (0, 2)
+    run.finished.get(10)
+
+
 def test_a_rank_with_another_size_is_told(mesh: Mesh) -> None:
     body = "if rank != 2: dist.all_reduce(torch.ones(4 + rank))"
     ledger = stuck(mesh, body, lambda ledger: ledger.findings and len(ledger.findings[0].waiting) == 2)

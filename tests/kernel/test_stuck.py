@@ -62,13 +62,15 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize("wait", WAITS.values(), ids=list(WAITS))
-def test_stuck_ranks_are_freed_and_the_next_collective_works(mesh: Mesh, wait: str) -> None:
+@pytest.mark.parametrize(("name", "wait"), WAITS.items(), ids=list(WAITS))
+def test_stuck_ranks_are_freed_and_the_next_collective_works(mesh: Mesh, name: str, wait: str) -> None:
     ran(mesh, "net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))")
     values(mesh, SUM)
     others = "1" if "new_group" not in wait else "dist.new_group()"
     run = mesh.run(f"print('in')\nif rank == 1:\n    {others}\nelse:\n    {wait}\n    lost = 1")
     assert wait_until(mesh.roster, lambda: run.owing == [0, 2], 20)
+    if name in ("all_reduce", "barrier", "monitored_barrier", "recv"):
+        until_at(mesh, f"waiting in {name}", [0, 2])
     done = mesh.unstick()
     assert (done.freed, done.busy, done.late) == ((0, 2), (), ())
     run.finished.get(10)

@@ -41,7 +41,7 @@ def make_work() -> type[Any]:
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
-    work, group = make_work(), SimpleNamespace(send=lambda *given: None, recv=None)
+    work, group = make_work(), SimpleNamespace(send=lambda *given: None, recv=None, monitored_barrier=None)
     monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", SimpleNamespace(Work=work, ProcessGroup=group))
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=bool)))
     assert waits.install()
