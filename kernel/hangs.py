@@ -6,6 +6,7 @@ rank belongs to can never complete: that counts as a failure of the cell, and it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 FIRST, FIRST_WITH_DEAD = 3.0, 1.0
 """Seconds that a run is left alone; fewer where a rank of the mesh is dead."""
+
+AFTER_DONE = 1.0
+"""Seconds after a rank has done its part until it is looked whether others wait for it: it will not come any more."""
 
 A_RANK = 0.05
 """Seconds that each rank adds to the time between two looks: a look costs some milliseconds a rank."""
@@ -56,7 +60,8 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tu
     def place_of(rank: int) -> str:
         return run.sightings.still(rank)[0]
 
-    hangs = HangWatch(run, look, mesh.roster.dead, tell, ADVICE_ON_BARE if is_bare else ADVICE, place_of)
+    advice = ADVICE_ON_BARE if is_bare else ADVICE
+    hangs = HangWatch(run, look, mesh.roster.dead, tell, advice, place_of, lambda: {*run.ranks} - {*run.owing})
     halts = HaltWatch(mesh.roster, run, tell, is_bare=is_bare)
     waits = QueueWatch(run, lambda: mesh.queued(run), tell), halts, hangs
     unfinished = UnfinishedWatch(run, lambda: {*mesh.desk.held, *mesh.queued(run)}, tell, is_bare=is_bare)
@@ -67,7 +72,7 @@ class HangWatch:
     """Looks at the collectives of what is waited for, as often as it is called but at a calm pace.
 
     `look` gives what the ledgers of the mesh say of some ranks, `dead` its dead ranks, `place_of` the line that a rank
-    was seen at, if any.
+    was seen at, if any, and `done` the ranks that have done their part.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class HangWatch:
         tell: Tell,
         advice: str = ADVICE,
         place_of: Callable[[int], str] = lambda rank: "",
+        done: Callable[[], Collection[int]] = tuple[int, ...],
     ) -> None:
         self._run = run
         self._look = look
@@ -85,6 +91,8 @@ class HangWatch:
         self._tell = tell
         self._advice = advice
         self._place_of = place_of
+        self._done = done
+        self._num_done, self._after_done = 0, math.inf
         self._next = run.started + (FIRST_WITH_DEAD if dead() else FIRST)
         self._attention = Attention(PATIENCE, run.started)
         self._patience = PATIENCE
@@ -95,19 +103,32 @@ class HangWatch:
     def __call__(self, now: float) -> None:
         """Tell what is new at `now`."""
         if self._attention.missed(now):  # ranks that were held at a prompt have just been let go
-            self._next = max(self._next, now + PATIENCE)
-        if now < self._next:
-            return
+            self._next, self._after_done = (max(when, now + PATIENCE) for when in (self._next, self._after_done))
+        done = frozenset(self._done())
+        if len(done) != self._num_done:
+            self._num_done, self._after_done = len(done), now + AFTER_DONE
+        if now >= self._next:
+            self._next = now + FIRST + A_RANK * len(self._run.owing)
+            self._look_for(now)
+        elif now >= self._after_done:
+            self._after_done = math.inf
+            self._look_for(now, only=done)
+
+    def _look_for(self, now: float, only: frozenset[int] = frozenset()) -> None:
+        """Tell what is to be told; or only who waits for nobody but these."""
         owing = set(self._run.owing)
-        self._next = now + FIRST + A_RANK * len(owing)
         findings = [finding for finding in self._look(sorted(owing)) if owing & set(finding.waiting)]
         self._tell_moving(owing, {rank for finding in findings for rank in finding.waiting}, now)
         patience = self._patience
         for finding in findings:
             missed = set(finding.odd) & set(self._dead())
             young = (PATIENCE if missed else patience) - finding.seconds
+            if only and not (finding.odd and only.issuperset(finding.odd)):
+                continue
             if young <= 0:
                 self._take(finding, missed, now)
+            elif finding.text not in self._told and only:
+                self._after_done = now + max(young, SOONEST)
             elif finding.text not in self._told:
                 self._look_again(now + max(young, SOONEST))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from meshbook.kernel.hangs import ADVICE, HangWatch
@@ -34,7 +35,12 @@ class World:
         self._now = 0.0
         run: Any = self.run
         self._watch = HangWatch(
-            run, self._look, lambda: self.dead, self._tell, place_of=lambda rank: self.places.get(rank, "")
+            run,
+            self._look,
+            lambda: self.dead,
+            self._tell,
+            place_of=lambda rank: self.places.get(rank, ""),
+            done=lambda: {0, 1, 2} - {*self.run.owing},
         )
 
     def _look(self, ranks: Sequence[int]) -> Sequence[Finding]:
@@ -70,6 +76,37 @@ def test_looks_go_on_at_a_calm_pace() -> None:
     world.pass_time(400)
     assert [round(look, 1) for look in world.looks[:3]] == [3.0, 6.2, 9.4]
     assert len(world.looks) > 120
+
+
+def test_who_waits_for_a_rank_that_has_done_its_part_is_told_sooner() -> None:
+    world = World()
+    world.run.owing, world.findings = [0, 1], [WAITING]
+    world.pass_time(1.5)
+    assert [round(look, 1) for look in world.looks] == [1.1] and len(world.told) == 1
+    world.pass_time(9.9)
+    assert [round(look, 1) for look in world.looks[1:]] == [3.0, 6.2, 9.3] and len(world.told) == 1
+
+
+def test_who_waits_for_one_that_may_come_is_not_told_sooner_because_another_is_done() -> None:
+    world = World()
+    world.run.owing = [0, 1]
+    world.findings = [Finding("rank 0 waits in barrier; rank 1 has issued none", odd=(1,), waiting=(0,), seconds=2.0)]
+    world.pass_time(2.9)
+    assert len(world.looks) == 1 and not world.told
+    world.pass_time(3.1)
+    assert len(world.told) == 1
+
+
+def test_who_waits_only_since_the_other_was_done_is_looked_at_again() -> None:
+    world = World()
+    world.pass_time(20)
+    del world.looks[:]
+    world.run.owing, world.findings = [0, 1], [replace(WAITING, seconds=0.4)]
+    world.pass_time(21.2)
+    assert not world.told
+    world.findings = [WAITING]
+    world.pass_time(22)
+    assert len(world.told) == 1
 
 
 def hang(number: int, seconds: float = 2.0) -> Finding:
