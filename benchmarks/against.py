@@ -27,7 +27,7 @@ _WIDTHS = (42, 14, 14, 8, 12)
 
 def compare(commit: str, names: Sequence[str], is_quick: bool) -> int:
     """Print a line for each figure, the median of some runs; 1 if a benchmark is broken in one of the two."""
-    folder = checked_out(commit)
+    folder = checked_out(named(commit))
     ours, theirs = (defaultdict[str, list[float]](list) for _ in range(2))
     units: dict[str, str] = {}
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {ROUNDS} runs of each in turns")
@@ -46,16 +46,25 @@ def compare(commit: str, names: Sequence[str], is_quick: bool) -> int:
     return int(is_broken)
 
 
+def named(commit: str) -> str:
+    """The commit by its own name: `HEAD~20` is another one tomorrow. Raises `SystemExit` where there is none."""
+    told = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    if told.returncode:
+        raise SystemExit(f"there is no commit {commit!r} here")
+    return told.stdout.decode().strip()
+
+
 def checked_out(commit: str) -> Path:
-    """A folder in which that commit's meshbook can be imported. Raises `SystemExit` where there is no such commit."""
-    archive = subprocess.run(["git", "archive", commit], cwd=_HERE.parent, capture_output=True)
-    if archive.returncode:
-        raise SystemExit(f"there is no commit {commit!r} here: {archive.stderr.decode().strip()}")
-    folder = _OTHERS / commit.replace("/", "_")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+    """A folder in which that commit's meshbook can be imported."""
+    folder = _OTHERS / commit[:12]
+    with tarfile.open(fileobj=io.BytesIO(git("archive", commit).stdout)) as files:
         files.extractall(folder / "meshbook", filter="data")
     assert (folder / "meshbook" / "__init__.py").exists(), f"{commit} is no meshbook"
     return folder
+
+
+def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["git", *arguments], cwd=_HERE.parent, capture_output=True)
 
 
 def measured(names: Sequence[str], is_quick: bool, path: str) -> Iterator[tuple[str, float, str]]:

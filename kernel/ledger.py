@@ -177,11 +177,14 @@ def _exchanges(
 ) -> Iterable[Finding]:
     """Ranks that wait in what is not recorded; those at the same line are told together."""
     alike: dict[tuple[str, str], dict[int, Exchange]] = {}
+    in_barrier = {rank for rank, own in ledgers.items() for each in own.exchanges if each.call not in _WITH_ONE}
     for rank, ledger in sorted(ledgers.items()):
         for each in ledger.exchanges:
+            if each.call not in _WITH_ONE:
+                each = msgspec.structs.replace(each, peers=tuple(sorted({*each.peers} - in_barrier)))
             if each.seconds >= patience:
                 alike.setdefault((each.call, line_text(each.file, each.line)), {})[rank] = each
-    every = {rank: each for rank, ledger in ledgers.items() for each in ledger.exchanges}
+    every = {rank: each for waiting in alike.values() for rank, each in waiting.items()}
     return [_one_sided(call, place, waiting, idle, dead, every) for (call, place), waiting in alike.items()]
 
 
@@ -230,8 +233,6 @@ def _one_sided(
 ) -> Finding:
     """Example: `ranks 1-3 wait in recv from ranks 0-2 at cell 5, line 2; rank 0 is idle`."""
     peers = sorted({peer for each in waiting.values() for peer in each.peers})
-    if call not in _WITH_ONE:
-        peers = [rank for rank in peers if rank not in every or every[rank].call != call]
     of = f" {_WITH_ONE.get(call, 'for')} {named(peers)}" if peers else ""
     parts = [f"{named(waiting)} {_s('wait', waiting)} in {call}{of} at {place}"]
     for state, ranks in (("idle", idle), ("dead", dead)):

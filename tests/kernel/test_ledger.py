@@ -319,12 +319,14 @@ def test_a_pipeline_that_waits_is_one_sentence_that_ends_with_who_does_not() -> 
 
 
 def test_who_is_missing_in_a_barrier_that_is_not_recorded_is_named() -> None:
-    def waits(*peers: int) -> RankLedger:
-        return RankLedger(exchanges=(Exchange("monitored_barrier", peers, 5.0, "train.py", 7),))
+    def waits(*peers: int, seconds: float = 5.0) -> RankLedger:
+        return RankLedger(exchanges=(Exchange("monitored_barrier", peers, seconds, "train.py", 7),))
 
     (found,) = compare({0: waits(1, 2), 1: waits(0, 2), 2: RankLedger()}, idle=[2])
     assert found.text == "ranks 0-1 wait in monitored_barrier for rank 2 at train.py, line 7; rank 2 is idle"
     assert (found.odd, found.waiting) == ((2,), (0, 1))
+    (found,) = compare({0: waits(1, 2), 1: waits(0, 2, seconds=0.01), 2: RankLedger()})
+    assert (found.odd, found.waiting) == ((2,), (0,)), "one has only just come"
 
 
 def test_ranks_that_all_send_first_wait_for_one_another() -> None:
