@@ -58,6 +58,7 @@ _CONSTANT = (
     *(ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp),
     *(ast.operator, ast.unaryop, ast.expr_context),
 )
+_ACTS = (ast.Call, ast.Await, ast.NamedExpr, ast.Yield, ast.YieldFrom)
 _DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -74,6 +75,20 @@ def is_setup(source: str, hot: Collection[str] = _WORKS | _BUILDS_TOGETHER) -> b
     if tree is None or any(name not in _HARMLESS_MAGICS for name in _magics(source)):
         return False
     return not any(_works(statement, hot) for statement in tree.body)
+
+
+def only_looks(source: str) -> bool:
+    """Does a cell name values, and neither make nor call anything?
+
+    Example:
+        >>> only_looks("model.weight[0], rank * 2"), only_looks("model(x)"), only_looks("y = x")
+        (True, False, False)
+    """
+    tree = parsed(source)
+    if tree is None or not tree.body or list(_magics(source)):
+        return False
+    nodes = [node for statement in tree.body for node in ast.walk(statement)]
+    return all(isinstance(each, ast.Expr) for each in tree.body) and not any(isinstance(each, _ACTS) for each in nodes)
 
 
 def definitions_of(source: str) -> str:

@@ -21,7 +21,7 @@ from ..runtime.ndslice import spans
 from ..runtime.reshape import Reshape
 from ..runtime.wire import codec
 from ..runtime.wire.outlet import owned
-from .effects import definitions_of, hot_names, is_setup, names_made
+from .effects import definitions_of, hot_names, is_setup, names_made, only_looks
 from .size import pickles_to_at_least
 
 Choice = Literal["auto", "all", "none"] | frozenset[int]
@@ -201,7 +201,7 @@ class Journal:
     def left_out(self, plan: Iterable[Replay | Pushed], new: Collection[int]) -> tuple[str, ...]:
         """The cells that ran to their end on ranks that come new, and of which the plan has nothing."""
         planned = {step.name for step in plan if isinstance(step, Replay)}
-        ended = [entry for entry in self.entries if entry.ended_well]
+        ended = [entry for entry in self.entries if entry.ended_well and not only_looks(entry.source)]
         return tuple(entry.name for entry in ended if entry.name not in planned and set(new).intersection(entry.ranks))
 
 
@@ -292,6 +292,8 @@ def _of_entry(entry: Entry, choice: Choice, hot: Collection[str]) -> Replay | No
         return _whole(entry) if entry.number in choice else None
     if choice == "all":
         return _whole(entry)
+    if only_looks(entry.source):
+        return None
     if entry.ended_well and is_setup(entry.source, hot):
         return _whole(entry)
     definitions = definitions_of(entry.source)

@@ -48,6 +48,16 @@ def test_of_what_ran_to_its_end_and_is_not_planned_the_name_is_told() -> None:
     assert journal.left_out(plan, [1, 3]) == ("cell 2", "cell 3")
 
 
+def test_what_only_looks_is_neither_replayed_nor_missed() -> None:
+    looks = ["x", "net.weight[0], rank * 2", '"text"', "{name: x for name in y}"]
+    acts = ["!ls", "%timeit x", "net(x)", "(y := x)", "await x", "x = 1", "del x"]
+    journal = noted(*looks, *acts)
+    assert {replay.source for replay in replays(journal)} <= {*acts}
+    missed = {journal.entries[int(name.split()[1]) - 1].source for name in journal.left_out([], [1])}
+    assert missed == {*acts}
+    assert [step.source for step in replays(journal, "all")] == [*looks, *acts]
+
+
 def test_what_a_new_rank_misses_was_made_by_a_cell_that_has_not_run_there() -> None:
     journal = noted("import a", "net = DDP(Net())", "loss = net(a.x)\ndist.barrier()")
     journal.note("cell 4", "net = 1", 1, [0])
