@@ -12,9 +12,10 @@ import subprocess
 import sys
 import tarfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from measure import amount
 
@@ -30,20 +31,25 @@ def compare(commit: str, names: Sequence[str], is_quick: bool) -> int:
     folder = checked_out(named(commit))
     ours, theirs = (defaultdict[str, list[float]](list) for _ in range(2))
     units: dict[str, str] = {}
+    are_sound = True
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {ROUNDS} runs of each in turns")
     for _ in range(ROUNDS):
         for figures, path in ((ours, ""), (theirs, str(folder))):
-            for name, figure, unit in measured(names, is_quick, path):
-                figures[name].append(figure)
-                units[name] = unit
+            rows, is_sound = measured(names, is_quick, path)
+            are_sound = are_sound and is_sound
+            for row in rows:
+                name = row["name"].strip()
+                figures[name].append(row["figure"])
+                units[name] = row["unit"]
     print(line("what", "here", commit[:12], "ratio", "unit"))
     for name in (name for name in ours if name in theirs):
         here, there = median(ours[name]), median(theirs[name])
         print(line(name, amount(here), amount(there), f"{here / there:.2f}" if there else "", units[name]))
-    is_broken = not ours or ours.keys() != theirs.keys()
-    if is_broken:
-        print(f"BROKEN: only in one of the two: {', '.join(ours.keys() ^ theirs.keys()) or 'nothing was measured'}")
-    return int(is_broken)
+    if alone := ours.keys() ^ theirs.keys():
+        print(f"only in one of the two: {', '.join(sorted(alone))}")
+    if not are_sound:
+        print("BROKEN: see above")
+    return int(bool(alone) or not are_sound)
 
 
 def named(commit: str) -> str:
@@ -67,13 +73,12 @@ def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["git", *arguments], cwd=_HERE.parent, capture_output=True)
 
 
-def measured(names: Sequence[str], is_quick: bool, path: str) -> Iterator[tuple[str, float, str]]:
-    """Name, figure and unit of each row, from a process that finds meshbook in `path` if there is one."""
+def measured(names: Sequence[str], is_quick: bool, path: str) -> tuple[list[dict[str, Any]], bool]:
+    """The rows, from a process that finds meshbook in `path` if there is one; and whether no benchmark is broken."""
     command = [sys.executable, str(_HERE / "run.py"), *names, "--rows", *["--quick"] * is_quick]
     env = os.environ | ({"PYTHONPATH": path} if path else {})
     told = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=env)
-    for row in (json.loads(each) for each in told.stdout.splitlines() if each.startswith("{")):
-        yield row["name"].strip(), row["figure"], row["unit"]
+    return [json.loads(each) for each in told.stdout.splitlines() if each.startswith("{")], told.returncode == 0
 
 
 def line(*cells: str) -> str:

@@ -221,6 +221,7 @@ def _peer(exchange: Exchange) -> int | None:
 
 
 _WITH_ONE = {"send": "to", "recv": "from"}
+"""What is with one other rank, and the word between the two; all else that is not recorded is with a whole group."""
 
 
 def _one_sided(
