@@ -125,7 +125,7 @@ class Book:
             back = f"`%mesh up {mesh.name} {axes}` brings it up again"
             raise UsageError(f"mesh {mesh.name!r} was taken down: {back}{others}")
         text = selector or (self.slice if mesh.name == self.current else "")
-        return selection(text, mesh, also_dead=also_dead)
+        return selection(text, mesh, also_dead=also_dead, meshes=self.meshes)
 
     def chosen(self, name: str | None, selector: str) -> tuple[Mesh, tuple[int, ...]]:
         """The mesh of this name, or the current one, and the ranks of it that a selector means: none is its slice."""

@@ -75,6 +75,16 @@ def parse_selector(text: str) -> Selector:
     return Selector(text, read_terms(text))
 
 
+def no_axis(name: str, column: int, axes: Mapping[str, int]) -> SelectorError:
+    """What to raise for an axis that a mesh with these `axes` does not have.
+
+    >>> str(no_axis("tq", 1, {"dp": 2, "tp": 4}))
+    "no axis 'tq' in this mesh (dp=2, tp=4) at column 1: did you mean 'tp'?"
+    """
+    advice = near(name, [*axes, *OTHER_AXES]) or f": there are also {', '.join(OTHER_AXES)}"
+    return SelectorError(f"no axis '{name}' in this mesh ({_sizes(axes)}) at column {column}{advice}")
+
+
 @dataclass(frozen=True, slots=True)
 class _Grid:
     """The mesh that a selector is resolved on."""
@@ -152,8 +162,7 @@ class _Grid:
             return [known.index(host) for host in self.hosts]
         if term.axis == "local_rank":
             return local_ranks(self.hosts) if self.hosts else range(total)
-        advice = near(term.axis, [*self.axes, *OTHER_AXES]) or f": there are also {', '.join(OTHER_AXES)}"
-        raise SelectorError(f"no axis '{term.axis}' in this mesh ({self.sizes()}) at column {term.column}{advice}")
+        raise no_axis(term.axis, term.column, self.axes)
 
     def host_names(self, term: Term) -> list[str]:
         if not self.hosts:
@@ -203,7 +212,11 @@ class _Grid:
         return {rank for rank, state in self.states.items() if state == "dead"}
 
     def sizes(self) -> str:
-        return ", ".join(f"{axis}={size}" for axis, size in self.axes.items())
+        return _sizes(self.axes)
+
+
+def _sizes(axes: Mapping[str, int]) -> str:
+    return ", ".join(f"{axis}={size}" for axis, size in axes.items())
 
 
 def _advice(terms: Sequence[Term]) -> str:

@@ -30,6 +30,15 @@ class SelectorError(ValueError):
     """A selector that cannot be read, or that fits no rank of this mesh."""
 
 
+class BareWord(SelectorError):
+    """A word without an index, `dp`: who knows the mesh can say whether it is an axis."""
+
+    def __init__(self, word: str, column: int, advice: str) -> None:
+        super().__init__(f"'{word}' has no index at column {column}{advice}")
+        self.word = word
+        self.column = column
+
+
 @dataclass(frozen=True, slots=True)
 class Picks:
     """Indices one by one: `2`, `-1`, `(0,2)`; names for `host=`."""
@@ -213,7 +222,7 @@ class _Reader:
     def bare_word(self, word: str, start: int) -> NoReturn:
         if word in STATES:
             self.fail(f"'{word}' is a state", start, f": write @{word}")
-        self.fail(f"'{word}' has no index", start, f": write {word}=0, or 'all' for every rank")
+        raise BareWord(word, start + 1, f": write {word}=0, or 'all' for every rank")
 
     def refuse_twice(self, term: Term | State, terms: Sequence[Term | State]) -> None:
         for other in terms:
