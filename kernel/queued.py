@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from .fold import named
 from .run import Run
-from .waited import Tell
+from .waited import Tell, Waited
 
 TOLD_AFTER = 1.0
 """Seconds after which it is told."""
@@ -55,12 +55,24 @@ def taken_back_text(queued: Mapping[int, str]) -> str:
 
 
 class QueueWatch:
-    """Tells once of each rank that has not begun, and when it has. Called at each look at the run, with the time."""
+    """Tells once of each rank that has not begun, and when it has. Called at each look at the run, with the time.
 
-    def __init__(self, run: Run, queued: Callable[[], Mapping[int, str]], tell: Tell) -> None:
+    `queued` gives the ranks that have not begun `what`, each with the name of what it works on.
+    """
+
+    def __init__(
+        self,
+        run: Waited,
+        queued: Callable[[], Mapping[int, str]],
+        tell: Tell,
+        what: str = "this cell",
+        advice: str = "stop takes this one back",
+    ) -> None:
         self._run = run
         self._queued = queued
         self._tell = tell
+        self._what = what
+        self._advice = advice
         self._told: set[int] = set()
         self._free: dict[int, float] = {}
         """Those of them with no cell before it any more, and since when."""
@@ -79,4 +91,4 @@ class QueueWatch:
         self._told.update(new)
         for name, ranks in by_cell(new).items():
             has, works = ("have", "work") if ranks[1:] else ("has", "works")
-            self._tell(ranks, "◌", f"{has} not begun this cell, and still {works} on {name}: stop takes this one back")
+            self._tell(ranks, "◌", f"{has} not begun {self._what}, and still {works} on {name}: {self._advice}")

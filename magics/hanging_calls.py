@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..kernel.collectives import ledger_of
 from ..kernel.halts import HaltWatch
 from ..kernel.hangs import ADVICE_ON_BARE, ADVICE_ON_CALLS, HangWatch
 from ..kernel.ledger import Finding
+from ..kernel.queued import QueueWatch
 from ..kernel.waited import Tell
-from ..runtime.long_calls import actors_at_work
+from ..runtime.long_calls import actors_at_work, behind
 from ..runtime.roster import Roster
 from ..runtime.session import session
+from ..runtime.wire.post import next_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class _Calls:
         """Who has called a dead actor is told by its call."""
 
 
-_Watches = tuple[HaltWatch, HangWatch]
+_Watches = tuple[QueueWatch, HaltWatch, HangWatch]
 
 
 class HangingCalls:
@@ -42,10 +45,13 @@ class HangingCalls:
         self._tell = tell
         self._has_magics = has_magics
         self._watches: dict[Roster, _Watches] = {}
+        self._since = 0
+        """A number that the calls of the running cell exceed."""
 
     def forget(self) -> None:
         """A cell begins."""
         self._watches.clear()
+        self._since = next_number()
 
     def look(self, age: float = 0.0) -> None:
         """To be called again and again while the cell waits; it asks ranks only when their calls take seconds.
@@ -57,15 +63,16 @@ class HangingCalls:
             if roster.is_stopped or not actors_at_work(roster):
                 self._watches.pop(roster, None)
             else:
-                halts, hangs = self._watches.get(roster) or self._watch(roster, now - age)
-                halts(now)
-                hangs(now)
+                for watch in self._watches.get(roster) or self._watch(roster, now - age):
+                    watch(now)
 
     def _watch(self, roster: Roster, started: float) -> _Watches:
         def look(ranks: Sequence[int]) -> Sequence[Finding]:
             return ledger_of(roster, ranks, timeout=0.2).findings
 
         calls, is_bare = _Calls(roster, started), not self._has_magics(roster)
-        hangs = HangWatch(calls, look, roster.dead, self._tell, ADVICE_ON_BARE if is_bare else ADVICE_ON_CALLS)
-        self._watches[roster] = watches = HaltWatch(roster, calls, self._tell, is_bare=is_bare), hangs
+        advice = ADVICE_ON_BARE if is_bare else ADVICE_ON_CALLS
+        waits = QueueWatch(calls, partial(behind, roster, self._since), self._tell, "a call of this cell", advice)
+        halts = HaltWatch(roster, calls, self._tell, is_bare=is_bare)
+        self._watches[roster] = watches = waits, halts, HangWatch(calls, look, roster.dead, self._tell, advice)
         return watches

@@ -52,6 +52,8 @@ class Endpoint(Generic[P, R]):
         self._declared = declared
         self._title = f"{mesh._name}.{name}"
         self._wire_name = declared.wire_name(name)
+        # A concurrent one waits for no turn, and one that answers through a port has had its turn before it answers.
+        self._turn = -1 if declared.is_concurrent or declared.explicit_response_port else mesh._actor
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         """Call all actors of the mesh: a `ValueMesh` of the answers.
@@ -81,7 +83,7 @@ class Endpoint(Generic[P, R]):
         fleet = self._mesh._fleet
         count = len(self._mesh)
         promises = [Promise[Any](fleet.reactor, count) for _ in range(count)]
-        self._send(fleet, self._mesh._target, Arrivals(self._title, fleet, promises), args, kwargs)
+        self._send(fleet, self._mesh._target, Arrivals(self._title, fleet, promises, self._turn), args, kwargs)
         return iter([promise.future for promise in promises])
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -112,7 +114,7 @@ class Endpoint(Generic[P, R]):
     def _gather(self, args: tuple[Any, ...], kwargs: dict[str, Any], wait_for_all: bool) -> Future[ValueMesh[Any]]:
         fleet, target = self._mesh._fleet, self._mesh._target
         promise: Promise[ValueMesh[Any]] = Promise(fleet.reactor, len(target.ranks))
-        gather = Gather(self._mesh._shape, target.ranks, self._title, fleet, promise, wait_for_all)
+        gather = Gather(self._mesh._shape, target.ranks, self._title, fleet, promise, wait_for_all, self._turn)
         self._send(fleet, target if wait_for_all else self._reached(target), gather, args, kwargs)
         self._guard(promise, target)
         return promise.future
@@ -130,7 +132,7 @@ class Endpoint(Generic[P, R]):
     def _single(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
         fleet = self._mesh._fleet
         promise: Promise[Any] = Promise(fleet.reactor, 1)
-        self._send(fleet, target, Arrivals(self._title, fleet, [promise]), args, kwargs)
+        self._send(fleet, target, Arrivals(self._title, fleet, [promise], self._turn), args, kwargs)
         self._guard(promise, target)
         return promise.future
 
@@ -234,7 +236,18 @@ class Gather:
     """Collects the answers of all ranks of a view; the first failure settles the whole, or waits for the rest."""
 
     # With many calls in flight there are many of these: each object more costs the garbage collector's time.
-    __slots__ = ("_answers", "_count", "_errors", "_fleet", "_outcome", "_ranks", "_shape", "_title", "_wait_for_all")
+    __slots__ = (
+        "_answers",
+        "_count",
+        "_errors",
+        "_fleet",
+        "_outcome",
+        "_ranks",
+        "_shape",
+        "_wait_for_all",
+        "title",
+        "turn",
+    )
 
     def __init__(
         self,
@@ -244,11 +257,14 @@ class Gather:
         fleet: Fleet,
         outcome: Promise[Any],
         wait_for_all: bool = False,
+        turn: int = -1,
     ) -> None:
+        """`turn` is the actor that works on this call alone while it does, and on one after the other of such."""
         self._shape = shape
         self._ranks = ranks
         self._count = len(ranks)
-        self._title = title
+        self.title = title
+        self.turn = turn
         self._fleet = fleet
         self._outcome = outcome
         self._wait_for_all = wait_for_all
@@ -257,7 +273,7 @@ class Gather:
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         try:
-            self._answers[rank] = opened(reply.ok, frames, self._title, self._fleet, rank)
+            self._answers[rank] = opened(reply.ok, frames, self.title, self._fleet, rank)
         except Exception as error:  # noqa: BLE001 - an actor may give its port any
             self._on_error(rank, error)
         else:
@@ -269,7 +285,7 @@ class Gather:
     def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
 
     def on_lost(self, rank: int, why: str) -> None:
-        self._on_error(rank, lost(self._title, why))
+        self._on_error(rank, lost(self.title, why))
 
     def _on_error(self, rank: int, error: BaseException) -> None:
         if self._errors is None:
@@ -288,24 +304,25 @@ class Gather:
 class Arrivals:
     """Settles promises one after the other as answers come."""
 
-    __slots__ = ("_fleet", "_title", "_waiting")
+    __slots__ = ("_fleet", "_waiting", "title", "turn")
 
-    def __init__(self, title: str, fleet: Fleet, promises: Sequence[Promise[Any]]) -> None:
-        self._title = title
+    def __init__(self, title: str, fleet: Fleet, promises: Sequence[Promise[Any]], turn: int = -1) -> None:
+        self.title = title
+        self.turn = turn
         self._fleet = fleet
         self._waiting = list(reversed(promises))
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         promise = self._waiting.pop()
         try:
-            promise.resolve(opened(reply.ok, frames, self._title, self._fleet, rank))
+            promise.resolve(opened(reply.ok, frames, self.title, self._fleet, rank))
         except Exception as error:  # noqa: BLE001 - an actor may give its port any
             promise.fail(error)
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
 
     def on_lost(self, rank: int, why: str) -> None:
-        self._waiting.pop().fail(lost(self._title, why))
+        self._waiting.pop().fail(lost(self.title, why))
 
 
 class _ToPort:

@@ -23,6 +23,28 @@ def actors_at_work(roster: Roster) -> list[int]:
     return [state.rank for state in roster.states.values() if {*state.open_calls} - state.main_calls]
 
 
+def behind(roster: Roster, since: int) -> dict[int, str]:
+    """The ranks that have not begun a call made `since` that number, each with what it works on instead.
+
+    An actor takes one call after the other. What it works on was called before, which is no news among calls that are
+    made together; that an actor works on a concurrent endpoint, or for another actor, is not known here.
+    """
+    found: dict[int, str] = {}
+    for state in list(roster.states.values()):
+        at_work: dict[int, str] = {}
+        for call in list(state.open_calls):
+            caller = roster.caller_of(call)
+            turn = getattr(caller, "turn", -1)
+            if turn == -1:
+                continue
+            if call < since:
+                at_work.setdefault(turn, f"{getattr(caller, 'title', 'a call')}, called before it")
+            elif turn in at_work:
+                found[state.rank] = at_work[turn]
+                break
+    return found
+
+
 class LongCalls:
     """Has a closer look, on a thread of its own, at meshes whose calls take long; ticks while there are any."""
 

@@ -142,7 +142,7 @@ class ProcMesh(_View, TensorMesh):
         initialized: Promise[None] = Promise(self._fleet.reactor)
         initialized.follow(made.future, None)
         ranks = self._target.ranks
-        gather = Gather(self._shape, ranks, f"{name}.__init__", self._fleet, made)
+        gather = Gather(self._shape, ranks, f"{name}.__init__", self._fleet, made, turn=actor)
         where = (tuple(ranks), actor, name, view_of(self._shape))
         birth = Birth(*where, payload, instance.address, is_on_main_thread(Class), Class.__qualname__)
         self._fleet.spawn_actor(birth, gather)

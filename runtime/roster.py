@@ -88,6 +88,8 @@ class Roster:
         """Called before functions of the program's own go there, with the files in which they stand."""
         self.reactor = reactor
         self._post = Post()
+        self.caller_of = self._post.caller
+        """Who waits for the answers to a call."""
         self._doubts = Doubts(self._post, reactor, self._is_one_ending)
         self._watchers: dict[int, tuple[Audience, frozenset[int]]] = {}  # by call, and which ranks each watches
         self.is_stopped = False

@@ -19,6 +19,11 @@ _numbers = itertools.count(1)
 """Of calls: unlike all others of this process."""
 
 
+def next_number() -> int:
+    """A number that no call has: less than those of all that are made from now on."""
+    return next(_numbers)
+
+
 class Hearer(Protocol):
     """Who takes what an actor says unasked."""
 
@@ -93,6 +98,11 @@ class Post:
     def drop(self, seq: int) -> None:
         """The call did not go out: nobody owes an answer."""
         self._open.pop(seq, None)
+
+    def caller(self, seq: int) -> Caller | None:
+        """Who waits for the answers to call `seq`; None when all are there."""
+        entry = self._open.get(seq)
+        return entry[0] if entry else None
 
     def owed(self, seq: int) -> frozenset[int]:
         """The ranks that have not answered call `seq` yet."""

@@ -38,6 +38,7 @@ def hurry(shared_kernel: Kernel) -> Iterator[None]:
     with (
         hurried(shared_kernel, "meshbook.kernel.hangs", FIRST=0.5, PATIENCE=0.3),
         hurried(shared_kernel, "meshbook.kernel.halts", PACE=0.2, SURE=0.1),
+        hurried(shared_kernel, "meshbook.kernel.queued", TOLD_AFTER=0.1),
     ):
         yield
 
@@ -55,6 +56,35 @@ def test_it_says_who_waits_where_and_for_whom(kernel: Kernel, wait: str) -> None
     assert re.search(r"cell \d+ line 9 in step, waiting in all_reduce", kernel.ok("%mesh").text)
     assert kernel.ok("%mesh interrupt").stdout.startswith("interrupted: ranks 0,2-3 in trainer.step\n")
     kernel.ok("trainer.step.call().get()\ntrainer.stop().get()")
+
+
+SLOW = """
+import os, time
+from meshbook import Actor, endpoint
+
+class Slow(Actor):
+    @endpoint
+    def work(self, gate=""):
+        while gate and not os.path.exists(gate):
+            time.sleep(0.01)
+
+slow = m.spawn("slow", Slow)
+slow.work.call().get()
+"""
+
+
+@pytest.mark.parametrize("wait", ["slow.work.call().get()", "await slow.work.call()"])
+def test_so_does_one_whose_call_waits_behind_one_of_a_cell_before(kernel: Kernel, tmp_path: Path, wait: str) -> None:
+    kernel.ok(SLOW)
+    gate = tmp_path / "gate"
+    kernel.ok(f"before = slow.slice(tp=0).work.call({str(gate)!r})")
+    cell = kernel.start(wait)
+    cell.until("shows where each rank is\n")
+    said = re.escape("◌ have not begun a call of this cell, and still work on slow.work, called before it: `%mesh int")
+    assert re.search(rf"^0,2 {said}", cell.text, re.M)
+    gate.touch()
+    assert cell.end().status == "ok"
+    kernel.ok("before.get()\nslow.stop().get()")
 
 
 OWN = """
