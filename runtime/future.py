@@ -319,8 +319,14 @@ class Promise(Generic[R]):
         return self.is_there or bool(self._struck)
 
     def strike(self, thread: int) -> None:
-        """From another thread: raise `KeyboardInterrupt` in this one, which blocks on it. It may wait again later."""
+        """From another thread: raise `KeyboardInterrupt` in this one, which blocks on it. It may wait again later.
+
+        It does so when it is next awake: `heed_strikes` wakes it.
+        """
         self._struck |= {thread}
+
+    def heed_strikes(self) -> None:
+        """Wake who waits."""
         if self._reactor is not None:
             self._reactor.wake()
         elif self._bell is not None:

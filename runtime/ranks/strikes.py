@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -81,20 +82,28 @@ class Strike:
 
     def attempt(self) -> bool:
         """From another thread: interrupt it, if that may be where it is now. Whether nothing is left to be done."""
-        with self._lock, _alone():
-            if self.has_come or self._is_over or not self._is_at_work():
-                return True
-            frame = sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage] - it is documented
-            promise = self._waits_for(frame)
+        with self._lock:
+            with _alone():
+                promise = self._act()
             if promise is not None:
-                self.has_come = True
-                promise.strike(self._thread)
-            elif self._is_sudden and self._is_in_users(frame):
-                self._is_pending = True
-                raise_in(self._thread, self._error)
-            else:
-                unmet[self._thread] = self._meet
-            return self.has_come
+                promise.heed_strikes()
+            return self.has_come or self._is_over or not self._is_at_work()
+
+    def _act(self) -> Promise[Any] | None:
+        """Interrupt what the thread does now, if that may be; what is given is to be told so."""
+        if self.has_come or self._is_over or not self._is_at_work():
+            return None
+        frame = sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage] - it is documented
+        promise = self._waits_for(frame)
+        if promise is not None:
+            self.has_come = True
+            promise.strike(self._thread)
+        elif self._is_sudden and self._is_in_users(frame):
+            self._is_pending = True
+            raise_in(self._thread, self._error)
+        else:
+            unmet[self._thread] = self._meet
+        return promise
 
     def end(self) -> bool:
         """On its thread: the endpoint has ended, and what was not raised is not raised any more. Whether it was."""
@@ -220,12 +229,19 @@ _one = threading.Lock()  # of two ranks that are threads the second would put th
 
 @contextmanager
 def _alone() -> Generator[None]:
-    """Nothing else in this process runs Python inside: what is seen of a thread still holds when it is acted on."""
+    """Nothing else in this process runs Python inside: what is seen of a thread still holds when it is acted on.
+
+    Nothing inside may let go of the interpreter, as writing to a file does: a thread that loops would have it for the
+    whole long interval then. Garbage does when it is collected, such as process groups, which wait for their threads.
+    """
     with _one:
-        former = sys.getswitchinterval()
         time.sleep(0)  # who waits for the interpreter has it now, and is not heard again before the interval is over
+        former, collects = sys.getswitchinterval(), gc.isenabled()
         sys.setswitchinterval(1.0)
+        gc.disable()
         try:
             yield
         finally:
+            if collects:
+                gc.enable()
             sys.setswitchinterval(former)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -235,6 +236,31 @@ def test_two_at_once_leave_the_interpreter_as_it_was() -> None:
         sys.setswitchinterval(former)
 
 
+def test_no_garbage_is_collected_while_nothing_else_may_run() -> None:
+    """What is freed may let go of the interpreter, and a thread that loops has it then for as long as it may."""
+    intervals: list[float] = []
+
+    def note(phase: str, info: object) -> None:
+        intervals.append(sys.getswitchinterval())
+
+    def litter() -> bool:
+        garbage = [[object()] for _ in range(50)]
+        return not garbage
+
+    usual, threshold = sys.getswitchinterval(), gc.get_threshold()
+    strike = strikes.Strike("trainer.step", strikes.Target(0, litter, lambda frame: False))
+    gc.callbacks.append(note)
+    gc.set_threshold(1)
+    try:
+        strike.attempt()
+        litter()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(note)
+    assert {*intervals} == {usual}
+    assert gc.isenabled()
+
+
 def test_idle_actors_are_left_alone(scene: Scene) -> None:
     assert scene.is_well()
     assert scene.interrupt() == []
@@ -278,6 +304,7 @@ def test_the_wait_of_one_thread_is_ended_and_that_of_another_is_not() -> None:
     for thread in threads.values():
         thread.start()
     promise.strike(threads["struck"].ident or 0)
+    promise.heed_strikes()
     threads["struck"].join(10)
     assert ended == {"struck": "interrupted"}
     promise.resolve("there")
@@ -288,6 +315,7 @@ def test_the_wait_of_one_thread_is_ended_and_that_of_another_is_not() -> None:
 def test_a_strike_at_a_thread_that_has_left_the_wait_holds_up_no_other() -> None:
     promise: Promise[str] = Promise()
     promise.strike(-1)
+    promise.heed_strikes()
     ended: list[str] = []
     waiting = threading.Thread(target=lambda: ended.append(promise.future.get()), daemon=True)
     waiting.start()
@@ -302,6 +330,7 @@ def test_a_strike_that_comes_before_the_wait_ends_it_at_once(is_forbidden: bool)
     if is_forbidden:
         promise.forbid("it would never end", None, lambda: False)
     promise.strike(threading.get_ident())
+    promise.heed_strikes()
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt, match="interrupted"):
         promise.future.get(10)
