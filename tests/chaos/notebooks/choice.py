@@ -61,6 +61,10 @@ class Choice(Chooser):
             self._execute: 1,
             self._get: 1,
             self._count: 3,
+            self._auto: 1.5,
+            self._local: 1,
+            self._compute: 2,
+            self._look_at_tensor: 1,
             self._press: 3 if with_presses else 0,
             self._push: 2,
             self._pull: 2,
@@ -205,6 +209,34 @@ class Choice(Chooser):
         """A coordinate along one of these axes, or none."""
         axis = self._one(axes) if self._happens(0.4) else None
         return {axis: self._random.randrange(grid.axes[axis])} if axis is not None else {}
+
+    def _auto(self) -> Operation:
+        """A cell without a magic."""
+        grid = self._notebook.grids[self._notebook.current]
+        slice = self._notebook.slice
+        selection = Selection("", slice.ranks, slice.are_named) if slice else Selection("", frozenset(grid.everyone))
+        while (body := self._body(grid, selection)).text.startswith("!"):
+            """That would be run here."""
+        return Operation("auto", (selection, body))
+
+    def _local(self) -> Operation:
+        """A cell that runs here as well."""
+        grid = self._grid()
+        name, number = self._random.choice(NAMES), self._random.randrange(100)
+        return Operation("local", (grid.name, self._selection(grid), name, number))
+
+    def _compute(self) -> Operation:
+        """A distributed tensor, on the mesh or on a slice of it."""
+        grid = self._grid()
+        place = self._line_of(grid, list(grid.axes))
+        axis = self._one([axis for axis in grid.axes if axis not in place]) if self._happens(0.5) else None
+        self._number += 1
+        return Operation("compute", (grid.name, f"tensor{self._number}", self._random.randrange(9), place, axis))
+
+    def _look_at_tensor(self) -> Operation | None:
+        grid = self._grid()
+        name = self._one(list(grid.tensors))
+        return Operation("look_at_tensor", (grid.name, name)) if name is not None else None
 
     def _quiet_body(self, grid: Grid) -> Body:
         return self._author.body(len(grid.everyone), may_fail=False, may_meet=False)

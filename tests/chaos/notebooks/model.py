@@ -45,6 +45,14 @@ class Counters:
         return [self.counts[rank] for rank in ranks]
 
 
+class Tensor(NamedTuple):
+    """A distributed tensor."""
+
+    value: int
+    """Of its sum, on each rank."""
+    lives_on: Collection[int]
+
+
 @dataclass
 class Grid:
     """A mesh."""
@@ -57,6 +65,7 @@ class Grid:
     journal: list[Entry | Push] = field(default_factory=list["Entry | Push"])
     is_journal_known: bool = True
     counters: dict[str, Counters] = field(default_factory=dict[str, Counters])
+    tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 
     def __post_init__(self) -> None:
         for rank in self.everyone:
@@ -108,11 +117,19 @@ class Grid:
 
     def die(self, rank: int) -> None:
         del self.names[rank]
+        self._lose({rank})
+
+    def _lose(self, ranks: Collection[int]) -> None:
+        """What these have is gone."""
+        for name, tensor in self.tensors.items():
+            if not {*ranks}.isdisjoint(tensor.lives_on):
+                self.tensors[name] = tensor._replace(lives_on=())
 
     def restart(self, ranks: Collection[int], replay: str) -> None:
         """Ranks get new processes, and what sets them up."""
         for rank in ranks:
             self._begin(rank)
+        self._lose(ranks)
         self.failed -= set(ranks)
         for each in self.counters.values():
             each.counts |= dict.fromkeys(set(ranks) & set(each.counts), each.start)
@@ -132,7 +149,7 @@ class Grid:
             self.names[rank] = names
             self.failed |= {rank} if has_failed else set()
         self.is_journal_known = False
-        self.counters = {}
+        self.counters, self.tensors = {}, {}
 
     def _begin(self, rank: int) -> None:
         place = self.places[rank]

@@ -6,70 +6,27 @@ import contextlib
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Collection, Mapping, Sequence
-from queue import Empty
 from typing import Any, Literal
 
 from meshbook.runtime import MeshFailure
-from tests.magics.front_end import Cell, Kernel
-from tests.magics.outputs import Outputs
+from tests.magics.front_end import Cell
 
 from ..verdicts import Violation
-from .cells import FUNCTIONS, NAMES, Body, Line, Ran, plain, said_in
+from .cells import FUNCTIONS, NAMES, Body, Line, plain, said_in
 from .choice import Choice, Operation
-from .model import Counters, Grid, Notebook, Selection, named
-
-PATIENCE = 30.0
-"""Seconds within which every cell must come to its end."""
-
-OF_A_REPLY = 2.0
-"""Seconds that it may come after the end."""
+from .model import Counters, Grid, Selection, Tensor, named
+from .reader import PATIENCE, Reader, refused, same
 
 OF_THE_LIVING = ("%mesh who", "%mesh ledger", "%mesh status @alive")
 
-HELPERS = (
-    f"%load_ext meshbook\n_names = {NAMES}"
-    + """
-from meshbook import Actor, SupervisionError, endpoint
-class Counter(Actor):
-    def __init__(self, start):
-        self.count = start
-    @endpoint
-    def add(self, number):
-        print('said adding', number)
-        if number < 0:
-            raise ValueError(f'no {number}')
-        self.count += number
-        return self.count
-def _look(names):
-    return {name: _look_at(get_ipython().user_ns[name]) for name in names}
-def _look_at(mesh):
-    values = {rank: {} for rank in mesh.roster.alive()}
-    for holding in mesh.who(timeout=10).holdings:
-        if holding.name in _names and holding.held is not None:
-            for rank, value in mesh.pull(holding.name, holding.ranks).items():
-                values[rank][holding.name] = repr(value)
-    return dict(mesh.axes), mesh.states(), values
-def _told(error):
-    exception = getattr(error, 'exception', error)
-    return type(exception).__name__, str(exception)
-def _came_to(r):
-    values = {rank: repr(r[rank]) for rank in r.ranks if rank not in r.failed}
-    return sorted(r.ranks), values, {rank: _told(e) for rank, e in r.errors.items()}, sorted(r.lost)
-"""
-)
 
-
-class World:
-    """A kernel, and the model of its notebook: a `Story`."""
+class World(Reader):
+    """Operations on a notebook, each with what it must come to: a `Story`."""
 
     def __init__(self, seed: int, where: str, *, with_presses: bool = False) -> None:
-        self._kernel = Kernel(on=where)
-        self._notebook = Notebook()
+        super().__init__(where)
         self._choice = Choice(seed, self._notebook, with_presses=with_presses)
-        self._presses: list[float] = []
-        self._ok(HELPERS.strip())
 
     def on_fault(self, failure: MeshFailure) -> None:
         """There are none in this process."""
@@ -99,7 +56,7 @@ class World:
         self._ok(f"{name} = %mesh up {name} {sizes} --device cpu")
         self._notebook.grids[name] = Grid(name, dict(axes))
         self._notebook.use(name)
-        _refused(self._cell(f"%mesh up {name} dp=1"), "is up")
+        refused(self._cell(f"%mesh up {name} dp=1"), "is up")
 
     def use(self, name: str, slice: Selection | None) -> None:
         self._ok(f"%mesh use {name}[{slice.text}]" if slice else f"%mesh use {name}")
@@ -133,10 +90,10 @@ class World:
         are_there = ranks <= grid.alive
         ran = grid.run(first, ranks)
         waited = self._cell("result = later.result(20)")
-        _same(waited.status == "ok", are_there, f"the end of the future ({waited.text})")
+        same(waited.status == "ok", are_there, f"the end of the future ({waited.text})")
         if are_there:
             came = self._kernel.value("_came_to(result)")
-            _same(came[1], {rank: repr(each.value) for rank, each in ran.items()}, "what the future gave")
+            same(came[1], {rank: repr(each.value) for rank, each in ran.items()}, "what the future gave")
             self.cell(name, named(ranks), second, "")
 
     def part(self, name: str, selection: Selection, body: Body, failing: Collection[int], how: str, wait: str) -> None:
@@ -233,15 +190,15 @@ class World:
         self._ok(f"for _name in {NAMES}: globals().pop(_name, None)  # its own would go along")
         outputs = self._cell(f"{function}\nfound = {name}.execute(work).values()")
         if grid.dead:
-            _refused(outputs, "DeviceMeshError")
+            refused(outputs, "DeviceMeshError")
             return
         ran = grid.run(Body((plain(f"{variable} = {expression}"),), variable), grid.everyone, is_noted=False)
         if grid.failed:
-            _refused(outputs, "MeshError")
+            refused(outputs, "MeshError")
         else:
-            _same(outputs.status, "ok", f"a function on ranks ({outputs.text})")
+            same(outputs.status, "ok", f"a function on ranks ({outputs.text})")
             found = self._kernel.value("[repr(value) for value in found]")
-            _same(found, [repr(ran[rank].value) for rank in sorted(ran)], "what a function gave")
+            same(found, [repr(ran[rank].value) for rank in sorted(ran)], "what a function gave")
 
     def get(self, name: str, selection: Selection, body: Body, variable: str) -> None:
         """A cell, and what it is to bring along."""
@@ -252,10 +209,10 @@ class World:
         grid.run(body, ranks)
         held = grid.held()
         has_come = ranks <= grid.alive and all(variable in held[rank] for rank in ranks)
-        _same(outputs.status == "ok", has_come, f"a cell that is to bring {variable} ({outputs.text})")
+        same(outputs.status == "ok", has_come, f"a cell that is to bring {variable} ({outputs.text})")
         if has_come:
             found = self._kernel.value(f"[repr(value) for value in {variable}]")
-            _same(found, [held[rank][variable] for rank in sorted(ranks)], f"what was brought as {variable}")
+            same(found, [held[rank][variable] for rank in sorted(ranks)], f"what was brought as {variable}")
 
     def make_counters(self, name: str, counters: str, start: int, place: Mapping[str, int]) -> None:
         """Actors on the mesh, or on a slice of it."""
@@ -270,24 +227,24 @@ class World:
         ranks = [rank for rank in grid.at(place) if rank in grid.counters[counters].counts]
         outputs = self._cell(f"found = {counters}.slice({_coordinates(place)}).add.call({number}).get()")
         if not set(ranks) <= grid.alive:
-            _refused(outputs, "SupervisionError")
+            refused(outputs, "SupervisionError")
             return
-        _same(
+        same(
             said_in(outputs.text),
             [(rank, f"said adding {number}") for rank in ranks],
             f"what actors said ({outputs.text})",
         )
         if number < 0:
-            _refused(outputs, f"ValueError: no {number}")
+            refused(outputs, f"ValueError: no {number}")
         else:
-            _same(outputs.status, "ok", f"a call of actors ({outputs.text})")
+            same(outputs.status, "ok", f"a call of actors ({outputs.text})")
             given = grid.counters[counters].add(number, ranks)
-            _same(self._kernel.value("[*found.values()]"), given, "what actors gave")
+            same(self._kernel.value("[*found.values()]"), given, "what actors gave")
 
     def stop_counters(self, name: str, counters: str) -> None:
         self._ok(f"{counters}.stop().get()")
         del self._notebook.grids[name].counters[counters]
-        _refused(self._cell(f"{counters}.add.call(1).get()"), "SupervisionError")
+        refused(self._cell(f"{counters}.add.call(1).get()"), "SupervisionError")
 
     def press(self, gaps: Sequence[float], operation: Operation) -> None:
         """Ctrl-C, so many seconds into what else could be done and after each other: all goes on, whatever it hits."""
@@ -314,11 +271,59 @@ class World:
         self._notebook.grids[name] = fresh
         fresh.is_journal_known = False
 
+    def auto(self, selection: Selection, body: Body) -> None:
+        """A cell without a magic, while `%mesh auto` is on; where nobody is there it is refused, and not run here."""
+        grid, ranks = self._chosen(self._notebook.current, selection)
+        self._ok("%mesh auto on")
+        outputs = self._cell(body.text)
+        self._ok("%mesh auto off")
+        if ranks:
+            self._compare(outputs, grid, ranks, grid.run(body, ranks))
+        else:
+            refused(outputs, "")
+
+    def local(self, name: str, selection: Selection, variable: str, number: int) -> None:
+        """A cell that runs here as well, and first."""
+        grid, ranks = self._chosen(name, selection)
+        self._ok(f"{variable} = None")
+        body = Body((plain(f"{variable} = {number}"), plain(f"print('said', {number})")), f"{variable} + 1")
+        outputs = self._on_mesh(name, selection, f"--local\n{body.text}")
+        same(self._kernel.value(variable), number if ranks else None, "what a cell that runs here, too, has set")
+        if outputs is not None:
+            self._compare(outputs, grid, ranks, grid.run(body, ranks))
+
+    def compute(self, name: str, tensor: str, number: int, place: Mapping[str, int], axis: str | None) -> None:
+        """A distributed tensor: all of its ranks must live, and no others."""
+        grid = self._notebook.grids[name]
+        ranks = grid.at(place)
+        last = f"y.reduce({axis!r}, 'sum')" if axis else "y"
+        outputs = self._cell(
+            f"with {name}.slice({_coordinates(place)}).activate():\n"
+            f"    x = torch.ones(3) * {number}\n    y = x + 1\n    {tensor} = {last}\nfound = inspect({tensor}.sum())"
+        )
+        if not set(ranks) <= grid.alive:
+            refused(outputs, "")
+            return
+        same(outputs.status, "ok", f"a distributed tensor ({outputs.text})")
+        value = 3 * (number + 1) * (grid.axes[axis] if axis else 1)
+        same(self._kernel.value("found.item()"), value, "a distributed tensor")
+        grid.tensors[tensor] = Tensor(value, ranks)
+
+    def look_at_tensor(self, name: str, tensor: str) -> None:
+        """One that was made before; where one of its ranks is not there any more it is refused."""
+        made = self._notebook.grids[name].tensors[tensor]
+        outputs = self._cell(f"found = inspect({tensor}.sum())")
+        if not made.lives_on:
+            refused(outputs, "")
+            return
+        same(outputs.status, "ok", f"a distributed tensor of before ({outputs.text})")
+        same(self._kernel.value("found.item()"), made.value, "a distributed tensor of before")
+
     def push(self, name: str, variable: str, value: object, selection: Selection) -> None:
         grid, ranks = self._chosen(name, selection)
         self._ok(f"{variable} = {value!r}")
         outputs = self._cell(f"%mesh push {variable}{self._at(name)} {_sel(selection)}")
-        _same(outputs.status == "ok", bool(ranks) and ranks <= grid.alive, f"a push ({outputs.text})")
+        same(outputs.status == "ok", bool(ranks) and ranks <= grid.alive, f"a push ({outputs.text})")
         if ranks:
             grid.push(variable, value, ranks)
 
@@ -327,10 +332,10 @@ class World:
         outputs = self._cell(f"pulled = %mesh pull {variable}{self._at(name)} {_sel(selection)} --as dict")
         held = grid.held()
         if not ranks or not all(variable in held.get(rank, {}) for rank in ranks):
-            _refused(outputs, "")
+            refused(outputs, "")
             return
-        _same(outputs.status, "ok", f"a pull ({outputs.text})")
-        _same(
+        same(outputs.status, "ok", f"a pull ({outputs.text})")
+        same(
             sorted(self._kernel.value("[repr(value) for value in pulled.values()]")),
             sorted(held[rank][variable] for rank in ranks),
             "what was pulled",
@@ -344,7 +349,7 @@ class World:
     def restart(self, name: str, selection: Selection, replay: str) -> None:
         grid, ranks = self._chosen(name, selection)
         outputs = self._cell(f"%mesh restart {selection.text}{self._at(name)} --replay {replay}")
-        _same(outputs.status, "ok" if ranks else "error", f"a restart ({outputs.text})")
+        same(outputs.status, "ok" if ranks else "error", f"a restart ({outputs.text})")
         grid.restart(ranks, replay)
 
     def resize(self, name: str, axes: Mapping[str, int]) -> None:
@@ -361,98 +366,14 @@ class World:
         if self._can_answer(text):
             self._ok(text)
         else:
-            _refused(self._cell(text), "is dead")
+            refused(self._cell(text), "is dead")
 
     def _can_answer(self, text: str) -> bool:
         current = self._notebook.grids[self._notebook.current]
         return bool(current.alive) or not text.startswith(OF_THE_LIVING)
 
     def wrong(self, text: str) -> None:
-        _refused(self._cell(text), "")
-
-    # What must be true.
-
-    def _chosen(self, name: str, selection: Selection) -> tuple[Grid, set[int]]:
-        grid = self._notebook.grids[name]
-        return grid, selection.on(grid)
-
-    def _on_mesh(self, name: str, selection: Selection, rest: str, magic: str = "%%on_mesh") -> Outputs | None:
-        """Run a cell on some ranks; None where none of them lives, and it was refused."""
-        outputs = self._cell(f"{magic} {selection.text}{self._at(name)} {rest}")
-        if self._chosen(name, selection)[1]:
-            return outputs
-        _refused(outputs, "")
-        return None
-
-    def _at(self, name: str) -> str:
-        return "" if name == self._notebook.current else f" -m {name}"
-
-    def _cell(self, source: str) -> Outputs:
-        self._source = source
-        cell = self._kernel.start(source)
-        if not self._presses or "mesh" not in source:
-            return cell.end(PATIENCE)
-        for gap in self._presses:
-            time.sleep(gap)
-            self._kernel.interrupt()
-        self._presses = []
-        cell.idle(PATIENCE)
-        try:
-            return cell.end(OF_A_REPLY)
-        except Empty:
-            raise Violation("ipykernel loses the reply to a cell that is interrupted as it ends") from None
-
-    def _ok(self, source: str) -> Outputs:
-        outputs = self._cell(source)
-        if outputs.status != "ok":
-            raise Violation(f"this cell must do well:\n{source}\nbut: {outputs.text}")
-        return outputs
-
-    def _compare(self, outputs: Outputs, grid: Grid, ranks: set[int], ran: Mapping[int, Ran]) -> None:
-        """What a cell on the mesh said, gave, and failed with."""
-        whole = f"; the cell was\n{self._source}\nand a reader sees\n{outputs.text}"
-        is_well = not grid.failed
-        _same(outputs.status == "ok", is_well, f"whether it did well{whole}")
-        said = [(rank, line) for rank in sorted(ran) for line in ran[rank].said]
-        _same(said_in(outputs.text), said, f"what ranks said{whole}")
-        found_ranks, values, errors, lost = self._kernel.value("_came_to(_mesh)")
-        dead = {rank for rank in ranks if rank not in ran or ran[rank].has_died}
-        _same(found_ranks, sorted(ranks), f"the ranks of the result{whole}")
-        _same(lost, sorted(dead), f"who was lost{whole}")
-        _same(values, {rank: repr(each.value) for rank, each in ran.items() if not each.error}, f"its values{whole}")
-        raised = {rank: each.error for rank, each in ran.items() if each.error and rank not in dead}
-        _same({rank: error for rank, error in errors.items() if rank not in dead}, raised, f"its errors{whole}")
-        if not is_well and not outputs.error.startswith(("MeshError: ", "DeviceMeshError: ")):
-            raise Violation(f"it ended with {outputs.error}{whole}")
-
-    def _check_shown(self, outputs: Outputs) -> None:
-        """Every value that has come back stands there."""
-        _, values, _, _ = self._kernel.value("_came_to(_mesh)")
-        if missing := {value for value in values.values() if value not in outputs.text} - {"None"}:
-            raise Violation(f"{missing} must be shown after\n{self._source}\nbut a reader sees\n{outputs.text}")
-
-    def _at_rest(self) -> dict[str, Any]:
-        """All meshes, when nothing is done on them any more: after a cell, groups may be renewed."""
-        deadline = time.monotonic() + PATIENCE
-        look = f"_look({list(self._notebook.grids)})"
-        while not all(map(_rests, (seen := self._kernel.value(look)).values())) and time.monotonic() < deadline:
-            pass
-        return seen
-
-    def _check(self) -> None:
-        """All meshes are as the model says."""
-        grids = self._notebook.grids
-        for name, (axes, states, held) in self._at_rest().items():
-            grid = grids[name]
-            _same(axes, grid.axes, f"the axes of {name}")
-            _same({rank for rank, state in states.items() if state == "dead"}, grid.dead, f"the dead of {name}")
-            _same(held, grid.held(), f"what ranks of {name} hold, after\n{self._source}\n")
-            failed = {rank for rank, state in states.items() if state == "failed"}
-            _same(failed, grid.failed & grid.alive, f"who of {name} has failed, after\n{self._source}\n")
-
-
-def _rests(seen: tuple[Any, dict[int, str], Any]) -> bool:
-    return "busy" not in seen[1].values()
+        refused(self._cell(text), "")
 
 
 def _coordinates(place: Mapping[str, int]) -> str:
@@ -461,13 +382,3 @@ def _coordinates(place: Mapping[str, int]) -> str:
 
 def _sel(selection: Selection) -> str:
     return f"--sel '{selection.text}'" if selection.text else ""
-
-
-def _refused(outputs: Outputs, why: str) -> None:
-    if outputs.status != "error" or why not in outputs.text:
-        raise Violation(f"it must be refused ({why}), but: {outputs.status} {outputs.text}")
-
-
-def _same(found: Any, right: object, what: str) -> None:
-    if found != right:
-        raise Violation(f"{what}: {found}, but must be {right}")
