@@ -217,7 +217,7 @@ class Choice(Chooser):
         selection = Selection("", slice.ranks, slice.are_named) if slice else Selection("", frozenset(grid.everyone))
         while (body := self._body(grid, selection)).text.startswith("!"):
             """That would be run here."""
-        return Operation("auto", (selection, body))
+        return Operation("auto", (grid.name, selection, body))
 
     def _local(self) -> Operation:
         """A cell that runs here as well."""
@@ -244,6 +244,7 @@ class Choice(Chooser):
     def _press(self) -> Operation:
         """Ctrl-C, some times, into whatever else may be done."""
         on_ranks = [self._cell, self._line, self._push, self._pull, self._execute, self._behind, self._get]
+        on_ranks += [self._auto, self._local, self._compute, self._look_at_tensor, self._count, self._count]
         on_meshes = [self._restart, self._restart, self._up, self._down, self._resize, self._use]
         gaps = [self._random.random() ** 2 * LATEST for _ in range(self._random.choice([1, 1, 2, 3]))]
         while True:

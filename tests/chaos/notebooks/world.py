@@ -225,7 +225,7 @@ class World(Reader):
         """All of them are called, or a slice: those that have died and have not come back cannot be."""
         grid = self._notebook.grids[name]
         ranks = [rank for rank in grid.at(place) if rank in grid.counters[counters].counts]
-        outputs = self._cell(f"found = {counters}.slice({_coordinates(place)}).add.call({number}).get()")
+        outputs = self._cell(f"found = {counters}.slice({_coordinates(place)}).add.call({number}).get()", is_it=True)
         if not set(ranks) <= grid.alive:
             refused(outputs, "SupervisionError")
             return
@@ -252,6 +252,7 @@ class World(Reader):
         with contextlib.suppress(Violation):
             getattr(self, operation.name)(*operation.args)
         self._presses = []
+        self._ok("%mesh auto off")
         for name in {**self._notebook.grids, operation.args[0]: None}:
             self._begin_anew(name)
 
@@ -271,11 +272,11 @@ class World(Reader):
         self._notebook.grids[name] = fresh
         fresh.is_journal_known = False
 
-    def auto(self, selection: Selection, body: Body) -> None:
+    def auto(self, current: str, selection: Selection, body: Body) -> None:
         """A cell without a magic, while `%mesh auto` is on; where nobody is there it is refused, and not run here."""
-        grid, ranks = self._chosen(self._notebook.current, selection)
-        self._ok("%mesh auto on")
-        outputs = self._cell(body.text)
+        grid, ranks = self._chosen(current, selection)
+        self._ok("%mesh auto on", is_it=False)
+        outputs = self._cell(body.text, is_it=True)
         self._ok("%mesh auto off")
         if ranks:
             self._compare(outputs, grid, ranks, grid.run(body, ranks))
@@ -299,7 +300,8 @@ class World(Reader):
         last = f"y.reduce({axis!r}, 'sum')" if axis else "y"
         outputs = self._cell(
             f"with {name}.slice({_coordinates(place)}).activate():\n"
-            f"    x = torch.ones(3) * {number}\n    y = x + 1\n    {tensor} = {last}\nfound = inspect({tensor}.sum())"
+            f"    x = torch.ones(3) * {number}\n    y = x + 1\n    {tensor} = {last}\nfound = inspect({tensor}.sum())",
+            is_it=True,
         )
         if not set(ranks) <= grid.alive:
             refused(outputs, "")
@@ -312,7 +314,7 @@ class World(Reader):
     def look_at_tensor(self, name: str, tensor: str) -> None:
         """One that was made before; where one of its ranks is not there any more it is refused."""
         made = self._notebook.grids[name].tensors[tensor]
-        outputs = self._cell(f"found = inspect({tensor}.sum())")
+        outputs = self._cell(f"found = inspect({tensor}.sum())", is_it=True)
         if not made.lives_on:
             refused(outputs, "")
             return
