@@ -22,6 +22,7 @@ from .node import ROOT
 from .scope import context
 from .shape import MeshTrait, Region, Shape
 from .unguarded import refuse_unguarded
+from .wire.deferred import Waiting, made_whole
 
 
 class HostMesh(MeshTrait):
@@ -74,7 +75,11 @@ class HostMesh(MeshTrait):
         envs = envs_of(bootstrap_command, Shape.row_major(sizes).extent)
         bindings = tuple({key: str(value) for key, value in each.items()} for each in proc_bind or ())
         begin = with_envs(envs, bootstrap)
-        procs = node().spawn_procs(MeshSpec(sizes, name or NAMELESS, begin, bindings, self._site, shared(envs)))
+        wanted = MeshSpec(sizes, name or NAMELESS, begin, bindings, self._site, shared(envs))
+        return made_whole(lambda waiting: self._begin(wanted, waiting), undo=ProcMesh.stop)
+
+    def _begin(self, wanted: MeshSpec, waiting: Waiting) -> ProcMesh:
+        procs = node().spawn_procs(wanted, waiting=waiting)
         context().actor_instance.own(procs)
         self._hosts.add(procs)
         return procs

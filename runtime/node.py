@@ -11,6 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
@@ -35,6 +36,7 @@ from .shape import Point, Shape
 from .supervision import MeshFailure, report_of_death
 from .wire import codec
 from .wire.codec import Encoded
+from .wire.deferred import Waiting
 from .wire.lane import Frames
 from .wire.messages import Answer, AnyMessage, Call, Fault, Note, PortSend, Reply, Spawn, StopActor, View
 from .wire.post import tell_lost
@@ -395,8 +397,8 @@ class Node(ABC):
         """Where a rank lives."""
 
     @abstractmethod
-    def spawn_procs(self, wanted: MeshSpec, mesh: int | None = None) -> Any:
-        """Start a mesh of processes, under this number if one is given."""
+    def spawn_procs(self, wanted: MeshSpec, mesh: int | None = None, waiting: Waiting = nullcontext) -> Any:
+        """Start a mesh of processes, under this number if one is given; `waiting` as in `wire.deferred.made_whole`."""
 
     def close(self, patience: float = 0.0) -> None:
         """End the actors of this process; wait up to so many seconds until they have cleaned up.

@@ -8,6 +8,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 from . import own_streams
@@ -35,6 +36,7 @@ from .shape import Shape
 from .supervision import MeshFailure, default_fault_hook, raise_unhandled, report_of_death
 from .wire import codec
 from .wire.codec import Encoded
+from .wire.deferred import Waiting
 from .wire.lane import Frames
 from .wire.messages import AnyMessage, Connect, Died, Fault, Forwarded, Revived, Spawn
 from .wire.reactor import Reactor
@@ -67,21 +69,27 @@ class Root(Node):
         payload = codec.encode((RootServices, (), dict[str, Any](), None))
         self.receive(spawn, [bytearray(payload.head)], lambda message, payload: None)
 
-    def roster(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
-        """Start the ranks of a mesh."""
-        roster = Roster(self.reactor, self._engine(engine), specs, self, how)
+    def roster(
+        self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto", waiting: Waiting = nullcontext
+    ) -> Roster:
+        """Start the ranks of a mesh; `waiting` as in `wire.deferred.made_whole`."""
+        place = self._engine(engine)
+        with waiting():
+            place.prepare(specs, how)
+        roster = Roster(self.reactor, place, specs, self, how)
         roster.audiences = self.audiences
         with self._arriving:
             for act in self._expected.pop(roster.mesh, []):
                 act(roster)
             self.rosters[roster.mesh] = roster
-        for waiting in self._awaited.pop(roster.mesh, []):
-            self.reactor.schedule(lambda waiting=waiting: self._connect(*waiting))
+        for who in self._awaited.pop(roster.mesh, []):
+            self.reactor.schedule(lambda who=who: self._connect(*who))
         self._long_calls.begin()
         return roster
 
-    def spawn_procs(self, wanted: MeshSpec, mesh: int | None = None) -> ProcMesh:
-        roster = self.roster(self._specs(wanted, mesh), wanted.site.engine or default_engine[-1])
+    def spawn_procs(self, wanted: MeshSpec, mesh: int | None = None, waiting: Waiting = nullcontext) -> ProcMesh:
+        engine = wanted.site.engine or default_engine[-1]
+        roster = self.roster(self._specs(wanted, mesh), engine, waiting=waiting)
         roster.name = wanted.name
         procs = ProcMesh(roster, Shape.row_major(wanted.axes) if wanted.axes else Shape.unity())
         if wanted.bootstrap is not None:

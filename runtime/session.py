@@ -45,6 +45,7 @@ from .numbers import begin_anew, new_mesh
 from .root import Root
 from .roster import Roster
 from .shape import Shape
+from .wire.deferred import Waiting, made_whole
 from .wire.reactor import Reactor, When
 from .wire.wiring import LinkKind
 
@@ -256,9 +257,15 @@ class Session:
         if engine in self._hosted:
             self._hosted[engine].note_mesh(mesh, line)
 
-    def spawn(self, specs: Sequence[RankSpec], engine: str = "local", how: str = "auto") -> Roster:
+    def spawn(
+        self,
+        specs: Sequence[RankSpec],
+        engine: str = "local",
+        how: str = "auto",
+        waiting: Waiting = contextlib.nullcontext,
+    ) -> Roster:
         """Start the ranks of a mesh."""
-        return self.root.roster(specs, engine, how)
+        return self.root.roster(specs, engine, how, waiting)
 
     def close(self) -> None:
         """Take all meshes down, then the engines, then the loop."""
@@ -438,12 +445,17 @@ def spawn_procs(axes: Mapping[str, int], engine: str = "local", how: str = "auto
 
     A `folder` among the options is brought to the hosts before. Raises what `Engine.seats` and `Session.sync` do.
     """
-    place = session().engine(engine)
-    seats = place.seats(axes)
-    if options.get("folder"):
-        session().sync(place, options["folder"])
-    roster = session().spawn(specs_for(axes, seats=seats, engine=engine, **options), engine, how)
-    return ProcMesh(roster, Shape.row_major(axes))
+
+    def begin(waiting: Waiting) -> ProcMesh:
+        with waiting():
+            place = session().engine(engine)
+            seats = place.seats(axes)
+            if options.get("folder"):
+                session().sync(place, options["folder"])
+            specs = specs_for(axes, seats=seats, engine=engine, **options)
+        return ProcMesh(session().spawn(specs, engine, how, waiting), Shape.row_major(axes))
+
+    return made_whole(begin, undo=lambda procs: procs.roster.stop(grace=0))
 
 
 def _specs_of(wanted: MeshSpec, mesh: int | None) -> list[RankSpec]:

@@ -192,6 +192,9 @@ class Engine(Protocol):
         """Why ranks like this import their packages (`preload`) each for itself, as far as that is known."""
         return ""
 
+    def prepare(self, specs: Sequence[RankSpec], how: str = "auto") -> None:
+        """Wait for what such ranks need, imports or a host: Ctrl-C may end this, and it would tear `spawn`."""
+
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         """Start ranks; each reports `Ready` to the listener, or ends. `how` is `auto`, `fork` or `exec`."""
         ...

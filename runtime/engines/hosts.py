@@ -262,6 +262,11 @@ class HostsEngine(Engine):
     def num_gpus(self) -> int:
         return min((host.hello.num_gpus for host in self.hosts if host.hello is not None), default=0)
 
+    def prepare(self, specs: Sequence[RankSpec], how: str = "auto") -> None:
+        """Have their hosts, with the folder."""
+        for name in dict.fromkeys(spec.host for spec in specs):
+            self._find(name, specs[0].folder)
+
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         folder = specs[0].folder
         find: Callable[[str], RemoteHost] = lambda name: self._find(name, folder)  # noqa: E731

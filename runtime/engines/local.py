@@ -111,6 +111,10 @@ class LocalEngine:
     def why_not_shared(self, spec: RankSpec) -> str:
         return self._unfit.get(self._key(spec), "")
 
+    def prepare(self, specs: Sequence[RankSpec], how: str = "auto") -> None:
+        """Have a zygote that has done its imports, where ranks are forked."""
+        self._starter(how, specs[0])
+
     def spawn(self, specs: Sequence[RankSpec], listener: Listener, how: str = "auto") -> Crew:
         return self.agent(specs, listener, how)
 

@@ -21,6 +21,7 @@ from ..root_services import Leased, ask_root
 from ..shape import Shape
 from ..supervision import MeshFailure
 from ..wire.codec import Encoded
+from ..wire.deferred import Waiting
 from ..wire.held import held_here
 from ..wire.lane import Frames, Lane, pack
 from ..wire.link import Buffer, NearLink, PairLink
@@ -319,7 +320,9 @@ class Outpost(Node):
         """Where a rank lives; asks the root about another one."""
         return self._site if address == self.address else ask_root(self, "site_of", address).get()
 
-    def spawn_procs(self, wanted: MeshSpec, mesh: int | None = None) -> ProcMesh:
+    def spawn_procs(
+        self, wanted: MeshSpec, mesh: int | None = None, waiting: Waiting = contextlib.nullcontext
+    ) -> ProcMesh:
         """Ask the root for them: processes belong to the controller, and die with it."""
         return ProcMesh(Leased(self, mesh or new_mesh(), wanted), Shape.row_major(wanted.axes))
 

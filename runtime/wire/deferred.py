@@ -9,6 +9,7 @@ import functools
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
@@ -23,6 +24,10 @@ _SIGNALS = tuple(
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+
+Waiting = Callable[[], AbstractContextManager[None]]
+"""Gives a block in which handlers are called at once."""
 
 _getsignal, _signal = plain.getsignal, plain.signal
 
@@ -111,6 +116,31 @@ def untorn(function: Callable[P, R]) -> Callable[P, R]:
                 interrupt.deliver()
 
     return whole
+
+
+def made_whole(make: Callable[[Waiting], T], undo: Callable[[T], object]) -> T:
+    """What `make` makes, which no handler ends in the middle: where one raises as it is made, it is undone at once.
+
+    `make` is given what lets handlers in while it waits for something, before it has made anything.
+
+    Example:
+        >>> def make(waiting):
+        ...     with waiting():
+        ...         "wait for a host"
+        ...     return "ranks"
+        >>> made_whole(make, undo=print)
+        'ranks'
+    """
+    interrupt, made = Deferred(), list[T]()
+    try:
+        with interrupt:
+            made.append(make(interrupt.paused))
+        interrupt.deliver()
+    except BaseException:
+        for each in made:
+            undo(each)
+        raise
+    return made[0]
 
 
 def wholly(do: Callable[[], object], undo: Callable[[], object]) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +23,12 @@ from meshbook.runtime import (
     Shape,
     SupervisionError,
     default_bootstrap_cmd,
+    root,
     shutdown_context,
     this_host,
     this_proc,
 )
+from meshbook.runtime.scope import Instance
 from meshbook.runtime.session import session
 from tests.runtime.actors import Marks, Worker
 from tests.runtime.families import Held, Owner
@@ -45,6 +49,35 @@ async def boot_async() -> None:
 
 def boot_badly() -> None:
     raise RuntimeError("no boot for you")
+
+
+def pressed_in(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """Ctrl-C comes as this has been done for the next mesh."""
+    who = Instance if method == "own" else session().root._engine(root.default_engine[-1])
+    done = getattr(who, method)
+
+    def do(*args: Any, **kwargs: Any) -> Any:
+        result = done(*args, **kwargs)
+        signal.raise_signal(signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(who, method, do)
+
+
+def running() -> set[int]:
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
+@pytest.mark.parametrize("method", ["prepare", "spawn", "own"])
+def test_processes_that_ctrl_c_hits_as_they_are_made_are_not_left(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, until: Callable[..., Any], method: str
+) -> None:
+    stage.shared(r=2)
+    before = set(session().root.rosters), running()
+    pressed_in(monkeypatch, method)
+    with pytest.raises(KeyboardInterrupt):
+        this_host().spawn_procs({"lost": 2})
+    until(lambda: (set(session().root.rosters), running()) == before)
 
 
 class TestHosts:

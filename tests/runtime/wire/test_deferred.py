@@ -10,7 +10,7 @@ from types import FrameType
 
 import pytest
 
-from meshbook.runtime.wire.deferred import Deferred, untorn, wholly
+from meshbook.runtime.wire.deferred import Deferred, Waiting, made_whole, untorn, wholly
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these signals are not there")
 
@@ -144,3 +144,39 @@ def test_what_fails_by_itself_is_not_undone() -> None:
 
     with pytest.raises(KeyError):
         wholly(fail, lambda: pytest.fail("nothing was done"))
+
+
+@pytest.mark.parametrize("handler", [hear, refuse])
+def test_what_is_made_whole_is_undone_if_a_handler_raises(handler: Callable[[int, FrameType | None], None]) -> None:
+    signal.signal(signal.SIGALRM, handler)
+    undone: list[str] = []
+
+    def make(waiting: Waiting) -> str:
+        with waiting():
+            pass
+        signal.raise_signal(signal.SIGALRM)
+        return "made"
+
+    if handler is hear:
+        assert made_whole(make, undone.append) == "made"
+        assert undone == []
+    else:
+        with pytest.raises(RuntimeError, match="signal 14"):
+            made_whole(make, undone.append)
+        assert undone == ["made"]
+    assert signal.getsignal(signal.SIGALRM) is handler
+
+
+def test_while_it_waits_handlers_are_heard_and_nothing_was_made() -> None:
+    signal.signal(signal.SIGALRM, refuse)
+    made: list[str] = []
+
+    def make(waiting: Waiting) -> None:
+        with waiting():
+            signal.raise_signal(signal.SIGALRM)
+        made.append("made")
+
+    with pytest.raises(RuntimeError, match="signal 14"):
+        made_whole(make, lambda _: pytest.fail("nothing was made"))
+    assert made == []
+    assert signal.getsignal(signal.SIGALRM) is refuse
