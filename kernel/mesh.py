@@ -454,6 +454,7 @@ class Mesh(Repairs):
 
     def down(self, grace: float = 2.0) -> dict[int, str]:
         """Take the mesh down; how each rank ended, and why it was killed where that was our doing."""
+        self.roster.groups.await_rest(grace)  # as for a cell that has ended: no rank is killed in the midst of that
         late = f"not having left within {grace:g} s"
         states = self.roster.states
         why = {rank: "in the midst of a cell" if states[rank].main_calls else late for rank in self.roster.alive()}

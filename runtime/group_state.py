@@ -47,6 +47,11 @@ class GroupState:
         self._worn.update(ranks)
         return self.whole_since
 
+    def await_rest(self, seconds: float) -> None:
+        """Wait so long at most for who makes them anew."""
+        if self.regrouping.acquire(timeout=seconds):
+            self.regrouping.release()
+
     @property
     def can_renew(self) -> bool:
         """May all ranks do so once more?"""

@@ -156,6 +156,25 @@ def test_a_run_for_which_no_rank_is_left_is_over_at_once(mesh: Mesh) -> None:
     assert mesh.run("1", []).finished.get(1).progress.outcomes == {}
 
 
+def test_who_makes_process_groups_anew_comes_to_the_end_before_the_mesh_does(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[float, bool]] = []
+
+    class Regrouping:
+        def acquire(self, *, timeout: float) -> bool:
+            asked.append((timeout, mesh.is_down))
+            return True
+
+        def release(self) -> None:
+            asked.append((0, mesh.is_down))
+
+    monkeypatch.setattr(mesh.roster.groups, "regrouping", Regrouping())
+    mesh.down(grace=3.0)
+    assert asked == [(3.0, False), (0, False)]
+    assert mesh.is_down
+
+
 def test_a_signal_handler_that_raises_while_its_rank_is_idle_ends_no_rank(mesh: Mesh) -> None:
     # torch's DataLoader has one, for workers that were killed.
     handler = "def late(*_):\n    came.append(1)\n    raise TimeoutError('too late')\n"
