@@ -325,8 +325,10 @@ def test_a_worker_that_is_killed_takes_its_ranks_along(begin: Begin, tmp_path: P
     places = [f"ipc://{tmp_path}/{name}" for name in ("one", "two")]
     loops = [begin(place) for place in places]
     hosts = attach_to_workers(**TRUST, workers=places)
-    diary = hosts.spawn_procs({"gpus": 1}).spawn("diary", Diary)
+    lasting = hosts.spawn_procs({"gpus": 1})
+    diary = lasting.spawn("diary", Diary)
     lost, kept = diary.pid.call().get(30).values()
+    lasting.initialized.get(30)  # an answer may overtake what tells that a rank is ready, and its pid
     loops[0].kill()
     with pytest.raises(SupervisionError, match=rf"rank 0 .*pid {lost}\) ended: host {places[0]} was lost"):
         while True:
