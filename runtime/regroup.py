@@ -129,9 +129,8 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False, renews
     """
     if roster.is_stopped or roster.groups.backend == "none" or not roster.alive():
         return ""
-    has_parted = (
-        not roster.groups.is_cut and have_parted()
-    )  # also where it decides nothing: who is asked keeps what was issued
+    # Asked also where it decides nothing: who is asked keeps what was issued.
+    has_parted = not roster.groups.is_cut and have_parted()
     if roster.groups.is_cut:
         why = "their connections were broken off"
     elif roster.groups.store_rank in roster.dead():

@@ -145,13 +145,4 @@ def made_whole(make: Callable[[Waiting], T], undo: Callable[[T], object]) -> T:
 
 def wholly(do: Callable[[], object], undo: Callable[[], object]) -> None:
     """Do it, which no handler ends in the middle; where one raises then, undo it before that goes on."""
-    interrupt, is_done = Deferred(), False
-    try:
-        with interrupt:
-            do()
-            is_done = True
-        interrupt.deliver()
-    except BaseException:
-        if is_done:
-            undo()
-        raise
+    made_whole(lambda _: do(), lambda _: undo())
