@@ -80,7 +80,7 @@ class KernelActor(Actor):
         self._main = threading.get_ident()
         self._making = ""  # where it is, in words, while no line of the user's runs
         self._sources: dict[int, str] = {}
-        self._begun = 0.0, 0  # when the last cell began, and how many steps optimizers had made then
+        self._begun = 0.0, 0  # when the last cell began, by the clock of `ledger`, and how many steps were made then
         self._failed = deque[int](maxlen=_MOST_FAILED)  # cells, but for those that were interrupted
         self._kept: dict[int, Kept] = {}  # by cell: of the last one at most
         if place.visits is not None:  # the rank is a process, and may not have been forked
@@ -168,7 +168,7 @@ class KernelActor(Actor):
 
     def _begin(self) -> None:
         self._actor_errors.clear()
-        self._begun = time.monotonic(), optimizers.num_steps()
+        self._begun = time.time(), optimizers.num_steps()
         models.begin_steps()
 
     def _closed(self, number: int, outcome: Outcome) -> tuple[bool, bytes]:
@@ -214,8 +214,8 @@ class KernelActor(Actor):
     def deeds(self) -> Deeds:
         """What was done here since the last cell began, if its process groups are still those of then."""
         began, num_steps = self._begun
-        last = ledger.read(1).entries
-        has_met = any(entry.seconds < time.monotonic() - began for entry in last)
+        last = ledger.read(1)
+        has_met = any(last.read_at - entry.seconds > began for entry in last.entries)
         unreduced = models.unreduced(threading.main_thread().ident or 0)
         return Deeds(has_met, optimizers.num_steps() - num_steps, unreduced)
 

@@ -342,6 +342,17 @@ def test_what_ranks_did_in_common_is_counted(mesh: Mesh) -> None:
     assert mesh.deeds([0, 1]) == {0: Deeds(False, 0), 1: Deeds(False, 0)}
 
 
+def test_what_was_done_before_does_not_count_where_it_takes_long_to_read(mesh: Mesh) -> None:
+    ran(mesh, "import time\nfrom meshbook.runtime.ranks import ledger\nread = ledger.read")
+    ran(mesh, "ledger.read = lambda limit: (read(limit), time.sleep(0.1))[0]")
+    try:
+        ran(mesh, "dist.barrier()")
+        ran(mesh, "pass")
+        assert mesh.deeds([0, 1]) == {0: Deeds(False, 0), 1: Deeds(False, 0)}
+    finally:
+        ran(mesh, "ledger.read = read")
+
+
 def test_groups_of_the_user_and_of_axes_go_on(mesh: Mesh) -> None:
     ran(mesh, "old, line = dist.group.WORLD, mesh.device_mesh")
     part(mesh, "if rank == 1: raise ValueError\ndist.all_reduce(torch.ones(1), group=pair)")
