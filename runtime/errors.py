@@ -49,7 +49,7 @@ def marked(error: E) -> E:
 
 
 def checks_for_caller(function: Callable[P, R]) -> Callable[P, R]:
-    """Of a function that checks what a user gives us: what it raises is marked, as it is the user's line that is wrong.
+    """Of a function that users call: what it raises is marked, as their line is wrong, or was ended by Ctrl-C.
 
     Example:
         >>> @checks_for_caller
@@ -63,7 +63,7 @@ def checks_for_caller(function: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except Exception as error:
+        except BaseException as error:
             mark[-1](error)
             raise
 

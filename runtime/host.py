@@ -144,6 +144,7 @@ class HostMesh(MeshTrait):
         folder = _folder_of(workspace)
         await asyncio.to_thread(self._hosts.sync, folder)
 
+    @checks_for_caller
     def shutdown(self) -> Future[None]:
         """End what `stop` ends, and on hosts of worker loops these too.
 
@@ -158,6 +159,7 @@ class HostMesh(MeshTrait):
             self._hosts.dismiss()
         return done(None)
 
+    @checks_for_caller
     def stop(self) -> Future[None]:
         """End the processes that were spawned through this mesh; more may be spawned.
 

@@ -150,6 +150,7 @@ class ProcMesh(_View, TensorMesh):
         instance.own(mesh)
         return cast("A", mesh)
 
+    @checks_for_caller
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """Take all ranks of this mesh down; done when they are gone. Stopping twice changes nothing.
 
@@ -285,6 +286,7 @@ class ActorMesh(_View, Generic[A]):
         known = ", ".join(sorted(endpoints)) or "none"
         raise marked(AttributeError(f"{self._class.__name__} has no endpoint {name!r}; its endpoints: {known}"))
 
+    @checks_for_caller
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """End these actors, after what they were sent before; done when each has cleaned up. The ranks live on.
 

@@ -68,7 +68,7 @@ def test_what_is_ours_alone_is_shown() -> None:
 ACTORS = """
 import asyncio, os, time
 import meshbook.runtime as rt
-from meshbook import Actor, endpoint
+from meshbook import Actor, endpoint, this_host
 
 class Patient(Actor):
     @endpoint
@@ -124,6 +124,8 @@ class TestInANotebook:
             ("patients.wait.call_one('go')", "ValueError: call_one requires exactly 1 actor"),
             ("patients.slice(dp=9)", "IndexError: index out of range: dp=9"),
             ("m.procs.split(dp=('a', 'b'), a=7)", "ValueError: "),
+            ("m.procs.slice(dp=0).stop()", "ValueError: ProcMesh is not owned"),
+            ("patients.slice(dp=0).stop()", "NotImplementedError: Cannot call stop on an ActorMeshRef"),
         ],
     )
     def test_a_call_that_fails_ends_at_the_users_line(self, kernel: Kernel, call: str, error: str) -> None:
@@ -145,6 +147,16 @@ class TestInANotebook:
             assert kernel.ok("%mesh interrupt -m m").text == "interrupted: ranks 0-3 in patients.wait\n"
             kernel.ok("await asyncio.gather(*patients.fail.stream(), return_exceptions=True)")
             assert "go on" not in kernel.cell("raise KeyboardInterrupt").stderr
+
+    @pytest.mark.parametrize("made", ["spawn_procs()", "spawn_procs({'gpus': 2})"])
+    def test_who_stops_the_making_of_processes_sees_the_own_line_alone(self, kernel: Kernel, made: str) -> None:
+        cell = kernel.start(f"print('begins')\nwhile True:\n    this_host().{made}.stop().get()")
+        cell.until("begins")
+        kernel.interrupt()
+        stopped = cell.end()
+        assert stopped.error.startswith("KeyboardInterrupt")
+        assert "----> 3 " in stopped.traceback
+        assert ".py" not in stopped.traceback
 
     def test_the_same_failure_on_all_ranks_is_one_line(self, kernel: Kernel) -> None:
         cell = kernel.start("unborn = m.spawn('unborn', Unborn)\nimport time\nwhile True: time.sleep(0.01)")
