@@ -210,7 +210,8 @@ class Drive:
             if self.is_background:
                 announce(self.mesh, self.user, self.live.note)
             else:
-                serve(self.mesh, self.user, self.run.finished.done, self.live.note, catch_up=self._catch_up)
+                is_over, tell = self.run.finished.done, self.live.note
+                serve(self.mesh, self.user, is_over, tell, catch_up=self._catch_up, tell_lost=self._tell_lost)
         except KeyboardInterrupt:
             return 1
         finally:
@@ -220,6 +221,9 @@ class Drive:
     def _catch_up(self) -> None:
         """Show what came while the user was at a prompt, also of ranks that have failed since."""
         self.live.catch_up(self.run.take(), self._heard_until())
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
         self._tell_failure()
         self._tell_deaths()
 

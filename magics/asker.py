@@ -6,6 +6,8 @@ import getpass
 import sys
 from typing import Any
 
+from ..widgets.stage import NotebookStage
+
 
 class NotebookAsker:
     """Asks in the input box of the front-end that has sent the running cell, or at the terminal."""
@@ -18,6 +20,7 @@ class NotebookAsker:
         # keeps is that of the last request, and that may be one beside this cell.
         request: dict[str, Any] = self._kernel.get_parent().get("content", {}) if self._kernel is not None else {}
         self._is_allowed = bool(request.get("allow_stdin", True))
+        self._stage = NotebookStage(shell)
 
     @property
     def can_ask(self) -> bool:
@@ -33,5 +36,4 @@ class NotebookAsker:
 
     def show(self, text: str) -> None:
         if text:
-            sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
-            sys.stdout.flush()
+            self._stage.write(text if text.endswith("\n") else f"{text}\n")

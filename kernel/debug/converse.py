@@ -11,6 +11,7 @@ from .asking import Asker, Withdrawn
 from .desk import SOON, Desk
 from .dialog import PROMPT
 from .events import CANNOT_ASK, LEAVE, Stop
+from .lookout import Lookout
 from .stops import Key, key_of
 from .words import HELP, Abort, Cast, Focus, Help, Line, Quit, Who, WordError, read
 
@@ -33,8 +34,9 @@ class Conversation:
     """Serves the stops of one mesh, until nobody waits.
 
     `select` reads selectors, `name_of` says what a rank is called; `is_over` tells that what runs has ended, so that
-    nobody can stop any more. `abort` interrupts the ranks, `catch_up` shows what they have printed until now. `stays`
-    waits for who works on a line or steps, however long that takes: else whoever holds this comes back to it.
+    nobody can stop any more. `abort` interrupts the ranks, `catch_up` shows what they have printed until now, and
+    `tell_lost`, while a line is awaited, who of them has failed or died. `stays` waits for who works on a line or
+    steps, however long that takes: else whoever holds this comes back to it.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Conversation:
         abort: Callable[[], object],
         catch_up: Callable[[], object] = lambda: None,
         stays: bool = False,
+        tell_lost: Callable[[], object] = lambda: None,
     ) -> None:
         self._desk = desk
         self._asker = asker
@@ -56,6 +59,7 @@ class Conversation:
         self._abort = abort
         self._catch_up = catch_up
         self._stays = stays
+        self._tell_lost = tell_lost
         self._shown: Key | None = None
 
     def hold(self) -> None:
@@ -92,23 +96,40 @@ class Conversation:
 
     def _tell_news(self) -> None:
         self._catch_up()
-        for stop in self._desk.dead():
-            self._asker.show(f"{self._name_of(stop.rank)} has died in the debugger\n")
+        self._tell_dead()
         for rank, text in self._desk.take_said():
             self._asker.show(gutter({rank: text}) if rank != (self._shown or (rank,))[0] else text)
+
+    def _tell_dead(self, asked: Stop | None = None) -> None:
+        for stop in self._desk.dead():
+            hint = ": any line leaves its prompt" if asked is not None and key_of(stop) == key_of(asked) else ""
+            self._asker.show(f"{self._name_of(stop.rank)} has died in the debugger{hint}\n")
+
+    def _ask(self, stop: Stop, prompt: str) -> str:
+        """Take a line for who waits."""
+        is_secret = stop.kind == "password"
+        if self._asker.is_beside:  # the cell tells
+            return self._asker.ask(prompt, is_secret)
+
+        def look() -> None:
+            self._tell_lost()
+            self._tell_dead(stop)
+
+        with Lookout(self._desk.mesh.roster, look):
+            return self._asker.ask(prompt, is_secret)
 
     def _serve(self, stop: Stop) -> None:
         """Show what it says, take a line, and wait a moment for what comes of it."""
         if stop.kind in ("input", "password"):
             self._asker.show(stop.out)
             prompt = f"{self._name_of(stop.rank)} asks: {stop.prompt}"
-            self._send(stop, self._asker.ask(prompt, is_secret=stop.kind == "password"))
+            self._send(stop, self._ask(stop, prompt))
             return
         if self._shown != key_of(stop):
             self._asker.show(self._headline(stop))
             self._shown = key_of(stop)
         self._asker.show(stop.out)
-        line = self._asker.ask(self._prompt(stop))
+        line = self._ask(stop, self._prompt(stop))
         if stop.prompt != PROMPT:  # it goes into code that pdb runs, as it is
             self._send(stop, line)
             return
@@ -148,7 +169,8 @@ class Conversation:
 
     def _send(self, stop: Stop, line: str) -> None:
         if not self._desk.answer(stop, line):
-            self._asker.show(f"{self._name_of(stop.rank)} does not wait any more\n")
+            if stop.rank not in self._desk.mesh.roster.dead():  # which is told
+                self._asker.show(f"{self._name_of(stop.rank)} does not wait any more\n")
             return
         self._desk.wait(lambda: self._desk.has_come_back(key_of(stop)) or self._is_over())
 
@@ -178,7 +200,8 @@ class Conversation:
                 self._desk.mute(back)
         silent = [key[0] for key in keys if key[0] not in said]
         self._catch_up()
-        self._asker.show(gutter(said))
+        if any(said.values()):
+            self._asker.show(gutter(said))
         if silent:
             self._asker.show(f"{ranks_text(silent)} went on, or are not done yet\n")
 

@@ -28,12 +28,14 @@ def serve(
     abort: Callable[[], object] | None = None,
     catch_up: Callable[[], object] = lambda: None,
     stays: bool = False,
+    tell_lost: Callable[[], object] = lambda: None,
 ) -> None:
     """Let the user talk with all that are stopped; where there is none, let them go on, and say so by `tell`.
 
     `abort` interrupts what has brought them here, by default the cell that runs on the ranks; `catch_up` shows what
-    they have printed until now; `stays` waits for who works on a line or steps, however long that takes. Where a
-    console serves them, this only waits a moment. Raises `KeyboardInterrupt` for the stop button.
+    they have printed until now, and `tell_lost`, on another thread, who of them fails or dies as a line is awaited;
+    `stays` waits for who works on a line or steps, however long that takes. Where a console serves them, this only
+    waits a moment. Raises `KeyboardInterrupt` for the stop button.
     """
     if mesh.desk.has_console:
         mesh.desk.wait(lambda: is_over() or not mesh.desk.has_console)
@@ -42,7 +44,7 @@ def serve(
         pass_over(mesh.desk, tell)
         return
     with mesh.desk.serving(), _interruptible():
-        conversation_of(mesh, user, is_over, abort, catch_up, stays).hold()
+        conversation_of(mesh, user, is_over, abort, catch_up, stays, tell_lost).hold()
 
 
 def conversation_of(
@@ -52,10 +54,12 @@ def conversation_of(
     abort: Callable[[], object] | None = None,
     catch_up: Callable[[], object] = lambda: None,
     stays: bool = False,
+    tell_lost: Callable[[], object] = lambda: None,
 ) -> Conversation:
     """A conversation of this user with the ranks of a mesh; see `serve`."""
     abort = abort or mesh.interrupt
-    return Conversation(mesh.desk, user, selecting_in(mesh), names_of(mesh), is_over, abort, catch_up, stays)
+    select, name_of = selecting_in(mesh), names_of(mesh)
+    return Conversation(mesh.desk, user, select, name_of, is_over, abort, catch_up, stays, tell_lost)
 
 
 def announce(mesh: Stoppable, user: Asker | None, tell: Tell) -> None:

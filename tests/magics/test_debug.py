@@ -162,16 +162,34 @@ def test_a_rank_that_dies_at_the_prompt_is_told(kernel: Any) -> None:
     kernel.ok("%mesh up dies -n 2 --device cpu --pg none")
     pids = kernel.pids("dies")
     cell = kernel.start("%%on_mesh\nbreakpoint()")
-    prompt = cell.asked()
-    os.kill(pids[0 if prompt.startswith("rank 0") else 1], signal.SIGKILL)
+    victim = 0 if cell.asked().startswith("rank 0") else 1
+    os.kill(pids[victim], signal.SIGKILL)
+    cell.until("has died in the debugger: any line leaves its prompt")  # before one is typed
+    cell.until(f"  {victim} ✗ rank {victim} (pid {pids[victim]}) killed by SIGKILL (signal 9)")
     cell.type("p 1")
-    cell.asked()
+    assert cell.asked().startswith(f"rank {1 - victim} ")
     cell.type("q")
     done = cell.end()
-    assert "killed by SIGKILL" in done.text
+    assert "does not wait any more" not in done.text and done.text.count("has died") == 1, done.text
     kernel.ok("%mesh restart @dead")
     kernel.ok("%%on_mesh\nrank")
     kernel.ok("%mesh down dies")
+
+
+def test_others_that_fail_or_die_while_the_user_sits_at_a_prompt_are_told(kernel: Any) -> None:
+    kernel.ok("%mesh up alone -n 4 --device cpu --pg none")
+    gate = os.path.join(kernel.folder, "gate")
+    waits = f"import os, time\nwhile rank and not os.path.exists({gate!r}): time.sleep(0.01)"
+    acts = "if rank == 1: 1 / 0\nif rank == 2: os._exit(4)\nif rank == 0: breakpoint()\nif rank == 3: time.sleep(60)"
+    cell = kernel.start(f"%%on_mesh --grace 0.1\n{waits}\n{acts}")
+    cell.asked()
+    with open(gate, "w"):
+        cell.until("1 ✗ ZeroDivisionError: division by zero")
+        cell.until("2 ✗ rank 2")
+    cell.type("c")
+    done = cell.end()
+    assert done.text.count("1 ✗ ZeroDivisionError") == 1 and done.text.count("  2 ✗ rank 2") == 1, done.text
+    kernel.ok("%mesh down alone")
 
 
 # input()
