@@ -72,9 +72,14 @@ class Cell:
             self.type(line)
         return prompts
 
+    @property
+    def is_idle(self) -> bool:
+        """Is the kernel done with it?"""
+        return any(map(_is_idle, self.messages))
+
     def idle(self, timeout: float = _WAIT) -> None:
         """Wait until the kernel is done with it."""
-        self._kernel.listen_until(lambda: any(map(_is_idle, self.messages)), timeout, "the end of the cell")
+        self._kernel.listen_until(lambda: self.is_idle, timeout, "the end of the cell")
 
     def end(self, timeout: float = _WAIT) -> Outputs:
         """Wait for its reply, and for all that belongs before it."""
@@ -300,6 +305,19 @@ class Kernel:
             seen = "".join(text_of(message) for messages in self._by_cell.values() for message in messages)
             raise AssertionError(f"nothing was asked for {timeout:g} s; so far: {seen[-2000:]}") from None
         return message["content"]["prompt"]
+
+    def asked_or_idle(self, cell: Cell, timeout: float = _WAIT) -> bool:
+        """Wait for a question to the user, or for the end of a cell; whether it is a question."""
+        deadline = time.monotonic() + timeout
+        while not cell.is_idle:
+            if self._client.stdin_channel.msg_ready():
+                return bool(self.asked(0))
+            with contextlib.suppress(AssertionError):
+                self.listen_until(lambda: cell.is_idle, 0.05 if time.monotonic() < deadline else 0, "end")
+            assert time.monotonic() < deadline, (
+                f"no question and no end after {timeout:g} s; so far: {cell.text[-2000:]}"
+            )
+        return False
 
     def type(self, line: str) -> None:
         """Answer it."""

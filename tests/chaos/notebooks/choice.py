@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from ..chooser import Chooser, Operation
 from .cells import NAMES, Author, Body
+from .debugging import ENDS, SAYINGS, Command
 from .model import Grid, Notebook, Selection, named
 
 MOST_MESHES = 3
@@ -60,6 +61,7 @@ class Choice(Chooser):
             self._take_long: 0.5,
             self._execute: 1,
             self._get: 1,
+            self._debug: 2,
             self._count: 3,
             self._auto: 1.5,
             self._local: 1,
@@ -178,6 +180,29 @@ class Choice(Chooser):
         selection = self._selection(grid, are_alive=True)
         slow = self._random.sample(sorted(selection.on(grid)), self._random.randint(1, len(selection.on(grid))))
         return Operation("take_long", (grid.name, selection, self._quiet_body(grid), slow, self._random.choice(WAITS)))
+
+    def _debug(self) -> Operation | None:
+        """Ranks stop in a cell, are asked and given something, and come away from there in one way or another."""
+        grid = self._grid()
+        if not grid.alive:
+            return None
+        selection = self._selection(grid, are_alive=True)
+        ranks, end = sorted(selection.on(grid)), self._random.choice(ENDS)
+        is_broken_off = end in ("abort", "stop")  # who does not stop may have come to the end, or not
+        stops = sorted(self._random.sample(ranks, len(ranks) if is_broken_off else self._random.randint(1, len(ranks))))
+        commands = [self._command(stops) for _ in range(self._random.randrange(6))]
+        rest = self._author.body(len(grid.everyone), may_meet=False)
+        return Operation("debug", (grid.name, selection, (self._quiet_body(grid), rest), stops, commands, end))
+
+    def _command(self, stops: Sequence[int]) -> Command:
+        """A line at the prompt of ranks that have stopped."""
+        if self._happens(0.5):
+            return Command(self._random.choice([*SAYINGS, f"%rank {self._random.choice(stops)}"]))
+        name, value, rank = self._random.choice(NAMES), self._random.randrange(100), self._random.choice(stops)
+        sets = Command(f"{name} = {value}", name, value)
+        commands = [sets, sets._replace(text=f"!{sets.text}"), sets._replace(text=f"%all {sets.text}", ranks=stops)]
+        commands.append(sets._replace(text=f"%cast {rank} {sets.text}", ranks=[rank]))
+        return self._random.choice(commands)
 
     def _execute(self) -> Operation:
         grid = self._grid()

@@ -15,13 +15,14 @@ from tests.magics.front_end import Cell
 from ..verdicts import Violation
 from .cells import FUNCTIONS, NAMES, Body, Line, plain, said_in
 from .choice import Choice, Operation
+from .debugging import Debugging
 from .model import Counters, Grid, Selection, Tensor, named
-from .reader import PATIENCE, Reader, refused, same
+from .reader import PATIENCE, refused, same
 
 OF_THE_LIVING = ("%mesh who", "%mesh ledger", "%mesh status @alive")
 
 
-class World(Reader):
+class World(Debugging):
     """Operations on a notebook, each with what it must come to: a `Story`."""
 
     def __init__(self, seed: int, where: str, *, with_presses: bool = False) -> None:
