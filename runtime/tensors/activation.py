@@ -8,6 +8,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
+from importlib import import_module
 from typing import Any, ClassVar
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -60,6 +61,7 @@ class Activation(contextlib.AbstractContextManager["Activation"]):
 
     def __init__(self, procs: ProcMesh | None) -> None:
         if procs is not None:
+            _import_compiler()
             dispatcher_of(procs)
         self.procs = procs
         self._is_block = False
@@ -85,6 +87,12 @@ class Activation(contextlib.AbstractContextManager["Activation"]):
     def _end(self) -> None:
         _modes.leave()
         _active.reset(self._token)
+
+
+@untorn
+def _import_compiler() -> None:
+    """Torch imports it at its first operation under a mode: for a second, in which Ctrl-C would leave it in pieces."""
+    import_module("torch._dynamo")
 
 
 class _NoMesh:

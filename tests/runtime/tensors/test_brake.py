@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -169,3 +170,34 @@ def test_no_line_of_python_runs_as_a_tensor_goes(grid: ProcMesh) -> None:
     finally:
         sys.setprofile(None)
     assert [each for each in ran if each.startswith("call ")] == []
+
+
+STRUCK = """
+import signal, sys, torch
+from meshbook import this_host
+from meshbook.runtime.tensors import inspect
+
+class Presses:
+    def find_spec(self, name, *_):
+        if name == "sympy.core.expr":
+            signal.raise_signal(signal.SIGINT)
+
+assert "sympy" not in sys.modules
+sys.meta_path.insert(0, Presses())
+with this_host().spawn_procs({"gpus": 2}) as procs:
+    try:
+        with procs.activate():
+            torch.ones(2)
+    except KeyboardInterrupt:
+        print("stopped")
+    with procs.activate():
+        print(inspect((torch.ones(2) + 1).sum()).item())
+"""
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_a_press_into_the_first_operation_leaves_torch_whole() -> None:
+    """It imports its compiler then."""
+    done = subprocess.run([sys.executable, "-c", STRUCK], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "stopped\n4.0\n", done.stdout + done.stderr
