@@ -17,6 +17,7 @@ import msgspec
 
 from ..story import without_escapes
 from .asking import Withdrawn
+from .desk import still_waits
 from .events import Stop
 from .sitting import conversation_of, names_of
 from .stops import key_of
@@ -111,7 +112,7 @@ class Console:
                     self._num_answers += 1
                     self.show(f"{prompt}{'' if is_secret else line}\n")
                     return line
-                if self._asked is None or key_of(self._asked) not in self._desk.stops.waiting or not self.is_seen:
+                if self._asked is None or not still_waits(self._desk, self._asked) or not self.is_seen:
                     raise Withdrawn
         finally:
             self._asked = None

@@ -108,14 +108,14 @@ class Conversation:
     def _ask(self, stop: Stop, prompt: str) -> str:
         """Take a line for who waits."""
         is_secret = stop.kind == "password"
-        if self._asker.is_beside:  # the cell tells
+        if self._asker.is_beside:  # the cell tells, and the question is withdrawn
             return self._asker.ask(prompt, is_secret)
 
         def look() -> None:
             self._tell_lost()
             self._tell_dead(stop)
 
-        with Lookout(self._desk.mesh.roster, look):
+        with Lookout(look):
             return self._asker.ask(prompt, is_secret)
 
     def _serve(self, stop: Stop) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from ...runtime.channel import Channel
 from ...runtime.future import Future
 from .events import LEAVE, Stop, Went, decode
-from .stops import Key, Stops
+from .stops import Key, Stops, key_of
 from .views import View
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ def desk_of(roster: Roster) -> Desk | None:
     return next((desk for desk in list(_served) if desk.mesh.roster is roster), None)
 
 
+def still_waits(desk: Desk, stop: Stop) -> bool:
+    """Does this one wait for a line, and does its rank live?"""
+    return key_of(stop) in desk.stops.waiting and stop.rank not in desk.mesh.roster.dead()
+
+
 class Desk:
     """Who of a mesh is stopped, and what they have said.
 
@@ -55,7 +60,7 @@ class Desk:
         self.said: deque[tuple[int, str]] = deque(maxlen=_KEPT)
         """What ranks said when they went on: rank and text."""
         self.listeners: list[Callable[[], object]] = []
-        """Called, on the loop's thread, when somebody stops or goes on."""
+        """Called, on the loop's thread, when somebody stops, goes on or dies in the debugger."""
         self.held: frozenset[int] = frozenset()
         """The ranks that are stopped in JupyterLab's debugger."""
         self._mesh: Stoppable | None = None
@@ -73,6 +78,7 @@ class Desk:
         """Belong to this mesh."""
         self._mesh = mesh
         _served.add(self)
+        mesh.roster.on_change.append(self._on_change)
 
     @property
     def mesh(self) -> Stoppable:
@@ -230,6 +236,14 @@ class Desk:
             self.stops.take(event)
         if isinstance(event, Went) and event.out.strip():
             self.said.append((event.rank, event.out))
+        self._notify()
+
+    def _on_change(self, rank: int) -> None:
+        """It has come or gone."""
+        if any(key[0] == rank for key in self.stops.waiting):
+            self._notify()
+
+    def _notify(self) -> None:
         self._news.set()
         for listener in list(self.listeners):
             listener()

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from .asking import Withdrawn
-from .desk import Desk
+from .desk import Desk, still_waits
 from .dialog import PROMPT
 from .letters import Complete, End, Letter, Line, Out, Question, Wire, Words
-from .stops import key_of
 from .words import Quit, WordError, read
 
 _TICK = 0.5
@@ -51,12 +50,9 @@ class Visitor:
                 return line.text
             if not self.is_there:
                 raise EOFError
-            if asked is None or key_of(asked) not in self._desk.stops.waiting or self._is_dead(asked.rank):
+            if asked is None or not still_waits(self._desk, asked):
                 self._wire.send(Question(0))
                 raise Withdrawn
-
-    def _is_dead(self, rank: int) -> bool:
-        return rank in self._desk.mesh.roster.dead()
 
     def show(self, text: str) -> None:
         if text:

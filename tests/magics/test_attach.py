@@ -281,6 +281,7 @@ def test_ranks_wait_for_who_attaches(path: Path, terminal: Callable[..., Termina
         attached.until("ranks run")
         script.do("halt 3")
         attached.prompt()
+        be_told_of_a_death(attached)
         script.kill()
         assert f"pid {script.pid} has ended" in attached.end()
 
@@ -314,6 +315,14 @@ def wait_and_go_on(script: Script, terminal: Callable[..., Terminal]) -> None:
     assert "6" in attached.type("p y")
     assert "left: all ranks go on" in attached.leave("q")
     assert script.said() == "[12, 12]"
+
+
+def be_told_of_a_death(attached: Terminal) -> None:
+    """Of the rank that asks: its question is taken back."""
+    [pid] = re.findall(r"^(\d+)$", attached.type("p __import__('os').getpid()"), re.MULTILINE)
+    os.kill(int(pid), signal.SIGKILL)
+    attached.until("has died in the debugger")
+    assert "is stopped at script.py" in attached.prompt()
 
 
 def be_cut_off(script: Script, terminal: Callable[..., Terminal]) -> None:

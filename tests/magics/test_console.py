@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from queue import Empty
 from typing import Any
 
@@ -80,10 +82,17 @@ class View:
 
 @pytest.fixture
 def view(kernel: Kernel) -> Iterator[View]:
+    with opened(kernel, "m") as view:
+        yield view
+
+
+@contextlib.contextmanager
+def opened(kernel: Kernel, mesh: str) -> Generator[View]:
+    """The console of the current mesh."""
     outputs = kernel.cell("%mesh debug --console", allow_stdin=True)
     assert outputs.status == "ok", outputs.text
     bundle = next(data for data in outputs.shown if VIEW in data)
-    assert "debugger of mesh m" in bundle["text/plain"]
+    assert f"debugger of mesh {mesh}" in bundle["text/plain"]
     client = kernel._client
     client.control_channel.send(client.session.msg("create_subshell_request"))
     subshell = client.get_control_msg(timeout=30)["content"]["subshell_id"]
@@ -140,6 +149,21 @@ def test_stop_in_the_notebook_takes_its_question_back(kernel: Kernel, view: View
     kernel.interrupt()
     view.until(lambda: not view.state["stops"] and view.state["focus"] is None)
     assert "interrupted" in cell.end().error
+
+
+def test_a_rank_that_dies_takes_its_question_back(kernel: Kernel) -> None:
+    kernel.ok("%mesh up dies -n 2 --device cpu --pg none")
+    pids = kernel.pids("dies")
+    with opened(kernel, "dies") as view:
+        cell = kernel.start("%%on_mesh\nbreakpoint()")
+        view.until(lambda: len(view.state["stops"]) == 2 and view.state["focus"])
+        victim = view.state["focus"][0]
+        os.kill(pids[victim], signal.SIGKILL)
+        view.until(lambda: view.state["focus"] and view.state["focus"][0] == 1 - victim)
+        assert f"rank {victim} (rank={victim}) has died in the debugger\n" in view.out
+        view.type("q")
+        assert "killed by SIGKILL" in cell.end().text
+    kernel.ok("%mesh down dies")
 
 
 def test_when_it_is_closed_the_cell_asks(kernel: Kernel, view: View) -> None:

@@ -178,14 +178,14 @@ def test_a_rank_that_dies_at_the_prompt_is_told(kernel: Any) -> None:
 
 def test_others_that_fail_or_die_while_the_user_sits_at_a_prompt_are_told(kernel: Any) -> None:
     kernel.ok("%mesh up alone -n 4 --device cpu --pg none")
-    gate = os.path.join(kernel.folder, "gate")
-    waits = f"import os, time\nwhile rank and not os.path.exists({gate!r}): time.sleep(0.01)"
+    gates = [os.path.join(kernel.folder, f"gate {rank}") for rank in range(3)]
+    waits = f"import os, time\nwhile rank in (1, 2) and not os.path.exists({gates}[rank]): time.sleep(0.01)"
     acts = "if rank == 1: 1 / 0\nif rank == 2: os._exit(4)\nif rank == 0: breakpoint()\nif rank == 3: time.sleep(60)"
     cell = kernel.start(f"%%on_mesh --grace 0.1\n{waits}\n{acts}")
     cell.asked()
-    with open(gate, "w"):
-        cell.until("1 ✗ ZeroDivisionError: division by zero")
-        cell.until("2 ✗ rank 2")
+    for rank, told in ((1, "  1 ✗ ZeroDivisionError: division by zero"), (2, "  2 ✗ rank 2")):
+        with open(gates[rank], "w"):
+            cell.until(told)
     cell.type("c")
     done = cell.end()
     assert done.text.count("1 ✗ ZeroDivisionError") == 1 and done.text.count("  2 ✗ rank 2") == 1, done.text

@@ -28,7 +28,7 @@ class SlowDesk(Desk):
         self.console = lambda: False
         self.stops.take(ASKS)
         states = {1: SimpleNamespace(is_at_work=True)}
-        self._mesh = cast(Any, SimpleNamespace(roster=SimpleNamespace(states=states, dead=list, on_change=[])))
+        self._mesh = cast(Any, SimpleNamespace(roster=SimpleNamespace(states=states, dead=list)))
 
     def wait(self, is_so: Callable[[], bool], seconds: float = 0.3) -> bool:
         if not is_so() and (event := self.events.pop(0)) is not None:
