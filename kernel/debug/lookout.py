@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from ...runtime.wire.deferred import wholly
+
 PACE = 0.2
 """Seconds between two looks."""
 
@@ -25,9 +27,12 @@ class Lookout:
         self._thread = threading.Thread(target=self._watch, name="meshbook-lookout", daemon=True)
 
     def __enter__(self) -> None:
-        self._thread.start()
+        wholly(self._thread.start, undo=self._end)
 
     def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self._over.set()
         self._thread.join()
 

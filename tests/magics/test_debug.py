@@ -104,8 +104,9 @@ def test_one_rank_has_the_focus_and_the_others_are_held(kernel: Any) -> None:
 def test_a_command_for_all_folds_what_is_equal(kernel: Any) -> None:
     cell = kernel.start(STOP_ALL)
     kernel.until_stopped(0, 1, 2, 3)
-    cell.talk("%all p n", "%cast dp=1 p y", "%table y", "%all n", "%all c")
+    cell.talk("%all p n", "%cast dp=1 p y", "%table y", "%all new = 5", "%all p new", "%all n", "%all c")
     done = cell.end()
+    assert "0-3 │ 5\n" in done.stdout and "│ \n" not in done.stdout, "who has nothing to say has no row"
     assert "0-3 │ 1\n" in done.stdout
     assert "2 │ 3\n3 │ 4\n" in done.stdout
     assert "0-3 │ > cell " in done.stdout and "----> 5     return y" in done.stdout

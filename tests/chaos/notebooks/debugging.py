@@ -6,7 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Collection, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from tests.magics.front_end import Cell
 
@@ -15,14 +15,17 @@ from .cells import Body, Line, Ran
 from .model import Selection
 from .reader import PATIENCE, Reader
 
-ENDS = ("go on", "leave", "step", "abort", "stop", "kill")
 End = Literal["go on", "leave", "step", "abort", "stop", "kill"]
+ENDS: tuple[End, ...] = get_args(End)
 
 SAYINGS = (
     *("p rank", "pp coord", "w", "ll", "u", "args", "whatis rank", "p 1 / 0", "p nothing_like_it", "?ra"),
     *("%who", "%table rank", "%all p rank", "%help", "%frobnicate", "%rank 99", "b", "display rank"),
 )
 """Commands that change nothing."""
+
+_SOON = 10.0
+"""Seconds within which ranks that were let go end, or the next one asks: less than a step may take, to tell of it."""
 
 _PROMPT = re.compile(r"rank (\d+)\b.*>")
 
@@ -84,7 +87,7 @@ class Debugging(Reader):
 
     def _answer(self, cell: Cell, word: str) -> None:
         """Type this whenever something is asked, until the cell ends."""
-        while self._kernel.asked_or_idle(cell, 10):
+        while self._kernel.asked_or_idle(cell, _SOON):
             cell.type(word)
 
 

@@ -107,9 +107,8 @@ class Reader:
         is_well = not grid.failed
         same(outputs.status == "ok", is_well, f"whether it did well{whole}")
         said = [(rank, line) for rank in sorted(ran) for line in ran[rank].said]
-        heard = [
-            (rank, line) for rank, line in said_in(outputs.text) if line.startswith("said")
-        ]  # a debugger says more
+        # A debugger says more.
+        heard = [(rank, line) for rank, line in said_in(outputs.text) if line.startswith("said")]
         same(heard, said, f"what ranks said{whole}")
         found_ranks, values, errors, lost = self._kernel.value("_came_to(_mesh)")
         dead = {rank for rank in ranks if rank not in ran or ran[rank].has_died}

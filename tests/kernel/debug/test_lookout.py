@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import pytest
@@ -38,3 +39,16 @@ def test_nobody_looks_any_more_after_the_end() -> None:
         assert looks.come()
         raise KeyboardInterrupt
     assert not any(thread.is_alive() for thread in looks.threads)
+
+
+def test_ctrl_c_as_it_begins_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    lookout, start = Lookout(Looks()), threading.Thread.start
+
+    def pressed(thread: threading.Thread) -> None:
+        start(thread)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(threading.Thread, "start", pressed)
+    with pytest.raises(KeyboardInterrupt), lookout:
+        raise AssertionError("not reached")
+    assert not lookout._thread.is_alive()
