@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -42,20 +42,21 @@ def strike_everywhere(
     operation: Callable[[], object],
     check: Callable[[], object],
     spares: Callable[[FrameType], bool] = lambda _: False,
-) -> int:
-    """Interrupt it at each of its places, by one strike each time, and check what is there afterwards. How many.
+    known: Iterable[Place] = (),
+) -> set[Place]:
+    """Interrupt it at each of its places, by one strike each time, and check what is there afterwards. Where it was.
 
-    It must raise `KeyboardInterrupt` then, unless that came to where Python swallows all errors, as in callbacks of
-    weak references; frames that `spares` says yes to are not struck at.
+    Those that are `known` are passed over. It must raise `KeyboardInterrupt` then, unless that came to where Python
+    swallows all errors, as in callbacks of weak references; frames that `spares` says yes to are not struck at.
     """
-    before = set[Place]()
+    before = set(known)
     while place := _strike(operation, before, spares):
         try:
             check()
         except BaseException as error:
             error.add_note(f"after Ctrl-C at {place}")
             raise
-    return len(before)
+    return before.difference(known)
 
 
 def _strike(operation: Callable[[], object], before: set[Place], spares: Callable[[FrameType], bool]) -> str:
