@@ -115,6 +115,7 @@ class KernelActor(Actor):
         keep: bool = False,
         autoreload: bool = False,
         behind: tuple[int, str] = NOTHING,
+        is_inquiry: bool = False,
     ) -> tuple[bool, bytes]:
         """Run a cell; whether it did well, and its encoded `Outcome`.
 
@@ -122,10 +123,10 @@ class KernelActor(Actor):
         of what the user sees. `members` are the ranks of a partial slice (empty: the whole mesh), whose process group
         the cell finds as `group`; without a store that answers no new one is made. With `keep`, its value stays for
         `compare`, until the next cell. With `autoreload`, modules whose files have changed are renewed before. It was
-        sent while `behind` was under way.
+        sent while `behind` was under way. An inquiry leaves what has failed here before for a look at it.
         """
         self._kept.clear()
-        self._begin()
+        self._begin(is_inquiry=is_inquiry)
         if source is not None:
             self._sources[key] = source
         if behind[0] in self._failed:
@@ -143,7 +144,15 @@ class KernelActor(Actor):
         kept = keeper if keep else None
         text = self._sources[key]
         with self._debugged(number):
-            outcome = self._cells.run(text, run=number, name=name, first_line=first_line, keep=kept, prepare=prepare)
+            outcome = self._cells.run(
+                text,
+                run=number,
+                name=name,
+                first_line=first_line,
+                keep=kept,
+                prepare=prepare,
+                is_inquiry=is_inquiry,
+            )
             with self._place.shield():
                 for note in self._given.notes():
                     print(note, file=sys.stderr)
@@ -166,8 +175,9 @@ class KernelActor(Actor):
             outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
         return self._closed(run, outcome)
 
-    def _begin(self) -> None:
-        self._actor_errors.clear()
+    def _begin(self, *, is_inquiry: bool = False) -> None:
+        if not is_inquiry:
+            self._actor_errors.clear()
         self._begun = time.time(), optimizers.num_steps()
         models.begin_steps()
 

@@ -148,6 +148,8 @@ class CellShell:
         self._awaited: Coroutine[Any, Any, Any] | None = None
         self.last_error: BaseException | None = None
         """What ended the last cell, with its frames, for a debugger; the next cell drops it."""
+        self._failed_in = 0
+        """The run that it ended."""
         self.last_summary = ""
         """A text in its place, where memory had run out and nothing of it was kept."""
         self._shell.publish, self._shell.clear = self._publish, self._clear
@@ -181,18 +183,20 @@ class CellShell:
         first_line: int = 1,
         keep: Callable[[object], object] | None = None,
         prepare: Callable[[], None] = lambda: None,
+        is_inquiry: bool = False,
     ) -> Outcome:
         """Run a cell to its end; raises nothing. `keep` is given its value, None too.
 
         `run` numbers the runs, and makes the file name of this one unique; `name` is what a reader calls the
         cell; `first_line` is where `source` begins in it, for the line numbers of tracebacks. `prepare` is called
-        first: what it raises, the cell raises.
+        first: what it raises, the cell raises. An inquiry leaves what has failed before it, unless it fails itself.
         """
         former = self._programs.get((source, first_line))
         # A cell that runs again unchanged keeps its file name: its lines are the same.
         file = former.file if former is not None and former.name == name else file_of(name, run)
         self.on_file(file, source, first_line, "")
-        return self._told(run, file, lambda: self._outcome((source, first_line), name, file, prepare, keep))
+        outcome = lambda: self._outcome((source, first_line), name, file, prepare, keep)  # noqa: E731
+        return self._told(run, file, outcome, is_inquiry=is_inquiry)
 
     def call(
         self,
@@ -208,13 +212,15 @@ class CellShell:
             self.on_file(file, text, 1, place)
         return self._told(run, "", lambda: self._visited(head, buffers, lines, prepare))
 
-    def _told(self, run: int, file: str, outcome: Callable[[], Outcome]) -> Outcome:
-        self._run, self._numbers, self.last_summary = run, count(1), ""
+    def _told(self, run: int, file: str, outcome: Callable[[], Outcome], *, is_inquiry: bool = False) -> Outcome:
+        self._run, self._numbers = run, count(1)
         try:
-            self._drop_error()
+            if not is_inquiry:
+                self._drop_error()
             return outcome()
         except BaseException as error:  # noqa: BLE001 - a signal hit a line of ours: before the cell's first, after its last
-            if self.last_error is not None:  # it came while a failure was told, and the user's line is that one's
+            # It came while a failure was told, and the user's line is that one's.
+            if self.last_error is not None and self._failed_in == run:
                 error.__traceback__ = self.last_error.__traceback__
             return Outcome(failure=failure_of(error, file, self._shell))
         finally:
@@ -227,7 +233,7 @@ class CellShell:
 
     def _drop_error(self) -> None:
         """What has printed the frames of a failed cell holds them in circles, and with them their tensors."""
-        error, self.last_error = self.last_error, None
+        error, self.last_error, self.last_summary = self.last_error, None, ""
         try:
             is_heavy = error is not None and num_bytes(error, self.namespace, MUCH_MEMORY) >= MUCH_MEMORY
         except Exception:  # noqa: BLE001 - a tensor of an odd kind, say, which tells no size: what it holds may be much
@@ -235,6 +241,11 @@ class CellShell:
         del error
         if is_heavy:
             gc.collect()
+
+    def _keep_error(self, error: BaseException) -> None:
+        if self.last_error is not None or self.last_summary:  # of a cell before an inquiry
+            self._drop_error()
+        self.last_error, self._failed_in = error, self._run
 
     def _keep_summary(self, error: BaseException) -> None:
         """Keep of an error what it says, and free what its frames hold."""
@@ -315,7 +326,7 @@ class CellShell:
                 finally:  # extensions hear of its end, and matplotlib draws then, also when it fails
                     self._shell.after_cell(told)
         except BaseException as error:  # noqa: BLE001 - whatever a cell raises is its outcome
-            self.last_error = error
+            self._keep_error(error)
             with self._opened():  # the text of an error is user code too
                 return Outcome(failure=failure_of(error, file, self._shell))
 
@@ -328,7 +339,7 @@ class CellShell:
                 value = self._called(function, args, kwargs)
                 return Outcome(value=Value(type(value).__name__, reprlib.repr(value), pickled=self._dumps(value)))
         except BaseException as error:  # noqa: BLE001 - as for a cell
-            self.last_error = error
+            self._keep_error(error)
             with self._opened():
                 return Outcome(failure=failure_of(error, entry_of(error), self._shell))
 

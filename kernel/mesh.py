@@ -165,7 +165,7 @@ class Mesh(Repairs):
 
         Tracebacks name it by `name`, and count its lines from `first_line`. With `replay` it is a cell of old, run on
         ranks that come new. With `keep`, the ranks hold its value for `compare` until the next cell. An inquiry is
-        not in the journal: a rank that comes new does not need it, nor does a script.
+        not in the journal: a rank that comes new does not need it, nor does a script; what failed before stays.
 
         Raises:
             MeshStopped: the mesh was taken down.
@@ -184,7 +184,7 @@ class Mesh(Repairs):
         self.sources.add(run.name, cell, source, first_line)
         members = chosen if replay is None else replay.ranks
         group = members if len(members) < self.num_ranks else ()
-        how = (group, self._has_store(chosen), keep, self.is_reloading, tuple(behind))
+        how = (group, self._has_store(chosen), keep, self.is_reloading, tuple(behind), is_inquiry)
         try:
             self._send_source(run, source, first_line, how)
             if is_new:

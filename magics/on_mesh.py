@@ -148,8 +148,9 @@ class OnMesh:
         cell = self._send(_Asked(OnMeshArgs(args.sel, args.expr, show="diff"), mesh, ranks, args.expr, True))
         _drive(cell)
         cell.arrivals.settle(None)
-        note_failed(cell.drive, result_of(cell))
-        _raise_if_stopped(cell, result_of(cell))
+        if not (result := result_of(cell)).ok:  # else what failed before is still to be looked at
+            note_failed(cell.drive, result)
+        _raise_if_stopped(cell, result)
         checked(cell)
         return view_of(mesh, cell.run, Tolerance(args.rtol, args.atol), args.max_bytes)
 

@@ -52,6 +52,20 @@ def test_an_expression_that_fails_tells_its_story(kernel: Kernel) -> None:
     assert kernel.cell("%%on_mesh --show diff\n1 // (rank - 1)").error == failed.error
 
 
+def test_what_failed_before_can_still_be_looked_at(kernel: Kernel) -> None:
+    kernel.cell("%%on_mesh\nif rank == 2:\n    odd = 7\n    1 / 0")
+    kernel.ok("%mesh diff rank // 4")
+    cell = kernel.start("%mesh debug --pm")
+    cell.talk("p odd", "q")
+    assert "\n7\n" in cell.end().text
+    assert kernel.ok("found = %on_mesh @failed -- rank").text == ""
+    assert kernel.value("[*found.ranks]") == [2]
+    kernel.cell("%mesh diff [][rank]")
+    cell = kernel.start("%mesh debug 0 --pm")
+    cell.talk("q")
+    assert "[][rank]" in cell.end().text, "what fails itself comes in its place"
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
