@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 
 from ..chooser import Chooser, Operation
-from .cells import NAMES, Author, Body
+from .cells import FUNCTIONS, NAMES, Author, Body
 from .debugging import ENDS, SAYINGS, Command
 from .model import Grid, Notebook, Selection, named
 
@@ -39,6 +39,8 @@ OPTIONS = (
 )
 EARLIEST, LATEST = 0.004, 0.15
 """Seconds into a cell at which it is stopped, and between two presses. Earlier, ipykernel itself may lose the reply."""
+HOWS = ("--spares 1", "--link zmq", "--import torch", "--env A=1")
+"""In which a mesh may come up that should make no difference."""
 WAITS = ("__import__('time').sleep(60)", "while True: pass", "await __import__('asyncio').sleep(60)")
 
 
@@ -62,6 +64,10 @@ class Choice(Chooser):
             self._execute: 1,
             self._get: 1,
             self._debug: 2,
+            self._post_mortem: 1,
+            self._stop_in_function: 1,
+            self._diff: 1,
+            self._watch: 0.7,
             self._count: 3,
             self._auto: 1.5,
             self._local: 1,
@@ -90,7 +96,8 @@ class Choice(Chooser):
     def _up(self) -> Operation:
         if len(self._notebook.grids) >= MOST_MESHES:
             return self._inquire()
-        return Operation("up", (self._new_name(), self._axes()))
+        how = self._random.choice(HOWS) if self._happens(0.4) else ""
+        return Operation("up", (self._new_name(), self._axes(), how))
 
     def _axes(self) -> dict[str, int]:
         while True:
@@ -193,6 +200,35 @@ class Choice(Chooser):
         commands = [self._command(stops) for _ in range(self._random.randrange(6))]
         rest = self._author.body(len(grid.everyone), may_meet=False)
         return Operation("debug", (grid.name, selection, (self._quiet_body(grid), rest), stops, commands, end))
+
+    def _post_mortem(self) -> Operation | None:
+        """Ranks fail, and their frames are visited."""
+        grid = self._grid()
+        if not grid.alive:
+            return None
+        selection = self._selection(grid, are_alive=True)
+        ranks = sorted(selection.on(grid))
+        failing = sorted(self._random.sample(ranks, self._random.randint(1, len(ranks))))
+        commands = [self._command(failing) for _ in range(self._random.randrange(5))]
+        end = self._random.choice(["leave", "leave", "stop", "kill"])
+        return Operation("post_mortem", (grid.name, selection, self._quiet_body(grid), failing, commands, end))
+
+    def _stop_in_function(self) -> Operation | None:
+        grid = self._grid()
+        if not grid.alive:
+            return None
+        points, selection = self._selection(grid, are_alive=True), self._selection(grid, are_alive=True)
+        function = (self._random.choice(FUNCTIONS), self._random.randrange(10))
+        return Operation("stop_in_function", (grid.name, points, selection, function, self._random.randrange(10)))
+
+    def _diff(self) -> Operation:
+        grid = self._grid()
+        return Operation("diff", (grid.name, self._random.choice(NAMES), self._selection(grid)))
+
+    def _watch(self) -> Operation:
+        """A name that may be there, or a number, or not."""
+        grid = self._grid()
+        return Operation("watch", (grid.name, self._random.choice(NAMES), self._happens(0.4)))
 
     def _command(self, stops: Sequence[int]) -> Command:
         """A line at the prompt of ranks that have stopped."""

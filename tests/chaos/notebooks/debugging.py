@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from tests.magics.front_end import Cell
 
 from ..verdicts import Violation
-from .cells import Body, Line, Ran
-from .model import Selection
+from .cells import Body, Line, Ran, plain
+from .model import Grid, Selection, named
 from .reader import PATIENCE, Reader
 
 End = Literal["go on", "leave", "step", "abort", "stop", "kill"]
@@ -63,6 +63,73 @@ class Debugging(Reader):
         grid.is_journal_known = False
         cell = self._kernel.start(self._source)
         self._kernel.until_stopped(*stops, desk=f"{name}.desk")
+        self._come_away(cell, grid, pids, commands, end)
+        if end != "stop":
+            cell.type({"leave": "q", "step": "n", "abort": "%abort"}.get(end, "c"))
+        self._answer(cell, "q" if end == "step" else "c")
+        if end in ("abort", "stop"):
+            grid.failed = set(stops) if end == "abort" else set()  # the stop button is no failure
+            _broken_off(cell)
+            return
+        after = grid.run(bodies[1], ranks, is_noted=False)
+        self._compare(cell.end(PATIENCE), grid, ranks, dict(_joined(before, after)))
+
+    def post_mortem(
+        self,
+        name: str,
+        selection: Selection,
+        body: Body,
+        failing: Collection[int],
+        commands: Sequence[Command],
+        end: Literal["leave", "stop", "kill"],
+    ) -> None:
+        """Some ranks fail, and the frames of their errors are visited afterwards."""
+        grid, ranks = self._chosen(name, selection)
+        whole = Body((*body.lines, plain(f"if rank in {failing}: 1 / 0")))
+        outputs = self._cell(f"%%on_mesh {selection.text}{self._at(name)}\n{whole.text}")
+        self._compare(outputs, grid, ranks, grid.run(whole, ranks))
+        grid.is_journal_known = False
+        self._source = f"%mesh debug --pm{self._at(name)}"
+        pids = self._kernel.pids(name)
+        cell = self._kernel.start(self._source)
+        self._kernel.until_stopped(*failing, desk=f"{name}.desk")
+        self._come_away(cell, grid, pids, commands, end)
+        if end != "stop":
+            cell.type("q")
+            self._answer(cell, "q")
+        outputs = cell.end(PATIENCE)
+        if outputs.error != ("KeyboardInterrupt: `%mesh debug --pm` was stopped" if end == "stop" else ""):
+            raise Violation(f"a visit of errors ended with {outputs.error or 'ok'}: {outputs.text}")
+
+    def stop_in_function(
+        self, name: str, points: Selection, selection: Selection, function: tuple[str, int], argument: int
+    ) -> None:
+        """A breakpoint in a function, on some ranks; others, perhaps, call it."""
+        grid, stopping = self._chosen(name, points)
+        _, ranks = self._chosen(name, selection)
+        call, number = function
+        define = plain(f"def {call}(x):\n    return x + rank + {number}")
+        self._compare(
+            self._cell(f"%%on_mesh all{self._at(name)}\n{define.text}"),
+            grid,
+            grid.alive,
+            grid.run(Body((define,)), grid.alive),
+        )
+        self._ok(f"%mesh break {call} {named(stopping).text}{self._at(name)}")
+        says = Body((plain(f"print('said', {call}({argument}))"),), f"{call}(0)")
+        self._source = f"%%on_mesh {named(ranks).text}{self._at(name)}\n{says.text}"
+        cell = self._kernel.start(self._source)
+        stops = ranks & stopping
+        if stops:
+            self._kernel.until_stopped(*stops, desk=f"{name}.desk")
+            self._answer(cell, "c")
+        self._compare(cell.end(PATIENCE), grid, ranks, grid.run(says, ranks))
+        self._ok(f"%mesh break --clear all{self._at(name)}")
+
+    def _come_away(
+        self, cell: Cell, grid: Grid, pids: Mapping[int, int], commands: Sequence[Command], end: str
+    ) -> None:
+        """Type commands, and do what ends the talk from outside."""
         for command in commands:
             focus = _focus(cell)
             cell.type(command.text)
@@ -75,15 +142,6 @@ class Debugging(Reader):
             os.kill(pids[focus], signal.SIGKILL)
             grid.die(focus)
             cell.until("has died in the debugger")
-        if end != "stop":
-            cell.type({"leave": "q", "step": "n", "abort": "%abort"}.get(end, "c"))
-        self._answer(cell, "q" if end == "step" else "c")
-        if end in ("abort", "stop"):
-            grid.failed = set(stops) if end == "abort" else set()  # the stop button is no failure
-            _broken_off(cell)
-            return
-        after = grid.run(bodies[1], ranks, is_noted=False)
-        self._compare(cell.end(PATIENCE), grid, ranks, dict(_joined(before, after)))
 
     def _answer(self, cell: Cell, word: str) -> None:
         """Type this whenever something is asked, until the cell ends."""

@@ -52,9 +52,9 @@ class World(Debugging):
 
     # The cells.
 
-    def up(self, name: str, axes: Mapping[str, int]) -> None:
+    def up(self, name: str, axes: Mapping[str, int], how: str) -> None:
         sizes = " ".join(f"{axis}={size}" for axis, size in axes.items())
-        self._ok(f"{name} = %mesh up {name} {sizes} --device cpu")
+        self._ok(f"{name} = %mesh up {name} {sizes} --device cpu {how}")
         self._notebook.grids[name] = Grid(name, dict(axes))
         self._notebook.use(name)
         refused(self._cell(f"%mesh up {name} dp=1"), "is up")
@@ -343,6 +343,31 @@ class World(Debugging):
             sorted(held[rank][variable] for rank in ranks),
             "what was pulled",
         )
+
+    def diff(self, name: str, variable: str, selection: Selection) -> None:
+        """Who of those that live has the same."""
+        grid, ranks = self._chosen(name, selection)
+        outputs = self._cell(f"found = %mesh diff {variable}{self._at(name)} {_sel(selection)}")
+        held = grid.held()
+        if not ranks:
+            refused(outputs, "")
+            return
+        if lacking := {rank for rank in ranks if variable not in held.get(rank, {})}:
+            grid.failed = lacking
+            refused(outputs, "MeshError")
+            return
+        same(outputs.status, "ok", f"a comparison ({outputs.text})")
+        groups: dict[str, list[int]] = {}
+        for rank in sorted(ranks):
+            groups.setdefault(held[rank][variable], []).append(rank)
+        right = sorted(map(tuple, groups.values()), key=lambda ranks: (-len(ranks), ranks))
+        same(self._kernel.value("found.comparison.groups"), right, f"who has the same {variable} ({outputs.text})")
+
+    def watch(self, name: str, variable: str, is_end: bool) -> None:
+        """A curve, drawn beside what follows, which it must not disturb."""
+        self._cell(f"%mesh watch --stop{self._at(name)}")
+        if not is_end and self._notebook.grids[name].alive:
+            self._ok(f"%mesh watch {variable} --every 0.1{self._at(name)}")
 
     def kill(self, name: str, rank: int) -> None:
         pid = self._kernel.pids(name)[rank]
