@@ -12,6 +12,7 @@ import sys
 from bdb import Breakpoint
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, redirect_stderr, redirect_stdout
+from traceback import format_exception_only
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -28,6 +29,7 @@ from .remains import is_function
 COMPLETE = "?"
 TABLE = "%table "
 _MOST_COMPLETIONS = 200
+_MOST_OF_AN_ERROR = 2_000  # characters
 _ASSIGNMENT = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")
 
 
@@ -84,6 +86,7 @@ class RankPdb(Pdb):
     def look_at(self, error: BaseException) -> None:
         """The frames of an exception, after its end."""
         self.reset()
+        self.message("".join(format_exception_only(error)).strip()[:_MOST_OF_AN_ERROR])
         self.interaction(None, error)
 
     @property

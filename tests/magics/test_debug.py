@@ -225,7 +225,8 @@ def test_post_mortem(kernel: Any) -> None:
     cell = kernel.start("%mesh debug --pm")
     assert cell.talk("p a", "u", "p f", "q") == ["rank 0 ipdb> "] * 4
     done = cell.end()
-    assert "rank 0 (dp=0,tp=0) after its error" in done.stdout and "\n7\n" in done.stdout
+    assert "rank 0 (dp=0,tp=0) after its error\nZeroDivisionError: division by zero\n" in done.stdout
+    assert "\n7\n" in done.stdout
     assert "----> 3     b = a / rank" in done.stdout and "----> 5 f(7)" in done.stdout
     assert "no error was left there" in kernel.cell("%mesh debug 1 --pm").text
     kernel.ok("%%on_mesh\n1")
