@@ -68,6 +68,7 @@ class Choice(Chooser):
             self._stop_in_function: 1,
             self._diff: 1,
             self._watch: 0.7,
+            self._export: 0.4,
             self._count: 3,
             self._auto: 1.5,
             self._local: 1,
@@ -224,6 +225,11 @@ class Choice(Chooser):
     def _diff(self) -> Operation:
         grid = self._grid()
         return Operation("diff", (grid.name, self._random.choice(NAMES), self._selection(grid)))
+
+    def _export(self) -> Operation | None:
+        grid = self._grid()
+        is_told = grid.is_journal_known and not grid.has_called and len(grid.everyone) < 4
+        return Operation("export", (grid.name,)) if is_told else None
 
     def _watch(self) -> Operation:
         """A name that may be there, or a number, or not."""

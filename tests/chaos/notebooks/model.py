@@ -24,9 +24,13 @@ class Push(NamedTuple):
 class Entry:
     """A cell that ran, and whether that went well on all its ranks."""
 
-    source: str
+    body: Body
     ranks: tuple[int, ...]
     went_well: bool = True
+
+    @property
+    def source(self) -> str:
+        return self.body.text
 
 
 @dataclass
@@ -64,6 +68,8 @@ class Grid:
     failed: set[int] = field(default_factory=set[int])
     journal: list[Entry | Push] = field(default_factory=list["Entry | Push"])
     is_journal_known: bool = True
+    has_called: bool = False
+    """Functions of the notebook, of which a script only says so."""
     counters: dict[str, Counters] = field(default_factory=dict[str, Counters])
     tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 
@@ -106,7 +112,7 @@ class Grid:
                 self.die(rank)
         self.failed = {rank for rank in ranks if rank not in ran or ran[rank].error}
         if is_noted:
-            self._note(Entry(body.text, tuple(sorted(ranks)), not self.failed))
+            self._note(Entry(body, tuple(sorted(ranks)), not self.failed))
         return ran
 
     def push(self, name: str, value: object, ranks: Iterable[int]) -> None:
@@ -136,6 +142,18 @@ class Grid:
         for step in self.journal if replay == "auto" else ():
             for rank in sorted(set(step.ranks) & set(ranks)):
                 _replay(step, self.names[rank])
+
+    def scripted(self) -> dict[int, dict[str, str]] | None:
+        """What ranks hold at the end of a script of what ran on them; None if it fails."""
+        script = Grid(self.name, self.axes)
+        for step in self.journal:
+            if isinstance(step, Push):
+                script.push(*step)
+            elif step.went_well:
+                script.run(step.body, step.ranks, is_noted=False)
+                if script.failed:
+                    return None
+        return script.held()
 
     def resize(self, axes: dict[str, int]) -> None:
         """Ranks that stay keep what they have; new ones have nothing."""

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import tempfile
+from ast import literal_eval
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from meshbook.runtime import MeshFailure
@@ -16,9 +20,14 @@ from ..verdicts import Violation
 from .cells import FUNCTIONS, NAMES, Body, Line, plain, said_in
 from .choice import Choice, Operation
 from .debugging import Debugging
-from .model import Counters, Grid, Selection, Tensor, named
+from .model import Counters, Entry, Grid, Selection, Tensor, named
 from .reader import PATIENCE, refused, same
 
+HELD = f"""
+with open(__file__ + f".{{rank}}", "w") as _file:
+    _file.write(repr({{name: repr(globals()[name]) for name in {NAMES} if name in globals()}}))
+"""
+"""The end of a script, which tells what its ranks hold."""
 OF_THE_LIVING = ("%mesh who", "%mesh ledger", "%mesh status @alive")
 
 
@@ -193,6 +202,7 @@ class World(Debugging):
         if grid.dead:
             refused(outputs, "DeviceMeshError")
             return
+        grid.has_called = True
         ran = grid.run(Body((plain(f"{variable} = {expression}"),), variable), grid.everyone, is_noted=False)
         if grid.failed:
             refused(outputs, "MeshError")
@@ -368,6 +378,25 @@ class World(Debugging):
         self._cell(f"%mesh watch --stop{self._at(name)}")
         if not is_end and self._notebook.grids[name].alive:
             self._ok(f"%mesh watch {variable} --every 0.1{self._at(name)}")
+
+    def export(self, name: str) -> None:
+        """The cells as a script, which comes to what they came to where nothing was lost."""
+        grid = self._notebook.grids[name]
+        script = Path(tempfile.mkdtemp(dir=self._kernel.folder)) / "story.py"
+        outputs = self._cell(f"%mesh export {script}{self._at(name)}")
+        if not any(isinstance(step, Entry) for step in grid.journal):
+            refused(outputs, "no cell to export")
+            return
+        same(outputs.status, "ok", f"an export ({outputs.text})")
+        with script.open("a") as file:
+            file.write(HELD)
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+        ran = subprocess.run([*command, str(len(grid.everyone)), str(script)], capture_output=True, text=True)
+        right, whole = grid.scripted(), f"\n{script.read_text()}\n{ran.stdout}{ran.stderr}"
+        same(ran.returncode == 0, right is not None, f"whether the script of {name} does well{whole}")
+        if right is not None:
+            held = {rank: literal_eval(Path(f"{script}.{rank}").read_text()) for rank in grid.everyone}
+            same(held, right, f"what a script comes to{whole}")
 
     def kill(self, name: str, rank: int) -> None:
         pid = self._kernel.pids(name)[rank]
