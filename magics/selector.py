@@ -118,7 +118,8 @@ class _Grid:
         found = {rank for rank in kept if self.states.get(rank) in wanted}
         if not found:
             where = f" in '{selector.text}'" if selector.places else ""
-            raise SelectorError(f"no rank is {' or '.join(sorted(asked))} now{where} (mesh {self.sizes()})")
+            advice = ": @failed are those on which the last cell failed" if "failed" in asked else ""
+            raise SelectorError(f"no rank is {' or '.join(sorted(asked))} now{where} (mesh {self.sizes()}){advice}")
         return found
 
     def living(self, selector: Selector, kept: set[int]) -> set[int]:

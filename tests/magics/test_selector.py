@@ -150,7 +150,7 @@ def test_the_rest_is_dead():
         ),
         ("tp=2-4", "tp=4 is out of range at column 4: tp is 0 to 3 in this mesh (dp=2, tp=4)"),
         ("(0,6-9)", "rank=8 is out of range at column 1: rank is 0 to 7 in this mesh (dp=2, tp=4)"),
-        ("@failed", "no rank is failed now (mesh dp=2, tp=4)"),
+        ("@failed", "no rank is failed now (mesh dp=2, tp=4): @failed are those on which the last cell failed"),
         ("dp=0 @dead", "no rank is dead now in 'dp=0 @dead' (mesh dp=2, tp=4)"),
         ("host=a", "no host names are known for this mesh (dp=2, tp=4) at column 1"),
     ],
