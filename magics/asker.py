@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import sys
+from contextlib import nullcontext
 from typing import Any
 
+from ..widgets import at_prompt
 from ..widgets.stage import NotebookStage
 
 
@@ -30,7 +32,8 @@ class NotebookAsker:
         if self._kernel is not None and hasattr(self._kernel, "_allow_stdin"):
             self._kernel._allow_stdin = self._is_allowed
         try:
-            return getpass.getpass(prompt) if is_secret else input(prompt)
+            with at_prompt.standing(prompt, is_secret=is_secret) if self._kernel is None else nullcontext():
+                return getpass.getpass(prompt) if is_secret else input(prompt)
         except KeyboardInterrupt:  # not from within ipykernel: nobody wants to read those lines
             raise KeyboardInterrupt from None
 

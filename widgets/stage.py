@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from ..runtime.own_streams import put_out
+from . import at_prompt
 from .interval import interval
 
 StreamName = Literal["stdout", "stderr"]
@@ -109,7 +110,7 @@ class NotebookStage:
         # What `%%capture` or `redirect_stdout` put there takes text of every thread; a front-end's stream files it by
         # the thread that writes.
         if self._is_live or self._kernel is None or (not self._is_over and not hasattr(target, "pub_thread")):
-            target.write(text)
+            at_prompt.write(text, target)
             put_out(target)
         else:
             if not self._is_over:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -99,10 +100,10 @@ def test_a_failing_cell_tells_its_story(terminal: Terminal) -> None:
     assert "UsageError: no axis 'dq'" in terminal.run("%%on_mesh dq=0\n1")
 
 
-def pids_in(terminal: Terminal) -> list[str]:
+def pids_in(terminal: Terminal, num_ranks: int = 4) -> list[str]:
     shown = terminal.run("%on_mesh --show table -- __import__('os').getpid()")
     pids = re.findall(r"(\d+) +rank \d", shown)
-    assert len(pids) == 4
+    assert len(pids) == num_ranks
     return pids
 
 
@@ -128,6 +129,20 @@ def test_plain_cells_on_the_mesh(terminal: Terminal) -> None:
 def test_a_cell_in_the_background(terminal: Terminal) -> None:
     terminal.run("%%on_mesh -b -o f\nimport time\ntime.sleep(0.1)\nprint('late')\nrank")
     assert "[0, 1, 2, 3]" in terminal.run("f.result().values()")
+
+
+def test_who_dies_as_the_user_sits_at_a_prompt_is_told_and_the_prompt_written_again(terminal: Terminal) -> None:
+    terminal.run("spare = %mesh up spare dp=2 --device cpu")
+    pids = pids_in(terminal, 2)
+    terminal.type("%%on_mesh\nif rank == 0: breakpoint()\nif rank == 1: __import__('time').sleep(60)")
+    terminal.until("rank 0 ipdb> ")
+    os.kill(int(pids[1]), signal.SIGKILL)
+    terminal.until("killed by SIGKILL")
+    terminal.until("rank 0 ipdb> ")
+    terminal.type("c")
+    assert "1 of 2 ranks lost" in terminal.reply()
+    terminal.run("%mesh down spare")
+    terminal.run("%mesh use m")
 
 
 def test_leaving_ends_the_ranks(tmp_path: Path, gone: Callable[..., None]) -> None:
