@@ -241,14 +241,14 @@ class Debugger:
         dialog.put(turn, line)
         return True
 
-    def leave(self, run: int) -> int:
-        """Let all threads go on, and stop no more in this run, which may be about to begin; how many were stopped."""
+    def leave(self, run: int) -> list[tuple[int, int]]:
+        """Let all threads go on, and stop no more in this run, which may be about to begin.
+
+        Gives the questions that this answers: the conversation of each, and its number there.
+        """
         self._left_at = run
         self._is_passing = self._others_pass = True
-        asking = [dialog for dialog in list(self._dialogs.values()) if dialog.is_asking]
-        for dialog in asking:
-            dialog.leave()
-        return len(asking)
+        return [(dialog.talk, dialog.leave()) for dialog in list(self._dialogs.values()) if dialog.is_asking]
 
     def heed(self) -> None:
         """The user has begun another cell: actors stop again."""

@@ -14,7 +14,7 @@ import msgspec
 
 from ...runtime.channel import Channel
 from ...runtime.future import Future
-from .events import LEAVE, Stop, Went, decode
+from .events import LEAVE, Event, Stop, Went, decode
 from .stops import Key, Stops, key_of
 from .views import View
 
@@ -65,6 +65,7 @@ class Desk:
         """The ranks that are stopped in JupyterLab's debugger."""
         self._mesh: Stoppable | None = None
         self._announced: set[Key] = set()
+        self._hearing: list[set[Key]] = []
         self._num_serving = 0
         self._num_background = 0
         self._has_left = False
@@ -168,7 +169,21 @@ class Desk:
             asking = [stop for stop in self.stops.waiting.values() if stop.rank in chosen]
             for stop in asking:
                 self.stops.answered(stop)
-        self._tell(chosen, "leave", self.mesh.last_cell)
+        with self._hearing_who_went() as gone:
+            told = self._tell(chosen, "leave", self.mesh.last_cell)
+            questions = {(rank, talk): turn for rank, left in told.items() for talk, turn in left}
+            with self._lock:  # a rank that stops just now has been answered before its question comes
+                self.stops.leave({key: turn for key, turn in questions.items() if key not in gone})
+
+    @contextmanager
+    def _hearing_who_went(self) -> Generator[set[Key]]:
+        """Inside, those of whom it is heard that they go on."""
+        gone = set[Key]()
+        self._hearing.append(gone)
+        try:
+            yield gone
+        finally:
+            self._hearing = [other for other in self._hearing if other is not gone]
 
     def begin_cell(self) -> None:
         """The user has begun another cell: where stops were passed over, they are heeded again."""
@@ -231,12 +246,17 @@ class Desk:
 
     def _on_event(self, came: Future[bytes]) -> None:
         self._listen()
-        event = decode(came.get())
+        self._take(decode(came.get()))
+        self._notify()
+
+    def _take(self, event: Event) -> None:
         with self._lock:
             self.stops.take(event)
+            if isinstance(event, Went):
+                for gone in self._hearing:
+                    gone.add(key_of(event))
         if isinstance(event, Went) and event.out.strip():
             self.said.append((event.rank, event.out))
-        self._notify()
 
     def _on_change(self, rank: int) -> None:
         """It has come or gone."""

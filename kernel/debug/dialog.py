@@ -47,9 +47,11 @@ class Dialog(io.TextIOBase):
         """A line has come, on any thread."""
         self._lines.put((turn, line))
 
-    def leave(self) -> None:
-        """Let what is asked now be answered by nobody."""
-        self.put(self._turn, LEAVE)
+    def leave(self) -> int:
+        """Let what is asked now be answered by nobody; the number of that question."""
+        turn = self._turn
+        self.put(turn, LEAVE)
+        return turn
 
     def writable(self) -> bool:
         return True

@@ -38,6 +38,8 @@ class Stops:
     waiting: Mapping[Key, Stop] = field(default_factory=dict[Key, Stop])
     """Never changed, but replaced: events come on the loop's thread, and who reads on another holds no lock."""
     focus: Key | None = None
+    left: Mapping[Key, int] = field(default_factory=dict[Key, int])
+    """Conversations that have been left and are about to end: up to which question, which may not have come yet."""
     working: frozenset[Key] = frozenset()
     """Who works on a line, or steps: it is about to ask again. Never changed, but replaced."""
 
@@ -46,10 +48,13 @@ class Stops:
         key = key_of(event)
         if isinstance(event, Went):
             self._forget([key])
+            self.left = {other: turn for other, turn in self.left.items() if other != key}
             if not event.steps:
                 self.working -= {key}
             return
         self.working -= {key}
+        if event.turn <= self.left.get(key, 0):
+            return
         known = self.waiting.get(key)
         if known is None or known.turn < event.turn:
             self.waiting = {**self.waiting, key: event}
@@ -74,6 +79,13 @@ class Stops:
             self._forget([key_of(stop)])
             self.working |= {key_of(stop)}
 
+    def leave(self, questions: Mapping[Key, int]) -> None:
+        """These have been answered on their ranks, and their conversations end: nobody is to be asked any more."""
+        self.left = {**self.left, **questions}
+        for key, turn in questions.items():
+            if (stop := self.waiting.get(key)) is not None and stop.turn <= turn:
+                self.answered(stop)
+
     def mute(self, stop: Stop) -> None:
         """It has been heard: it waits on, with nothing to say."""
         if self.waiting.get(key_of(stop)) == stop:
@@ -92,6 +104,7 @@ class Stops:
         gone = [stop for key, stop in self.waiting.items() if key[0] in ranks]
         self._forget([key_of(stop) for stop in gone])
         self.working = frozenset(key for key in self.working if key[0] not in ranks)
+        self.left = {key: turn for key, turn in self.left.items() if key[0] not in ranks}
         if self.focus is not None and self.focus[0] in ranks:
             self.focus = None
         return gone

@@ -66,6 +66,29 @@ def test_an_older_question_does_not_replace_a_newer() -> None:
     assert stops.next() == stop(0, turn=3)
 
 
+def test_a_question_that_was_left_is_not_asked_when_it_comes() -> None:
+    """Its rank stopped as the user left all, and has answered it itself."""
+    stops = Stops()
+    stops.take(stop(0))
+    stops.leave({(0, 1): 1, (1, 3): 2})
+    stops.take(stop(1, talk=3, turn=2))
+    assert not stops.waiting and stops.next() is None
+    stops.take(stop(1, talk=4))
+    assert stops.ranks == (1,), "another conversation"
+    stops.take(Went(1, 3))
+    assert stops.left == {(0, 1): 1}
+    stops.drop([0])
+    assert not stops.left
+
+
+def test_after_that_it_may_ask_again() -> None:
+    stops = Stops()
+    stops.leave({(0, 1): 1})
+    stops.take(Went(0, 1))
+    stops.take(stop(0, turn=2))
+    assert stops.ranks == (0,)
+
+
 def test_two_threads_of_a_rank_are_two_conversations() -> None:
     stops = Stops()
     stops.take(stop(0, talk=1))
