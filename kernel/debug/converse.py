@@ -61,6 +61,7 @@ class Conversation:
         self._stays = stays
         self._tell_lost = tell_lost
         self._shown: Key | None = None
+        self._gone: tuple[Key, int] | None = None  # the question of which was told that nobody waits for an answer
 
     def hold(self) -> None:
         """Ask for lines as long as somebody waits for one.
@@ -105,6 +106,15 @@ class Conversation:
             hint = ": any line leaves its prompt" if asked is not None and key_of(stop) == key_of(asked) else ""
             self._asker.show(f"{self._name_of(stop.rank)} has died in the debugger{hint}\n")
 
+    def _tell_gone(self, asked: Stop) -> None:
+        """It goes on, or was interrupted, by somebody else's hand: an input box cannot be taken back."""
+        question = (key_of(asked), asked.turn)
+        now = self._desk.stops.waiting.get(key_of(asked))
+        is_gone = (now is None or now.turn != asked.turn) and asked.rank not in self._desk.mesh.roster.dead()
+        if is_gone and self._gone != question:
+            self._gone = question
+            self._asker.show(f"{self._name_of(asked.rank)} does not wait any more: any line leaves its prompt\n")
+
     def _ask(self, stop: Stop, prompt: str) -> str:
         """Take a line for who waits."""
         is_secret = stop.kind == "password"
@@ -114,6 +124,7 @@ class Conversation:
         def look() -> None:
             self._tell_lost()
             self._tell_dead(stop)
+            self._tell_gone(stop)
 
         with Lookout(look):
             return self._asker.ask(prompt, is_secret)
@@ -169,7 +180,9 @@ class Conversation:
 
     def _send(self, stop: Stop, line: str) -> None:
         if not self._desk.answer(stop, line):
-            if stop.rank not in self._desk.mesh.roster.dead():  # which is told
+            if (
+                self._gone != (key_of(stop), stop.turn) and stop.rank not in self._desk.mesh.roster.dead()
+            ):  # which are told
                 self._asker.show(f"{self._name_of(stop.rank)} does not wait any more\n")
             return
         self._desk.wait(lambda: self._desk.has_come_back(key_of(stop)) or self._is_over())

@@ -177,6 +177,18 @@ def test_a_rank_that_dies_at_the_prompt_is_told(kernel: Any) -> None:
     kernel.ok("%mesh down dies")
 
 
+def test_a_prompt_of_who_was_interrupted_from_a_console_says_so(kernel: Any) -> None:
+    cell = kernel.start("%%on_mesh\nbreakpoint()")
+    asked = cell.asked().split()[1]
+    kernel.until_stopped(0, 1, 2, 3)
+    assert kernel.start_aside("%mesh interrupt").end().text == "interrupted: ranks 0-3\n"
+    cell.until(f"rank {asked} (")
+    cell.until("does not wait any more: any line leaves its prompt")
+    cell.type("c")
+    done = cell.end()
+    assert "interrupted by `%mesh interrupt`" in done.text and done.text.count("any more") == 1, done.text
+
+
 def test_others_that_fail_or_die_while_the_user_sits_at_a_prompt_are_told(kernel: Any) -> None:
     kernel.ok("%mesh up alone -n 4 --device cpu --pg none")
     gates = [os.path.join(kernel.folder, f"gate {rank}") for rank in range(3)]
