@@ -26,7 +26,7 @@ from .patience import Patience, Step
 from .repairs import mended_text
 from .run import Progress, Run, Said
 from .stop_button import StopButton
-from .stopped import stopped
+from .stopped import stop, stopped
 from .together import GIVEN_UP, Together, together
 
 if TYPE_CHECKING:
@@ -211,12 +211,24 @@ class Drive:
                 announce(self.mesh, self.user, self.live.note)
             else:
                 is_over, tell = self.run.finished.done, self.live.note
-                serve(self.mesh, self.user, is_over, tell, catch_up=self._catch_up, tell_lost=self._tell_lost)
+                serve(
+                    self.mesh,
+                    self.user,
+                    is_over,
+                    tell,
+                    abort=self._abort,
+                    catch_up=self._catch_up,
+                    tell_lost=self._tell_lost,
+                )
         except KeyboardInterrupt:
             return 1
         finally:
             self.patience.pause(time.monotonic() - started)
         return 0
+
+    def _abort(self) -> None:
+        stop([self.run], self.run.owing, "interrupted by `%abort`")
+        self.mesh.interrupt()
 
     def _catch_up(self) -> None:
         """Show what came while the user was at a prompt, also of ranks that have failed since."""

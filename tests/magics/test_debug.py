@@ -140,7 +140,9 @@ def test_the_stop_button_at_the_prompt_interrupts_the_ranks(kernel: Any) -> None
 def test_abort_ends_the_cell(kernel: Any) -> None:
     cell = kernel.start(STOP_ALL)
     cell.talk("%abort")
-    assert cell.end().status == "error"
+    done = cell.end()
+    assert done.error == "MeshError: 4 of 4 ranks interrupted (dp=0-1,tp=0-1)"
+    assert "interrupted by `%abort`, at cell" in done.traceback
     kernel.ok("%%on_mesh\n1")
 
 
