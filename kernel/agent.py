@@ -198,15 +198,16 @@ class KernelActor(Actor):
             self._debugger.end()
 
     @endpoint
-    def post_mortem(self) -> tuple[str, str]:
+    def post_mortem(self, run: int) -> tuple[str, str]:
         """Let the user look at the frames of what has failed here last, a cell or an actor; what it was, if anything.
 
+        It is numbered as cells are: who has left the debugger in it is not asked by ranks that come to it later.
         Of an error whose frames were not kept, a summary comes second.
         """
         error = self._last_error()
         if error is None or error.__traceback__ is None:
             return "", self._cells.last_summary or self._actor_errors.summary
-        with self._place.opened(), self._debugged(sys.maxsize):
+        with self._place.opened(), self._debugged(run):
             self._debugger.post_mortem(error)
         return f"{type(error).__name__}: {error}", ""
 

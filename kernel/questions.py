@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -51,6 +51,9 @@ class Questions:
     name: str
     roster: Roster
     last_failed: tuple[int, ...]
+    last_cell: int
+    _cells: Iterator[int]
+    """The numbers of what is sent to be run."""
     desk: Desk
     _actor: int
     sources: Sources
@@ -211,7 +214,8 @@ class Questions:
     def begin_post_mortem(self, ranks: Sequence[int]) -> Gather:
         """Let these ranks wait with what has failed there last, to be looked at (see `debug.post_mortem`)."""
         gather = Gather(self.roster, ranks, f"{self.name}.post_mortem")
-        self.roster.call(ranks, self._order("post_mortem"), gather)
+        self.last_cell = next(self._cells)
+        self.roster.call(ranks, self._order("post_mortem", self.last_cell), gather)
         return gather
 
     def tell_debugger(self, ranks: Sequence[int], step: str, *args: Any, timeout: float = 0.5) -> dict[int, Any]:

@@ -194,7 +194,10 @@ class Debugger:
 
     def post_mortem(self, error: BaseException) -> None:
         """Look at the frames that an exception has left; on the main thread, while no cell runs."""
+        if self._is_passing:
+            return
         looker = self._make_pdb(self._dialog("post-mortem"))
+        looker.dialog.is_over = lambda: self._is_passing
         with self._open(looker.dialog):
             looker.look_at(error)
 
