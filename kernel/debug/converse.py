@@ -180,9 +180,8 @@ class Conversation:
 
     def _send(self, stop: Stop, line: str) -> None:
         if not self._desk.answer(stop, line):
-            if (
-                self._gone != (key_of(stop), stop.turn) and stop.rank not in self._desk.mesh.roster.dead()
-            ):  # which are told
+            is_told = self._gone == (key_of(stop), stop.turn) or stop.rank in self._desk.mesh.roster.dead()
+            if not is_told:
                 self._asker.show(f"{self._name_of(stop.rank)} does not wait any more\n")
             return
         self._desk.wait(lambda: self._desk.has_come_back(key_of(stop)) or self._is_over())

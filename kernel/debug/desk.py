@@ -189,6 +189,8 @@ class Desk:
         """The user has begun another cell: where stops were passed over, they are heeded again."""
         if self._has_left and not self.mesh.is_down:
             self._has_left = False
+            with self._lock:
+                self.stops.left = {}
             self._tell(self.mesh.roster.alive(), "heed")
 
     def choose(self, rank: int) -> bool:
@@ -259,7 +261,9 @@ class Desk:
             self.said.append((event.rank, event.out))
 
     def _on_change(self, rank: int) -> None:
-        """It has come or gone."""
+        """It has come or gone: a new process counts its conversations anew."""
+        with self._lock:
+            self.stops.renew(rank)
         if any(key[0] == rank for key in self.stops.waiting):
             self._notify()
 

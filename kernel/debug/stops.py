@@ -104,10 +104,13 @@ class Stops:
         gone = [stop for key, stop in self.waiting.items() if key[0] in ranks]
         self._forget([key_of(stop) for stop in gone])
         self.working = frozenset(key for key in self.working if key[0] not in ranks)
-        self.left = {key: turn for key, turn in self.left.items() if key[0] not in ranks}
         if self.focus is not None and self.focus[0] in ranks:
             self.focus = None
         return gone
+
+    def renew(self, rank: int) -> None:
+        """It is another process, or none: nothing that was left there ends any more."""
+        self.left = {key: turn for key, turn in self.left.items() if key[0] != rank}
 
     def _forget(self, keys: Collection[Key]) -> None:
         self.waiting = {key: stop for key, stop in self.waiting.items() if key not in keys}

@@ -77,8 +77,9 @@ def test_a_question_that_was_left_is_not_asked_when_it_comes() -> None:
     assert stops.ranks == (1,), "another conversation"
     stops.take(Went(1, 3))
     assert stops.left == {(0, 1): 1}
-    stops.drop([0])
-    assert not stops.left
+    stops.renew(0)
+    stops.take(stop(0))
+    assert stops.ranks == (0, 1), "a new process has a first conversation again"
 
 
 def test_after_that_it_may_ask_again() -> None:
