@@ -12,7 +12,8 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
-from ..runtime.ours import is_our_module
+from ..runtime.ours import HOME, is_our_module
+from ..runtime.ranks.users import is_users
 
 _LEADING_TO_US = "torch._compile", "torch._dynamo."
 """Modules by way of which torch calls our `__torch_dispatch__`."""
@@ -47,16 +48,26 @@ hint_of: list[Callable[[BaseException], list[str]]] = [no_hint]
 
 
 def up_to_call(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames of ours that it ends with; the whole, where there are no others."""
+    """The traceback without the frames of ours that it ends with, and what these have called, where that is no user's.
+
+    The whole, where there are no others.
+    """
     frames: list[TracebackType] = []
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
-    last = max((place for place, each in enumerate(frames) if not _is_ours(each)), default=len(frames) - 1)
+    users = max((place for place, each in enumerate(frames) if _is_users(each)), default=-1)
+    end = next((place for place, each in enumerate(frames) if place > users and _is_ours(each)), 0) or len(frames)
     cut: TracebackType | None = None
-    for each in reversed(frames[: last + 1]):
+    for each in reversed(frames[:end]):
         cut = TracebackType(cut, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return cut
+
+
+def _is_users(trace: TracebackType) -> bool:
+    file = trace.tb_frame.f_code.co_filename
+    lies_beside_us = file.startswith(str(HOME)) and "site-packages" not in file  # notebooks and tests of ours
+    return not _is_ours(trace) and (is_users(file) or lies_beside_us)
 
 
 def _is_ours(trace: TracebackType) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import pytest
 
 from meshbook.magics.tracebacks import up_to_call
+from meshbook.runtime import proc
 from meshbook.runtime.future import Promise
 from meshbook.runtime.shape import Shape
 from tests.magics.front_end import Kernel
@@ -35,6 +37,17 @@ def test_our_frames_at_the_end_are_left_out() -> None:
     trace = raised_by_us()
     assert len(functions(trace)) > 2
     assert functions(up_to_call(trace)) == ["raised_by_us"]
+
+
+def test_what_ours_have_called_of_a_library_is_left_out_with_them(tmp_path: Path) -> None:
+    """Ctrl-C as we read a file, say."""
+    (tmp_path / "odd").write_bytes(b"\xff")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(UnicodeDecodeError) as caught:
+        patch.setattr(proc, "open", lambda _: (tmp_path / "odd").open(encoding="utf-8"), raising=False)
+        proc.stat_of(1)
+    names = functions(caught.value.__traceback__)
+    assert names[-1] == "decode"
+    assert functions(up_to_call(caught.value.__traceback__)) == names[:1]
 
 
 def test_frames_by_which_torch_comes_to_us_are_left_out_with_ours() -> None:
