@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -195,7 +196,7 @@ class CellShell:
         # A cell that runs again unchanged keeps its file name: its lines are the same.
         file = former.file if former is not None and former.name == name else file_of(name, run)
         self.on_file(file, source, first_line, "")
-        outcome = lambda: self._outcome((source, first_line), name, file, prepare, keep)  # noqa: E731
+        outcome = partial(self._outcome, (source, first_line), name, file, prepare, keep)
         return self._told(run, file, outcome, is_inquiry=is_inquiry)
 
     def call(

@@ -26,7 +26,7 @@ def standing(prompt: str, *, is_secret: bool) -> Generator[None]:
 
 
 def write(text: str, target: TextIO) -> None:
-    """Write lines; between those that another thread waits behind, if one does."""
+    """Write lines. Where another thread waits at a prompt, they come below it, and the prompt again below them."""
     if _asker is None or _asker == threading.get_ident():
         target.write(text)
         return

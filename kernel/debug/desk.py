@@ -169,10 +169,11 @@ class Desk:
             asking = [stop for stop in self.stops.waiting.values() if stop.rank in chosen]
             for stop in asking:
                 self.stops.answered(stop)
+        # What a rank asks just now it has answered itself, perhaps before the question comes, or has gone on since.
         with self._hearing_who_went() as gone:
             told = self._tell(chosen, "leave", self.mesh.last_cell)
             questions = {(rank, talk): turn for rank, left in told.items() for talk, turn in left}
-            with self._lock:  # a rank that stops just now has been answered before its question comes
+            with self._lock:
                 self.stops.leave({key: turn for key, turn in questions.items() if key not in gone})
 
     @contextmanager
