@@ -22,11 +22,11 @@ from ..runtime.wire import codec
 from .completion import complete
 from .debug.places import suspended
 from .debug.remains import is_out_of_memory, let_go, num_bytes, summary_of
-from .failure import entry_of, failure_of
+from .failure import bare_failure, entry_of, failure_of, has_struck_users
 from .guest import Guests, Lines
 from .loop import CellLoop
 from .mime import plain, portable
-from .outcome import Display, Outcome, Value
+from .outcome import Display, Failure, Outcome, Value
 from .shell import QuietShell
 from .source import Program, file_of, is_async, program_of, remember
 from .summary import describe, is_widget
@@ -328,8 +328,7 @@ class CellShell:
                     self._shell.after_cell(told)
         except BaseException as error:  # noqa: BLE001 - whatever a cell raises is its outcome
             self._keep_error(error)
-            with self._opened():  # the text of an error is user code too
-                return Outcome(failure=failure_of(error, file, self._shell))
+            return Outcome(failure=self._failure(error, file))
 
     def _visited(
         self, head: bytes, buffers: Sequence[Any], lines: Sequence[Lines], prepare: Callable[[], None]
@@ -341,8 +340,18 @@ class CellShell:
                 return Outcome(value=Value(type(value).__name__, reprlib.repr(value), pickled=self._dumps(value)))
         except BaseException as error:  # noqa: BLE001 - as for a cell
             self._keep_error(error)
-            with self._opened():
-                return Outcome(failure=failure_of(error, entry_of(error), self._shell))
+            return Outcome(failure=self._failure(error, entry_of(error)))
+
+    def _failure(self, error: BaseException, file: str) -> Failure:
+        """Tell of what has ended the user's code, also to one who presses stop just then, which was meant for that."""
+        for _ in range(2):  # who presses again has had enough
+            try:
+                with self._opened():  # the text of an error is user code too
+                    return failure_of(error, file, self._shell)
+            except KeyboardInterrupt as stop:
+                if has_struck_users(stop):
+                    break
+        return bare_failure(error, file, "(it was interrupted before it could say more)")
 
     def _called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:

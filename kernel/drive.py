@@ -91,10 +91,12 @@ class Teller(Protocol):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user stopped a cell: one line tells it, without our own frames."""
+    """The user stopped a cell: one line tells it, without our own frames, below the story of ranks that have failed."""
+
+    story = ""
 
     def _render_traceback_(self) -> list[str]:
-        return [f"KeyboardInterrupt: {self}"]
+        return [*self.story.splitlines(), f"KeyboardInterrupt: {self}"]
 
 
 Interrupted.__name__ = "KeyboardInterrupt"  # what front-ends show as the name of the error, and look for

@@ -11,13 +11,13 @@ from ..runtime.errors import DeviceMeshError, SupervisionError
 from ..runtime.shape import Shape
 from ..runtime.values import ValueMesh
 from ..runtime.wire import codec
-from .drive import Drive, Interrupted, Teller, drive
+from .drive import Drive, Teller, drive
 from .fold import ranks_text
 from .hangs import watches_of
 from .patience import Patience
 from .results import MeshResult
 from .story import noted, tell
-from .verdict import check, interrupted_text, note_failed, was_stopped
+from .verdict import check, note_failed, stopped_by, was_stopped
 
 if TYPE_CHECKING:
     from .mesh import Mesh
@@ -55,7 +55,7 @@ def execute(mesh: Mesh, function: Callable[..., Any], args: tuple[Any, ...], kwa
     result = MeshResult(run.axes, run.ranks, progress.outcomes, progress.seconds, progress.lost, codec.loads)
     note_failed(driven, result)
     if was_stopped(driven, result):
-        raise Interrupted(interrupted_text(driven, result.failures))
+        raise stopped_by(driven, result)
     if driven.mended and result.ok:
         teller.note(run.ranks, "↻", driven.mended)
     return ValueMesh(Shape.row_major(mesh.axes), check(driven, result).values())

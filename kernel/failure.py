@@ -48,8 +48,18 @@ def failure_of(error: BaseException, file: str, shell: QuietShell) -> Failure:
     try:
         return _told(error, file, shell)
     except (Exception, SystemExit):  # noqa: BLE001 - what a user's class makes of its attributes may raise anything
-        tb = _from_cell(plain_traceback(error), file)
-        return Failure(plain_name(error), shortened(safe_str(error)), _frames_of(tb), "".join(traceback.format_tb(tb)))
+        return bare_failure(error, file, shortened(safe_str(error)))
+
+
+def bare_failure(error: BaseException, file: str, message: str) -> Failure:
+    """Tell of it without any code of its class."""
+    tb = _from_cell(plain_traceback(error), file)
+    return Failure(plain_name(error), message, _frames_of(tb), "".join(traceback.format_tb(tb)))
+
+
+def has_struck_users(stop: KeyboardInterrupt) -> bool:
+    """Whether it is the user's code that was interrupted."""
+    return any(is_users(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(stop.__traceback__))
 
 
 def _told(error: BaseException, file: str, shell: QuietShell) -> Failure:

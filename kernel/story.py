@@ -10,9 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from ..runtime.errors import MeshError
 from ..runtime.ranks.place import coordinates
 from .chance import essence
 from .fold import coords_text, named, ranks_text
@@ -44,7 +43,15 @@ _COLOURS: Final = {
 }
 
 T = TypeVar("T")
-E = TypeVar("E", bound=MeshError)
+E = TypeVar("E", bound="Told")
+
+
+class Told(Protocol):
+    """An error that can have a story."""
+
+    story: str
+
+    def add_note(self, note: str, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +185,7 @@ def noted(error: E, story: Story) -> E:
     """The error with its story, for those who read it: IPython asks for it, scripts, pytest and logs show notes.
 
     Example:
+        >>> from meshbook import MeshError
         >>> story = tell({"tp": 2}, range(2), {1: Failure("ValueError", "boom", (), "")})
         >>> noted(MeshError(story.summary), story).__notes__
         ['tp=1  ValueError: boom']

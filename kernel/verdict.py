@@ -11,7 +11,7 @@ from ..runtime.errors import DeviceMeshError, MeshError
 from ..runtime.long_calls import actors_at_work
 from ..runtime.ranks.place import axes_text
 from .cut_off import is_cut_off
-from .drive import Drive
+from .drive import Drive, Interrupted
 from .fold import named, ranks_text
 from .outcome import Failure, Frame
 from .patience import Step
@@ -29,9 +29,24 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
         DeviceMeshError: the mesh has lost ranks; the story tells how they ended.
         MeshError: ranks raised, or were given up because they do not react.
     """
-    progress = drive.run.progress
     if not result.failed and not result.lost:
         return result
+    story = _story(drive, result, notebook)
+    if gone := sorted(drive.run.progress.gone | _missed(drive, result.failures)):
+        raise noted(DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result), story)
+    raise noted(MeshError(story.summary, by_rank=result.errors, result=result), story)
+
+
+def stopped_by(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Interrupted:
+    """What the user's press raises: where ranks were, and the story of those that have failed by themselves."""
+    text = interrupted_text(drive, result.failures)
+    if not _failed_by_themselves(drive, result.failures):
+        return Interrupted(text)
+    story = _story(drive, result, notebook)
+    return noted(Interrupted(f"{text}; {story.summary}"), story)
+
+
+def _story(drive: Drive, result: MeshResult, notebook: Container[str]) -> Story:
     told = _timed_out(drive, result.failures)
     waiting = _fates(drive, told)
     failures = {rank: failure for rank, failure in told.items() if rank not in waiting}
@@ -53,13 +68,10 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
         roster.dead(),
         drive.together,
         late,
-        progress.unclear,
+        drive.run.progress.unclear,
     )
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
-    story = _advised(drive, with_memory(story, held), failures, notebook)
-    if gone := sorted(progress.gone | missed):
-        raise noted(DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result), story)
-    raise noted(MeshError(story.summary, by_rank=result.errors, result=result), story)
+    return _advised(drive, with_memory(story, held), failures, notebook)
 
 
 def _advised(drive: Drive, story: Story, failures: Mapping[int, Failure], notebook: Container[str]) -> Story:
@@ -111,7 +123,8 @@ def _interrupted_text(drive: Drive, failures: Mapping[int, Failure]) -> str:
     if drive.killed:
         places = _places({rank: drive.waiting.get(rank, "") for rank in drive.killed})
         return f"killed: {places}; `%mesh restart @dead` brings {'them' if drive.killed[1:] else 'it'} back"
-    were_at = drive.waiting | {rank: _place(drive, rank, failures[rank]) for rank in _interrupted(drive, failures)}
+    were_at = {rank: place for rank, place in drive.waiting.items() if place and rank not in failures}
+    were_at |= {rank: _place(drive, rank, failures[rank]) for rank in _released(drive, failures)}
     places = _places(were_at)
     kept = "".join(f"; {told}" for told in (*drive.together.notes, drive.mended) if told)
     rest = "it is idle and keeps its state" if len(were_at) == 1 else "they are idle and keep their state"
@@ -140,15 +153,23 @@ def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
         if rank in failures
     }
     cut_off |= stops
-    if drive.patience.reason != "failure":
+    if drive.patience.reason not in ("failure", "user"):
         return cut_off
-    # One whose collective was broken off says so by an error of torch's.
+    grace = f" after {drive.patience.grace:g} s" if drive.patience.reason == "failure" else ""
+    after = f"interrupted{grace}, state kept"
+    released = sorted(_released(drive, failures))
+    return {rank: f"was at {_place(drive, rank, failures[rank])}; {after}" for rank in released} | cut_off
+
+
+def _failed_by_themselves(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
+    """The ranks that were not done when the user pressed stop, and came to another end than by that; or had before."""
+    return set(failures) - set(_fates(drive, failures))
+
+
+def _released(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
+    """The ranks that were interrupted, or whose collective was broken off: these say so by an error of torch's."""
     was_released = drive.patience.rung >= Step.RELEASE
-    released = _interrupted(drive, failures)
-    if was_released:
-        released |= set(failures) & set(drive.waiting)
-    after = f"interrupted after {drive.patience.grace:g} s, state kept"
-    return {rank: f"was at {_place(drive, rank, failures[rank])}; {after}" for rank in sorted(released)} | cut_off
+    return _interrupted(drive, failures) | (set(failures) & set(drive.waiting) if was_released else set())
 
 
 def _interrupted(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:

@@ -26,7 +26,7 @@ from ..kernel.patience import Patience
 from ..kernel.results import MeshResult
 from ..kernel.run import Run
 from ..kernel.slice_check import groupless
-from ..kernel.verdict import check, interrupted_text, note_failed, was_stopped
+from ..kernel.verdict import check, note_failed, stopped_by, was_stopped
 from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.future import Promise
 from ..runtime.wire import codec, sigint
@@ -370,7 +370,7 @@ def _bundle_of(shown: MeshResult | DiffView | Pages) -> Mapping[str, object]:
 
 def _raise_if_stopped(cell: Cell, result: MeshResult) -> None:
     if was_stopped(cell.drive, result):
-        raise Interrupted(interrupted_text(cell.drive, result.failures))
+        raise stopped_by(cell.drive, result, cell.notebook)
     if cell.drive.mended and result.ok:  # no story tells it
         print(f"↻ {cell.drive.mended}", file=sys.stderr)
 

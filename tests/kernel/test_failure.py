@@ -92,6 +92,40 @@ def test_a_signal_handler_that_raises_while_a_failure_is_told_is_what_failed(not
     assert [(frame.file, frame.line, frame.source) for frame in failure.frames] == [("cell 1", 8, "raise Pipe")]
 
 
+def test_who_presses_stop_as_a_failure_is_told_is_told_it(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    presses, loads = [KeyboardInterrupt()], codec.loads
+    monkeypatch.setattr(codec, "loads", lambda data: _raise(presses.pop()) if presses else loads(data))
+    failure = notebook.failure("x = 1\n1 / 0")
+    assert not presses
+    assert (failure.type_name, failure.message) == ("ZeroDivisionError", "division by zero")
+    assert [(frame.file, frame.line) for frame in failure.frames] == [("cell 1", 2)]
+    assert failure.pickled is not None
+
+
+def test_a_text_of_the_users_that_takes_too_long_is_left_out(notebook: Notebook) -> None:
+    failure = notebook.failure(
+        "class Slow(Exception):\n    def __str__(self):\n        raise KeyboardInterrupt\nraise Slow"
+    )
+    assert (failure.type_name, failure.message) == ("Slow", "(it was interrupted before it could say more)")
+    assert [(frame.file, frame.line) for frame in failure.frames] == [("cell 1", 4)]
+    assert notebook.value("1").text == "1"
+
+
+def test_who_presses_stop_again_and_again_hears_what_is_known(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(codec, "loads", lambda data: _raise(KeyboardInterrupt()))
+    failure = notebook.failure("1 / 0")
+    assert (failure.type_name, failure.message) == (
+        "ZeroDivisionError",
+        "(it was interrupted before it could say more)",
+    )
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
 @pytest.mark.parametrize(
     ("source", "line", "message"),
     [

@@ -48,6 +48,12 @@ def test_one_that_ended_meanwhile_is_not_said_to_have_been_anywhere() -> None:
     assert told == "interrupted: ranks 0,2 at cell 7 line 3; they are idle and keep their state"
 
 
+def test_who_has_failed_by_itself_meanwhile_is_not_said_to_have_been_interrupted() -> None:
+    broken = Failure("ValueError", "it is nan", FRAMES, "")
+    told = interrupted_text(stopped_drive(), {0: HIT, 1: HIT, 2: broken})
+    assert told == "interrupted: ranks 0-1 at cell 7 line 3; they are idle and keep their state"
+
+
 def test_one_that_was_stopped_before_has_failed_although_it_had_not_ended_then() -> None:
     driven = stopped_drive(1)
     result: Any = SimpleNamespace(failed=RANKS, failures=dict.fromkeys(RANKS, HIT))

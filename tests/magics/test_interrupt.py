@@ -100,7 +100,21 @@ def test_where_a_rank_does_not_catch_it_the_cell_was_stopped(kernel: Kernel) -> 
     cell = kernel.start(f"%%on_mesh\n{source}")
     cell.until_all(4, "in")
     kernel.interrupt()
-    assert cell.end(PROMPT).error.startswith("KeyboardInterrupt: interrupted: rank")
+    stopped = cell.end(PROMPT)
+    assert stopped.error.startswith("KeyboardInterrupt: interrupted: rank")
+    assert stopped.error.endswith("; they are idle and keep their state; 1 of 4 ranks failed (dp=1,tp=1)")
+
+
+def test_who_stops_the_cell_of_a_rank_that_has_failed_is_told_where(kernel: Kernel) -> None:
+    cell = kernel.start("%%on_mesh\nif rank == 1:\n    nothing_such\nprint('in')\ntime.sleep(60)")
+    cell.until_all(3, "in")
+    cell.until("1 ✗ NameError")
+    kernel.interrupt()
+    stopped = cell.end(PROMPT)
+    assert stopped.error.startswith("KeyboardInterrupt: interrupted: ranks 0,2-3 at cell ")
+    for line in ("dp=0,tp=1  NameError: ", "→ 3  nothing_such", " ×3  was at"):
+        assert line in stopped.traceback
+    assert kernel.ok("%on_mesh @failed -- rank").text.strip().startswith("1")
 
 
 def test_stop_pressed_twice(kernel: Kernel) -> None:
