@@ -333,9 +333,6 @@ class Mesh(Repairs):
 
         try:
             return compare(call, run.ranks, tolerance, max_bytes)
-        except KeyboardInterrupt:
-            self.interrupt(run.ranks)
-            raise
         finally:
             if not self.is_down:
                 alive = [rank for rank in run.ranks if rank in self.roster.alive()]
@@ -478,7 +475,11 @@ class Mesh(Repairs):
     def _call(self, ranks: Sequence[int], endpoint: str, *args: Any) -> dict[int, Any]:
         """Call an endpoint of the kernel actors of any ranks; raises what the first of them failed with."""
         gather = self._begin(ranks, endpoint, *args)
-        wait_for(self, gather, endpoint)
+        try:
+            wait_for(self, gather, endpoint)
+        except KeyboardInterrupt:  # nobody wants the answer: what takes long is ended, what has not begun never does
+            self.interrupt(gather.owing, gather.call, timeout=0.2)
+            raise
         for rank in ranks:
             if rank in gather.errors:
                 raise gather.errors[rank]
@@ -486,7 +487,7 @@ class Mesh(Repairs):
 
     def _begin(self, ranks: Sequence[int], endpoint: str, *args: Any) -> Gather:
         gather = Gather(self.roster, ranks, f"{self.name}.{endpoint}")
-        self.roster.call(ranks, self._order(endpoint, *args), gather)
+        gather.call = self.roster.call(ranks, self._order(endpoint, *args), gather)
         return gather
 
 

@@ -20,6 +20,8 @@ class Gather:
     def __init__(self, roster: Roster, ranks: Sequence[int], title: str) -> None:
         self.answers: dict[int, Any] = {}
         self.errors: dict[int, BaseException] = {}
+        self.call = 0
+        """The number of the call, where whoever made it has noted it."""
         self._roster = roster
         self._title = title
         self._left = set(ranks)

@@ -78,6 +78,27 @@ def test_a_busy_rank_is_waited_for_aloud(kernel: Kernel) -> None:
     assert set(kernel.value("r.values()")) == {"new"}
 
 
+def test_a_pull_that_was_stopped_keeps_no_cell_waiting(kernel: Kernel) -> None:
+    kernel.ok(
+        "%%on_mesh\nimport threading\nasked = 0\nclass Slow:\n    def __reduce__(self):\n"
+        "        global asked\n        asked += 1\n        threading.Event().wait()\nslow = Slow()"
+    )
+    with hurried(kernel, "meshbook.kernel.busy", TOLD_AFTER=0.3):
+        at_work = kernel.start("%mesh pull slow")
+        at_work.until("pull waits for ranks 0-3 (at cell ")
+        kernel.interrupt()
+        assert at_work.end().error.startswith(
+            "KeyboardInterrupt: pull was stopped, as it waited for ranks 0-3 (at cell "
+        )
+        kernel.ok("%%on_mesh -b\ngo = threading.Event()\nwhile not go.wait(0.01): pass")
+        behind = kernel.start("%mesh pull slow")
+        behind.until("pull waits for ranks 0-3 (at cell ")
+        kernel.interrupt()
+        assert "pull was stopped" in behind.end().error
+    kernel.ok("%mesh interrupt")
+    assert "1   ranks 0-3" in kernel.ok("%on_mesh -- asked").text
+
+
 def test_what_was_pushed_behind_a_cell_holds_after_a_restart(kernel: Kernel) -> None:
     kernel.ok("m7 = %mesh up m7 dp=2 --pg none")
     try:
