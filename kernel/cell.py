@@ -9,8 +9,8 @@ import inspect
 import os
 import reprlib
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -140,6 +140,8 @@ class CellShell:
         self._show, self._dumps, self._limit, self._opened = show, dumps, limit, opened
         self._loop = CellLoop(may_nest=owned is not None)
         self._run, self._numbers = 0, count(1)
+        self.telling = ""
+        """What it is at, in words, when the user's code has ended: a large value takes its time."""
         self._programs: dict[_Text, _Compiled] = {}  # of cells that may run again
         self._last: object = None
         self.on_file: Callable[[str, str, int, str], object] = lambda file, source, first_line, place: None
@@ -323,7 +325,7 @@ class CellShell:
             with self._opened():
                 try:
                     with _StreamsKept():
-                        return self._valued(self._played(self._program(text, name, file)), keep)
+                        return self._valued(self._played(self._program(text, name, file)), name, keep)
                 finally:  # extensions hear of its end, and matplotlib draws then, also when it fails
                     self._shell.after_cell(told)
         except BaseException as error:  # noqa: BLE001 - whatever a cell raises is its outcome
@@ -337,7 +339,8 @@ class CellShell:
             prepare()
             with self._opened(), _StreamsKept(), self._guests.admit(head, buffers, lines) as (function, args, kwargs):
                 value = self._called(function, args, kwargs)
-                return Outcome(value=Value(type(value).__name__, reprlib.repr(value), pickled=self._dumps(value)))
+                with self._told_as("the end of the call, where its value is pickled"):
+                    return Outcome(value=Value(type(value).__name__, reprlib.repr(value), pickled=self._dumps(value)))
         except BaseException as error:  # noqa: BLE001 - as for a cell
             self._keep_error(error)
             return Outcome(failure=self._failure(error, entry_of(error)))
@@ -366,7 +369,15 @@ class CellShell:
         finally:
             self.on_done()
 
-    def _valued(self, value: object, keep: Callable[[object], object] | None) -> Outcome:
+    @contextmanager
+    def _told_as(self, telling: str) -> Generator[None]:
+        self.telling = telling
+        try:
+            yield
+        finally:
+            self.telling = ""
+
+    def _valued(self, value: object, name: str, keep: Callable[[object], object] | None) -> Outcome:
         """What comes of a cell that ended with this value."""
         self._bind_last(value)
         if keep is not None:
@@ -374,7 +385,10 @@ class CellShell:
         if is_widget(value):  # it lives here, and is shown as `display` does
             self._shell.show(value)
             return Outcome()
-        return Outcome() if value is None else Outcome(value=self._described(value))
+        if value is None:
+            return Outcome()
+        with self._told_as(f"the end of {name}, where its value is put into text"):
+            return Outcome(value=self._described(value))
 
     def _played(self, program: Program) -> Any:
         try:

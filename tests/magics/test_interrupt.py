@@ -117,6 +117,17 @@ def test_who_stops_the_cell_of_a_rank_that_has_failed_is_told_where(kernel: Kern
     assert kernel.ok("%on_mesh @failed -- rank").text.strip().startswith("1")
 
 
+def test_a_value_that_takes_long_to_tell_is_where_ranks_are(kernel: Kernel) -> None:
+    kernel.ok("%%on_mesh\nimport functools\nclass Slow: __repr__ = staticmethod(functools.partial(time.sleep, 60))")
+    cell = kernel.start("%%on_mesh\nprint('in')\nSlow()")
+    cell.until_all(4, "in")
+    kernel.interrupt()
+    stopped = cell.end(PROMPT)
+    place = f"the end of cell {stopped.reply['execution_count']}, where its value is put into text"
+    assert stopped.error.startswith(f"KeyboardInterrupt: interrupted: ranks 0-3 at {place}; ")
+    assert "Slow   ranks 0-3" in kernel.ok("%on_mesh -- type(_)").text
+
+
 def test_stop_pressed_twice(kernel: Kernel) -> None:
     cell = kernel.start("%on_mesh -- (print('in'), [time.sleep(0.01) for _ in range(6000)])")
     cell.until("in")
