@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..runtime.gather import Gather
-from .drive import Interrupted
 from .fold import named
+from .interrupted import Interrupted
 
 if TYPE_CHECKING:
     from .questions import Questions

@@ -90,18 +90,6 @@ class Teller(Protocol):
         """A line about ranks that they did not say themselves."""
 
 
-class Interrupted(KeyboardInterrupt):
-    """The user stopped a cell: one line tells it, without our own frames, below the story of ranks that have failed."""
-
-    story = ""
-
-    def _render_traceback_(self) -> list[str]:
-        return [*self.story.splitlines(), f"KeyboardInterrupt: {self}"]
-
-
-Interrupted.__name__ = "KeyboardInterrupt"  # what front-ends show as the name of the error, and look for
-
-
 @dataclass(slots=True)
 class Drive:
     """One run with its output and the rule for late ranks. `steps()` says how long to wait next."""

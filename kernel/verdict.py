@@ -11,8 +11,9 @@ from ..runtime.errors import DeviceMeshError, MeshError
 from ..runtime.long_calls import actors_at_work
 from ..runtime.ranks.place import axes_text
 from .cut_off import is_cut_off
-from .drive import Drive, Interrupted
+from .drive import Drive
 from .fold import named, ranks_text
+from .interrupted import Interrupted
 from .outcome import Failure, Frame
 from .patience import Step
 from .queued import taken_back_text

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from IPython.core.error import UsageError
 
-from ..kernel.drive import Interrupted
 from ..kernel.fold import named, ranks_text
+from ..kernel.interrupted import Interrupted
 from ..kernel.mesh import Mesh
 from ..kernel.repairs import mended_text
 from ..kernel.restore import HealedMesh

@@ -14,8 +14,8 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from ..kernel.collectives import MeshLedger
-from ..kernel.drive import Interrupted
 from ..kernel.fold import named
+from ..kernel.interrupted import Interrupted
 from ..kernel.mesh import PULL_LIMIT, Mesh
 from ..runtime import leftovers
 from ..runtime.errors import MeshbookError, MeshError

@@ -18,8 +18,9 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from ..kernel.comms import CommMessage
-from ..kernel.drive import Drive, Interrupted, drive, drive_async, drive_in_background
+from ..kernel.drive import Drive, drive, drive_async, drive_in_background
 from ..kernel.hangs import watches_of
+from ..kernel.interrupted import Interrupted, told_in_one_line
 from ..kernel.measure import Tolerance
 from ..kernel.mesh import Mesh
 from ..kernel.patience import Patience
@@ -51,6 +52,9 @@ LAST_RESULT = "_mesh"
 """The name under which the notebook finds the last result."""
 
 NOTHING_TO_RUN = "there is nothing to run: put Python lines below %%on_mesh, or write `%on_mesh [SELECTOR] -- EXPR`"
+
+_AS_IT_WAS_SENT = "the cell was stopped as it was sent"
+_AS_IT_CAME_BACK = "the cell was stopped after its end, as its results were put together"
 
 _UNBOUNDED = 1 << 60
 _MAX_WARNINGS = 3
@@ -131,16 +135,18 @@ class OnMesh:
 
     def run(self, line: str, body: str) -> object:
         """The plain cell magic, and `%on_mesh SELECTOR -- EXPR`: waits by blocking."""
-        asked = self._asked(line, body)
-        if asked is None:
-            return None
-        if asked.args.local:
-            _check_ran_here(self._shell.run_cell(asked.source, store_history=False))
-        cell = self._send(asked)
-        if cell.args.bg:
-            return self._leave_running(cell)
-        _drive(cell)
-        return self._finish(cell)
+        with told_in_one_line(_AS_IT_WAS_SENT):
+            asked = self._asked(line, body)
+            if asked is None:
+                return None
+            if asked.args.local:
+                _check_ran_here(self._shell.run_cell(asked.source, store_history=False))
+            cell = self._send(asked)
+            if cell.args.bg:
+                return self._leave_running(cell)
+            _drive(cell)
+        with told_in_one_line(_AS_IT_CAME_BACK):
+            return self._finish(cell)
 
     def diff(self, args: Diff) -> DiffView:
         """`%mesh diff`: the expression runs like one of `%on_mesh`, but what comes back is no result to keep."""
@@ -156,16 +162,20 @@ class OnMesh:
 
     async def run_async(self, line: str, body: str) -> object:
         """The same as an awaited cell: the kernel stays responsive meanwhile."""
-        asked = self._asked(self._shell.var_expand(line, depth=1), body)  # with the names of the cell that awaits it
-        if asked is None:
-            return None
-        if asked.args.local:
-            await self._run_here(asked.source)
-        cell = self._send(asked)
-        if cell.args.bg:
-            return self._leave_running(cell)
-        await drive_async(cell.drive)
-        return self._finish(cell)
+        with told_in_one_line(_AS_IT_WAS_SENT):
+            asked = self._asked(
+                self._shell.var_expand(line, depth=1), body
+            )  # with the names of the cell that awaits it
+            if asked is None:
+                return None
+            if asked.args.local:
+                await self._run_here(asked.source)
+            cell = self._send(asked)
+            if cell.args.bg:
+                return self._leave_running(cell)
+            await drive_async(cell.drive)
+        with told_in_one_line(_AS_IT_CAME_BACK):
+            return self._finish(cell)
 
     def _asked(self, line: str, body: str) -> _Asked | None:
         """What the line asks for; None where it is for help, which is shown."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from IPython.core.error import UsageError
 
-from ..kernel.drive import Interrupted
 from ..kernel.fold import coords_text, ranks_text
+from ..kernel.interrupted import Interrupted
 from ..kernel.mesh import Mesh
 from ..kernel.restore import HealedMesh, ResizedMesh
 from ..runtime.errors import MeshbookError

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from meshbook.kernel import drive as drive_module
-from meshbook.kernel.drive import TICK, Drive, Interrupted, drive, drive_async, drive_in_background
+from meshbook.kernel.drive import TICK, Drive, drive, drive_async, drive_in_background
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.together import GIVEN_UP, Deeds
 from meshbook.kernel.verdict import interrupted_text
@@ -474,15 +474,6 @@ def test_in_the_background_the_rule_for_late_ranks_holds_too(run: PretendedRun) 
     thread.join(5)
     assert not thread.is_alive()
     assert (driven.mesh.interrupted, driven.patience.reason) == ([(RANKS, 7)], "timeout")
-
-
-def test_the_error_of_a_stopped_cell_is_one_line() -> None:
-    error = Interrupted("interrupted: ranks 0-3 at cell 1 line 2")
-    assert isinstance(error, KeyboardInterrupt)
-    assert type(error).__name__ == "KeyboardInterrupt"
-    assert error._render_traceback_() == [  # pyright: ignore[reportPrivateUsage] - what IPython calls
-        "KeyboardInterrupt: interrupted: ranks 0-3 at cell 1 line 2"
-    ]
 
 
 def test_a_death_that_comes_with_the_stop_button_is_told(run: PretendedRun) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from meshbook.kernel.drive import Interrupted
 from meshbook.kernel.execute import tell_by
 from meshbook.kernel.export import Setting, script
+from meshbook.kernel.interrupted import Interrupted
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.run import Said
 from meshbook.runtime.errors import DeviceMeshError, MeshError

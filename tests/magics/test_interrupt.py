@@ -128,6 +128,22 @@ def test_a_value_that_takes_long_to_tell_is_where_ranks_are(kernel: Kernel) -> N
     assert "Slow   ranks 0-3" in kernel.ok("%on_mesh -- type(_)").text
 
 
+@pytest.mark.parametrize(
+    ("of_ours", "told"),
+    [("parse_on_mesh", "as it was sent"), ("result_of", "after its end, as its results were put together")],
+)
+@pytest.mark.parametrize("source", ["%%on_mesh\nrank", "%on_mesh -- rank"])
+def test_what_hits_our_own_lines_is_told_in_one(kernel: Kernel, source: str, of_ours: str, told: str) -> None:
+    kernel.ok(
+        "import meshbook.magics.on_mesh as ours\ndef press(*_, **__): raise KeyboardInterrupt\n"
+        f"kept, ours.{of_ours} = ours.{of_ours}, press"
+    )
+    stopped = kernel.start(source).end()
+    kernel.ok(f"ours.{of_ours} = kept")
+    assert stopped.error == stopped.traceback.strip() == f"KeyboardInterrupt: the cell was stopped {told}"
+    assert "ranks 0-3" in kernel.ok("%on_mesh -- 1").text
+
+
 def test_stop_pressed_twice(kernel: Kernel) -> None:
     cell = kernel.start("%on_mesh -- (print('in'), [time.sleep(0.01) for _ in range(6000)])")
     cell.until("in")
