@@ -333,7 +333,7 @@ class KernelActor(Actor):
         frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage] - documented all the same
         stack = [(code.co_filename, line) for code, line in lines_of(frame)]
         at = lines_text(stack) or lines_text(self._cells.suspended_at())
-        main = at or _place_in_module(stack) or self._making or self._cells.telling
+        main = at or _place_in_module(stack) or self._making or self._cells.phase
         return main or place_at_work(), waits.current(self._main, is_at_work=bool(main))
 
     @control_endpoint

@@ -9,8 +9,8 @@ import inspect
 import os
 import reprlib
 import sys
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -140,8 +140,9 @@ class CellShell:
         self._show, self._dumps, self._limit, self._opened = show, dumps, limit, opened
         self._loop = CellLoop(may_nest=owned is not None)
         self._run, self._numbers = 0, count(1)
-        self.telling = ""
-        """What it is at, in words, when the user's code has ended: a large value takes its time."""
+        self.phase = ""
+        """Where it is, in words, while no code of the user's runs, at the beginning and the end: both may take time."""
+        self._name = ""
         self._programs: dict[_Text, _Compiled] = {}  # of cells that may run again
         self._last: object = None
         self.on_file: Callable[[str, str, int, str], object] = lambda file, source, first_line, place: None
@@ -199,7 +200,7 @@ class CellShell:
         file = former.file if former is not None and former.name == name else file_of(name, run)
         self.on_file(file, source, first_line, "")
         outcome = partial(self._outcome, (source, first_line), name, file, prepare, keep)
-        return self._told(run, file, outcome, is_inquiry=is_inquiry)
+        return self._told(run, name, file, outcome, is_inquiry=is_inquiry)
 
     def call(
         self,
@@ -213,10 +214,13 @@ class CellShell:
         """Call a function that came from the notebook (see `guest`); raises nothing. The whole value travels."""
         for place, file, text in lines:
             self.on_file(file, text, 1, place)
-        return self._told(run, "", lambda: self._visited(head, buffers, lines, prepare))
+        return self._told(run, "the call", "", lambda: self._visited(head, buffers, lines, prepare))
 
-    def _told(self, run: int, file: str, outcome: Callable[[], Outcome], *, is_inquiry: bool = False) -> Outcome:
+    def _told(
+        self, run: int, name: str, file: str, outcome: Callable[[], Outcome], *, is_inquiry: bool = False
+    ) -> Outcome:
         self._run, self._numbers = run, count(1)
+        self._name, self.phase = name, f"the beginning of {name}"
         try:
             if not is_inquiry:
                 self._drop_error()
@@ -227,7 +231,7 @@ class CellShell:
                 error.__traceback__ = self.last_error.__traceback__
             return Outcome(failure=failure_of(error, file, self._shell))
         finally:
-            self._run = 0
+            self._run, self.phase = 0, ""
             if self._guests.brought:
                 self._guests.forget_gone()
             if self.last_error is not None and is_out_of_memory(self.last_error):
@@ -325,7 +329,7 @@ class CellShell:
             with self._opened():
                 try:
                     with _StreamsKept():
-                        return self._valued(self._played(self._program(text, name, file)), name, keep)
+                        return self._valued(self._played(self._program(text, name, file)), keep)
                 finally:  # extensions hear of its end, and matplotlib draws then, also when it fails
                     self._shell.after_cell(told)
         except BaseException as error:  # noqa: BLE001 - whatever a cell raises is its outcome
@@ -339,14 +343,15 @@ class CellShell:
             prepare()
             with self._opened(), _StreamsKept(), self._guests.admit(head, buffers, lines) as (function, args, kwargs):
                 value = self._called(function, args, kwargs)
-                with self._told_as("the end of the call, where its value is pickled"):
-                    return Outcome(value=Value(type(value).__name__, reprlib.repr(value), pickled=self._dumps(value)))
+                self._end_with("value")
+                return Outcome(value=Value(type(value).__name__, reprlib.repr(value), pickled=self._dumps(value)))
         except BaseException as error:  # noqa: BLE001 - as for a cell
             self._keep_error(error)
             return Outcome(failure=self._failure(error, entry_of(error)))
 
     def _failure(self, error: BaseException, file: str) -> Failure:
         """Tell of what has ended the user's code, also to one who presses stop just then, which was meant for that."""
+        self._end_with("error")
         for _ in range(2):  # who presses again has had enough
             try:
                 with self._opened():  # the text of an error is user code too
@@ -369,26 +374,19 @@ class CellShell:
         finally:
             self.on_done()
 
-    @contextmanager
-    def _told_as(self, telling: str) -> Generator[None]:
-        self.telling = telling
-        try:
-            yield
-        finally:
-            self.telling = ""
+    def _end_with(self, what: str) -> None:
+        self.phase = f"the end of {self._name}, where its {what} is told"
 
-    def _valued(self, value: object, name: str, keep: Callable[[object], object] | None) -> Outcome:
+    def _valued(self, value: object, keep: Callable[[object], object] | None) -> Outcome:
         """What comes of a cell that ended with this value."""
+        self._end_with("value")
         self._bind_last(value)
         if keep is not None:
             keep(value)
         if is_widget(value):  # it lives here, and is shown as `display` does
             self._shell.show(value)
             return Outcome()
-        if value is None:
-            return Outcome()
-        with self._told_as(f"the end of {name}, where its value is put into text"):
-            return Outcome(value=self._described(value))
+        return Outcome() if value is None else Outcome(value=self._described(value))
 
     def _played(self, program: Program) -> Any:
         try:
