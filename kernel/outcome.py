@@ -31,6 +31,12 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     pickled: bytes | None = None
     """The exception itself where it survives a round trip of pickle."""
 
+    @property
+    def place(self) -> str:
+        """The innermost of the user's own lines, as `cell 3 line 7`; empty where it came from none."""
+        places = [f"{frame.file} line {frame.line}" for frame in self.frames if frame.is_user]
+        return places[-1] if places else ""
+
 
 class Heat(msgspec.Struct, frozen=True, array_like=True):
     """A matrix as a small picture, row by row: a byte a cell, 0 for nan, then 1 (`low`) to 64 (`high`)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -14,7 +14,7 @@ from .cut_off import is_cut_off
 from .drive import Drive
 from .fold import named, ranks_text
 from .interrupted import Interrupted
-from .outcome import Failure, Frame
+from .outcome import Failure
 from .patience import Step
 from .queued import taken_back_text
 from .results import MeshResult
@@ -145,11 +145,11 @@ def _places(waiting: Mapping[int, str]) -> str:
 def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
     """What became of the ranks that failed because others did: not their fault, and told apart."""
     cut_off = {
-        rank: f"lost its connection to a rank that is gone, at {_line(failures[rank].frames)}; state kept"
+        rank: f"lost its connection to a rank that is gone, at {_line(failures[rank])}; state kept"
         for rank in sorted(_cut_off(drive, failures))
     }
     stops = {
-        rank: f"{how}, at {_line(failures[rank].frames)}; state kept"
+        rank: f"{how}, at {_line(failures[rank])}; state kept"
         for rank, how in stopped(drive.run.progress).items()
         if rank in failures
     }
@@ -201,10 +201,8 @@ def _absent(drive: Drive) -> set[int]:
     return set(drive.mesh.roster.dead()) - set(drive.run.ranks)
 
 
-def _line(frames: Iterable[Frame]) -> str:
-    """The user's own line, the innermost: `cell 3 line 7`."""
-    lines = [f"{frame.file} line {frame.line}" for frame in frames if frame.is_user]
-    return lines[-1] if lines else "an unknown line"
+def _line(failure: Failure) -> str:
+    return failure.place or "an unknown line"
 
 
 def _timed_out(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, Failure]:
@@ -225,4 +223,4 @@ def _timed_out(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, Failu
 
 def _place(drive: Drive, rank: int, failure: Failure) -> str:
     """Where it was before it was interrupted; of one that did not say so in time, where that has struck."""
-    return drive.waiting.get(rank) or _line(failure.frames)
+    return drive.waiting.get(rank) or _line(failure)

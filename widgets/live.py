@@ -350,7 +350,9 @@ def _first_words(progress: Progress) -> str:
     for rank in sorted(progress.failed):
         failure = msgspec.msgpack.decode(progress.outcomes[rank], type=Outcome).failure
         assert failure is not None
-        told[error_line(failure.type_name, failure.message)] = None
+        line = error_line(failure.type_name, failure.message)
+        says_where = not failure.place or line.endswith(")")  # as syntax errors do
+        told[line if says_where else f"{line} ({failure.place})"] = None
     first, *others = told
     return f"{first}, and {len(others)} other{'s' * (len(others) > 1)}" if others else first
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshbook.kernel.outcome import Display, Failure, Outcome
+from meshbook.kernel.outcome import Display, Failure, Frame, Outcome
 from meshbook.kernel.run import Progress
 from meshbook.runtime.wire.tape import Text
 from meshbook.widgets.live import WINDOW, LastLines, Live
@@ -273,11 +273,23 @@ def test_of_a_flood_that_comes_late_it_is_told_that_there_is_more(paper: Paper) 
 
 @pytest.mark.parametrize("message", ["boom\nand more", "\n  boom\nand more"])
 def test_a_failure_is_told_while_others_work(paper: Paper, message: str) -> None:
-    outcome = Outcome(failure=Failure("ValueError", message, (), ""))
+    frames = (
+        Frame("cell 4", 2, "<module>", "f()", True),
+        Frame("cell 3", 7, "f", "g()", True),
+        Frame("g.py", 1, "g", "", False),
+    )
+    outcome = Outcome(failure=Failure("ValueError", message, frames, ""))
     progress = Progress(outcomes={3: msgspec.msgpack.encode(outcome)}, failed=[3])
     live = Live(paper, range(4))
     live.tell_failures(progress, [0, 1])
-    assert paper.events == [("stderr", "  3 ✗ ValueError: boom; 0-1 still work\n")]
+    assert paper.events == [("stderr", "  3 ✗ ValueError: boom (cell 3 line 7); 0-1 still work\n")]
+
+
+def test_a_syntax_error_says_itself_where(paper: Paper) -> None:
+    said = "invalid syntax (cell 3, line 7)"
+    outcome = Outcome(failure=Failure("SyntaxError", said, (Frame("cell 3", 7, "<module>", "x = = 1", True),), ""))
+    Live(paper, range(4)).tell_failures(Progress(outcomes={3: msgspec.msgpack.encode(outcome)}, failed=[3]), [0])
+    assert paper.events == [("stderr", f"  3 ✗ SyntaxError: {said}; 0 still works\n")]
 
 
 def test_failures_that_differ_are_told_by_the_lowest_rank(paper: Paper) -> None:
