@@ -6,6 +6,7 @@ IPython leaves out frames that say `__tracebackhide__`, but never the innermost,
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -34,7 +35,11 @@ def render() -> list[str]:
     if error is None:  # `%tb`, later
         kind, error, trace = sys.last_type, sys.last_value, sys.last_traceback
     shell: Any = get_ipython()
-    lines = shell.InteractiveTB.structured_traceback(kind, error, up_to_call(trace))
+    trace = up_to_call(trace)
+    try:
+        lines = shell.InteractiveTB.structured_traceback(kind, error, trace)
+    except KeyboardInterrupt:  # it takes 100 ms at first, and who pressed stop meant the cell: Python's form has all
+        lines = "".join(traceback.format_exception(kind, error, trace)).splitlines()
     return lines if error is None else [*lines, *hint_of[-1](error)]
 
 

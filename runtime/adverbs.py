@@ -15,7 +15,7 @@ from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .cells import readable
 from .channel import Port, ReplyPort
 from .cut_off import lost_peer
-from .errors import ActorError, MeshStopped, SupervisionError, checks_for_caller, mark, marked, tell_of_all
+from .errors import ActorError, MeshStopped, SupervisionError, checks_for_caller, marked, tell_of_all
 from .fleet import Fleet
 from .future import Future, Promise
 from .last_words import end_of_actors
@@ -55,6 +55,7 @@ class Endpoint(Generic[P, R]):
         # A concurrent one waits for no turn, and one that answers through a port has had its turn before it answers.
         self._turn = -1 if declared.is_concurrent or declared.explicit_response_port else mesh._actor
 
+    @checks_for_caller
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         """Call all actors of the mesh: a `ValueMesh` of the answers.
 
@@ -63,21 +64,25 @@ class Endpoint(Generic[P, R]):
         """
         return self._gather(args, kwargs, wait_for_all=False)
 
+    @checks_for_caller
     def call_all(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         """The same, but a failure is told when all have answered: `partial` then has all answers there are."""
         return self._gather(args, kwargs, wait_for_all=True)
 
+    @checks_for_caller
     def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call the only actor of the mesh. Raises `ValueError` at once if there are more."""
         target = self._mesh._target
         if len(target.ranks) != 1:
-            raise marked(ValueError(f"call_one requires exactly 1 actor, but mesh has {len(target.ranks)}"))
+            raise ValueError(f"call_one requires exactly 1 actor, but mesh has {len(target.ranks)}")
         return self._single(target, args, kwargs)
 
+    @checks_for_caller
     def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call one actor of the mesh, picked at random."""
         return self._single(_one_of(self._mesh._target), args, kwargs)
 
+    @checks_for_caller
     def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Future[R]]:
         """Call all actors; futures of the answers in the order in which they come. The calls go out at once."""
         fleet = self._mesh._fleet
@@ -86,10 +91,12 @@ class Endpoint(Generic[P, R]):
         self._send(fleet, self._mesh._target, Arrivals(self._title, fleet, promises, self._turn), args, kwargs)
         return iter([promise.future for promise in promises])
 
+    @checks_for_caller
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Call all actors and want no answer; one that raises has failed, and its owner hears of it."""
         self._send(self._mesh._fleet, self._mesh._target, None, args, kwargs)
 
+    @checks_for_caller
     def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call all actors, each with its shards; what they give are distributed tensors (docs/tensors.md).
 
@@ -158,11 +165,7 @@ class Endpoint(Generic[P, R]):
         lead: object = None,
     ) -> None:
         """In another way (`GIVEN_PORT`, `KEPT`) the ranks give their answers to `lead`, which comes first there."""
-        try:
-            self._declared.check(self._title, args, kwargs)
-        except TypeError as error:
-            mark[-1](error)
-            raise
+        self._declared.check(self._title, args, kwargs)
         mesh, wire_name = self._mesh, self._wire_name
         if way:
             wire_name, args = plain_name(wire_name) + way, (lead, *args)

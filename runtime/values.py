@@ -9,7 +9,7 @@ from pprint import pformat
 from textwrap import indent
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from .errors import marked
+from .errors import checks_for_caller, marked
 from .ndslice import NDSlice, spans
 from .shape import Extent, MeshTrait, Point, Shape
 
@@ -130,9 +130,11 @@ class ValueMesh(MeshTrait, Generic[R]):
     def __reduce__(self) -> tuple[type[ValueMesh[R]], tuple[Shape, tuple[R, ...]]]:
         return type(self), (self._shape, self._values)
 
+    @checks_for_caller
     def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
         printer.text("ValueMesh(...)" if cycle else _as_text(self))
 
+    @checks_for_caller
     def _repr_html_(self) -> str:
         return _as_html(self)
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
+from ..errors import checks_for_caller
+
 if TYPE_CHECKING:
     from ..mesh import ProcMesh
     from ..shape import Selector
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 class TensorMesh:
     """What makes a mesh of processes one of distributed tensors."""
 
+    @checks_for_caller
     def activate(self) -> AbstractContextManager[object]:
         """Torch makes tensors on these ranks, and computes there: from now on, or inside of the `with` block.
 

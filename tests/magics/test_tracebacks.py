@@ -161,6 +161,29 @@ class TestInANotebook:
             kernel.ok("await asyncio.gather(*patients.fail.stream(), return_exceptions=True)")
             assert "go on" not in kernel.cell("raise KeyboardInterrupt").stderr
 
+    @pytest.mark.parametrize("adverb", ["call", "call_all", "choose", "stream", "broadcast"])
+    def test_who_presses_stop_as_a_call_is_sent_sees_the_own_line_alone(self, kernel: Kernel, adverb: str) -> None:
+        kernel.ok(
+            "from meshbook.runtime import adverbs\nexec('def press(*_): raise KeyboardInterrupt', vars(adverbs))\n"
+            "kept, adverbs.codec.quick = adverbs.codec.quick, adverbs.press"
+        )
+        stopped = kernel.cell(f"patients.fail.{adverb}()")
+        kernel.ok("adverbs.codec.quick = kept\ndel adverbs.press")
+        assert stopped.error.startswith("KeyboardInterrupt")
+        assert f"----> 1 patients.fail.{adverb}()" in stopped.traceback
+        assert ".py" not in stopped.traceback
+
+    def test_who_presses_stop_as_it_is_shown_is_shown_it(self, kernel: Kernel) -> None:
+        kernel.ok(
+            "def press(*_): raise KeyboardInterrupt\n"
+            "shows = get_ipython().InteractiveTB\nshows.structured_traceback = press"
+        )
+        shown = kernel.cell("patients.fail.call().get()")
+        kernel.ok("del shows.structured_traceback")
+        assert shown.error.startswith("ActorError: Actor call patients.fail failed on rank")
+        for line in ("Traceback (most recent call last):", "ActorError: ", "IndexError: list index out of range"):
+            assert line in shown.traceback
+
     @pytest.mark.parametrize("made", ["spawn_procs()", "spawn_procs({'gpus': 2})"])
     def test_who_stops_the_making_of_processes_sees_the_own_line_alone(self, kernel: Kernel, made: str) -> None:
         cell = kernel.start(f"print('begins')\nwhile True:\n    this_host().{made}.stop().get()")
