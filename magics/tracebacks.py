@@ -39,7 +39,7 @@ def render() -> list[str]:
     try:
         lines = shell.InteractiveTB.structured_traceback(kind, error, trace)
     except KeyboardInterrupt:  # it takes 100 ms at first, and who pressed stop meant the cell: Python's form has all
-        lines = "".join(traceback.format_exception(kind, error, trace)).splitlines()
+        lines = "".join(traceback.format_exception(kind, error, _from_users(trace))).splitlines()
     return lines if error is None else [*lines, *hint_of[-1](error)]
 
 
@@ -67,6 +67,14 @@ def up_to_call(trace: TracebackType | None) -> TracebackType | None:
     for each in reversed(frames[:end]):
         cut = TracebackType(cut, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return cut
+
+
+def _from_users(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without what runs the cell; the whole, where no frame is the user's."""
+    first = trace
+    while first is not None and not _is_users(first):
+        first = first.tb_next
+    return first or trace
 
 
 def _is_users(trace: TracebackType) -> bool:

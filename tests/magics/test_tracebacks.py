@@ -183,6 +183,7 @@ class TestInANotebook:
         assert shown.error.startswith("ActorError: Actor call patients.fail failed on rank")
         for line in ("Traceback (most recent call last):", "ActorError: ", "IndexError: list index out of range"):
             assert line in shown.traceback
+        assert "interactiveshell.py" not in shown.traceback
 
     @pytest.mark.parametrize("made", ["spawn_procs()", "spawn_procs({'gpus': 2})"])
     def test_who_stops_the_making_of_processes_sees_the_own_line_alone(self, kernel: Kernel, made: str) -> None:
