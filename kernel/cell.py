@@ -22,7 +22,7 @@ from ..runtime.wire import codec
 from .completion import complete
 from .debug.places import suspended
 from .debug.remains import is_out_of_memory, let_go, num_bytes, summary_of
-from .failure import bare_failure, entry_of, failure_of, has_struck_users
+from .failure import bare_failure, bare_text, entry_of, failure_of, has_struck_users
 from .guest import Guests, Lines
 from .loop import CellLoop
 from .mime import plain, portable
@@ -359,7 +359,7 @@ class CellShell:
             except KeyboardInterrupt as stop:
                 if has_struck_users(stop):
                     break
-        return bare_failure(error, file, "(it was interrupted before it could say more)")
+        return bare_failure(error, file, bare_text(error))
 
     def _called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING
 
 from ..runtime.ours import HOME, is_our_module
@@ -37,6 +37,8 @@ TRACEBACK_LIMIT = 1 << 18
 PICKLE_LIMIT = 1 << 18
 """Bytes of a pickled exception: some carry the batch that they complain about."""
 
+_PLAIN = {str, bytes, int, float, bool, type(None)}
+
 _TIMED = {"<timed eval>", "<timed exec>"}
 
 _FRAME_IN_TEXT = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
@@ -59,7 +61,15 @@ def bare_failure(error: BaseException, file: str, message: str) -> Failure:
 
 def has_struck_users(stop: KeyboardInterrupt) -> bool:
     """Whether it is the user's code that was interrupted."""
-    return any(is_users(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(stop.__traceback__))
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(stop.__traceback__)]
+    # Not what dataclasses and the like have made.
+    return any(is_users(file) and (name_of(file) is not None or not file.startswith("<")) for file in files)
+
+
+def bare_text(error: BaseException) -> str:
+    """Its text, where no code but Python's own makes that: what torch says of a peer that is gone, say."""
+    is_plain = not isinstance(type(error).__str__, FunctionType) and _PLAIN.issuperset(map(type, error.args))
+    return shortened(str(error)) if is_plain else "(it was interrupted before it could say more)"
 
 
 def _told(error: BaseException, file: str, shell: QuietShell) -> Failure:

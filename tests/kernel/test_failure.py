@@ -116,10 +116,9 @@ def test_who_presses_stop_again_and_again_hears_what_is_known(
 ) -> None:
     monkeypatch.setattr(codec, "loads", lambda data: _raise(KeyboardInterrupt()))
     failure = notebook.failure("1 / 0")
-    assert (failure.type_name, failure.message) == (
-        "ZeroDivisionError",
-        "(it was interrupted before it could say more)",
-    )
+    assert (failure.type_name, failure.message) == ("ZeroDivisionError", "division by zero")
+    failure = notebook.failure("class Odd:\n    def __repr__(self): return 'odd'\nraise ValueError(Odd())")
+    assert (failure.type_name, failure.message) == ("ValueError", "(it was interrupted before it could say more)")
 
 
 def _raise(error: BaseException) -> None:
