@@ -17,7 +17,7 @@ import msgspec
 from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.channel import Port
 from ..runtime.ranks import ledger, models, optimizers, waits
-from ..runtime.ranks.groups import bury
+from ..runtime.ranks.groups import are_destroyed, bury
 from ..runtime.ranks.place import here
 from ..runtime.ranks.stacks import lines_of
 from ..runtime.ranks.users import is_users
@@ -116,8 +116,8 @@ class KernelActor(Actor):
         autoreload: bool = False,
         behind: tuple[int, str] = NOTHING,
         is_inquiry: bool = False,
-    ) -> tuple[bool, bytes]:
-        """Run a cell; whether it did well, and its encoded `Outcome`.
+    ) -> tuple[bool, bytes, bool]:
+        """Run a cell; whether it did well, its encoded `Outcome`, and whether it has left no process groups.
 
         `source` is None when this rank has been sent it before under the same `key`; it begins in line `first_line`
         of what the user sees. `members` are the ranks of a partial slice (empty: the whole mesh), whose process group
@@ -161,8 +161,8 @@ class KernelActor(Actor):
     @endpoint
     def execute(
         self, run: int, head: bytes, buffers: list[Any], lines: list[Lines], behind: tuple[int, str] = NOTHING
-    ) -> tuple[bool, bytes]:
-        """Call a function (see `guest.pack`); whether it did well, and its encoded `Outcome`. `behind` as in `run`."""
+    ) -> tuple[bool, bytes, bool]:
+        """Call a function (see `guest.pack`); what is given, and `behind`, are as in `run`."""
         self._begin()
         if behind[0] in self._failed:
             return self._closed(run, Behind(*behind).refusal)
@@ -181,13 +181,13 @@ class KernelActor(Actor):
         self._begun = time.time(), optimizers.num_steps()
         models.begin_steps()
 
-    def _closed(self, number: int, outcome: Outcome) -> tuple[bool, bytes]:
+    def _closed(self, number: int, outcome: Outcome) -> tuple[bool, bytes, bool]:
         if outcome.failure is not None:
             if outcome.failure.type_name != "KeyboardInterrupt":  # who interrupts a cell wants to go on with the next
                 self._failed.append(number)
             with self._place.shield():
                 models.end_broken_steps()
-        return outcome.failure is None, packed(outcome)
+        return outcome.failure is None, packed(outcome), are_destroyed(self._place.groups)
 
     @contextlib.contextmanager
     def _debugged(self, run: int) -> Generator[None]:

@@ -161,7 +161,8 @@ class Run:
             self.progress.lost[rank] = str(rebuild(answer, self.roster.name_of(rank)))
             self.progress.unclear.add(rank)
         else:
-            is_ok, outcome = answer
+            is_ok, outcome, has_no_groups = answer
+            self.roster.groups.note_destroyed(rank, has_no_groups)
             self.progress.outcomes[rank] = outcome
             self.progress.seconds[rank] = reply.seconds
             if not is_ok:

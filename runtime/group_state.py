@@ -32,6 +32,8 @@ class GroupState:
         """Whether connections of theirs were broken off since they were made."""
         self.is_unsure = False
         """Whether some ranks were busy as others were last asked how many collectives they have issued."""
+        self.destroyed: set[int] = set()
+        """The ranks on which the last cell has left none: a script that it ran has destroyed them, as it ended."""
         self.regrouping = threading.Lock()  # a cell in the background may mend them while another heals the mesh
 
     def begin(self, ranks: Collection[int], renews: bool) -> int | None:
@@ -41,11 +43,19 @@ class GroupState:
         """
         self.generation += 1
         self.is_cut, self.is_unsure, self.is_renewed = False, False, renews
+        self.destroyed.clear()
         if not renews:
             self.whole_since = self.generation
             return None
         self._worn.update(ranks)
         return self.whole_since
+
+    def note_destroyed(self, rank: int, are_gone: bool) -> None:
+        """A cell has ended on this rank, and has left no groups there, or has."""
+        if are_gone:
+            self.destroyed.add(rank)
+        elif self.destroyed:
+            self.destroyed.discard(rank)
 
     def await_rest(self, seconds: float) -> None:
         """Wait so long at most for who makes them anew."""
@@ -61,9 +71,11 @@ class GroupState:
         """These ranks are new processes, in which nothing was left behind."""
         for rank in ranks:
             del self._worn[rank]
+            self.destroyed.discard(rank)
 
     def renumber(self, kept: Mapping[int, int]) -> None:
         """The mesh was resized: its ranks have other numbers, by their old ones; those left out have ended."""
         self.store_rank = kept.get(self.store_rank, 0)
         self.ports = {kept[rank]: ports for rank, ports in self.ports.items() if rank in kept}
+        self.destroyed = {kept[rank] for rank in self.destroyed if rank in kept}
         self._worn = Counter({kept[rank]: count for rank, count in self._worn.items() if rank in kept})

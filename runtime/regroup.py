@@ -119,6 +119,7 @@ def shared(told: Mapping[int, Mapping[str, tuple[int, ...]]]) -> set[str]:
 def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False, renews: bool = True) -> str:
     """Make the process groups anew if they are of no use as they are; why they were not, or nothing.
 
+    Where all ranks have destroyed theirs, as scripts do at their end, none are left.
     Ranks that were interrupted, or of which one failed, may have issued different numbers of collectives: the next one
     would be matched with the wrong one, without a word. Where the numbers are equal, or those of busy ranks
     are not known, `have_parted` says whether ranks have left collectives open that the others are not in: these keep
@@ -135,6 +136,8 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False, renews
         why = "their connections were broken off"
     elif roster.groups.store_rank in roster.dead():
         why = "their store was gone"
+    elif roster.groups.destroyed.issuperset(roster.alive()):
+        why, renews = "a cell had destroyed them", False
     else:
         # Who is busy counts on while it is asked.
         busy = busy_ranks(roster)

@@ -395,6 +395,12 @@ class Groups:
         arguments["store"] = self._bent.dist.PrefixStore(prefix, self._store)
 
 
+def are_destroyed(groups: Groups | None) -> bool:
+    """Whether the user has destroyed them all, and no others are there."""
+    is_ours = groups is not None and groups.are_made and not groups.trouble
+    return is_ours and not sys.modules["torch.distributed"].is_initialized()
+
+
 def bury(held: list[Any]) -> None:
     """Let go of groups and stores in a thread; `held` must have the last references.
 

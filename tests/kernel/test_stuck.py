@@ -280,13 +280,26 @@ def test_when_the_rank_with_the_store_dies_the_others_still_make_groups(mesh: Me
     ran(mesh, "kept = rank * 10")
 
 
-def test_where_a_script_has_destroyed_its_default_group_the_one_of_cells_is_gone_too(mesh: Mesh) -> None:
+def test_where_a_script_has_destroyed_its_groups_the_next_cell_has_new_ones(mesh: Mesh) -> None:
+    script = "dist.init_process_group()\ndist.destroy_process_group()"
+    ran(mesh, script)
+    run = ran(mesh, SUM)
+    assert run.mended.startswith("new process groups, as a cell had destroyed them: ")
+    assert not run.progress.failed
+    assert not ran(mesh, script).mended
+    assert values(mesh, "x = torch.ones(1)\ndist.all_reduce(x, group=group)\nx.item()", [0, 1]) == ["2.0"] * 2
+    ran(mesh, script)
+    ran(mesh, script)  # its own take the place of the new ones
+    assert values(mesh, SUM) == ["6.0"] * 3
+
+
+def test_where_some_have_destroyed_theirs_the_group_of_cells_is_gone_too(mesh: Mesh) -> None:
     """Not so that some would fail, and others wait for them."""
-    ran(mesh, "dist.init_process_group()\ndist.destroy_process_group()")
-    told = values(mesh, "dist.all_reduce(torch.ones(1), group=group)")
+    ran(mesh, "dist.destroy_process_group()", [0, 1])
+    assert not ran(mesh, "rank", [2]).mended
+    told = values(mesh, "dist.all_reduce(torch.ones(1), group=group)", [0, 1])
     assert all("no process group of this slice: there is no default one any more" in each for each in told)
-    assert all("no default one" in each for each in values(mesh, "dist.barrier(group)", [0, 1]))
-    mesh.unstick()
+    ran(mesh, "dist.destroy_process_group()", [2])
     assert values(mesh, SUM) == ["6.0"] * 3
 
 
