@@ -185,6 +185,12 @@ class Author:
         text = f"import torch, torch.distributed as dist\n{name} = ({sums})[2]"
         return Line(text, f"{name} = sum([r + {number} for r in _ranks])")
 
+    def script(self) -> Line:
+        """Process groups of its own, which all ranks make, and destroy at the end."""
+        meets = self._meet(0)
+        begin, end = "__import__('torch').distributed.init_process_group()", "dist.destroy_process_group()"
+        return Line(f"{begin}\n{meets.text.replace(', group=group', '')}\n{end}", meets.here)
+
 
 def plain(text: str) -> Line:
     """A line that does the same here."""

@@ -56,6 +56,7 @@ class Choice(Chooser):
             self._up: 1,
             self._cell: 14,
             self._again: 2,
+            self._script: 0.7,
             self._line: 3,
             self._behind: 2,
             self._part: 2,
@@ -138,6 +139,13 @@ class Choice(Chooser):
         selection = selection if is_same and self._happens(0.5) else self._selection(grid)
         may_run = not body.is_together or selection.on(grid) <= grid.alive
         return Operation("cell", (name, selection, body, options)) if may_run else None
+
+    def _script(self) -> Operation | None:
+        grid = self._grid()
+        if grid.dead:
+            return None
+        body = Body((self._author.script(),), "rank")
+        return Operation("script", (grid.name, self._whole(grid), body))
 
     def _line(self) -> Operation:
         grid = self._grid()
@@ -228,7 +236,7 @@ class Choice(Chooser):
 
     def _export(self) -> Operation | None:
         grid = self._grid()
-        is_told = grid.is_journal_known and not grid.has_called and len(grid.everyone) < 4
+        is_told = grid.is_journal_known and grid.can_be_script and len(grid.everyone) < 4
         return Operation("export", (grid.name,)) if is_told else None
 
     def _watch(self) -> Operation:

@@ -68,8 +68,8 @@ class Grid:
     failed: set[int] = field(default_factory=set[int])
     journal: list[Entry | Push] = field(default_factory=list["Entry | Push"])
     is_journal_known: bool = True
-    has_called: bool = False
-    """Functions of the notebook, of which a script only says so."""
+    can_be_script: bool = True
+    """Not where functions of the notebook were called, of which a script only says so, nor with groups of a cell's."""
     counters: dict[str, Counters] = field(default_factory=dict[str, Counters])
     tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 

@@ -85,6 +85,11 @@ class World(Debugging):
         if body.last and "--show" not in options:
             self._check_shown(outputs)
 
+    def script(self, name: str, selection: Selection, body: Body) -> None:
+        """A cell such as scripts of torchrun are: with process groups of its own, which are gone afterwards."""
+        self.cell(name, selection, body, "")
+        self._notebook.grids[name].can_be_script = False
+
     def line(self, name: str, selection: Selection, expression: str) -> None:
         grid, ranks = self._chosen(name, selection)
         outputs = self._on_mesh(name, selection, f"-- {expression}", "value = %on_mesh")
@@ -202,7 +207,7 @@ class World(Debugging):
         if grid.dead:
             refused(outputs, "DeviceMeshError")
             return
-        grid.has_called = True
+        grid.can_be_script = False
         ran = grid.run(Body((plain(f"{variable} = {expression}"),), variable), grid.everyone, is_noted=False)
         if grid.failed:
             refused(outputs, "MeshError")
