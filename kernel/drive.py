@@ -116,6 +116,8 @@ class Drive:
     """What its ranks did in common, if it failed."""
     user: Asker | None = field(default_factory=asker)
     """Who can be asked what a stopped rank is to do."""
+    is_inquiry: bool = False
+    """Does it only ask for something? Then it is no cell that could be run again."""
     is_background: bool = False
     """Does no cell of the notebook wait for it? Then the user is not asked what a stopped rank is to do."""
     watches: tuple[Callable[[float], object], ...] = ()

@@ -83,6 +83,8 @@ def _advised(drive: Drive, story: Story, failures: Mapping[int, Failure], notebo
     story = with_lines(story, failures.values(), notebook, groups.backend != "none", groups.whole_since > 0)
     story = with_makers(story, failures, mesh.journal.missed_maker, mesh.num_ranks)
     story = with_lost_gpus(story, failures)
+    if drive.is_inquiry:
+        story = replace(story, hints=tuple(hint for hint in story.hints if not hint.command.startswith("%%on_mesh")))
     if drive.abandoned:
         end = Hint("end what does not react", f"%mesh interrupt {ranks_text(drive.abandoned)} --kill")
         story = replace(story, hints=(*story.hints, end))

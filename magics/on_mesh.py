@@ -236,7 +236,7 @@ class OnMesh:
         watches = watches_of(mesh, run, live.note)
         if stage.is_in_cell and not (args.bg or args.no_stream):
             watches = (*watches, arrivals)
-        driven = Drive(mesh, run, live, patience, watches=watches)
+        driven = Drive(mesh, run, live, patience, is_inquiry=asked.is_inquiry, watches=watches)
         return Cell(args, mesh, run, driven, stage, arrivals, self._shell.user_ns)
 
     async def _run_here(self, source: str) -> None:

@@ -49,6 +49,9 @@ def test_an_expression_that_fails_tells_its_story(kernel: Kernel) -> None:
     failed = kernel.cell("%mesh diff 1 // (rank - 1)")
     assert failed.error == "MeshError: 1 of 4 ranks failed (dp=0,tp=1)"
     assert "ZeroDivisionError" in failed.traceback
+    assert "%mesh debug --pm" in failed.traceback
+    assert "run again" not in failed.traceback  # it is no cell
+    assert "run it again" not in kernel.cell("%mesh diff nothing_such").traceback
     assert kernel.cell("%%on_mesh --show diff\n1 // (rank - 1)").error == failed.error
 
 
