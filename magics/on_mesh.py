@@ -163,9 +163,8 @@ class OnMesh:
     async def run_async(self, line: str, body: str) -> object:
         """The same as an awaited cell: the kernel stays responsive meanwhile."""
         with told_in_one_line(_AS_IT_WAS_SENT):
-            asked = self._asked(
-                self._shell.var_expand(line, depth=1), body
-            )  # with the names of the cell that awaits it
+            # With the names of the cell that awaits it.
+            asked = self._asked(self._shell.var_expand(line, depth=1), body)
             if asked is None:
                 return None
             if asked.args.local:
