@@ -52,6 +52,7 @@ from .outpost import Outpost
 from .place import Place, enter
 from .spare import wait_for_place
 from .streams import Streams
+from .title import take_title
 from .visits import Visits
 
 
@@ -83,6 +84,7 @@ def main(spec: RankSpec, fds: RankFds) -> None:
     groups = Groups(_group_plan(spec, fds))
     place = Place(spec.rank, spec.world_size, spec.local_rank, spec.axes, spec.device, groups)
     enter(place)
+    take_title(place)
     place.visits = Visits(interrupts, lambda: not control.is_sending_here())
     place.visits.install()
     handlers.install(interrupts)

@@ -21,6 +21,7 @@ from meshbook.runtime import leftovers
 from meshbook.runtime.leftovers import Fate, judge, reap, tidy
 from meshbook.runtime.proc import Stat, stat_of
 from meshbook.runtime.registry import Entry, Register, Registry, registry, state_folder, this_place
+from meshbook.runtime.regroup import wait_until
 
 Bench = Any  # the class stands in `conftest.py`, which cannot be imported by name
 Until = Callable[..., Any]
@@ -203,7 +204,7 @@ def test_a_mesh_is_in_the_register_as_long_as_it_lives(local: Bench) -> None:
 
     mesh = local.up({"rank": 3})
     pids = {state.pid for state in mesh.roster.states.values()}
-    assert pids <= noted()
+    assert wait_until(mesh.roster, lambda: pids <= noted(), 10)  # a rank may be ready before its zygote says so
     path = registry._path  # pyright: ignore[reportPrivateUsage] - it may stand in any folder
     assert path is not None
     written = msgspec.json.decode(path.read_bytes(), type=Register)
