@@ -44,7 +44,8 @@ def stopped_by(drive: Drive, result: MeshResult, notebook: Container[str] = ()) 
     if not _failed_by_themselves(drive, result.failures):
         return Interrupted(text)
     story = _story(drive, result, notebook)
-    return noted(Interrupted(f"{text}; {story.summary}"), story)
+    what = text if drive.killed or drive.abandoned or drive.taken_back else "interrupted"  # the story has the rest
+    return noted(Interrupted(f"{what}; {story.summary}"), story)
 
 
 def _story(drive: Drive, result: MeshResult, notebook: Container[str]) -> Story:
