@@ -274,6 +274,17 @@ def _tcp_store(store: Any) -> Any:
     return store if type(store).__name__ == "TCPStore" else None
 
 
+def check_answers(host: str, port: int) -> None:
+    """Raises `OSError` where nobody serves a store at this port any more.
+
+    That of a process which is about to be gone takes connections still, for as long as its memory is given back: 10 ms,
+    with torch. Who serves hangs up on who hangs up.
+    """
+    with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as probe:
+        probe.shutdown(socket.SHUT_WR)
+        probe.recv(1)
+
+
 def _connect_again(store: Any) -> Any:
     """A connection of its own to where `store` is kept; `store` itself if it has none, or nobody is there any more.
 
@@ -286,7 +297,7 @@ def _connect_again(store: Any) -> Any:
     ask_no_names(tcp.host)  # whichever thread makes the group
     patience = store.timeout
     try:
-        socket.create_connection((tcp.host, tcp.port), timeout=CONNECT_SECONDS).close()
+        check_answers(tcp.host, tcp.port)
         store.set_timeout(timedelta(seconds=CONNECT_SECONDS))
         own = store.clone()
     except (OSError, RuntimeError):
