@@ -55,7 +55,8 @@ def execute(mesh: Mesh, function: Callable[..., Any], args: tuple[Any, ...], kwa
     result = MeshResult(run.axes, run.ranks, progress.outcomes, progress.seconds, progress.lost, codec.loads)
     note_failed(driven, result)
     if was_stopped(driven, result):
-        raise stopped_by(driven, result)
+        stop = stopped_by(driven, result)
+        raise stop.plain() if _make_teller is None else stop
     if driven.mended and result.ok:
         teller.note(run.ranks, "↻", driven.mended)
     return ValueMesh(Shape.row_major(mesh.axes), check(driven, result).values())

@@ -12,6 +12,13 @@ class Interrupted(KeyboardInterrupt):
     story = ""
     """Of the ranks that have failed by themselves, if there are any."""
 
+    def plain(self) -> KeyboardInterrupt:
+        """The same of Python's own class: only of that a script ends as by Ctrl-C, and the loop of a shell with it."""
+        plain = KeyboardInterrupt(*self.args)
+        for note in getattr(self, "__notes__", ()):
+            plain.add_note(note)
+        return plain
+
     def _render_traceback_(self) -> list[str]:
         return [*self.story.splitlines(), f"KeyboardInterrupt: {self}"]
 

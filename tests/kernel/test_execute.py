@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -193,6 +194,31 @@ def test_ctrl_c_interrupts_the_ranks(mesh: Mesh) -> None:
         tell_by(None)
     assert time.monotonic() - started < 20
     assert values(mesh, "rank") == ["0", "1", "2", "3"]
+
+
+STOPPED = """
+import os, signal, time
+from meshbook.kernel.mesh import Mesh
+
+def work(pid):
+    os.kill(pid, signal.SIGINT)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    with Mesh.up("m", {"dp": 1}, backend="none") as mesh:
+        mesh.execute(work, os.getpid())
+"""
+
+
+def test_a_script_that_is_stopped_ends_by_the_signal(tmp_path: Path) -> None:
+    """The loop of a shell around it would go on otherwise."""
+    stopped = tmp_path / "stopped.py"
+    stopped.write_text(STOPPED)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run([sys.executable, stopped], stderr=subprocess.PIPE, text=True, timeout=60, env=env)
+    assert ended.returncode == -signal.SIGINT
+    [last] = [line for line in ended.stderr.splitlines() if line.startswith("KeyboardInterrupt")]
+    assert last.startswith("KeyboardInterrupt: interrupted: rank 0 at stopped.py line 7; it is idle")
 
 
 class Presser:
