@@ -314,7 +314,7 @@ def session() -> Session:
         if _session is None:
             _session = Session()
             settle(_session.root)
-            atexit.register(close)
+            atexit.register(_close_at_exit)
         return _session
 
 
@@ -336,7 +336,13 @@ def close() -> None:
                 _session = None
                 unsettle()
                 begin_anew()
-                atexit.unregister(close)
+                atexit.unregister(_close_at_exit)
+
+
+def _close_at_exit() -> None:
+    """Who presses stop once more as the program ends waits for nothing, and sees none of our frames."""
+    with contextlib.suppress(KeyboardInterrupt):
+        close()
 
 
 def _begin_anew() -> None:

@@ -144,6 +144,20 @@ def test_closing_takes_all_meshes_down(until: Callable[..., object]):
         workers[0].add.call(1).get(5)
 
 
+def test_who_presses_stop_as_the_program_ends_sees_no_frames_of_ours(monkeypatch: pytest.MonkeyPatch):
+    made = session.session()
+    close = made.close
+
+    def pressed() -> None:
+        close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(made, "close", pressed)
+    session._close_at_exit()  # pyright: ignore[reportPrivateUsage] - Python calls it
+    assert session.session() is not made
+    session.close()
+
+
 def test_one_mesh_that_cannot_be_stopped_keeps_none_of_the_others(
     monkeypatch: pytest.MonkeyPatch, until: Callable[..., object]
 ):
