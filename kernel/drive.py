@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from ..runtime.regroup import are_gone
 from .afterwards import Afterwards
 from .attention import Attention
 from .collectives import in_vain, reasons
@@ -156,6 +157,8 @@ class Drive:
             self.mesh.roster.groups.is_cut |= is_torn
             self.mended = mended_text(self.mesh)
             self._give_up_gradients()
+        elif are_gone(self.mesh.roster):  # it was a script, which has ended as under torchrun: actors want some, too
+            self.mended = mended_text(self.mesh)
         self.run.on_late = afterwards = Afterwards(self.run, self.live, self.mesh.roster.reactor.later)
         if self.run.has_more:  # it came between the two lines above
             self.mesh.roster.reactor.schedule(afterwards)

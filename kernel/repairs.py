@@ -13,7 +13,7 @@ from ..runtime.errors import MeshbookError, checks_for_caller
 from ..runtime.gather import Gather
 from ..runtime.healing import Healed, check_room, heal_roster
 from ..runtime.mesh import ProcMesh
-from ..runtime.regroup import Unstuck, busy_ranks, mend, release, unstick, wait_until
+from ..runtime.regroup import Unstuck, are_gone, busy_ranks, mend, release, unstick, wait_until
 from ..runtime.reshape import Reshape
 from ..runtime.resize import resize_roster
 from ..runtime.shape import Shape
@@ -189,14 +189,13 @@ class Repairs(Questions):
 
         Where the rank that served their store has died in silence: without a store no rank makes the `group` of its
         slice, and a cell would fail on ranks that are well. Where ranks were busy as it was last asked: with a cell
-        that waited behind one that failed, say. Where a cell has destroyed them on all ranks, as scripts do at their
-        end. And where ranks still wait, in vain, in a cell that was stopped.
+        that waited behind one that failed, say. Where cells have destroyed them, one by one, on all
+        ranks. And where ranks still wait, in vain, in a cell that was stopped.
         What it took, in one line; empty where all was well.
         """
         groups = self.roster.groups
         freed = self._free_given_up()
-        are_gone = bool(groups.destroyed) and groups.destroyed.issuperset(self.roster.alive())
-        is_open = freed or are_gone or (groups.is_unsure and not busy_ranks(self.roster))
+        is_open = freed or are_gone(self.roster) or (groups.is_unsure and not busy_ranks(self.roster))
         if not is_open and self.roster.states[groups.store_rank].exit is None:
             return ""
         return "; ".join(filter(None, [*freed, mended_text(self)]))

@@ -83,6 +83,12 @@ def _regroup(roster: Roster, renews: bool) -> tuple[int, ...]:
     return tuple(rank for rank in living if rank in busy or rank in told.owing)
 
 
+def are_gone(roster: Roster) -> bool:
+    """Whether the last cells have destroyed all groups on all ranks, and nothing runs there that may make others."""
+    gone = roster.groups.destroyed
+    return bool(gone) and gone.issuperset(roster.alive()) and not busy_ranks(roster)
+
+
 def busy_ranks(roster: Roster) -> tuple[int, ...]:
     """The living ranks that work on something, or are about to."""
     return tuple(rank for rank in roster.alive() if roster.states[rank].open_calls)
@@ -136,7 +142,7 @@ def mend(roster: Roster, have_parted: Callable[[], bool] = lambda: False, renews
         why = "their connections were broken off"
     elif roster.groups.store_rank in roster.dead():
         why = "their store was gone"
-    elif roster.groups.destroyed.issuperset(roster.alive()):
+    elif are_gone(roster):
         why, renews = "a cell had destroyed them", False
     else:
         # Who is busy counts on while it is asked.

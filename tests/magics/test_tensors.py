@@ -45,6 +45,14 @@ def test_errors_show_the_user_s_line_and_hardly_any_of_ours(kernel: Kernel, line
     assert len(re.findall(r"^File ", shown, re.MULTILINE)) <= 1, "where it is raised, if that was here"
 
 
+def test_they_have_groups_also_after_a_script_that_has_destroyed_its_own(kernel: Kernel) -> None:
+    script = "%%on_mesh\nimport torch.distributed as dist\ndist.init_process_group()\ndist.destroy_process_group()"
+    assert kernel.ok(script).stderr.startswith("↻ new process groups, as a cell had destroyed them: ")
+    kernel.ok(f"{IMPORTS}\nwith m.activate():\n    x = torch.ones(3)\n    total = inspect(x.reduce('dp').sum())")
+    assert kernel.value("total.item()") == 6
+    assert "↻" not in kernel.ok("%on_mesh -- rank").stderr
+
+
 MEETING = """
 def wait(gate):
     while not os.path.exists(gate):
