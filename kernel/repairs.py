@@ -189,8 +189,8 @@ class Repairs(Questions):
 
         Where the rank that served their store has died in silence: without a store no rank makes the `group` of its
         slice, and a cell would fail on ranks that are well. Where ranks were busy as it was last asked: with a cell
-        that waited behind one that failed, say. Where cells have destroyed them, one by one, on all
-        ranks. And where ranks still wait, in vain, in a cell that was stopped.
+        that waited behind one that failed, say. Where cells have destroyed them, one by one, on all ranks. And where
+        ranks still wait, in vain, in a cell that was stopped.
         What it took, in one line; empty where all was well.
         """
         groups = self.roster.groups

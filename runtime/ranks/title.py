@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from ..libc import libc
 from .place import Place, axes_text
 
 _PR_SET_NAME = 15  # linux/prctl.h
-_ARG_START, _ARG_END = 45, 46  # fields of /proc/self/stat behind the name, the first of them is 0
+_ARG_START = 45  # where the command line begins: a field of /proc/self/stat behind the name, the first of them is 0
 
 
 def take_title(place: Place) -> None:
@@ -22,16 +23,24 @@ def take_title(place: Place) -> None:
 
 
 def _put(rank: int, coord: Mapping[str, int]) -> None:
-    """The words of a command line lie where Linux has put them, and may be written over.
+    libc().prctl(_PR_SET_NAME, f"rank {rank}".encode(), 0, 0, 0)
+    with contextlib.suppress(OSError):  # no descriptor is left to look with, or an emulator has no such memory
+        _write_over(title_of(rank, coord).encode())
+
+
+def _write_over(title: bytes) -> None:
+    """The words of a command line lie where Linux has put them. By way of a file: no wrong address can do harm.
 
     There is room enough: a process that becomes a rank was started with a line that is longer.
     """
-    libc().prctl(_PR_SET_NAME, f"rank {rank}".encode(), 0, 0, 0)
-    with contextlib.suppress(OSError):  # no descriptor is left to look with
-        start, end = _place_of_words()
-        if start and end > start:
-            title = title_of(rank, coord).encode()[: end - start - 1]
-            ctypes.memmove(start, title.ljust(end - start, b"\0"), end - start)
+    words = Path("/proc/self/cmdline").read_bytes()
+    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_ARG_START])
+    memory = os.open("/proc/self/mem", os.O_RDWR)
+    try:
+        if words and os.pread(memory, len(words), start) == words:
+            os.pwrite(memory, title[: len(words) - 1].ljust(len(words), b"\0"), start)
+    finally:
+        os.close(memory)
 
 
 def title_of(rank: int, coord: Mapping[str, int]) -> str:
@@ -41,10 +50,3 @@ def title_of(rank: int, coord: Mapping[str, int]) -> str:
     """
     place = "" if [*coord] == ["rank"] else f" ({axes_text(coord)})"
     return f"meshbook rank {rank}{place}"
-
-
-def _place_of_words() -> tuple[int, int]:
-    """Where the command line begins and ends in memory; zeros where Linux does not say."""
-    with open("/proc/self/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return int(fields[_ARG_START]), int(fields[_ARG_END])
