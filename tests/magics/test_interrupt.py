@@ -117,8 +117,9 @@ def test_who_stops_the_cell_of_a_rank_that_has_failed_is_told_where(kernel: Kern
 
 
 def test_a_value_that_takes_long_to_tell_is_where_ranks_are(kernel: Kernel) -> None:
-    kernel.ok("%%on_mesh\nimport functools\nclass Slow: __repr__ = staticmethod(functools.partial(time.sleep, 60))")
-    cell = kernel.start("%%on_mesh\nprint('in')\nSlow()")
+    slow = "functools.partial(subprocess.run, ['sh', '-c', 'echo in; exec sleep 60'])"  # no line of the user's
+    kernel.ok(f"%%on_mesh\nimport functools, subprocess\nclass Slow: __repr__ = staticmethod({slow})")
+    cell = kernel.start("%%on_mesh\nSlow()")
     cell.until_all(4, "in")
     kernel.interrupt()
     stopped = cell.end(PROMPT)
