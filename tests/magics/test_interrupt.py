@@ -105,7 +105,7 @@ def test_where_a_rank_does_not_catch_it_the_cell_was_stopped(kernel: Kernel) -> 
 
 
 def test_who_stops_the_cell_of_a_rank_that_has_failed_is_told_where(kernel: Kernel) -> None:
-    cell = kernel.start("%%on_mesh\nif rank == 1:\n    nothing_such\nprint('in')\ntime.sleep(60)")
+    cell = kernel.start("%%on_mesh --grace 20\nif rank == 1:\n    nothing_such\nprint('in')\ntime.sleep(60)")
     cell.until_all(3, "in")
     cell.until("1 ✗ NameError")
     kernel.interrupt()
