@@ -375,7 +375,7 @@ class CellShell:
             self.on_done()
 
     def _end_with(self, what: str) -> None:
-        self.phase = f"the end of {self._name}, where its {what} is told"
+        self.phase = f"the end of {self._name} (its {what} is told)"
 
     def _valued(self, value: object, keep: Callable[[object], object] | None) -> Outcome:
         """What comes of a cell that ended with this value."""

@@ -123,7 +123,7 @@ def test_a_value_that_takes_long_to_tell_is_where_ranks_are(kernel: Kernel) -> N
     cell.until_all(4, "in")
     kernel.interrupt()
     stopped = cell.end(PROMPT)
-    place = f"the end of cell {stopped.reply['execution_count']}, where its value is told"
+    place = f"the end of cell {stopped.reply['execution_count']} (its value is told)"
     assert stopped.error.startswith(f"KeyboardInterrupt: interrupted: ranks 0-3 at {place}; ")
     assert "Slow   ranks 0-3" in kernel.ok("%on_mesh -- type(_)").text
 
