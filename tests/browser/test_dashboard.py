@@ -91,7 +91,7 @@ def test_a_click_stops_one_rank_while_the_cell_runs(open_notebook: Any, front_en
     dash.at(".mbd-grid").press("Home")
     dash.at(".mbd-grid").press("Shift+End")
     dash.press("interrupt")
-    dash.wait("interrupted: rank")
+    dash.wait("interrupted: ranks")
     assert nb.wait_done() == "done"
     assert not nb.errors
 
