@@ -44,8 +44,8 @@ def stopped_by(drive: Drive, result: MeshResult, notebook: Container[str] = ()) 
     if not _failed_by_themselves(drive, result.failures):
         return Interrupted(text)
     story = _story(drive, result, notebook)
-    what = text if drive.killed or drive.abandoned or drive.taken_back else "interrupted"  # the story has the rest
-    return noted(Interrupted(f"{what}; {story.summary}"), story)
+    is_in_story = not (drive.killed or drive.abandoned or drive.taken_back or _absent(drive))
+    return noted(Interrupted(f"{'interrupted' if is_in_story else text}; {story.summary}"), story)
 
 
 def _story(drive: Drive, result: MeshResult, notebook: Container[str]) -> Story:
@@ -166,7 +166,7 @@ def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
 
 
 def _failed_by_themselves(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
-    """The ranks that were not done when the user pressed stop, and came to another end than by that; or had before."""
+    """The ranks that ended neither by the user's press nor because of another rank."""
     return set(failures) - set(_fates(drive, failures))
 
 

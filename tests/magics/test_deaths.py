@@ -103,6 +103,18 @@ def test_a_death_while_idle_is_told_once_in_the_next_cell(spare: Kernel, until: 
     assert spare.ok("%mesh").stderr == ""
 
 
+def test_who_stops_a_cell_of_the_others_hears_of_the_dead_beside_the_failed(spare: Kernel, until: Until) -> None:
+    psutil.Process(spare.pids()[0]).kill()
+    until(lambda: spare.value("spare.roster.dead()") == [0])
+    cell = spare.start("%%on_mesh --grace 20\nif rank == 1:\n    1 / 0\nprint('in')\nimport time; time.sleep(60)")
+    cell.until("in")
+    cell.until("1 ✗ ZeroDivisionError")
+    spare.interrupt()
+    error = cell.end().error
+    assert error.startswith("KeyboardInterrupt: interrupted: rank 2 at cell ")
+    assert error.endswith("; rank 0 is dead: `%mesh restart @dead`; 1 of 2 ranks failed (dp=1)")
+
+
 def test_a_death_just_before_the_cell_that_tells_of_it_is_not_told_again(spare: Kernel) -> None:
     spare.ok(f"import os\nrun, pid = spare.run, {spare.pids()[1]}")
     dies = "def dying(*args, **options):\n    os.kill(pid, 9)\n    while not spare.roster.dead(): pass"
