@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from IPython.core.getipython import get_ipython
@@ -35,7 +35,10 @@ def render() -> list[str]:
     if error is None:  # `%tb`, later
         kind, error, trace = sys.last_type, sys.last_value, sys.last_traceback
     shell: Any = get_ipython()
-    trace = up_to_call(trace)
+    cut = up_to_call(trace)
+    if error is not None:
+        _leave_out_what_we_handled(error, trace, cut)
+    trace = cut
     try:
         lines = shell.InteractiveTB.structured_traceback(kind, error, trace)
     except KeyboardInterrupt:  # it takes 100 ms at first, and who pressed stop meant the cell: Python's form has all
@@ -67,6 +70,19 @@ def up_to_call(trace: TracebackType | None) -> TracebackType | None:
     for each in reversed(frames[:end]):
         cut = TracebackType(cut, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return cut
+
+
+def _leave_out_what_we_handled(error: BaseException, whole: TracebackType | None, shown: TracebackType | None) -> None:
+    """An error that was being handled below the frames shown is none that the user has seen: Ctrl-C within an
+    `except` of a library that we called, say.
+    """
+    below = set(_frames(whole)) - set(_frames(shown))
+    while (handled := error.__context__) is not None and below.intersection(_frames(handled.__traceback__)[:1]):
+        error.__context__ = handled.__context__
+
+
+def _frames(trace: TracebackType | None) -> list[FrameType]:
+    return [frame for frame, _ in traceback.walk_tb(trace)]
 
 
 def _from_users(trace: TracebackType | None) -> TracebackType | None:

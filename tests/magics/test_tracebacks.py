@@ -185,6 +185,20 @@ class TestInANotebook:
             assert line in shown.traceback
         assert "interactiveshell.py" not in shown.traceback
 
+    def test_an_error_that_ours_handled_as_stop_was_pressed_is_not_shown(self, kernel: Kernel) -> None:
+        kernel.ok(
+            "from meshbook.runtime import adverbs\n"
+            "exec('def press(*_):\\n try: {}.absent\\n except Exception: raise KeyboardInterrupt', vars(adverbs))\n"
+            "kept, adverbs.codec.quick = adverbs.codec.quick, adverbs.press"
+        )
+        stopped = kernel.cell("patients.fail.call()")
+        of_the_users = kernel.cell("try: {}.mine\nexcept AttributeError: patients.fail.call()")
+        kernel.ok("adverbs.codec.quick = kept\ndel adverbs.press")
+        assert "absent" not in stopped.traceback
+        assert "AttributeError" not in stopped.traceback
+        assert "object has no attribute 'mine'" in of_the_users.traceback
+        assert "absent" not in of_the_users.traceback
+
     @pytest.mark.parametrize("made", ["spawn_procs()", "spawn_procs({'gpus': 2})"])
     def test_who_stops_the_making_of_processes_sees_the_own_line_alone(self, kernel: Kernel, made: str) -> None:
         cell = kernel.start(f"print('begins')\nwhile True:\n    this_host().{made}.stop().get()")
