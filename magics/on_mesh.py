@@ -335,14 +335,15 @@ def _divided(line: str) -> str:
     """A line in which `--` is missing, with it: behind a selector where one is followed by an expression.
 
     Example:
-        >>> _divided("dp=0 x + 1"), _divided("2 * x"), _divided("0 rank"), _divided("!ls")
-        ('dp=0 -- x + 1', '-- 2 * x', '0 -- rank', '-- !ls')
+        >>> _divided("dp=0 x + 1"), _divided("2 * x"), _divided("0 rank"), _divided("!ls"), _divided("0 %cd x")
+        ('dp=0 -- x + 1', '-- 2 * x', '0 -- rank', '-- !ls', '0 -- %cd x')
     """
     words = line.split(" ")
     for count in range(len(words)):
         selector, rest = " ".join(words[:count]), " ".join(words[count:])
         with suppress(SelectorError, SyntaxError):
-            ast.parse(rest, mode="eval")
+            if not re.match(r"[%!][a-z]", rest):
+                ast.parse(rest, mode="eval")
             parse_selector(selector)
             return f"{selector} -- {rest}".lstrip()
     return f"-- {line}"
