@@ -27,6 +27,7 @@ from traitlets.config import Config
 from .command import code_of
 from .editions import INSTALLED, Editions
 from .heirs import estate, hand_over
+from .packages import MANAGERS, by_turns
 from .source import name_of
 
 Publish = Callable[[Mapping[str, object], Mapping[str, object], str | None, bool], None]
@@ -89,6 +90,7 @@ class QuietShell(InteractiveShell):
         self.set_hook("show_in_pager", _print_page)
         self.set_hook("editor", _refuse_editor)
         cast("Any", self).set_next_input = _refuse_next
+        self._take_turns()
         self._transformers = self._count_transformers()
         self._editions = Editions()
         self._former: list[tuple[ModuleType, dict[str, Any]]] = []  # modules that are renewed, and what they had
@@ -104,6 +106,16 @@ class QuietShell(InteractiveShell):
 
     def init_sys_modules(self) -> None:
         """`__main__` is registered by `live_in`."""
+
+    def _take_turns(self) -> None:
+        """Let `%pip` and its like run on one rank at a time."""
+        register = cast("Any", self.register_magic_function)
+        for manager in MANAGERS:
+            magic: Any = self.find_line_magic(
+                manager
+            )  # IPython 9.18's table has what looks itself up there, and finds us
+            if magic is not None:
+                register(by_turns(manager, magic), "line", manager)
 
     def live_in(self, module: ModuleType, names: Mapping[str, object], *, as_main: bool) -> None:
         """Start over in an empty module that holds `names` and IPython's own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,13 @@ from meshbook.runtime.regroup import wait_until
 
 SUM = "x = torch.ones(1) * (rank + 1)\ndist.all_reduce(x)\nx.item()"
 """A collective of all ranks; its value on each is the sum of 1 to the world size."""
+
+
+def until_at(mesh: Mesh, place: str, ranks: Sequence[int]) -> None:
+    """Wait until all of these ranks are there."""
+    deadline = time.monotonic() + 20
+    while not all(place in mesh.where(ranks, 5).get(rank, "") for rank in ranks):
+        assert time.monotonic() < deadline, mesh.where(ranks, 5)
 
 
 def ran(mesh: Mesh, source: str, ranks: Sequence[int] | None = None, **options: Any) -> Run:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from meshbook.kernel.repairs import mended_text
 from meshbook.kernel.run import Run
 from meshbook.runtime import ActorError, Channel
 from meshbook.runtime.regroup import regroup, wait_until
-from tests.kernel.cells import SUM, ran, values
+from tests.kernel.cells import SUM, ran, until_at, values
 from tests.runtime.busy import AsyncBusy
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -40,13 +40,6 @@ def shared(mesh: Mesh, leaks: Any) -> Iterator[None]:
     """The mesh outlives each test, with new processes and logs: no leak."""
     yield
     leaks.allow_what_stands()
-
-
-def until_at(mesh: Mesh, place: str, ranks: Sequence[int]) -> None:
-    """Wait until all of these ranks are there."""
-    deadline = time.monotonic() + 20
-    while not all(place in mesh.where(ranks, 5).get(rank, "") for rank in ranks):
-        assert time.monotonic() < deadline, mesh.where(ranks, 5)
 
 
 WAITS = {
