@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import importlib
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 _CONDAS = "conda", "mamba", "micromamba"
 MANAGERS = ("pip", "uv", *_CONDAS)
@@ -16,19 +15,6 @@ MANAGERS = ("pip", "uv", *_CONDAS)
 
 _ASK = {"pip": ("uninstall",)} | dict.fromkeys(_CONDAS, ("install", "remove", "uninstall", "update", "upgrade"))
 _YES = {"-y", "--y", "--yes"}
-
-
-def by_turns(manager: str, magic: Callable[[str], object]) -> Callable[[str], None]:
-    """The magic of a manager for ranks: two at once would take files from under each other's hands."""
-
-    @functools.wraps(magic)
-    def run(line: str) -> None:
-        with _turn():
-            magic(answered(manager, line))
-        importlib.invalidate_caches()
-        print("On ranks that is `%mesh restart`.")  # below IPython's note that the kernel may want a restart
-
-    return run
 
 
 def answered(manager: str, line: str) -> str:
@@ -44,8 +30,10 @@ def answered(manager: str, line: str) -> str:
 
 
 @contextlib.contextmanager
-def _turn() -> Generator[None]:
-    """The only holder of this Python's folder among all ranks of this machine."""
+def a_turn() -> Generator[None]:
+    """The only holder of this Python's folder among all ranks of this machine: two at once would take files from
+    under each other's hands.
+    """
     folder = os.open(sys.prefix, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a file system without locks: then as if there were one rank
@@ -53,3 +41,4 @@ def _turn() -> Generator[None]:
         yield
     finally:
         os.close(folder)  # which gives the lock up, also where the process ends
+        importlib.invalidate_caches()

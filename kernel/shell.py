@@ -1,6 +1,6 @@
 """The IPython shell in which cells run on a rank: no history, no sockets, no terminal."""
 
-# IPython types its own code in part only; this is the one file that touches it.
+# IPython types its own code in part only; this file and magic_shell.py are what touches it.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 import ast
 import atexit
 import logging
-import runpy
-import subprocess
 import sys
 import traceback
 import warnings
@@ -20,14 +18,13 @@ from typing import Any, cast
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.error import UsageError
-from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
+from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 from traitlets import Type
 from traitlets.config import Config
 
-from .command import code_of
 from .editions import INSTALLED, Editions
 from .heirs import estate, hand_over
-from .packages import MANAGERS, by_turns
+from .magic_shell import MagicShell
 from .source import name_of
 
 Publish = Callable[[Mapping[str, object], Mapping[str, object], str | None, bool], None]
@@ -69,7 +66,7 @@ class _Hook(DisplayHook):
             self.shell.display_pub.publish(data=bundle, metadata=metadata)  # who captures has put another one there
 
 
-class QuietShell(InteractiveShell):
+class QuietShell(MagicShell):
     """An `InteractiveShell` that starts over in a new namespace when told; others run its cells.
 
     Give it `publish`, `clear` and `keep_last` before its first use. `run_cell` works still, for magics that call it.
@@ -87,10 +84,6 @@ class QuietShell(InteractiveShell):
         super().__init__(config=_config(), user_module=ModuleType("__main__"), **kwargs)
         atexit.unregister(self.atexit_operations)  # nothing to save; it would clear names that threads still use
         cast("Any", self.compile).format_code_name = _label
-        self.set_hook("show_in_pager", _print_page)
-        self.set_hook("editor", _refuse_editor)
-        cast("Any", self).set_next_input = _refuse_next
-        self._take_turns()
         self._transformers = self._count_transformers()
         self._editions = Editions()
         self._former: list[tuple[ModuleType, dict[str, Any]]] = []  # modules that are renewed, and what they had
@@ -106,16 +99,6 @@ class QuietShell(InteractiveShell):
 
     def init_sys_modules(self) -> None:
         """`__main__` is registered by `live_in`."""
-
-    def _take_turns(self) -> None:
-        """Let `%pip` and its like run on one rank at a time."""
-        register = cast("Any", self.register_magic_function)
-        for manager in MANAGERS:
-            magic: Any = self.find_line_magic(
-                manager
-            )  # IPython 9.18's table has what looks itself up there, and finds us
-            if magic is not None:
-                register(by_turns(manager, magic), "line", manager)
 
     def live_in(self, module: ModuleType, names: Mapping[str, object], *, as_main: bool) -> None:
         """Start over in an empty module that holds `names` and IPython's own."""
@@ -247,54 +230,6 @@ class QuietShell(InteractiveShell):
             if bundle:
                 self.publish(bundle, metadata, display_id, update)
 
-    def system(self, cmd: str) -> None:
-        """`!cmd`: a child that writes to our own file descriptors, after what was printed before it."""
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        command = str(self.var_expand(cmd, depth=1))
-        code = code_of(command)
-        self.user_ns["_exit_code"] = code
-        if code and getattr(self, "system_raise_on_error", False):  # IPython 9.13 and later
-            raise subprocess.CalledProcessError(code, cmd)
-
-    def safe_execfile(self, fname: Any, *where: Any, exit_ignore: bool = False, **options: Any) -> None:
-        """`%run FILE`: what it raises fails the cell. IPython prints it, and goes on."""
-        try:
-            super().safe_execfile(fname, *where, exit_ignore=exit_ignore, **(options | {"raise_exceptions": True}))
-        except SystemExit:
-            if not exit_ignore:
-                raise
-        except BaseException:
-            self._keep_names(where[0])
-            raise
-
-    def new_main_mod(self, filename: str, modname: str) -> ModuleType:
-        """The `__main__` of a script: IPython takes from one that runs again what `multiprocessing` asks it for."""
-        module = super().new_main_mod(filename, modname)
-        module.__dict__.setdefault("__spec__", None)
-        return module
-
-    def safe_run_module(self, mod_name: str, where: dict[str, Any]) -> None:
-        """`%run -m MODULE`, likewise."""
-        try:
-            where.update(runpy.run_module(mod_name, run_name="__main__", alter_sys=True))
-        except SystemExit as end:
-            if end.code:
-                raise
-
-    def _keep_names(self, names: Mapping[str, object]) -> None:
-        """Those that a script had set when it failed, as IPython does at its end."""
-        self.user_ns.update({name: value for name, value in names.items() if name not in ("__name__", "__file__")})
-
-    def enable_gui(self, gui: str | None = None) -> None:
-        """`%matplotlib inline` asks for no window; a rank has none to give."""
-        if gui:
-            raise UsageError(f"a rank has no screen for {gui!r}: use `%matplotlib inline`")
-
-    def ask_exit(self) -> None:
-        """`exit` and `quit` in a cell."""
-        raise SystemExit
-
     def printed_error(self, error: BaseException) -> list[str]:
         """Its traceback in IPython's style, in parts to be joined; whole, as it hangs on the error.
 
@@ -332,18 +267,3 @@ def _label(file: str) -> tuple[str, str] | None:
         return None
     word, _, rest = name.partition(" ")
     return (word.capitalize(), rest) if rest else ("Cell", name)
-
-
-def _refuse_editor(*_: object) -> None:
-    """`%edit`."""
-    raise UsageError("a rank has no editor: edit the file, or the cell, in the notebook")
-
-
-def _refuse_next(*_: object, **__: object) -> None:
-    """`%load` and `%recall` write what they find into a cell."""
-    raise UsageError("a rank writes into no cell: use this magic in a cell of the notebook itself")
-
-
-def _print_page(shell: QuietShell, data: str | dict[str, str], start: int = 0, screen_lines: int = 0) -> None:
-    """`name?`: a rank has no pager, so the page is printed."""
-    print(data.get("text/plain", "") if isinstance(data, dict) else data)

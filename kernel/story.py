@@ -26,6 +26,9 @@ _POST_MORTEM = "%mesh debug --pm"
 _UNREADABLE = {"SyntaxError", "IndentationError", "TabError"}
 """A cell that is no Python: there is nothing to look into, and no other end to hope for from running it again."""
 
+_MISUSE = "UsageError"
+"""IPython's, of a magic: its message has all, where in IPython it was raised is of no use."""
+
 _MAX_CHAPTERS = 5
 _MAX_MESSAGES = 3
 _MAX_FATES = 6
@@ -283,7 +286,7 @@ def _chapter(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure
         messages=tuple(message[:_MAX_MESSAGE] for message in messages[:_MAX_MESSAGES]),
         num_messages=len(messages),
         frames=shortened_frames(first),
-        library=None if last is None or last.is_user else last,
+        library=None if last is None or last.is_user or first.type_name == _MISUSE else last,
     )
 
 

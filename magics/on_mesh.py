@@ -21,6 +21,7 @@ from ..kernel.comms import CommMessage
 from ..kernel.drive import Drive, drive, drive_async, drive_in_background
 from ..kernel.hangs import watches_of
 from ..kernel.interrupted import Interrupted, told_in_one_line
+from ..kernel.magic_shell import refusal
 from ..kernel.measure import Tolerance
 from ..kernel.mesh import Mesh
 from ..kernel.patience import Patience
@@ -191,6 +192,8 @@ class OnMesh:
         source = args.expr if args.expr is not None else body
         if not source.strip():
             raise UsageError(NOTHING_TO_RUN)
+        if elsewhere := refusal(*_as_magic(source)):  # said by ranks it would take the place of what they failed with
+            raise UsageError(elsewhere)
         return _Asked(args, mesh, ranks, source)
 
     def _send(self, asked: _Asked) -> Cell:
@@ -347,6 +350,12 @@ def _divided(line: str) -> str:
             parse_selector(selector)
             return f"{selector} -- {rest}".lstrip()
     return f"-- {line}"
+
+
+def _as_magic(source: str) -> tuple[str, str]:
+    """The name and the line of a body that is nothing but a line magic."""
+    found = re.fullmatch(r"\s*%(\w+)(.*)\n*", source)
+    return (found[1], found[2]) if found else ("", "")
 
 
 def _warn_of_groupless(mesh: Mesh, ranks: Sequence[int], source: str, first_line: int) -> None:

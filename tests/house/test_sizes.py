@@ -21,7 +21,6 @@ LARGE = {
     "meshbook.kernel.mesh:Mesh": 23,
     "meshbook.kernel.questions:Questions": 21,
     "meshbook.kernel.results:MeshResult": 16,
-    "meshbook.kernel.shell:QuietShell": 19,
     "meshbook.magics.terms:_Reader": 16,
     "meshbook.runtime.engines.agent:Agent": 16,
     "meshbook.runtime.engines.hosted:HostedCrew": 15,

@@ -236,6 +236,23 @@ def test_a_rank_has_no_editor(notebook: Notebook) -> None:
     assert (failure.type_name, failure.message.partition(":")[0]) == ("UsageError", "a rank writes into no cell")
 
 
+@pytest.mark.parametrize(
+    "magic, instead",
+    [("%debug", "`%mesh debug --pm`"), ("%tb", "`%mesh debug --pm`"), ("%pdb on", "`%%on_mesh --on-error debug`")],
+)
+def test_a_magic_that_looks_for_errors_on_a_rank_says_where_they_are(
+    notebook: Notebook, magic: str, instead: str
+) -> None:
+    failure = notebook.failure(f"x = 1\n{magic}")
+    assert failure.type_name == "UsageError"
+    assert instead in failure.message
+
+
+def test_a_line_magic_in_a_function_sees_its_names(notebook: Notebook) -> None:
+    notebook.run("def f(inner):\n    made = %sx echo {inner}\n    %timeit -n1 -r1 inner + 'x'\n    return made")
+    assert notebook.value("f('seen')").text == "['seen']"
+
+
 def test_a_context_variable_of_an_awaited_cell_is_seen_by_its_last_expression(notebook: Notebook) -> None:
     notebook.run("import asyncio, contextvars\nv = contextvars.ContextVar('v')")
     assert notebook.value("v.set(5)\nawait asyncio.sleep(0)\nv.get()").text == "5"

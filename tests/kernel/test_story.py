@@ -159,6 +159,12 @@ def test_a_message_of_several_lines_is_indented() -> None:
     assert lines[1:5] == ["dp=0,tp=0-1 ×2  ValueError: bad", "     in batch 3", "  also: a", "     b"]
 
 
+def test_where_ipython_refuses_a_magic_is_of_no_use() -> None:
+    frames = (Frame("cell 1", 2, "", "%nosuch", True), Frame("interactiveshell.py", 9, "run_line_magic", "", False))
+    for name, told in (("UsageError", False), ("ValueError", True)):
+        assert ("raised in" in tell(AXES, [0], {0: Failure(name, "not found", frames, "")}).text()) is told
+
+
 def test_nothing_is_to_be_looked_into_where_nothing_ran() -> None:
     wrong = Failure("SyntaxError", "invalid syntax (cell 5, line 2)", (), "")
     assert tell({"tp": 2}, range(2), dict.fromkeys(range(2), wrong)).hints == ()

@@ -28,6 +28,11 @@ def refusal(kernel: Kernel, source: str) -> str:
         ("%%on_mesh dq=0\n1", "no axis 'dq' in this mesh (dp=2, tp=2) at column 1: did you mean 'dp'?"),
         ("%%on_mesh dp=2\n1", "dp=2 is out of range at column 4: dp is 0 to 1 in this mesh (dp=2, tp=2)"),
         ("%%on_mesh -5\n1", "rank=-5 is out of range"),
+        (
+            "%%on_mesh\n%debug\n",
+            "the error of a cell before is looked into by `%mesh debug --pm`, in a cell of its own",
+        ),
+        ("%on_mesh 0 -- %pdb on", "ranks stop where a cell fails with `%%on_mesh --on-error debug`"),
         ("%%on_mesh 4\n1", "rank=4 is out of range at column 1: rank is 0 to 3"),
         ("%%on_mesh dp=1:1\n1", "'dp=1:1' selects nothing"),
         ("%%on_mesh @dead\n1", "no rank is dead now"),
