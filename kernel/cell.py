@@ -56,8 +56,8 @@ _warmed: QuietShell | None = None
 def warm() -> None:
     """Make this a process that runs cells: the zygote, once, before it forks; or a rank that was not forked.
 
-    Does nothing in a process that is one already. Creates the process's one IPython shell (80 ms), imports what cells
-    need, formats a first error (60 ms). Leaves no thread, no event loop, and `__main__` as it was. Figures will
+    Does nothing in a process that is one already. Creates the process's one IPython shell, imports what cells need,
+    runs a few (30 ms in all). Leaves no thread, no event loop, and `__main__` as it was. Figures will
     be drawn inline; matplotlib itself is not imported.
     """
     global _warmed

@@ -9,7 +9,6 @@ import ast
 import atexit
 import logging
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -230,24 +229,28 @@ class QuietShell(MagicShell):
             if bundle:
                 self.publish(bundle, metadata, display_id, update)
 
+    def prints(self, error: BaseException) -> bool:
+        """Has the user asked for another traceback than Python's, by `%xmode` or in a class of theirs?"""
+        if isinstance(error, KeyboardInterrupt):  # it comes to all ranks at once, and has its line
+            return False
+        is_own = hasattr(error, "_render_traceback_") or isinstance(error, UsageError)
+        return is_own or self.InteractiveTB.mode != "Context"
+
     def printed_error(self, error: BaseException) -> list[str]:
-        """Its traceback in IPython's style, in parts to be joined; whole, as it hangs on the error.
+        """Its traceback as `%xmode` or its class wants it, in parts to be joined; whole, as it hangs on the error.
 
         Raises what a user's `repr` or `_render_traceback_` raises.
         """
-        kind, tb = type(error), error.__traceback__
         try:
             if isinstance(error, UsageError):
                 return [f"UsageError: {error}"]
-            if isinstance(error, SyntaxError):
-                return self.SyntaxTB.structured_traceback(kind, error, cast("Any", traceback.extract_tb(tb)))
             if hasattr(error, "_render_traceback_"):
                 return list(cast("Any", error)._render_traceback_())
-            return self.InteractiveTB.structured_traceback(kind, error, tb, tb_offset=0)
+            return self.InteractiveTB.structured_traceback(type(error), error, error.__traceback__, tb_offset=0)
         finally:
-            # The formatters keep the traceback, and with its frames all the cell's tensors.
-            for formatter in cast("list[Any]", [self.InteractiveTB, self.SyntaxTB]):
-                formatter.tb = formatter.etype = formatter.evalue = None
+            # The formatter keeps the traceback, and with its frames all the cell's tensors.
+            formatter: Any = self.InteractiveTB
+            formatter.tb = formatter.etype = formatter.evalue = None
 
 
 def _config() -> Config:

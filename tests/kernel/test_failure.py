@@ -292,6 +292,21 @@ def test_chained_errors_are_in_the_text(notebook: Notebook) -> None:
     assert "outer" in text
 
 
+def test_how_a_magic_is_run_is_not_in_the_text(notebook: Notebook) -> None:
+    text = notebook.failure("def f(): 1 / 0\n%timeit -n1 -r1 f()").traceback
+    assert 'File "cell 1", line 2' in text and ", in timeit\n" in text and 'File "cell 1", line 1, in f' in text
+    assert "meshbook" not in text and "magic_shell" not in text
+
+
+def test_who_has_asked_for_another_form_gets_it(notebook: Notebook) -> None:
+    notebook.run("class Own(Exception):\n    def _render_traceback_(self): return ['in my', 'own words']")
+    assert notebook.failure("raise Own").traceback == "in my\nown words"
+    notebook.run("%xmode Minimal")
+    assert "line 1" not in notebook.failure("1 / 0").traceback
+    notebook.run("%xmode Context")
+    assert "line 1" in notebook.failure("1 / 0").traceback
+
+
 def test_all_errors_of_a_group_are_in_the_text(notebook: Notebook) -> None:
     failure = notebook.failure("raise ExceptionGroup('both', [ValueError('left'), KeyError('right')])")
     assert failure.message == "both (2 sub-exceptions)\n- ValueError: left\n- KeyError: 'right'"

@@ -75,6 +75,14 @@ def test_commands_and_scripts_on_a_rank(zygote: Zygote, tmp_path: Path) -> None:
 
 
 @pytest.mark.real
+def test_to_tell_an_error_no_file_of_a_library_is_parsed(zygote: Zygote, tmp_path: Path) -> None:
+    """By what IPython does that with: 700 ms for a column that a DataFrame lacks."""
+    report = zygote.run(tmp_path, "import json\njson.loads('{')", "import sys\n'stack_data' in sys.modules")
+    assert "in raw_decode" in report.failure(1).traceback
+    assert report.text(2) == "False"
+
+
+@pytest.mark.real
 def test_asyncio_run_inside_an_awaited_cell(zygote: Zygote, tmp_path: Path) -> None:
     report = zygote.run(
         tmp_path,
