@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence, Set
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -51,6 +52,14 @@ _worn: dict[int, Any] = {}
 """Groups that were renewed or dropped, by id: destructors of their backends would wait for ever (`_hold_wake`)."""
 
 
+@dataclass
+class _Belongings:
+    """What a group has besides itself."""
+
+    ports: Set[Port] = frozenset()
+    threads: Set[str] = frozenset()
+
+
 class Bent:
     """torch.distributed as it is while this mesh's ranks use it; `undo()` gives torch's own back.
 
@@ -64,8 +73,7 @@ class Bent:
         self.destroy: Callable[..., None] = self.c10d.destroy_process_group
         self.holds_wake = False
         """Whether groups that are destroyed now were broken off, and stay for a moment."""
-        self.ports: set[Port] = set()
-        """Where the gloo groups of this process listen: their connections have one of these ports at one end."""
+        self._belongings: dict[int, _Belongings] = {}  # by the id of the group
         self._retired: set[Port] = set()
         """Where the backends listen that were in use before the last renewal."""
         self._made: Counter[str] = Counter()
@@ -83,6 +91,15 @@ class Bent:
         while self._before:
             owner, name, value = self._before.pop()
             setattr(owner, name, value)
+
+    @property
+    def ports(self) -> set[Port]:
+        """Where the gloo groups of this process listen: their connections have one of these ports at one end.
+
+        Those that were destroyed are not among them. A model may hold one on, and lets go of it only while its
+        connections are whole and its loop awake.
+        """
+        return {port for each in list(self._belongings.values()) for port in each.ports}
 
     def sequences(self) -> dict[str, int]:
         """The number of collectives issued so far in each group, by its name and the kind of its backends.
@@ -110,6 +127,7 @@ class Bent:
         world = self.c10d._world
         make_room(sum(_FDS_A_GROUP + 2 * group.size() for group in world.pg_map))
         gone = [group for group, name in world.pg_names.items() if name not in kept]
+        worn, self._belongings = self._belongings, {}
         for group in gone:
             # One whose making was interrupted has none yet, and torch wants to delete them.
             world.pg_group_ranks.setdefault(group, {})
@@ -118,26 +136,27 @@ class Bent:
         self._made.clear()
         self._series = f"{generation}/"
         world.group_count = generation * _GROUPS_A_GENERATION
-        self._retire()
+        self._retire(worn.values())
         for group, name in list(world.pg_names.items()):
             own = self.dist.PrefixStore(f"renewed/{generation}/{name}", store)
             free = own if group is self.c10d.GroupMember.WORLD else _connect_again(own)
-            with self._noting_ports():
+            with self._noting() as found:
                 renewal.renew(group, free, generation)
+            self._give(found, group)
             world.pg_map[group] = world.pg_map[group][0], own
             _worn[id(group)] = group
         ledger.forget()
         models.put_back(list(world.pg_map))
         return gone
 
-    def _retire(self) -> None:
-        """Present backends are not used any more, and never end: what they keep open is closed one renewal later.
+    def _retire(self, worn: Iterable[_Belongings]) -> None:
+        """These backends are not used any more, and never end: what they keep open is closed one renewal later.
 
         By then they have closed themselves what they are going to close.
         """
-        doze()
+        doze({thread for each in worn for thread in each.threads})
         close_all(self._retired)
-        self._retired, self.ports = self.ports, set()
+        self._retired = {port for each in worn for port in each.ports}
 
     def _put(self, owner: Any, name: str, value: object) -> None:
         self._before.append((owner, name, getattr(owner, name)))
@@ -178,20 +197,27 @@ class Bent:
             size: int, rank: int, ranks: list[int], backend: Any, store: Any, *args: Any, **options: Any
         ) -> Any:
             free = store if self.c10d.GroupMember.WORLD is None else _connect_again(store)
-            with self._noting_ports():
-                return original(size, rank, ranks, backend, free, *args, **options)
+            with self._noting() as found:
+                made = original(size, rank, ranks, backend, free, *args, **options)
+            self._give(found, made[0])
+            return made
 
         self._put(self.c10d, "_new_process_group_helper", with_free_store)
 
     @contextlib.contextmanager
-    def _noting_ports(self) -> Generator[None]:
-        """A group is made in this block, which listens somewhere, and has a thread that is to rest."""
-        before, known = listening_ports(), threads()
+    def _noting(self) -> Generator[_Belongings]:
+        """A group is made in this block: where it listens is noted, its thread is to rest. Give it to whose it is."""
+        found, before, known = _Belongings(), listening_ports(), threads()
+        self._belongings[id(found)] = found  # also where the making fails
         try:
-            yield
+            yield found
         finally:
-            self.ports |= listening_ports() - before
+            found.ports, found.threads = listening_ports() - before, threads() - known
             rest(known)
+
+    def _give(self, found: _Belongings, group: Any) -> None:
+        del self._belongings[id(found)]
+        self._belongings[id(group)] = found
 
     def _bend_init(self, on_init: Callable[..., None]) -> None:
         original = self.init
@@ -215,6 +241,8 @@ class Bent:
             original(group)
             if is_all:
                 ledger.forget()
+                self._belongings.clear()
+            self._belongings.pop(id(group), None)
             groups = [each for each in groups if id(each) not in _worn]
             if self.holds_wake:
                 threading.Thread(target=_hold_wake, args=(groups,), name="mesh-wake", daemon=True).start()

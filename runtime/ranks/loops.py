@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Set
 
 REST = 0.02
 """Seconds by which a look may be late: 33 looks a second. Who is released from a collective waits for the next one."""
@@ -20,7 +20,7 @@ _PROMPT = 50e-6  # what Linux gives a thread
 _DOZE = 3600.0
 
 _dozing: set[str] = set()
-"""The threads there were when groups were given up: their loops are not waited for any more."""
+"""The threads of groups that were given up: their loops are not waited for any more."""
 
 _NAME = b"gloo_tcp_loop\n"
 
@@ -54,10 +54,13 @@ def hurry() -> None:
     _set_slack(_PROMPT)
 
 
-def doze() -> None:
-    """Let those there are look next to never: their groups are not used any more, and never end."""
-    _set_slack(_DOZE)
-    _dozing.update(threads())
+def doze(given_up: Set[str]) -> None:
+    """Let those among these threads look next to never: their groups are not used any more, and never end.
+
+    Of a group that may end the loop must not: who lets go of it waits for the loop's next look.
+    """
+    _set_slack(_DOZE, given_up)
+    _dozing.update(given_up)
 
 
 def _has_nameless(threads: Collection[str]) -> bool:
@@ -75,8 +78,8 @@ def _name_of(thread: str) -> bytes:
     return b""
 
 
-def _set_slack(seconds: float) -> None:
-    for thread in threads() - _dozing:
+def _set_slack(seconds: float, of: Set[str] | None = None) -> None:
+    for thread in (threads() if of is None else of) - _dozing:
         with contextlib.suppress(OSError):  # it has ended meanwhile, or the system is one that does not have it
             if _name_of(thread) == _NAME:
                 with open(f"/proc/{thread}/timerslack_ns", "wb", buffering=0) as slack:
