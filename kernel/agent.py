@@ -18,6 +18,7 @@ from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.channel import Port
 from ..runtime.ranks import ledger, models, optimizers, waits
 from ..runtime.ranks.groups import are_destroyed, bury
+from ..runtime.ranks.own_init import Cell
 from ..runtime.ranks.place import here
 from ..runtime.ranks.stacks import lines_of
 from ..runtime.ranks.users import is_users
@@ -143,7 +144,7 @@ class KernelActor(Actor):
 
         kept = keeper if keep else None
         text = self._sources[key]
-        with self._debugged(number):
+        with self._debugged(number), self._as_cell(number if not members else 0, name):
             outcome = self._cells.run(
                 text,
                 run=number,
@@ -171,7 +172,7 @@ class KernelActor(Actor):
             with self._place.shield():
                 self._provide_group((), has_store=True, name="the function")
 
-        with self._debugged(run):
+        with self._debugged(run), self._as_cell(run, "a function"):
             outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
         return self._closed(run, outcome)
 
@@ -188,6 +189,18 @@ class KernelActor(Actor):
             with self._place.shield():
                 models.end_broken_steps()
         return outcome.failure is None, packed(outcome), are_destroyed(self._place.groups)
+
+    @contextlib.contextmanager
+    def _as_cell(self, run: int, name: str) -> Generator[None]:
+        """A cell of all ranks may take the place of the process group that one before it has left."""
+        groups = self._place.groups
+        if groups is not None:
+            groups.cell = Cell(run, name)
+        try:
+            yield
+        finally:
+            if groups is not None:
+                groups.cell = Cell()
 
     @contextlib.contextmanager
     def _debugged(self, run: int) -> Generator[None]:

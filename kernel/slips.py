@@ -19,7 +19,7 @@ NO_GROUP = "Default process group has not been initialized"
 """What torch says where there are none."""
 
 _TWO_GROUPS = "trying to initialize the default process group twice"
-"""What it says to a script that is run again, and has come to its end with an error, or without this line, before."""
+"""What it says to a second one in a cell, and in one of a slice to a script that has left its group before."""
 
 OF_OLD_GROUPS = (
     "the process groups were made anew before: what was built on the old ones (DistributedDataParallel, FSDP) is to "

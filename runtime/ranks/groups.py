@@ -17,18 +17,17 @@ import os
 import socket
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlparse
 
 from . import nccl
 from .c10d import BURIAL_SECONDS, LONG, Bent, finishes
 from .group_plan import GroupPlan
 from .imports import when_imported
 from .meeting import Door, open_store
+from .own_init import Cell, Meetings, meeting_of
 from .renewal import Members
 from .sockets import Port, knock, port_at, shut_connections
 
@@ -63,7 +62,10 @@ class Groups:
         self._checked: tuple[Any, GroupPlan] | None = None
         self._slices: dict[tuple[int, ...], ProcessGroup] = {}
         self._device_mesh: DeviceMesh | None = None
-        self._num_user_inits: Counter[str] = Counter()
+        self._meetings = Meetings()
+        self._made_in = Cell()  # the user's group
+        self.cell = Cell()
+        """That runs now, set by whoever runs it."""
         self._door: Door | None = None
         self._doors: dict[int, tuple[GroupPlan, Any]] = {}  # by port: the plan of who serves, and the store if it does
 
@@ -258,7 +260,7 @@ class Groups:
         if self._bent is None:
             return
         self._forget()
-        self._num_user_inits.clear()
+        self._meetings.clear()
         if self._bent.dist.is_initialized():
             self._bent.destroy()
         held, self._ours, self._store = [self._ours, self._store], None, None
@@ -342,57 +344,39 @@ class Groups:
         return make(groups, self.plan.device_type, mesh=ranks, mesh_dim_names=names)
 
     def _on_user_init(self, *args: Any, **options: Any) -> None:
-        """The user's `init_process_group`: ours gives way; theirs stands, so that torch says "twice"."""
+        """The user's `init_process_group`: ours gives way, and what an earlier cell has left.
+
+        Else theirs stands, so that torch says "twice".
+        """
         assert self._bent is not None
         bound = inspect.signature(self._bent.init).bind(*args, **options)
         self._give_way()
-        place = self._meeting_place(bound.arguments)
-        if place is not None:
-            self._meet_at(place, bound.arguments)
+        prefix = ""
+        if (meeting := meeting_of(bound.arguments, self.plan)) is not None:
+            cell = self.cell if meeting.size == self.plan.world_size else Cell()
+            prefix = self._meetings.next(meeting, cell, self._store)
+            store = self._bent.dist.PrefixStore(prefix, self._store)
+            bound.arguments |= {"init_method": None, "world_size": meeting.size, "rank": meeting.rank, "store": store}
         self._bent.init(*bound.args, **bound.kwargs)
-        if place is not None:
-            # Only what succeeded: an init that fails on one rank (a typo, "twice") is tried again there
-            # alone.
-            self._num_user_inits[place] += 1
+        self._made_in = self.cell
+        if prefix:
+            self._meetings.note(prefix)
 
     def _give_way(self) -> None:
         assert self._bent is not None
         c10d = self._bent.c10d
-        if self._ours is not None and c10d.GroupMember.WORLD is self._ours:
+        world = c10d.GroupMember.WORLD
+        if self._ours is not None and world is self._ours:
             self._ours = None
             self._forget()
             self._bent.destroy()
+        elif world is not None and self._made_in.run and self.cell.run not in (0, self._made_in.run):
+            print(f"↻ the process group of {self._made_in.name} gives way to this one", file=sys.stderr)
+            self._forget()
+            c10d.destroy_process_group()  # as the user would, who need not now
         if c10d.GroupMember.WORLD is None:
             # Part of the default group's name; an init that failed has raised it on this rank alone.
             c10d._world.group_count = 0
-
-    def _meeting_place(self, arguments: dict[str, Any]) -> str | None:
-        """Which ranks a user's init brings together, as a key; None where it brings its own store.
-
-        An init that would go to our server, or to the port of the environment, meets in our store, under a fresh
-        prefix: our ranks all reach it, and no port has to be free.
-        """
-        if arguments.get("store") is not None or arguments.get("backend") in ("mpi", "fake"):
-            return None
-        method: str = arguments.get("init_method") or "env://"
-        address = os.environ.get("MASTER_ADDR", self.plan.master_addr)
-        port = os.environ.get("MASTER_PORT", str(self.plan.master_port))
-        is_ours = method.startswith("tcp://") and str(urlparse(method).port) in (port, str(self.plan.master_port))
-        if method != "env://" and not is_ours:
-            return None
-        return f"{address}:{port}/{self._size_and_rank(arguments)[0]}"
-
-    def _size_and_rank(self, arguments: dict[str, Any]) -> tuple[int, int]:
-        size, rank = arguments.get("world_size", -1), arguments.get("rank", -1)
-        size = size if size >= 0 else int(os.environ.get("WORLD_SIZE", self.plan.world_size))
-        return size, rank if rank >= 0 else int(os.environ.get("RANK", self.plan.rank))
-
-    def _meet_at(self, place: str, arguments: dict[str, Any]) -> None:
-        assert self._bent is not None
-        size, rank = self._size_and_rank(arguments)
-        prefix = f"user/{place}/{self._num_user_inits[place]}"
-        arguments |= {"init_method": None, "world_size": size, "rank": rank}
-        arguments["store"] = self._bent.dist.PrefixStore(prefix, self._store)
 
 
 def are_destroyed(groups: Groups | None) -> bool:
