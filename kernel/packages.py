@@ -31,9 +31,7 @@ def answered(manager: str, line: str) -> str:
 
 @contextlib.contextmanager
 def a_turn() -> Generator[None]:
-    """The only holder of this Python's folder among all ranks of this machine: two at once would take files from
-    under each other's hands.
-    """
+    """Hold this Python's folder, as one rank of the machine at a time: two would pull files from under each other."""
     folder = os.open(sys.prefix, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a file system without locks: then as if there were one rank

@@ -13,9 +13,11 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 from types import CodeType
 from typing import Protocol
 
+from ..runtime.ranks.users import is_users
 from .code_lines import code_lines
 
 _FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
@@ -173,13 +175,24 @@ class Sources:
 def lines_text(places: Iterable[tuple[str, int | None]]) -> str:
     """Which of these files and lines, from the outside in, are of cells; of a recursion the two ends. May be empty.
 
+    Where the last of them has called a file of the user's (a script, a module), the innermost line of such a file too.
+
     >>> lines_text([("train.py", 3), ("<cell 5, run 12>", 7), ("<cell 4, run 11>", 2)])
     'cell 5 line 7 > cell 4 line 2'
+    >>> lines_text([("<cell 5, run 12>", 7), ("/home/me/train.py", 3), (linecache.__file__, 40)])
+    'cell 5 line 7 > train.py line 3'
     """
-    lines = [f"{name} line {line}" for file, line in places if (name := name_of(file)) is not None]
+    lines: list[str] = []
+    within = ""
+    for file, line in places:
+        if (name := name_of(file)) is not None:
+            lines.append(f"{name} line {line}")
+            within = ""
+        elif lines and not file.startswith("<") and is_users(file):
+            within = f"{Path(file).name} line {line}"
     if len(lines) > _MOST_LINES:
         lines[2:-2] = ["…"]
-    return " > ".join(lines)
+    return " > ".join([*lines, within] if within else lines)
 
 
 def program_of(source: str, file: str, first_line: int, syntax: Syntax) -> Program:

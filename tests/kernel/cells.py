@@ -27,7 +27,10 @@ def until_at(mesh: Mesh, place: str, ranks: Sequence[int]) -> None:
 def ran(mesh: Mesh, source: str, ranks: Sequence[int] | None = None, **options: Any) -> Run:
     """Run a cell to its end."""
     run = mesh.run(source, ranks, **options)
-    run.finished.get(30)
+    try:
+        run.finished.get(30)
+    except TimeoutError:
+        raise AssertionError(f"it hangs:\n{mesh.stacks()}\n{mesh.ledger()}") from None
     assert not run.progress.lost, run.progress.lost
     return run
 

@@ -19,6 +19,7 @@ from meshbook.runtime import session as sessions
 from meshbook.runtime.engines import spy
 from meshbook.runtime.mesh import ProcMesh
 from meshbook.runtime.ranks import dumps
+from tests.kernel.cells import until_at
 from tests.kernel.sleepers import Async, Sync
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -76,6 +77,13 @@ def test_ranks_in_different_places_are_told_apart(new_mesh: Callable[..., Mesh],
     assert [(frame.file, frame.line, frame.name) for frame in trunk.frames] == [("cell 1", 8, "<module>")]
     assert [branch.ranks for branch in trunk.branches] == [(0,), (1, 2)]
     assert repr(report).splitlines()[-1] == "rank 3  idle"
+
+
+def test_a_script_that_a_cell_runs_is_said_with_its_line(new_mesh: Callable[..., Mesh], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\n\ntime.sleep(60)\n")
+    mesh = new_mesh()
+    mesh.run(f"\n%run {tmp_path}/train.py")
+    until_at(mesh, "cell 1 line 2 > train.py line 3", [0])
 
 
 def test_a_rank_in_a_collective_says_which_and_where(new_mesh: Callable[..., Mesh]) -> None:

@@ -120,7 +120,7 @@ def test_ranks_that_do_not_agree_are_told_apart(executed: Executed) -> None:
 def test_a_hang_is_seen_and_ended(executed: Executed) -> None:
     assert re.search(r"cell 17, line 3 +dist\.barrier\(\)", executed.text("%mesh stacks"))
     freed = executed.text("%mesh unstick")
-    assert freed.startswith("ranks 0-2 are free; they were at cell 17 line 3")
+    assert "ranks 0-2 are free; they were at cell 17 line 3" in freed  # the cell behind may tell its end first
     assert "process groups renewed" in freed
     assert "(2, 6.0, 336)   rank 2" in executed.text("(rank, x.item(), len(mine))")
 
