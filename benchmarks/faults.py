@@ -26,6 +26,7 @@ from meshbook.widgets.live import Live
 RANKS = 8
 SUM = "x = torch.ones(1)\ndist.all_reduce(x)\nassert x.item() == world_size"
 SLEEP = "import time\nwhile True: time.sleep(0.01)"
+FAILS = "torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(4, 5))(torch.ones(1, 2))"
 LOOP = "loop = True\nwhile loop: pass"
 STUCK = "print('in')\nif rank: dist.all_reduce(torch.ones(1))\nelse: raise ValueError"
 
@@ -36,6 +37,7 @@ def measure(is_quick: bool) -> Iterator[Row]:
         done(mesh, f"import torch, torch.distributed as dist\n{SUM}")
         yield row("death of 1 of 8 ranks to its line", [death(mesh) for _ in range(repeats)], 50.0, worst=500.0)
         yield row("restart of it to a collective", [restart(mesh) for _ in range(repeats)], 500.0)
+        yield row("first failure of 8 ranks, in a module", [failure(mesh) for _ in range(min(repeats, 10))], 500.0)
         yield row("interrupt of loops to an idle mesh", [interrupt(mesh) for _ in range(repeats)], 20.0)
         yield row("hung collective to the next, after grace", [stuck(mesh) for _ in range(repeats)], 300.0)
 
@@ -70,6 +72,19 @@ def restart(mesh: Mesh) -> float:
     mesh.heal()
     done(mesh, SUM)
     return time.monotonic() - started
+
+
+def failure(mesh: Mesh) -> float:
+    """From the cell to what all ranks tell of it, in processes that have told of none yet."""
+    mesh.kill(range(RANKS))
+    mesh.heal()
+    done(mesh, SUM)
+    started = time.monotonic()
+    run = mesh.run(FAILS)
+    run.finished.get(30)
+    seconds = time.monotonic() - started
+    check(len(run.progress.failed) == RANKS, str(run.progress))
+    return seconds
 
 
 def interrupt(mesh: Mesh) -> float:

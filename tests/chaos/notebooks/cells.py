@@ -186,10 +186,20 @@ class Author:
         return Line(text, f"{name} = sum([r + {number} for r in _ranks])")
 
     def script(self) -> Line:
-        """Process groups of its own, which all ranks make, and destroy at the end."""
+        """Process groups of its own, which all ranks make, and destroy at the end; or leave, as one that fails does."""
         meets = self._meet(0)
         begin, end = "__import__('torch').distributed.init_process_group()", "dist.destroy_process_group()"
-        return Line(f"{begin}\n{meets.text.replace(', group=group', '')}\n{end}", meets.here)
+        steps = [begin, meets.text.replace(", group=group", "")]
+        if self._random.random() < 0.3:
+            steps.append(_TRAINS)
+        if self._random.random() < 0.6:
+            steps.append(end)
+        return Line("\n".join(steps), meets.here)
+
+
+_TRAINS = """_net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+for _ in range(3): _net(torch.ones(1, 2)).sum().backward()"""
+"""A model outlives the groups of its script, until the next one takes its name."""
 
 
 def plain(text: str) -> Line:
