@@ -186,7 +186,8 @@ def lines_text(places: Iterable[tuple[str, int | None]]) -> str:
     within = ""
     for file, line in places:
         if (name := name_of(file)) is not None:
-            lines.append(f"{name} line {line}")
+            if (text := f"{name} line {line}") not in lines[-1:]:  # a comprehension has a frame of its own
+                lines.append(text)
             within = ""
         elif lines and not file.startswith("<") and is_users(file):
             within = f"{Path(file).name} line {line}"

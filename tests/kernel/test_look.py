@@ -82,8 +82,8 @@ def test_ranks_in_different_places_are_told_apart(new_mesh: Callable[..., Mesh],
 def test_a_script_that_a_cell_runs_is_said_with_its_line(new_mesh: Callable[..., Mesh], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time\n\ntime.sleep(60)\n")
     mesh = new_mesh()
-    mesh.run(f"\n%run {tmp_path}/train.py")
-    until_at(mesh, "cell 1 line 2 > train.py line 3", [0])
+    mesh.run(f"%run {tmp_path}/train.py")
+    until_at(mesh, "cell 1 line 1 > train.py line 3", [0])
 
 
 def test_a_rank_in_a_collective_says_which_and_where(new_mesh: Callable[..., Mesh]) -> None:
