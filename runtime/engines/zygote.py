@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..errors import LinkClosed
 from ..inherited import plain_signals
@@ -53,6 +53,7 @@ def _preload(modules: list[str]) -> str:
     # rank; while it comes, looking at it again and again takes a tenth of the time, and one look at the end as long.
     gc.disable()
     trouble = import_all(modules)
+    _forget_rules()
     holes.fill()
     gc.freeze()
     gc.enable()
@@ -63,6 +64,15 @@ def _preload(modules: list[str]) -> str:
         os._exit(0)
     os.waitpid(pid, 0)
     return _why_unsafe()
+
+
+def _forget_rules() -> None:
+    """What torch does in each rank that makes process groups once its compiler is there: freed there, it is copied,
+    1.2 MB a rank.
+    """
+    rules: Any = sys.modules.get("torch._dynamo.trace_rules")
+    if hasattr(rules, "clear_lru_cache"):
+        rules.clear_lru_cache()
 
 
 def _why_unsafe() -> str:

@@ -233,3 +233,12 @@ def test_with_torch_its_ranks_share_the_cores_and_no_random_numbers(local: Bench
     assert answers[0][1:] != answers[1][1:]
     computed = "import torch\n(torch.ones(300, 300) @ torch.ones(300, 300)).sum().item()"
     assert local.workers({"rank": 2}).do.call(computed).get(20).values() == [27e6, 27e6]
+
+
+@pytest.mark.slow
+def test_its_ranks_copy_no_rules_of_torchs_compiler_to_forget_them(local: Bench, new_engine: NewEngine):
+    """As they would where they make process groups."""
+    pytest.importorskip("torch")
+    local.engine = new_engine("torch._dynamo", WORKER)
+    source = "import torch._dynamo as it\nit.trace_rules.get_torch_obj_rule_map.cache_info().currsize"
+    assert local.workers({"rank": 2}).do.call(source).get(20).values() == [0, 0]
