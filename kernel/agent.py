@@ -18,7 +18,7 @@ from ..runtime.actor import Actor, control_endpoint, endpoint
 from ..runtime.channel import Port
 from ..runtime.ranks import ledger, models, optimizers, waits
 from ..runtime.ranks.groups import are_destroyed, bury
-from ..runtime.ranks.own_init import Cell
+from ..runtime.ranks.own_init import NO_CELL, Cell
 from ..runtime.ranks.place import here
 from ..runtime.ranks.stacks import lines_of
 from ..runtime.ranks.users import is_users
@@ -144,7 +144,7 @@ class KernelActor(Actor):
 
         kept = keeper if keep else None
         text = self._sources[key]
-        with self._debugged(number), self._as_cell(number if not members else 0, name):
+        with self._running(number, NO_CELL if members else Cell(number, name)):
             outcome = self._cells.run(
                 text,
                 run=number,
@@ -172,7 +172,7 @@ class KernelActor(Actor):
             with self._place.shield():
                 self._provide_group((), has_store=True, name="the function")
 
-        with self._debugged(run), self._as_cell(run, "a function"):
+        with self._running(run, Cell(run, "a function")):
             outcome = self._cells.call(head, buffers, lines, run=run, prepare=prepare)
         return self._closed(run, outcome)
 
@@ -191,24 +191,18 @@ class KernelActor(Actor):
         return outcome.failure is None, packed(outcome), are_destroyed(self._place.groups)
 
     @contextlib.contextmanager
-    def _as_cell(self, run: int, name: str) -> Generator[None]:
-        """A cell of all ranks may take the place of the process group that one before it has left."""
+    def _running(self, run: int, cell: Cell) -> Generator[None]:
+        """The debugger knows of it. A cell of all ranks may take the place of the group that one before it has left."""
         groups = self._place.groups
         if groups is not None:
-            groups.cell = Cell(run, name)
-        try:
-            yield
-        finally:
-            if groups is not None:
-                groups.cell = Cell()
-
-    @contextlib.contextmanager
-    def _debugged(self, run: int) -> Generator[None]:
+            groups.cell = cell
         self._debugger.begin(run)
         try:
             yield
         finally:
             self._debugger.end()
+            if groups is not None:
+                groups.cell = NO_CELL
 
     @endpoint
     def post_mortem(self, run: int) -> tuple[str, str]:
@@ -220,7 +214,7 @@ class KernelActor(Actor):
         error = self._last_error()
         if error is None or error.__traceback__ is None:
             return "", self._cells.last_summary or self._actor_errors.summary
-        with self._place.opened(), self._debugged(run):
+        with self._place.opened(), self._running(run, NO_CELL):
             self._debugger.post_mortem(error)
         return f"{type(error).__name__}: {error}", ""
 

@@ -27,7 +27,7 @@ from .c10d import BURIAL_SECONDS, LONG, Bent, finishes
 from .group_plan import GroupPlan
 from .imports import when_imported
 from .meeting import Door, open_store
-from .own_init import Cell, Meetings, meeting_of
+from .own_init import NO_CELL, Meetings, meeting_of
 from .renewal import Members
 from .sockets import Port, knock, port_at, shut_connections
 
@@ -63,8 +63,8 @@ class Groups:
         self._slices: dict[tuple[int, ...], ProcessGroup] = {}
         self._device_mesh: DeviceMesh | None = None
         self._meetings = Meetings()
-        self._made_in = Cell()  # the user's group
-        self.cell = Cell()
+        self._made_in = NO_CELL  # the user's group
+        self.cell = NO_CELL
         """That runs now, set by whoever runs it."""
         self._door: Door | None = None
         self._doors: dict[int, tuple[GroupPlan, Any]] = {}  # by port: the plan of who serves, and the store if it does
@@ -353,7 +353,7 @@ class Groups:
         self._give_way()
         prefix = ""
         if (meeting := meeting_of(bound.arguments, self.plan)) is not None:
-            cell = self.cell if meeting.size == self.plan.world_size else Cell()
+            cell = self.cell if meeting.size == self.plan.world_size else NO_CELL
             prefix = self._meetings.next(meeting, cell, self._store)
             store = self._bent.dist.PrefixStore(prefix, self._store)
             bound.arguments |= {"init_method": None, "world_size": meeting.size, "rank": meeting.rank, "store": store}

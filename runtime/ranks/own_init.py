@@ -10,18 +10,21 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlparse
 
 from .group_plan import GroupPlan
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell that runs on all ranks of the mesh: its number is the same on each. The default is any other code."""
+class Cell(NamedTuple):
+    """A cell that runs on all ranks of the mesh: its number is the same on each."""
 
-    run: int = 0
-    name: str = ""
+    run: int
+    name: str
+
+
+NO_CELL = Cell(0, "")
+"""Any other code: a cell of a slice, an actor, a task between two cells."""
 
 
 @dataclass(frozen=True)
