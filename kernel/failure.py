@@ -205,11 +205,10 @@ def _printed(error: BaseException, shell: QuietShell) -> str:
     for torch's collectives, 240 for a module's `forward`, 700 for a column that a DataFrame lacks. All ranks fail at
     once.
     """
-    if not shell.prints(error) or not error.__traceback__ or _has_group(error) or _is_deep(error):
-        return _in_python_style(error)
     try:
-        return "\n".join(shell.printed_error(error))
-    except Exception:  # noqa: BLE001 - it calls the user's repr, str and _render_traceback_
+        is_plain = not error.__traceback__ or _has_group(error) or _is_deep(error) or not shell.prints(error)
+        return _in_python_style(error) if is_plain else "\n".join(shell.printed_error(error))
+    except Exception:  # noqa: BLE001 - it calls the user's attributes, repr, str and _render_traceback_
         return _in_python_style(error)
 
 

@@ -67,9 +67,7 @@ def _preload(modules: list[str]) -> str:
 
 
 def _forget_rules() -> None:
-    """What torch does in each rank that makes process groups once its compiler is there: freed there, it is copied,
-    1.2 MB a rank.
-    """
+    """Free what torch would free in each rank that makes groups, if its compiler is there: 1.2 MB to copy each."""
     rules: Any = sys.modules.get("torch._dynamo.trace_rules")
     if hasattr(rules, "clear_lru_cache"):
         rules.clear_lru_cache()

@@ -54,7 +54,7 @@ _worn: dict[int, Any] = {}
 
 @dataclass
 class _Belongings:
-    """What a group has besides itself."""
+    """Where a group listens, and the threads that came with it."""
 
     ports: Set[Port] = frozenset()
     threads: Set[str] = frozenset()
@@ -216,7 +216,7 @@ class Bent:
             rest(known)
 
     def _give(self, found: _Belongings, group: Any) -> None:
-        del self._belongings[id(found)]
+        self._belongings.pop(id(found), None)  # a handler of the user's may have destroyed all of them meanwhile
         self._belongings[id(group)] = found
 
     def _bend_init(self, on_init: Callable[..., None]) -> None:
