@@ -58,6 +58,37 @@ class When:
         return self._condition()
 
 
+class Bell:
+    """Wakes whoever watches `out`; any thread may ring.
+
+    It is closed when the last who has it lets go of it, and not before: between a look whether it is open and the
+    ring itself, its number could become that of another's file.
+    """
+
+    __slots__ = ("into", "out")
+
+    def __init__(self, out: int, into: int) -> None:
+        self.out, self.into = out, into
+        for fd in (out, into):
+            os.set_blocking(fd, False)
+
+    def ring(self) -> None:
+        try:
+            os.write(self.into, b".")
+        except BlockingIOError:
+            return  # the pipe is full of rings that nobody has heard yet: one more would say nothing
+
+    def silence(self) -> None:
+        try:
+            os.read(self.out, 4096)
+        except BlockingIOError:
+            return  # another turn has read it
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # where Python ends, `os` may be gone
+        close(self.into)
+        close(self.out)
+
+
 class Reactor:
     """Watches descriptors and runs callbacks; `wait` blocks until an event is set, whoever runs the loop."""
 
@@ -76,11 +107,9 @@ class Reactor:
         self._leader = 0  # the thread that holds `_watch`
         self._followers = 0  # threads that wait while another leads
         self._news = threading.Condition()  # followers hear through it that an event was set, or that the lead is free
-        self._bell_out, self._bell_in = os.pipe()
-        for fd in (self._bell_out, self._bell_in):
-            os.set_blocking(fd, False)
-        self._poller.add(self._bell_out)
-        self._callbacks[self._bell_out] = self._silence_bell
+        self._bell: Bell | None = Bell(*os.pipe())
+        self._poller.add(self._bell.out)
+        self._callbacks[self._bell.out] = self._silence
         self._thread = threading.Thread(target=self._run, name="meshbook-io", daemon=True)
         self._thread.start()
         let_go_in_child(self)
@@ -161,7 +190,8 @@ class Reactor:
 
         For a main thread that may sleep for hours; where messages come, the next one has the handler run.
         """
-        former = signal.set_wakeup_fd(self._bell_in, warn_on_full_buffer=False)
+        bell = self._bell
+        former = signal.set_wakeup_fd(bell.into if bell else -1, warn_on_full_buffer=False)
         try:
             yield
         finally:
@@ -193,8 +223,7 @@ class Reactor:
         if self._closed:
             return
         self._closed = True
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._bell_in, b".")
+        self._ring()
         self._tell_followers()
         with self._vacant:
             self._vacant.notify()
@@ -210,8 +239,9 @@ class Reactor:
 
     def _free(self) -> None:
         self._poller.close()
-        os.close(self._bell_in)
-        os.close(self._bell_out)
+        if self._bell is not None:
+            self._callbacks.pop(self._bell.out, None)
+            self._bell = None  # it is closed as soon as nobody rings it
 
     def _run(self) -> None:
         while not self._closed:
@@ -297,18 +327,14 @@ class Reactor:
             self._ring()
 
     def _ring(self) -> None:
-        if self._closed:
-            return  # the number of the descriptor may be another's by now
-        try:
-            os.write(self._bell_in, b".")
-        except BlockingIOError:
-            return  # the pipe is full of rings that nobody has heard yet: one more would say nothing
+        bell = self._bell
+        if bell is not None:
+            bell.ring()
 
-    def _silence_bell(self) -> None:
-        try:
-            os.read(self._bell_out, 4096)
-        except BlockingIOError:
-            return  # another turn has read it
+    def _silence(self) -> None:
+        bell = self._bell
+        if bell is not None:
+            bell.silence()
 
 
 def contained(call: Callable[[], object]) -> None:

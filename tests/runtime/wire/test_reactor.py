@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from meshbook.runtime.wire.reactor import Reactor
+from meshbook.runtime.wire.reactor import Bell, Reactor
 
 Until = Callable[..., Any]
 
@@ -375,6 +375,32 @@ def test_closing_ends_the_thread_and_wakes_who_waits(until: Until):
         thread.join()
     assert errors == ["the loop is closed: nothing comes any more"] * 3
     reactor.schedule(lambda: None)  # a finalizer may come late
+
+
+def test_who_rings_while_the_loop_is_closed_writes_into_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of a closed descriptor is the next file's: a thread that is about to ring keeps the bell open."""
+    reactor = Reactor()
+    about_to, is_closed = threading.Event(), threading.Event()
+    ring = Bell.ring
+
+    def late(bell: Bell) -> None:
+        if threading.current_thread().name == "late":
+            about_to.set()
+            assert is_closed.wait(20)
+        ring(bell)
+
+    monkeypatch.setattr(Bell, "ring", late)
+    thread = threading.Thread(target=reactor.wake, name="late")
+    thread.start()
+    assert about_to.wait(20)
+    reactor.close()
+    pipes = [os.pipe() for _ in range(4)]
+    is_closed.set()
+    thread.join()
+    for read_end, write_end in pipes:
+        os.close(write_end)
+        assert os.read(read_end, 1) == b""
+        os.close(read_end)
 
 
 def test_a_descriptor_is_not_heard_of_after_its_removal(reactor: Reactor, until: Until):
