@@ -91,18 +91,23 @@ def only_looks(source: str) -> bool:
     return all(isinstance(each, ast.Expr) for each in tree.body) and not any(isinstance(each, _ACTS) for each in nodes)
 
 
-def definitions_of(source: str) -> str:
+def definitions_of(source: str, missing: Collection[str] = ()) -> str:
     """What a cell imports and defines (functions, classes, constants), at its lines; empty when that is nothing.
+
+    What goes by the names in `missing` is not there, so nothing is set in it.
 
     Example:
         >>> definitions_of("import math\\nprint(1)\\ndef area(r):\\n    return math.pi * r * r\\n")
         'import math\\n\\ndef area(r):\\n    return math.pi * r * r\\n'
+        >>> definitions_of("args.epochs = 3\\nlr = 0.1", missing={"args"})
+        '\\nlr = 0.1\\n'
     """
     tree = parsed(source)
     if tree is None:
         return ""
-    kept = [_lines_of(statement) for statement in tree.body if _defines(statement)]
-    dropped = [_lines_of(statement) for statement in tree.body if not _defines(statement)]
+    is_kept = [_defines(statement) and _sets_in(statement).isdisjoint(missing) for statement in tree.body]
+    kept = [_lines_of(statement) for statement, keep in zip(tree.body, is_kept, strict=True) if keep]
+    dropped = [_lines_of(statement) for statement, keep in zip(tree.body, is_kept, strict=True) if not keep]
     shared = {number for lines in dropped for number in lines}  # `import a; a.work()`
     wanted = {number for lines in kept if not shared & set(lines) for number in lines}
     lines = code_lines(source)
@@ -149,6 +154,13 @@ def _defines(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Assign):  # of a constant
         return all(isinstance(node, _CONSTANT) for node in ast.walk(statement.value))
     return isinstance(statement, _DEFINITIONS)
+
+
+def _sets_in(statement: ast.stmt) -> set[str]:
+    """The names of what an assignment changes: `args` of `args.epochs = 3`, `os` of `os.environ["X"] = "1"`."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else ()
+    nodes = [node for target in targets for node in ast.walk(target)]
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def parsed(source: str) -> ast.Module | None:

@@ -184,13 +184,18 @@ class Journal:
         if choice == "none":
             return []
         hot = hot_names([entry.source for entry in self.entries])
-
-        def step(note: Entry | Pushed) -> Replay | Pushed | None:
+        missing: set[str] = set()  # what goes by these names was made by what is not planned
+        steps: list[Replay | Pushed] = []
+        for note in self.notes:
             if isinstance(note, Pushed):
-                return note
-            return _of_entry(note, choice, hot.where_all_come if set(note.ranks) <= set(new) else hot.alone)
-
-        return needed([found for note in self.notes if (found := step(note)) is not None])
+                step, there, made = note, {note.name}, set[str]()
+            else:
+                is_hot = hot.where_all_come if set(note.ranks) <= set(new) else hot.alone
+                step = _of_entry(note, choice, is_hot, missing)
+                there, made = names_made(step.source) if step else set[str](), names_made(note.source)
+            missing = (missing | made) - there
+            steps += [step] if step else []
+        return needed(steps)
 
     def check(self, choice: Choice) -> None:
         """Raises `ValueError` where cells are chosen by numbers, and none of these has run on the mesh."""
@@ -285,7 +290,7 @@ def _whole(entry: Entry) -> Replay:
     return Replay(entry.name, entry.source, entry.first_line, entry.ranks, is_part=False)
 
 
-def _of_entry(entry: Entry, choice: Choice, hot: Collection[str]) -> Replay | None:
+def _of_entry(entry: Entry, choice: Choice, hot: Collection[str], missing: Collection[str]) -> Replay | None:
     if not entry.source:
         return None
     if isinstance(choice, frozenset):
@@ -296,5 +301,5 @@ def _of_entry(entry: Entry, choice: Choice, hot: Collection[str]) -> Replay | No
         return None
     if entry.ended_well and is_setup(entry.source, hot):
         return _whole(entry)
-    definitions = definitions_of(entry.source)
+    definitions = definitions_of(entry.source, missing)
     return Replay(entry.name, definitions, entry.first_line, entry.ranks, is_part=True) if definitions else None

@@ -91,6 +91,22 @@ def test_a_cell_that_failed_gives_its_definitions_only() -> None:
     assert (replay.source, replay.is_part) == ("import os\n", True)
 
 
+def test_nothing_is_set_in_what_is_not_made_there_again() -> None:
+    """A loop of `args = ...; train()` and `args.epochs = 3; train()` would tell an error for each of its cells."""
+    cells = [
+        "import os\nargs = f(0)\nfit(args)",
+        "args.epochs = args.all['x'] = 3\nos.environ['LR'] = '1'\nfit(args)",
+        "args = f(1)",
+        "args.epochs = 4\nfit(args)",
+    ]
+    journal = noted(*cells)
+    assert told(replays(journal)) == ["import os\n", "\nos.environ['LR'] = '1'\n", "args = f(1)", "args.epochs = 4\n"]
+    journal = noted(*cells[:2])
+    journal.note_push({"args": 1}, [0])
+    journal.note("cell 3", cells[3], 1, [0])
+    assert "args.epochs = 4\n" in told(replays(journal)), "it was pushed"
+
+
 def test_a_text_that_runs_again_counts_once_at_its_last_place() -> None:
     journal = noted("x = 1", "x = 2", "x = 1")
     assert [(replay.name, replay.source) for replay in replays(journal)] == [("cell 2", "x = 2"), ("cell 3", "x = 1")]
