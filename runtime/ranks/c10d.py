@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from . import ledger, models, renewal
+from ..forks import let_go_in_child
+from . import forked, ledger, models, renewal
 from .loops import doze, hurry, rest, threads
 from .names import ask_no_names
 from .room import make_room
@@ -85,6 +86,12 @@ class Bent:
         self._bend_init(on_init)
         self._bend_destroy()
         models.watch()
+        let_go_in_child(self)
+
+    def let_go(self) -> None:
+        """In a forked child: torch's own functions serve it, and the groups are the rank's."""
+        self.undo()
+        forked.leave(self.c10d, self.dist)
 
     def undo(self) -> None:
         """Put torch's own functions back, the last one first."""

@@ -21,9 +21,14 @@ def note_rank() -> None:
     _rank = os.getpid()
 
 
+def is_child() -> bool:
+    """Has a rank forked this process?"""
+    return _rank not in (0, os.getpid())
+
+
 def end_child(error: BaseException | None) -> None:
     """User code has returned, or raised this. In a child of the rank that is the end, as it is of a Python program."""
-    if not _rank or os.getpid() == _rank:
+    if not is_child():
         return
     try:
         _tell(error)

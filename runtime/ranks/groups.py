@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import nccl
 from .c10d import BURIAL_SECONDS, LONG, Bent, finishes
+from .children import is_child
 from .group_plan import GroupPlan
 from .imports import when_imported
 from .meeting import Door, open_store
@@ -302,8 +303,8 @@ class Groups:
             self.slice_group(self.plan.peers(name))
 
     def _begin_late(self) -> None:
-        if self._bent is not None:
-            return  # it was to begin before already, and the plan has changed since
+        if self._bent is not None or is_child():
+            return  # it was to begin before already, and the plan has changed since; or this is not the rank
         try:
             self._begin()
         except ConnectionError as error:
