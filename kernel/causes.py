@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import cast
 
+from .elsewhere import is_remote
+
 MAX_MEMBERS = 5
 """Exceptions of a group that are told."""
 
@@ -33,6 +35,8 @@ def _lines(error: BaseException, headline: _Headline, told: set[int]) -> Iterato
             yield from _other("- ", member, headline, told)
         if len(members) > MAX_MEMBERS:
             yield f"- and {len(members) - MAX_MEMBERS} more"
+    if error.__cause__ is not None and is_remote(error.__cause__):
+        return  # it is the error itself, as another process has raised it
     if error.__cause__ is not None:
         yield from _other("caused by ", error.__cause__, headline, told)
     elif error.__context__ is not None and not error.__suppress_context__:

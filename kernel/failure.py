@@ -17,6 +17,7 @@ from ..runtime.ranks.failure import plain_name, plain_traceback, safe_str
 from ..runtime.ranks.users import is_users
 from ..runtime.wire import codec
 from .causes import beneath
+from .elsewhere import elsewhere, said_elsewhere
 from .outcome import Failure, Frame
 from .size import pickles_to_at_least
 from .source import name_of
@@ -41,7 +42,6 @@ _PLAIN = {str, bytes, int, float, bool, type(None)}
 
 _TIMED = {"<timed eval>", "<timed exec>"}
 
-_FRAME_IN_TEXT = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 _CELL_IN_TEXT = re.compile(r'File "(<.*, run \d+>)"')
 
 
@@ -122,6 +122,8 @@ def _message(error: BaseException) -> str:
         return f"sys.exit({code}) ended the cell; the rank lives on"
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{error.msg} ({name_of(error.filename) or error.filename}, line {error.lineno})"
+    if (told := elsewhere(error)) is not None:
+        return said_elsewhere(told.message, type(error).__name__)
     return safe_str(error)
 
 
@@ -133,11 +135,10 @@ def _beneath(error: BaseException) -> list[str]:
 
 def _headline(error: BaseException) -> str:
     """An exception in one line, with the user's line that raised it."""
-    message = _message(error).strip()
+    told = elsewhere(error)
     files = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    if type(error).__name__.lstrip("_") == "RemoteTraceback":  # of a pool of processes: its message is a traceback
-        files = [(file, int(line)) for file, line in _FRAME_IN_TEXT.findall(message)]
-        message = message.strip('"\n').rpartition("\n")[2] + ", in another process"
+    files += [(file, line) for file, line, _ in (told.places if told else ())]
+    message = _message(error).strip()
     file, line = next(filter(lambda place: is_users(place[0]), reversed(files)), ("", 0))
     place = f" ({name_of(file) or file}, line {line})" if file else ""
     message = message.partition("\n")[0]
@@ -145,7 +146,9 @@ def _headline(error: BaseException) -> str:
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:
-    frames = _frames_of(error.__traceback__)
+    told = elsewhere(error)
+    places = [place for place in told.places if is_users(place[0])] if told else []
+    frames = (*_frames_of(error.__traceback__), *(_frame(*place) for place in places[-MAX_FRAMES:]))
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return (*frames, _unreadable(error, error.filename, error.lineno))
     return frames

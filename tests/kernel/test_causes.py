@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import indent
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -67,10 +68,10 @@ raise rebuild_exc(*sent.__reduce__()[1])
         ("e = ValueError('\\n  x\\ny')\nraise OSError('z') from e", "z\ncaused by ValueError: x"),
         ("e = ValueError('x')\ne.add_note('in batch 3')\nraise e", "x\nin batch 3"),
         ("try: {}['lr']\nexcept KeyError: raise KeyboardInterrupt", ""),
+        (IN_A_POOL, "division by zero, in another process"),
         (
-            IN_A_POOL,
-            "division by zero\n"
-            "caused by RemoteTraceback: ZeroDivisionError: division by zero, in another process (cell 1, line 3)",
+            f"try:{indent(IN_A_POOL, ' ')}\nexcept ZeroDivisionError as e: raise OSError('z') from e",
+            "z\ncaused by ZeroDivisionError: division by zero, in another process (cell 1, line 3)",
         ),
     ],
 )

@@ -1,0 +1,69 @@
+"""An error of another process (a worker of a `DataLoader`, a pool, `mp.spawn`) that is raised anew on a rank.
+
+Libraries put the traceback of the other process into the message, or make it the cause. Of that are told the error and
+the user's own lines; the whole text stands in the traceback. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..runtime.ranks.failure import safe_str
+
+_BEGIN = "Traceback (most recent call last):\n"
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+
+
+class Elsewhere(NamedTuple):
+    """What a traceback as Python prints it tells."""
+
+    message: str
+    """The error with its type, in one line or more."""
+    places: list[tuple[str, int, str]]
+    """File, line and function of each frame, from the outside in."""
+
+
+def told_in(text: str) -> Elsewhere | None:
+    """What the last traceback in a text tells; None where there is none.
+
+    Example:
+        >>> caught = "Caught it in process 0.\\nTraceback (most recent call last):\\n"
+        >>> told_in(caught + '  File "a.py", line 3, in f\\n    g(x)\\n    ^^^^\\nValueError: bad x\\n')
+        Elsewhere(message='ValueError: bad x', places=[('a.py', 3, 'f')])
+    """
+    at = text.rfind(_BEGIN)
+    told = text[at + len(_BEGIN) :].rstrip().removesuffix('"""').rstrip()  # in such quotes stands what pools tell
+    lines = told.splitlines() if at >= 0 else []
+    end = next((number for number, line in enumerate(lines) if not line.startswith("  ")), len(lines))
+    if not 0 < end < len(lines):
+        return None
+    places = [(file, int(line), name) for file, line, name in _FRAME.findall("\n".join(lines[:end]))]
+    return Elsewhere("\n".join(lines[end:]), places)
+
+
+def elsewhere(error: BaseException) -> Elsewhere | None:
+    """What an exception tells of another process, in its message or by its cause."""
+    if error.__cause__ is not None and is_remote(error.__cause__):
+        return told_in(safe_str(error.__cause__))
+    return told_in(safe_str(error))
+
+
+def is_remote(error: BaseException) -> bool:
+    """Is it no error, but the traceback of one, as pools of processes give it?"""
+    return type(error).__name__.lstrip("_") == "RemoteTraceback"
+
+
+def said_elsewhere(message: str, type_name: str) -> str:
+    """The message of an error of this type that another process has raised with this one.
+
+    Example:
+        >>> said_elsewhere("ValueError: bad x\\nor y", "ValueError")
+        'bad x, in another process\\nor y'
+        >>> said_elsewhere("ValueError: bad x", "ProcessRaisedException")
+        'ValueError: bad x, in another process'
+    """
+    head, newline, rest = message.partition("\n")
+    kind, _, text = head.partition(": ")
+    head = text if kind.rpartition(".")[2] == type_name else head
+    return f"{head}, in another process".removeprefix(", ") + newline + rest
