@@ -105,6 +105,38 @@ def with_lost_gpus(story: Story, failures: Mapping[int, Failure]) -> Story:
     return replace(story, hints=(hint, *kept))
 
 
+_LAUNCHERS = re.compile(
+    r"torch/(multiprocessing/spawn|distributed/launcher/api)\.py|/(accelerate/launchers|launchers/multiprocessing)\.py"
+)
+"""The files of functions that start the processes of a training: of torch, Accelerate and Lightning."""
+
+_HAS_NO_PLACE = re.compile(r"EADDRINUSE|a forked process cannot use its rank's process group")
+
+
+def with_launchers(story: Story, failures: Mapping[int, Failure]) -> Story:
+    """The story with what to do where ranks have launched processes, of which a mesh has one for each rank already.
+
+    Those of all ranks want the same port, or the groups of the ranks. To run the failed cell again would fail again:
+    that advice goes.
+
+    Example:
+        >>> from meshbook.kernel.outcome import Frame
+        >>> launcher = Frame("site-packages/torch/multiprocessing/spawn.py", 300, "spawn", "", False)
+        >>> failure = Failure("DistNetworkError", "port: 29500, name: EADDRINUSE", (launcher,), "")
+        >>> with_launchers(Story("", "", (), (), ()), {0: failure}).hints[0].purpose
+        'each rank is a process of its own already, and runs the whole cell'
+    """
+    if not any(_HAS_NO_PLACE.search(each.message) and _is_launched(each) for each in failures.values()):
+        return story
+    kept = [hint for hint in story.hints if not hint.command.startswith("%%on_mesh")]
+    hint = Hint("each rank is a process of its own already, and runs the whole cell", "no launcher: call its function")
+    return replace(story, hints=(hint, *kept))
+
+
+def _is_launched(failure: Failure) -> bool:
+    return any(_LAUNCHERS.search(frame.file) for frame in failure.frames)
+
+
 def _of_maker(name: str, cell: str, ranks: tuple[int, ...], new: list[int], num_ranks: int) -> Hint:
     since = "it came new" if len(new) == 1 else "they came new"
     where = "%%on_mesh" if len(ranks) == num_ranks else f"%%on_mesh {ranks_text(ranks)}"

@@ -18,7 +18,7 @@ from .outcome import Failure
 from .patience import Step
 from .queued import taken_back_text
 from .results import MeshResult
-from .slips import with_lines, with_lost_gpus, with_makers
+from .slips import with_launchers, with_lines, with_lost_gpus, with_makers
 from .stopped import stopped
 from .story import Hint, Story, noted, tell, with_memory
 
@@ -83,7 +83,7 @@ def _advised(drive: Drive, story: Story, failures: Mapping[int, Failure], notebo
         return replace(story, hints=(Hint("bring it up again", f"%mesh up {mesh.name} {axes_text(mesh.axes)}"),))
     story = with_lines(story, failures.values(), notebook, groups.backend != "none", groups.whole_since > 0)
     story = with_makers(story, failures, mesh.journal.missed_maker, mesh.num_ranks)
-    story = with_lost_gpus(story, failures)
+    story = with_launchers(with_lost_gpus(story, failures), failures)
     if drive.is_inquiry:
         story = replace(story, hints=tuple(hint for hint in story.hints if not hint.command.startswith("%%on_mesh")))
     if drive.abandoned:

@@ -312,8 +312,9 @@ def _without_targets(tokens: list[str]) -> tuple[str, list[str]]:
 
 
 def _refuse_command(typed: str) -> NoReturn:
-    if "=" in typed:
-        raise GrammarError(f"%mesh: '{typed}' is not a sub-command: write `%mesh up {typed}` to start a mesh")
+    if "=" in typed or typed.isdecimal():
+        wanted = typed if "=" in typed else f"-n {typed}"
+        raise GrammarError(f"%mesh: '{typed}' is not a sub-command: write `%mesh up {wanted}` to start a mesh")
     meant = _MEANT.get(typed.lower())
     advice = f": did you mean '{meant}'?" if meant else near(typed, [*COMMANDS, *ALIASES])
     raise GrammarError(f"%mesh: no sub-command '{typed}'{advice} (there are {', '.join(COMMANDS)})")

@@ -24,7 +24,7 @@ _ENDS = ("shutdown", "abort")
 _TAKE_A_GROUP = ("_verify_params_across_processes", "_broadcast_coalesced")
 """What DistributedDataParallel calls in C++ as it is made."""
 
-_REFUSAL = (
+REFUSAL = (
     "a forked process cannot use its rank's process group: call this on the rank itself, as each rank runs the cell "
     "already, or let the processes make a group of their own, by init_process_group(init_method='tcp://...')"
 )
@@ -88,7 +88,7 @@ def _passed_over(end: Callable[..., Any]) -> Callable[..., Any]:
 def _check(group: Any) -> None:
     """Raises `RuntimeError` for a group of the rank."""
     if _is_inherited(group):
-        raise RuntimeError(_REFUSAL)
+        raise RuntimeError(REFUSAL)
 
 
 def _is_inherited(group: Any) -> bool:

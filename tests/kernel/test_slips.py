@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from meshbook.kernel.outcome import Failure, Frame
-from meshbook.kernel.slips import with_lines, with_lost_gpus
+from meshbook.kernel.slips import with_launchers, with_lines, with_lost_gpus
 from meshbook.kernel.story import Hint, Story, tell
+from meshbook.runtime.ranks import forked
 
 
 def hints(*failures: Failure, notebook: tuple[str, ...] = (), has_groups: bool = True) -> list[str]:
@@ -123,3 +124,22 @@ def test_a_gpu_that_a_rank_has_lost_for_good_comes_back_with_a_new_process(said:
     story = with_lost_gpus(Story("", "", (), (), (again,)), failures)
     lost = (Hint("rank 1 can use its GPU no more", "%mesh restart 1"),)
     assert story.hints == (lost if is_lost else (again,))
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "is_told"),
+    [
+        ("torch.multiprocessing.spawn", "port: 29500, code: -98, name: EADDRINUSE", True),
+        ("torch.distributed.launcher.api", "port: 29500, code: -98, name: EADDRINUSE", True),
+        ("torch.multiprocessing.spawn", f"RuntimeError: {forked.REFUSAL}, in another process", True),
+        ("torch.multiprocessing.spawn", "ValueError: of the function itself", False),
+        ("torch.distributed.rendezvous", "port: 29500, code: -98, name: EADDRINUSE", False),
+    ],
+)
+def test_ranks_that_launch_processes_of_a_training_are_told_that_they_are_such(
+    file: str, said: str, is_told: bool
+) -> None:
+    launcher = Frame(str(pytest.importorskip(file).__file__), 1, "start", "", False)
+    again = Hint("run it again on all", "%%on_mesh")
+    story = with_launchers(Story("", "", (), (), (again,)), {1: Failure("RuntimeError", said, (launcher,), "")})
+    assert [hint.command for hint in story.hints] == ["no launcher: call its function" if is_told else "%%on_mesh"]

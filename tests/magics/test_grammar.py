@@ -256,6 +256,7 @@ def test_axes_keep_the_order_they_are_typed_in():
         ("Kill 1", "%mesh: no sub-command 'Kill': did you mean 'interrupt --kill'? (there are up, attach,"),
         ("diff x = 1", "%mesh diff: 'x = 1' is no expression (invalid syntax"),
         ("diff x dp=0", "%mesh diff: 'x dp=0' is no expression (invalid syntax); --sel SELECTOR says of which ranks"),
+        ("4", "'4' is not a sub-command: write `%mesh up -n 4` to start a mesh"),
         ("dp=2", "'dp=2' is not a sub-command: write `%mesh up dp=2` to start a mesh"),
         ("up 'dp=2", "the quote at column 4 is not closed"),
     ],
