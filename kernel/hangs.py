@@ -64,7 +64,8 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tu
     hangs = HangWatch(run, look, mesh.roster.dead, tell, advice, place_of, lambda: {*run.ranks} - {*run.owing})
     halts = HaltWatch(mesh.roster, run, tell, is_bare=is_bare)
     waits = QueueWatch(run, lambda: mesh.queued(run), tell), halts, hangs
-    unfinished = UnfinishedWatch(run, lambda: {*mesh.desk.held, *mesh.queued(run)}, tell, is_bare=is_bare)
+    told = lambda: {*mesh.desk.held, *mesh.queued(run), *hangs.stuck}  # noqa: E731
+    unfinished = UnfinishedWatch(run, told, tell, is_bare=is_bare)
     return partial(mesh.sight, run), *waits, unfinished, stop_watch(mesh, run, look, tell)
 
 
@@ -99,6 +100,11 @@ class HangWatch:
         self._told: set[str] = set()
         self._stuck: dict[int, float] = {}  # ranks that were told, and since when they wait
         self._moved: dict[int, float] = {}  # those of them that did not wait at the last look, since when
+
+    @property
+    def stuck(self) -> Collection[int]:
+        """The ranks of which was told that they wait for others, until they go on."""
+        return self._stuck.keys()
 
     def __call__(self, now: float) -> None:
         """Tell what is new at `now`."""

@@ -1,6 +1,7 @@
 """Ranks that stand at one line, unfinished, while the others of their cell are done: told in the cell, once.
 
-Such a rank may hang in a lock, a queue or a file, which no ledger of collectives knows of, or just have more to do.
+Such a rank may hang in a lock, a queue, a file, or a group that no ledger of collectives knows of (one of torch's RPC),
+or just have more to do.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ AFTER = 10.0
 class UnfinishedWatch:
     """Looks after one run, as often as it is called.
 
-    `others` gives ranks of which is told elsewhere: they are held at a prompt, or have not begun.
+    `others` gives ranks of which is told elsewhere: they are held at a prompt, have not begun, or wait in what the
+    ledgers know.
     """
 
     def __init__(self, run: Run, others: Callable[[], Collection[int]], tell: Tell, *, is_bare: bool = False) -> None:
@@ -35,7 +37,7 @@ class UnfinishedWatch:
         by_place: dict[str, list[int]] = {}
         for rank in set(owing) - self._told:
             place, seconds = self._run.sightings.still(rank)
-            if seconds >= AFTER and "waiting in" not in place:  # of collectives the ledgers tell more
+            if seconds >= AFTER:
                 by_place.setdefault(place, []).append(rank)
         others = self._others() if by_place else ()
         for place, found in by_place.items():
@@ -45,6 +47,7 @@ class UnfinishedWatch:
     def _say(self, ranks: Sequence[int], place: str, owing: Collection[int]) -> None:
         self._told.update(ranks)
         have = "has" if len(ranks) == 1 else "have"
+        place += "," * ("," in place)  # a line, waiting in something, for so long
         what = f"{have} been at {place}" if place else f"{have} not answered"
         text = f"{what} for {AFTER:.0f} s; {self._done(owing)} done"
         self._tell(ranks, "◌", f"{text}: {self._look.format(ranks_text(ranks))} shows more")

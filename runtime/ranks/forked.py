@@ -11,13 +11,13 @@ and functional collectives.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any
 
 _USES = re.compile(r"_?(all|reduce|broadcast|gather|scatter|barrier|monitored_barrier|send|recv)([a-z]|_|$).*")
-"""The names of `ProcessGroup`'s methods, in torch 2.6 to 2.13, that reach the other ranks."""
+"""The names of `ProcessGroup`'s methods that reach the other ranks, and in torch 2.13 no others."""
 
 _ENDS = ("shutdown", "abort")
 
@@ -40,17 +40,16 @@ def leave(c10d: Any, dist: Any) -> None:
         return
     for name in filter(_USES.fullmatch, dir(c10d.ProcessGroup)):
         setattr(c10d.ProcessGroup, name, _refused(getattr(c10d.ProcessGroup, name)))
-    for name in _ENDS:
+    for name in filter(partial(hasattr, c10d.ProcessGroup), _ENDS):
         setattr(c10d.ProcessGroup, name, _passed_over(getattr(c10d.ProcessGroup, name)))
-    for name in _TAKE_A_GROUP:
-        if hasattr(dist, name):
-            setattr(dist, name, _refused(getattr(dist, name)))
+    for name in filter(partial(hasattr, dist), _TAKE_A_GROUP):
+        setattr(dist, name, _refused(getattr(dist, name)))
     c10d.new_group = dist.new_group = _beside_the_default(c10d, c10d.new_group)
     c10d.init_process_group = dist.init_process_group = _in_its_place(c10d, c10d.init_process_group)
 
 
 def _beside_the_default(c10d: Any, make: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(make)
+    @wraps(make)
     def new_group(*args: Any, **options: Any) -> Any:
         _check(c10d.GroupMember.WORLD)  # they would meet in the rank's store, over its connection
         return make(*args, **options)
@@ -59,7 +58,7 @@ def _beside_the_default(c10d: Any, make: Callable[..., Any]) -> Callable[..., An
 
 
 def _in_its_place(c10d: Any, init: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(init)
+    @wraps(init)
     def init_process_group(*args: Any, **options: Any) -> None:
         if _is_inherited(c10d.GroupMember.WORLD):
             c10d.destroy_process_group()
@@ -69,7 +68,7 @@ def _in_its_place(c10d: Any, init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _refused(use: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(use)
+    @wraps(use)
     def refused(group: Any, *args: Any, **options: Any) -> Any:
         _check(group)
         return use(group, *args, **options)
@@ -78,7 +77,7 @@ def _refused(use: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _passed_over(end: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(end)
+    @wraps(end)
     def passed_over(group: Any, *args: Any, **options: Any) -> Any:
         return None if _is_inherited(group) else end(group, *args, **options)
 

@@ -51,9 +51,18 @@ def test_nothing_is_told_of_who_moves_or_is_told_of_elsewhere() -> None:
         1: ("cell 5 line 4, waiting in barrier", 20.0),
         2: ("cell 4 line 1", 20.0),
     }
-    world.others = {2}
+    world.others = {1, 2}
     world.look(120.0)
     assert not world.told
+
+
+def test_one_that_waits_in_a_group_which_no_ledger_knows_is_told() -> None:
+    """It waited in a group of torch's RPC for as long as nobody pressed stop, and nothing was said."""
+    world = World([1])
+    world.still = {1: ("cell 5 line 3, waiting in reduce", 12.0)}
+    world.look(112.0)
+    text = "has been at cell 5 line 3, waiting in reduce, for 10 s; ranks 0,2-3 are done: `%mesh stacks 1` shows more"
+    assert world.told == [([1], text)]
 
 
 def test_nor_where_none_is_done() -> None:
