@@ -37,6 +37,7 @@ from . import (
     seed,
     spawning,
     steward,
+    stores,
     swallowed,
     trackers,
     waits,
@@ -63,6 +64,7 @@ def warm() -> None:
     printed_stacks.install()
     spawning.install()
     when_imported("torch", waits.install)
+    when_imported("torch", stores.install)
 
 
 def main(spec: RankSpec, fds: RankFds) -> None:
