@@ -3,10 +3,9 @@
 The child has copies of them, of their connections too, and not the threads that serve these. A collective would write
 into what the rank sends, and wait for ever; a destructor waits for a thread that is not there, or aborts. So the child
 keeps them as they are for those who ask for a rank or a size, as datasets do in the workers of a `DataLoader`; it
-refuses collectives; and an init of its own takes their place.
+refuses collectives, and training steps of models in DistributedDataParallel; and an init of its own takes their place.
 
-Not covered is what C++ does alone: the backward of a model in DistributedDataParallel that was made before the fork,
-and functional collectives.
+Not covered are functional collectives, which C++ does alone.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ import re
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
+
+from . import models
 
 _USES = re.compile(r"_?(all|reduce|broadcast|gather|scatter|barrier|monitored_barrier|send|recv)([a-z]|_|$).*")
 """The names of `ProcessGroup`'s methods that reach the other ranks, and in torch 2.13 no others."""
@@ -44,6 +45,8 @@ def leave(c10d: Any, dist: Any) -> None:
         setattr(c10d.ProcessGroup, name, _passed_over(getattr(c10d.ProcessGroup, name)))
     for name in filter(partial(hasattr, dist), _TAKE_A_GROUP):
         setattr(dist, name, _refused(getattr(dist, name)))
+    if of_models := models.reducers():
+        dist.Reducer.prepare_for_backward = _refused_of(of_models, dist.Reducer.prepare_for_backward)
     c10d.new_group = dist.new_group = _beside_the_default(c10d, c10d.new_group)
     c10d.init_process_group = dist.init_process_group = _in_its_place(c10d, c10d.init_process_group)
 
@@ -72,6 +75,16 @@ def _refused(use: Callable[..., Any]) -> Callable[..., Any]:
     def refused(group: Any, *args: Any, **options: Any) -> Any:
         _check(group)
         return use(group, *args, **options)
+
+    return refused
+
+
+def _refused_of(reducers: list[Any], prepare: Callable[..., None]) -> Callable[..., None]:
+    @wraps(prepare)
+    def refused(reducer: Any, *args: Any, **options: Any) -> None:
+        if any(reducer is each for each in reducers):
+            raise RuntimeError(REFUSAL)
+        prepare(reducer, *args, **options)
 
     return refused
 

@@ -79,6 +79,11 @@ def _note(module: str, name: str, method: str, known: WeakSet[Any]) -> None:
     setattr(wrapper, method, note)
 
 
+def reducers() -> list[Any]:
+    """What reduces the gradients of the models in DistributedDataParallel."""
+    return [model.reducer for model in _replicated if hasattr(model, "reducer")]
+
+
 def begin_steps() -> None:
     """What this thread runs from here on may fail: what it then has not begun itself stays."""
     own = threading.get_ident()

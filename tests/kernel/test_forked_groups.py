@@ -76,11 +76,12 @@ def shared(leaks: Any) -> Iterator[None]:
         "dist.isend(torch.ones(1), 0)",
         "dist.new_group([0])",
         "DistributedDataParallel(torch.nn.Linear(1, 1))",
+        "net(torch.ones(1))",
     ],
 )
 def test_a_forked_process_is_told_that_a_group_is_its_ranks(mesh: Mesh, use: str) -> None:
     """It has the rank's connections, and not the thread that serves them: it waited for ever."""
-    cell = f"def use(): {use}\nin_child(use)"
+    cell = f"net = DistributedDataParallel(torch.nn.Linear(1, 1))\ndef use(): {use}\nin_child(use)"
     assert values(mesh, cell) == ['"a forked process cannot use its rank\'s process group"'] * 2
     assert values(mesh, SUM) == ["3.0"] * 2
 
@@ -89,6 +90,12 @@ def test_it_may_ask_which_rank_it_is_of_how_many(mesh: Mesh) -> None:
     """So do datasets in the workers of a DataLoader."""
     cell = "def place(): return dist.get_rank(), dist.get_world_size()\nin_child(place)"
     assert values(mesh, cell) == ["(0, 2)", "(1, 2)"]
+
+
+def test_it_may_infer_with_a_model_of_the_rank(mesh: Mesh) -> None:
+    model = "net = DistributedDataParallel(torch.nn.Linear(1, 1))"
+    cell = f"{model}\n@torch.no_grad()\ndef use(): return net(torch.ones(1)).shape\nin_child(use)"
+    assert values(mesh, cell) == ["torch.Size([1])"] * 2
 
 
 def test_it_may_leave_the_groups(mesh: Mesh) -> None:
