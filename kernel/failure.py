@@ -13,11 +13,10 @@ from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING
 
 from ..runtime.ours import HOME, is_our_module
-from ..runtime.ranks.failure import plain_name, plain_traceback, safe_str
+from ..runtime.ranks.failure import elsewhere, message_of, plain_name, plain_traceback, safe_str
 from ..runtime.ranks.users import is_users
 from ..runtime.wire import codec
 from .causes import beneath
-from .elsewhere import elsewhere, said_elsewhere
 from .outcome import Failure, Frame
 from .size import pickles_to_at_least
 from .source import name_of
@@ -122,9 +121,7 @@ def _message(error: BaseException) -> str:
         return f"sys.exit({code}) ended the cell; the rank lives on"
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{error.msg} ({name_of(error.filename) or error.filename}, line {error.lineno})"
-    if (told := elsewhere(error)) is not None:
-        return said_elsewhere(told.message, type(error).__name__)
-    return safe_str(error)
+    return message_of(error)
 
 
 def _beneath(error: BaseException) -> list[str]:

@@ -11,6 +11,9 @@ from ..cells import readable
 from ..errors import ActorError, actor_error
 from ..ours import is_ours
 from ..wire import codec
+from .elsewhere import Elsewhere, is_remote, said_elsewhere, told_in
+
+_BEGIN = "Traceback (most recent call last):\n"
 
 _SAYS_ALL = (NameError, ValueError, codec.DecodeError)
 """What we raise where a user asked for what cannot be: its message says all. What else is raised in our code alone is
@@ -36,7 +39,7 @@ def describe(error: BaseException) -> RemoteFailure:
     """Put an exception into a form that always travels."""
     try:
         # Of a call that an actor has made one line: its traceback is part of that of this error.
-        message = error.message if isinstance(error, ActorError) else safe_str(error)
+        message = error.message if isinstance(error, ActorError) else message_of(error)
         text = "".join(_format(error)).rstrip("\n")
         return RemoteFailure(type(error).__name__, message, text, pickled_or_none(error))
     except BaseException:  # noqa: BLE001 - what a user's class makes of its attributes may raise anything
@@ -69,6 +72,18 @@ def pickled_or_none(error: BaseException) -> bytes | None:
     return data if type(copy) is type(error) or type(copy).__name__ == type(error).__name__ else None
 
 
+def message_of(error: BaseException) -> str:
+    """What it says; of an error of another process, what that says."""
+    told = elsewhere(error)
+    return safe_str(error) if told is None else said_elsewhere(told.message, type(error).__name__)
+
+
+def elsewhere(error: BaseException) -> Elsewhere | None:
+    """What an exception tells of another process, in its message or by its cause."""
+    cause = error.__cause__
+    return told_in(safe_str(cause if cause is not None and is_remote(cause) else error))
+
+
 def safe_str(error: BaseException) -> str:
     """`str(error)`, or a line that says why there is none."""
     try:
@@ -91,10 +106,10 @@ def _format(error: BaseException) -> list[str]:
     """The traceback between our own frames, chained causes included; none of what only we were at work in."""
     if isinstance(error, _SAYS_ALL) and not has_users(error):
         return []
-    return [
-        line if i else "Traceback of where the remote call failed (most recent call last):\n"
-        for i, line in enumerate(traceback.format_exception(type(error), error, cut(error.__traceback__)))
-    ]
+    lines = traceback.format_exception(type(error), error, cut(error.__traceback__))
+    if lines[0] == _BEGIN:  # else the text of a cause that has no frames, as pools of processes give it
+        lines = lines[1:]
+    return ["Traceback of where the remote call failed (most recent call last):\n", *lines]
 
 
 def has_users(error: BaseException | None) -> bool:

@@ -26,7 +26,7 @@ _TAKE_A_GROUP = ("_verify_params_across_processes", "_broadcast_coalesced")
 """What DistributedDataParallel calls in C++ as it is made."""
 
 REFUSAL = (
-    "a forked process cannot use its rank's process group: call this on the rank itself, as each rank runs the cell "
+    "a forked process cannot use its rank's process group: call this on the rank itself, as each rank runs all of it "
     "already, or let the processes make a group of their own, by init_process_group(init_method='tcp://...')"
 )
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..runtime.ranks.failure import safe_str
-
 _BEGIN = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
@@ -40,13 +38,6 @@ def told_in(text: str) -> Elsewhere | None:
         return None
     places = [(file, int(line), name) for file, line, name in _FRAME.findall("\n".join(lines[:end]))]
     return Elsewhere("\n".join(lines[end:]), places)
-
-
-def elsewhere(error: BaseException) -> Elsewhere | None:
-    """What an exception tells of another process, in its message or by its cause."""
-    if error.__cause__ is not None and is_remote(error.__cause__):
-        return told_in(safe_str(error.__cause__))
-    return told_in(safe_str(error))
 
 
 def is_remote(error: BaseException) -> bool:
