@@ -21,7 +21,7 @@ from ..wire.lane import Lane
 from ..wire.link import Address, Link, PairLink
 from ..wire.messages import Ready
 from ..wire.pool import Pool
-from ..wire.reactor import Reactor
+from ..wire.reactor import Reactor, contained
 from . import (
     children,
     dumps,
@@ -215,8 +215,21 @@ def _prepare(spec: RankSpec, groups: Groups) -> str:
 def _leave(groups: Groups, streams: Streams) -> None:
     groups.close()
     _forsake_compilers()
-    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - a forked child leaves by _exit, which skips them
+    _run_exit_functions()
     streams.flush()
+
+
+def _run_exit_functions() -> None:
+    """What Python does as it ends: a forked child leaves by `_exit`, which skips it.
+
+    Pools of processes let their workers go first, in functions that `threading` keeps; `multiprocessing` would wait for
+    these workers for ever. Pools of threads wait for what they are at, and it is no more than a thread, which may go on
+    between cells: that ends with us.
+    """
+    for call in reversed(getattr(threading, "_threading_atexits", ())):
+        if getattr(call, "func", call).__module__ != "concurrent.futures.thread":
+            contained(call)
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
 
 
 def _forsake_compilers() -> None:

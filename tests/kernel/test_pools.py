@@ -1,4 +1,4 @@
-"""Errors of other processes that are raised anew on a rank."""
+"""Workers of pools and loaders on ranks: their errors, which are raised anew there, and their end."""
 
 from __future__ import annotations
 
@@ -79,3 +79,16 @@ def test_the_users_line_is_that_of_the_other_process(mesh: Mesh, source: str, me
     assert failure.place == f"cell 1 line {source.splitlines().index('    return 1 / number') + 1}"
     assert failure.frames[-1].source == "return 1 / number"
     assert "Traceback (most recent call last)" in failure.traceback
+
+
+def test_a_rank_leaves_at_once_that_has_pools_open(engine: str) -> None:
+    """`multiprocessing` waited for workers of the one, who were told by nobody, until the rank was killed."""
+    with Mesh.up("pools", {"dp": 1}, engine=engine, path=sys.path) as mesh:
+        run = ran(
+            mesh,
+            "import multiprocessing, time\nfrom concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor\n"
+            "processes = ProcessPoolExecutor(1, multiprocessing.get_context('fork'))\nprocesses.submit(int).result()\n"
+            "threads = ThreadPoolExecutor(1)\nthreads.submit(time.sleep, 1000)",
+        )
+        assert not run.progress.failed
+        assert mesh.down(grace=10) == {0: "exited with code 0"}
