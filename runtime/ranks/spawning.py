@@ -57,11 +57,20 @@ def is_found(obj: Any) -> bool:
 
 
 def _is_for_a_stranger() -> bool:
-    """Is a process being started that will not have our `__main__`, as it is of no file?
+    """Is it for a process that does not have our `__main__`, as it is of no file?
 
-    What is sent to those that run already may be for one that was forked: that has it, and whatever it refers to.
+    One that is being started has not, nor have those that run already where none was forked. One that was forked has
+    it, and whatever it refers to; and what is put into a queue may be for anybody.
     """
     main = sys.modules["__main__"]
-    context: Any = sys.modules["multiprocessing.context"]
     has_file = main.__spec__ is not None or getattr(main, "__file__", None) is not None
-    return not has_file and context.get_spawning_popen() is not None
+    if has_file:
+        return False
+    context: Any = sys.modules["multiprocessing.context"]
+    return context.get_spawning_popen() is not None or _all_are_strangers()
+
+
+def _all_are_strangers() -> bool:
+    process: Any = sys.modules["multiprocessing.process"]
+    started = {getattr(child._popen, "method", "fork") for child in list(process._children)}
+    return bool(started) and "fork" not in started

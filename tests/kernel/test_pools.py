@@ -11,7 +11,7 @@ import pytest
 
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.outcome import Outcome
-from tests.kernel.cells import ran
+from tests.kernel.cells import ran, values
 
 WORK = "def work(number):\n    return 1 / number\n"
 
@@ -79,6 +79,22 @@ def test_the_users_line_is_that_of_the_other_process(mesh: Mesh, source: str, me
     assert failure.place == f"cell 1 line {source.splitlines().index('    return 1 / number') + 1}"
     assert failure.frames[-1].source == "return 1 / number"
     assert "Traceback (most recent call last)" in failure.traceback
+
+
+@pytest.mark.usefixtures("stays")
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_workers_have_what_a_cell_defines(mesh: Mesh, method: str) -> None:
+    """In one that does not come of a fork the task could not be read, and its pool waited for ever."""
+    cell = f"""
+import multiprocessing
+class Sum(int): pass
+def add(number): return Sum(number + step)
+step = 2
+with multiprocessing.get_context("{method}").Pool(1) as pool:
+    found = pool.map_async(add, [1, 2]).get(25)
+found, type(found[0]) is Sum
+"""
+    assert values(mesh, cell) == ["([3, 4], True)"]
 
 
 def test_a_rank_leaves_at_once_that_has_pools_open(engine: str) -> None:
