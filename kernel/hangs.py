@@ -60,11 +60,13 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tu
     def place_of(rank: int) -> str:
         return run.sightings.still(rank)[0]
 
+    def told() -> set[int]:
+        return {*mesh.desk.held, *mesh.queued(run), *hangs.stuck}
+
     advice = ADVICE_ON_BARE if is_bare else ADVICE
     hangs = HangWatch(run, look, mesh.roster.dead, tell, advice, place_of, lambda: {*run.ranks} - {*run.owing})
     halts = HaltWatch(mesh.roster, run, tell, is_bare=is_bare)
     waits = QueueWatch(run, lambda: mesh.queued(run), tell), halts, hangs
-    told = lambda: {*mesh.desk.held, *mesh.queued(run), *hangs.stuck}  # noqa: E731
     unfinished = UnfinishedWatch(run, told, tell, is_bare=is_bare)
     return partial(mesh.sight, run), *waits, unfinished, stop_watch(mesh, run, look, tell)
 

@@ -129,7 +129,8 @@ def with_launchers(story: Story, failures: Mapping[int, Failure]) -> Story:
     if not any(_HAS_NO_PLACE.search(each.message) and _is_launched(each) for each in failures.values()):
         return story
     kept = [hint for hint in story.hints if not hint.command.startswith("%%on_mesh")]
-    hint = Hint("each rank is a process of its own already, and runs the whole cell", "no launcher: call its function")
+    why = "each rank is a process of its own already, and runs the whole cell"
+    hint = Hint(why, "call the function itself, without a launcher")
     return replace(story, hints=(hint, *kept))
 
 

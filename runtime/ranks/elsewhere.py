@@ -1,7 +1,7 @@
-"""An error of another process (a worker of a `DataLoader`, a pool, `mp.spawn`) that is raised anew on a rank.
+"""An error of another process (a worker of a `DataLoader`, a pool, `mp.spawn`) or thread that is raised anew on a rank.
 
-Libraries put the traceback of the other process into the message, or make it the cause. Of that are told the error and
-the user's own lines; the whole text stands in the traceback. Pure.
+Libraries put the traceback of where it was raised into the message, or make it the cause. Of that are told the error
+and the user's own lines; the whole text stands in the traceback. Pure.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ class Elsewhere(NamedTuple):
     """The error with its type, in one line or more."""
     places: list[tuple[str, int, str]]
     """File, line and function of each frame, from the outside in."""
+    is_of_process: bool
+    """Does the text before it speak of a process?"""
 
 
 def told_in(text: str) -> Elsewhere | None:
@@ -28,7 +30,7 @@ def told_in(text: str) -> Elsewhere | None:
     Example:
         >>> caught = "Caught it in process 0.\\nTraceback (most recent call last):\\n"
         >>> told_in(caught + '  File "a.py", line 3, in f\\n    g(x)\\n    ^^^^\\nValueError: bad x\\n')
-        Elsewhere(message='ValueError: bad x', places=[('a.py', 3, 'f')])
+        Elsewhere(message='ValueError: bad x', places=[('a.py', 3, 'f')], is_of_process=True)
     """
     at = text.rfind(_BEGIN)
     told = text[at + len(_BEGIN) :].rstrip().removesuffix('"""').rstrip()  # in such quotes stands what pools tell
@@ -37,7 +39,7 @@ def told_in(text: str) -> Elsewhere | None:
     if not 0 < end < len(lines):
         return None
     places = [(file, int(line), name) for file, line, name in _FRAME.findall("\n".join(lines[:end]))]
-    return Elsewhere("\n".join(lines[end:]), places)
+    return Elsewhere("\n".join(lines[end:]), places, "process" in text[:at].lower())
 
 
 def is_remote(error: BaseException) -> bool:
@@ -45,16 +47,17 @@ def is_remote(error: BaseException) -> bool:
     return type(error).__name__.lstrip("_") == "RemoteTraceback"
 
 
-def said_elsewhere(message: str, type_name: str) -> str:
-    """The message of an error of this type that another process has raised with this one.
+def said_elsewhere(told: Elsewhere, type_name: str) -> str:
+    """The message of an error of this type that was raised for one elsewhere.
 
     Example:
-        >>> said_elsewhere("ValueError: bad x\\nor y", "ValueError")
+        >>> said_elsewhere(Elsewhere("ValueError: bad x\\nor y", [], True), "ValueError")
         'bad x, in another process\\nor y'
-        >>> said_elsewhere("ValueError: bad x", "ProcessRaisedException")
-        'ValueError: bad x, in another process'
+        >>> said_elsewhere(Elsewhere("ValueError: bad x", [], False), "RuntimeError")
+        'ValueError: bad x'
     """
-    head, newline, rest = message.partition("\n")
+    head, newline, rest = told.message.partition("\n")
     kind, _, text = head.partition(": ")
     head = text if kind.rpartition(".")[2] == type_name else head
-    return f"{head}, in another process".removeprefix(", ") + newline + rest
+    where = ", in another process" if told.is_of_process else ""
+    return f"{head}{where}".removeprefix(", ") + newline + rest

@@ -73,15 +73,18 @@ def pickled_or_none(error: BaseException) -> bytes | None:
 
 
 def message_of(error: BaseException) -> str:
-    """What it says; of an error of another process, what that says."""
+    """What it says; of one that was raised for an error elsewhere, what that says."""
     told = elsewhere(error)
-    return safe_str(error) if told is None else said_elsewhere(told.message, type(error).__name__)
+    return safe_str(error) if told is None else said_elsewhere(told, type(error).__name__)
 
 
 def elsewhere(error: BaseException) -> Elsewhere | None:
-    """What an exception tells of another process, in its message or by its cause."""
+    """What an exception tells of another one, by a traceback in its message or as its cause."""
     cause = error.__cause__
-    return told_in(safe_str(cause if cause is not None and is_remote(cause) else error))
+    if cause is not None and is_remote(cause):
+        told = told_in(safe_str(cause))
+        return told and told._replace(is_of_process=True)
+    return told_in(safe_str(error))
 
 
 def safe_str(error: BaseException) -> str:

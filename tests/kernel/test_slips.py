@@ -142,4 +142,5 @@ def test_ranks_that_launch_processes_of_a_training_are_told_that_they_are_such(
     launcher = Frame(str(pytest.importorskip(file).__file__), 1, "start", "", False)
     again = Hint("run it again on all", "%%on_mesh")
     story = with_launchers(Story("", "", (), (), (again,)), {1: Failure("RuntimeError", said, (launcher,), "")})
-    assert [hint.command for hint in story.hints] == ["no launcher: call its function" if is_told else "%%on_mesh"]
+    told = "call the function itself, without a launcher"
+    assert [hint.command for hint in story.hints] == [told if is_told else "%%on_mesh"]

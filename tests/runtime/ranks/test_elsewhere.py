@@ -40,8 +40,10 @@ def test_the_last_of_several_tracebacks_counts_and_what_is_none_is_none() -> Non
     one = 'Traceback (most recent call last):\n  File "a", line 1, in f\nKeyError: 1\n'
     two = one.partition("  ")[0]
     two += '  File "b", line 2, in g\n    g()\n  [Previous line repeated 9 more times]\nE: x\ny'
-    assert told_in(f"{one}\nDuring handling of the above exception:\n\n{two}") == Elsewhere("E: x\ny", [("b", 2, "g")])
-    assert told_in(f'\n"""\n{one}"""') == Elsewhere("KeyError: 1", [("a", 1, "f")])
+    assert told_in(f"{one}\nDuring handling of the above exception:\n\n{two}") == Elsewhere(
+        "E: x\ny", [("b", 2, "g")], False
+    )
+    assert told_in(f'\n"""\n{one}"""') == Elsewhere("KeyError: 1", [("a", 1, "f")], False)
     for text in (
         "",
         "no",
@@ -61,3 +63,14 @@ def test_of_a_pool_the_text_of_its_traceback_is_kept() -> None:
     assert failure.message == "x, in another process"
     assert failure.traceback.startswith("Traceback of where the remote call failed (most recent call last):\n")
     assert "in raised" in failure.traceback
+
+
+def test_what_is_told_of_where_it_was_raised() -> None:
+    """Users raise their own so, too: `raise RuntimeError(traceback.format_exc())`."""
+    try:
+        raised(0, "x")
+    except ValueError:
+        text = traceback.format_exc()
+    assert describe(RuntimeError(text)).message == "ValueError: x"
+    assert describe(ValueError(f"Caught ValueError in replica 0.\nOriginal {text}")).message == "x"
+    assert describe(ValueError(f"Caught it in DataLoader worker process 0.\n{text}")).message == "x, in another process"
