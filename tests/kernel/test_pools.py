@@ -11,7 +11,7 @@ import pytest
 
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.outcome import Outcome
-from tests.kernel.cells import ran, values
+from tests.kernel.cells import ran, until_at, values
 
 WORK = "def work(number):\n    return 1 / number\n"
 
@@ -95,6 +95,35 @@ with multiprocessing.get_context("{method}").Pool(1) as pool:
 found, type(found[0]) is Sum
 """
     assert values(mesh, cell) == ["([3, 4], True)"]
+
+
+@pytest.mark.usefixtures("stays")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_what_an_interrupted_cell_has_started_is_interrupted_too(mesh: Mesh, method: str) -> None:
+    """Trainings that a cell had started by `mp.spawn` went on unseen. A loader or a pool has daemons, and goes on."""
+    ran(
+        mesh,
+        f"""
+import multiprocessing, signal, time
+context = multiprocessing.get_context("{method}")
+def sleep(up):
+    up.set()
+    time.sleep(1000)
+def start(**options):
+    up = context.Event()
+    process = context.Process(target=sleep, args=(up,), **options)
+    process.start()
+    assert up.wait(20)
+    return process
+before = start()
+""",
+    )
+    run = mesh.run("daemon, own = start(daemon=True), start()\nown.join()", name="cell 1")
+    until_at(mesh, "cell 1 line 2", [0])
+    mesh.interrupt([0], run.call)
+    run.finished.get(20)
+    assert values(mesh, "own.join(20)\nown.exitcode, before.exitcode, daemon.exitcode") == ["(1, None, None)"]
+    assert values(mesh, "for each in (before, daemon): each.kill(), each.join()\n'gone'") == ["'gone'"]
 
 
 def test_a_rank_leaves_at_once_that_has_pools_open(engine: str) -> None:
