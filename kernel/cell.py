@@ -233,7 +233,7 @@ class CellShell:
             return Outcome(failure=failure_of(error, file, self._shell))
         finally:
             self._run, self.phase = 0, ""
-            if isinstance(self.last_error, KeyboardInterrupt) and self._failed_in == run:
+            if issubclass(type(self.last_error), KeyboardInterrupt) and self._failed_in == run:
                 interrupt_since(processes)
             if self._guests.brought:
                 self._guests.forget_gone()
