@@ -1,10 +1,11 @@
-"""Children that user code forks on a rank: where one comes to the end of its call it ends, as it is not the rank.
+"""Children of user code on a rank: those that it forks end with its call, those of a stopped cell hear that too.
 
-It would answer over the socket of the rank, and take its next messages.
+A fork that came to the end of its call would answer over the socket of the rank, and take its next messages.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -40,8 +41,9 @@ def interrupt_since(before: frozenset[Any]) -> None:
     Daemons are left to what has started them: workers of a `DataLoader` or a pool, which goes on.
     """
     for child in started() - before:
-        if not child.daemon and child.exitcode is None:
-            os.kill(child.pid, signal.SIGINT)
+        with contextlib.suppress(ProcessLookupError, ValueError):  # it has just ended, or was closed
+            if not child.daemon and child.exitcode is None:
+                os.kill(child.pid, signal.SIGINT)
 
 
 def end_child(error: BaseException | None) -> None:
