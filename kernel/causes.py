@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import cast
 
-from ..runtime.ranks.elsewhere import is_remote
+from ..runtime.ranks.quoted import is_remote
 
 MAX_MEMBERS = 5
 """Exceptions of a group that are told."""

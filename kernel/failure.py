@@ -13,7 +13,7 @@ from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING
 
 from ..runtime.ours import HOME, is_our_module
-from ..runtime.ranks.failure import elsewhere, message_of, plain_name, plain_traceback, safe_str
+from ..runtime.ranks.failure import message_of, plain_name, plain_traceback, quoted, safe_str
 from ..runtime.ranks.users import is_users
 from ..runtime.wire import codec
 from .causes import beneath
@@ -132,7 +132,7 @@ def _beneath(error: BaseException) -> list[str]:
 
 def _headline(error: BaseException) -> str:
     """An exception in one line, with the user's line that raised it."""
-    told = elsewhere(error)
+    told = quoted(error)
     files = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     files += [(file, line) for file, line, _ in (told.places if told else ())]
     message = _message(error).strip()
@@ -143,7 +143,7 @@ def _headline(error: BaseException) -> str:
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:
-    told = elsewhere(error)
+    told = quoted(error)
     places = [place for place in told.places if is_users(place[0])] if told else []
     frames = (*_frames_of(error.__traceback__), *(_frame(*place) for place in places[-MAX_FRAMES:]))
     if isinstance(error, SyntaxError) and error.filename and error.lineno:

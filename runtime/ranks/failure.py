@@ -11,7 +11,7 @@ from ..cells import readable
 from ..errors import ActorError, actor_error
 from ..ours import is_ours
 from ..wire import codec
-from .elsewhere import Elsewhere, is_remote, said_elsewhere, told_in
+from .quoted import Quoted, is_remote, quoted_in, said_by
 
 _BEGIN = "Traceback (most recent call last):\n"
 
@@ -73,18 +73,18 @@ def pickled_or_none(error: BaseException) -> bytes | None:
 
 
 def message_of(error: BaseException) -> str:
-    """What it says; of one that was raised for an error elsewhere, what that says."""
-    told = elsewhere(error)
-    return safe_str(error) if told is None else said_elsewhere(told, type(error).__name__)
+    """What it says; of one that quotes another, what that says."""
+    told = quoted(error)
+    return safe_str(error) if told is None else said_by(told, type(error).__name__)
 
 
-def elsewhere(error: BaseException) -> Elsewhere | None:
-    """What an exception tells of another one, by a traceback in its message or as its cause."""
+def quoted(error: BaseException) -> Quoted | None:
+    """The error that an exception quotes, by a traceback in its message or as its cause."""
     cause = error.__cause__
     if cause is not None and is_remote(cause):
-        told = told_in(safe_str(cause))
+        told = quoted_in(safe_str(cause))
         return told and told._replace(is_of_process=True)
-    return told_in(safe_str(error))
+    return quoted_in(safe_str(error))
 
 
 def safe_str(error: BaseException) -> str:

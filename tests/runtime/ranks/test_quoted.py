@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshbook.runtime.ranks.elsewhere import Elsewhere, told_in
 from meshbook.runtime.ranks.failure import describe
+from meshbook.runtime.ranks.quoted import Quoted, quoted_in
 
 
 def raised(depth: int, text: str) -> None:
@@ -29,7 +29,7 @@ def test_what_python_prints_is_read_as_it_was(depth: int, text: str, before: str
         raised(depth, text)
     except ValueError as error:
         printed, frames = traceback.format_exc(), list(traceback.walk_tb(error.__traceback__))
-    told = told_in(before + printed)
+    told = quoted_in(before + printed)
     assert told is not None
     assert told.message == f"ValueError: {text}"
     assert [line for _, line, _ in told.places] == [line for _, line in frames]
@@ -40,17 +40,17 @@ def test_the_last_of_several_tracebacks_counts_and_what_is_none_is_none() -> Non
     one = 'Traceback (most recent call last):\n  File "a", line 1, in f\nKeyError: 1\n'
     two = one.partition("  ")[0]
     two += '  File "b", line 2, in g\n    g()\n  [Previous line repeated 9 more times]\nE: x\ny'
-    assert told_in(f"{one}\nDuring handling of the above exception:\n\n{two}") == Elsewhere(
+    assert quoted_in(f"{one}\nDuring handling of the above exception:\n\n{two}") == Quoted(
         "E: x\ny", [("b", 2, "g")], False
     )
-    assert told_in(f'\n"""\n{one}"""') == Elsewhere("KeyError: 1", [("a", 1, "f")], False)
+    assert quoted_in(f'\n"""\n{one}"""') == Quoted("KeyError: 1", [("a", 1, "f")], False)
     for text in (
         "",
         "no",
         "Traceback (most recent call last):\n",
         'Traceback (most recent call last):\n  File "a", line 1, in f',
     ):
-        assert told_in(text) is None
+        assert quoted_in(text) is None
 
 
 def test_of_a_pool_the_text_of_its_traceback_is_kept() -> None:

@@ -13,7 +13,7 @@ _BEGIN = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
 
-class Elsewhere(NamedTuple):
+class Quoted(NamedTuple):
     """What a traceback as Python prints it tells."""
 
     message: str
@@ -24,13 +24,13 @@ class Elsewhere(NamedTuple):
     """Does the text before it speak of a process?"""
 
 
-def told_in(text: str) -> Elsewhere | None:
+def quoted_in(text: str) -> Quoted | None:
     """What the last traceback in a text tells; None where there is none.
 
     Example:
         >>> caught = "Caught it in process 0.\\nTraceback (most recent call last):\\n"
-        >>> told_in(caught + '  File "a.py", line 3, in f\\n    g(x)\\n    ^^^^\\nValueError: bad x\\n')
-        Elsewhere(message='ValueError: bad x', places=[('a.py', 3, 'f')], is_of_process=True)
+        >>> quoted_in(caught + '  File "a.py", line 3, in f\\n    g(x)\\n    ^^^^\\nValueError: bad x\\n')
+        Quoted(message='ValueError: bad x', places=[('a.py', 3, 'f')], is_of_process=True)
     """
     at = text.rfind(_BEGIN)
     told = text[at + len(_BEGIN) :].rstrip().removesuffix('"""').rstrip()  # in such quotes stands what pools tell
@@ -39,7 +39,7 @@ def told_in(text: str) -> Elsewhere | None:
     if not 0 < end < len(lines):
         return None
     places = [(file, int(line), name) for file, line, name in _FRAME.findall("\n".join(lines[:end]))]
-    return Elsewhere("\n".join(lines[end:]), places, "process" in text[:at].lower())
+    return Quoted("\n".join(lines[end:]), places, "process" in text[:at].lower())
 
 
 def is_remote(error: BaseException) -> bool:
@@ -47,13 +47,13 @@ def is_remote(error: BaseException) -> bool:
     return type(error).__name__.lstrip("_") == "RemoteTraceback"
 
 
-def said_elsewhere(told: Elsewhere, type_name: str) -> str:
-    """The message of an error of this type that was raised for one elsewhere.
+def said_by(told: Quoted, type_name: str) -> str:
+    """The message of an error of this type that was raised for another, which it quotes.
 
     Example:
-        >>> said_elsewhere(Elsewhere("ValueError: bad x\\nor y", [], True), "ValueError")
+        >>> said_by(Quoted("ValueError: bad x\\nor y", [], True), "ValueError")
         'bad x, in another process\\nor y'
-        >>> said_elsewhere(Elsewhere("ValueError: bad x", [], False), "RuntimeError")
+        >>> said_by(Quoted("ValueError: bad x", [], False), "RuntimeError")
         'ValueError: bad x'
     """
     head, newline, rest = told.message.partition("\n")
