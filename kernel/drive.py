@@ -406,8 +406,13 @@ class Drive:
 
 def drive(drive: Drive) -> None:
     """Wait for the run on this thread. Ctrl-C interrupts the ranks and is then raised again by the caller."""
-    steps = drive.steps()
-    with closing(steps), StopButton() as button:
+    with StopButton() as button:
+        drive_by(button, drive)
+
+
+def drive_by(button: StopButton, drive: Drive) -> None:
+    """The same for who has counted presses since the run was sent."""
+    with closing(drive.steps()) as steps:
         try:
             seconds = next(steps)
             while True:

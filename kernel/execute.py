@@ -5,17 +5,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.errors import DeviceMeshError, SupervisionError
 from ..runtime.shape import Shape
 from ..runtime.values import ValueMesh
 from ..runtime.wire import codec
-from .drive import Drive, Teller, drive
+from .drive import Drive, Teller, drive_by
 from .fold import ranks_text
 from .hangs import watches_of
 from .patience import Patience
 from .results import MeshResult
+from .stop_button import StopButton
 from .story import noted, tell
 from .verdict import check, note_failed, stopped_by, was_stopped
 
@@ -42,15 +44,13 @@ def tell_by(make: Callable[[Sequence[int]], Teller] | None) -> None:
 def execute(mesh: Mesh, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ValueMesh[Any]:
     """See `Mesh.execute`."""
     _check_whole(mesh)
-    run = mesh.submit(function, args, kwargs)
-    try:
+    with ExitStack() as stack:
+        button = StopButton()
+        run = mesh.submit(function, args, kwargs, before=lambda: stack.enter_context(button))
         teller: Teller = Terse() if _make_teller is None else _make_teller(run.ranks)
         watches = watches_of(mesh, run, teller.note, is_bare=_make_teller is None)
         driven = Drive(mesh, run, teller, Patience(time.monotonic()), watches=watches)
-        drive(driven)
-    except KeyboardInterrupt:
-        mesh.stop(run)
-        raise
+        drive_by(button, driven)
     progress = run.progress
     result = MeshResult(run.axes, run.ranks, progress.outcomes, progress.seconds, progress.lost, codec.loads)
     note_failed(driven, result)

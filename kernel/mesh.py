@@ -240,9 +240,12 @@ class Mesh(Repairs):
             raise TypeError(f"execute takes a function and its arguments, not {function!r}")
         return execute(self, function, args, kwargs)
 
-    def submit(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+    def submit(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], before: Callable[[], object]
+    ) -> Run:
         """Send a call of a function to all ranks; returns at once. Its outcomes hold the values, however large.
 
+        A press of Ctrl-C is one for the ranks from `before` on: it is called when nothing but the sending is left.
         Raises `EncodeError`, `MeshStopped`.
         """
         self._check_up()
@@ -254,12 +257,9 @@ class Mesh(Repairs):
         run = Run(self.roster, self.axes, range(self.num_ranks), self.last_cell, name, self.make_groups_sure())
         buffers = [pickle.PickleBuffer(each) for each in packed.buffers]
         order = self._order("execute", run.cell, packed.head, buffers, lines, tuple(behind))
-        try:
-            self._post(run, order)
-            self._note(run, "", 1, f"{name}()")
-        except KeyboardInterrupt:
-            self.stop(run)
-            raise
+        before()
+        self._post(run, order)
+        self._note(run, "", 1, f"{name}()")
         return run
 
     @untorn
