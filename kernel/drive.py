@@ -21,6 +21,7 @@ from .cut_off import is_cut_off, is_torn
 from .debug.asking import Asker, asker
 from .debug.post_mortem import post_mortem
 from .debug.sitting import announce, serve
+from .heard import AGAIN, heard_by, reactions
 from .menu import What, offer
 from .outcome import Outcome
 from .patience import Patience, Step
@@ -100,6 +101,8 @@ class Drive:
     live: Teller
     patience: Patience
     abandoned: tuple[int, ...] = ()
+    heard: tuple[int, ...] = ()
+    """Those of the abandoned that were interrupted, and go on."""
     killed: tuple[int, ...] = ()
     taken_back: dict[int, str] = field(default_factory=dict[int, str])
     """The ranks that had not begun, each with the cell that it still works on."""
@@ -270,7 +273,7 @@ class Drive:
             if self.mesh.desk.stops.waiting:
                 self.mesh.desk.leave(owing)  # who sits at a prompt in an event loop is cancelled when that goes on
         elif step is Step.RELEASE:
-            self.live.note(owing, "◌", "did not react to the interrupt: broke off the collectives they may wait in")
+            self.live.note(owing, "◌", "still at work: interrupted again, and broke off collectives they may wait in")
             with suppress(KeyboardInterrupt):
                 self.mesh.release(owing, self.run.call, timeout=0.5)
         elif step is Step.KILL:
@@ -283,7 +286,8 @@ class Drive:
             with suppress(KeyboardInterrupt):  # those of them that hear nothing are looked at from outside
                 told = self.mesh.stacks(owing).stacks
                 self.waiting |= {stack.rank: stack.place for stack in told if stack.place}
-            self.run.abandon({rank: place for rank, place in self.waiting.items() if place})
+                self.heard = tuple(heard_by(self.mesh.roster, owing))
+            self.run.abandon({rank: place for rank, place in self.waiting.items() if place}, self.heard)
 
     def _offer(self, now: float) -> int:
         """Ask what is to be done where a press of the stop button did nothing, or say what another one would do.
@@ -299,10 +303,8 @@ class Drive:
             return self._ask_what_then(self.user)
         if is_first:
             attach = f"`python -m meshbook.debug attach {os.getpid()} @busy` in a terminal looks inside"
-            owing = self.run.owing
-            says = "do not" if owing[1:] else "does not"
-            text = f"{says} react yet: stop again breaks off collectives, a third time kills; {attach}"
-            self.live.note(owing, "◌", text)
+            for ranks, said in reactions(self.run.owing, heard_by(self.mesh.roster, self.run.owing)).items():
+                self.live.note(ranks, "◌", f"{said}: stop again {AGAIN}, a third time kills; {attach}")
         return 0
 
     def _is_released(self, now: float) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +14,7 @@ from .debug.asking import Asker
 from .debug.ladder import Rung, enter
 from .debug.sitting import selecting_in, serve
 from .fold import named
+from .heard import AGAIN, heard_by, reactions
 from .waited import Tell
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ def choice_of(line: str) -> Choice:
     return Choice(What(word), rest)
 
 
-def text_of(places: dict[int, str], is_released: bool) -> str:
-    """The menu: where who does not react is, and what there is to choose.
+def text_of(places: dict[int, str], is_released: bool, heard: Collection[int] = ()) -> str:
+    """The menu: where who has not ended is, and what there is to choose.
 
     Example:
         >>> print(text_of({1: "cell 5 line 3"}, is_released=True))
@@ -70,19 +71,22 @@ def text_of(places: dict[int, str], is_released: bool) -> str:
           g          leave it busy, and go on here
           Enter      wait on (stop again kills)
     """
-    ranks = sorted(places)
-    do, them = ("does", "it") if len(ranks) == 1 else ("do", "them")
-    where = "; ".join(dict.fromkeys(places[rank] for rank in ranks if places[rank]))
+    them = "them" if len(places) > 1 else "it"
     rows = [
-        f"{named(ranks)} {do} not react yet{f' ({where})' if where else ''}",
+        *(f"{named(ranks)} {said}{_where(places, ranks)}" for ranks, said in reactions([*places], heard).items()),
         "  w          all stacks",
         "  a [RANKS]  look inside, with the debugger",
-        *([] if is_released else ["  b          break off collectives"]),
+        *([] if is_released else ["  b          interrupt once more, and break off collectives"]),
         f"  k          kill {them}",
         f"  g          leave {them} busy, and go on here",
-        f"  Enter      wait on (stop again {'kills' if is_released else 'breaks off collectives'})",
+        f"  Enter      wait on (stop again {'kills' if is_released else AGAIN})",
     ]
     return "\n".join(rows)
+
+
+def _where(places: dict[int, str], ranks: Sequence[int]) -> str:
+    where = "; ".join(dict.fromkeys(places[rank] for rank in ranks if places[rank]))
+    return f" ({where})" if where else ""
 
 
 class Withdrawable:
@@ -149,7 +153,7 @@ def offer(mesh: Mesh, run: Run, user: Asker, is_released: bool, tell: Tell) -> W
     answers. Raises `KeyboardInterrupt` when the user presses stop again.
     """
     question = Withdrawable(user, run.finished)
-    user.show(text_of(_places(mesh, run.owing), is_released))
+    user.show(text_of(_places(mesh, run.owing), is_released, heard_by(mesh.roster, run.owing)))
     while True:
         try:
             line = question.ask(PROMPT)

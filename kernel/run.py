@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -124,12 +124,16 @@ class Run:
         """Is there something to take?"""
         return bool(self._said)
 
-    def abandon(self, places: Mapping[int, str] = MappingProxyType({})) -> None:
-        """Wait no longer for the ranks that have not answered; where they are, as far as that is known."""
+    def abandon(self, places: Mapping[int, str] = MappingProxyType({}), heard: Collection[int] = ()) -> None:
+        """Wait no longer for the ranks that have not answered; where they are, as far as that is known.
+
+        Those in `heard` were interrupted, and go on.
+        """
         for rank in self.owing:
             halt = self.roster.states[rank].halt
             place = f"at {places[rank]}" if rank in places else self.sightings.last(rank)
-            words = f"{self.roster.name_of(rank)} did not react and is {halt or 'still busy'}"
+            reaction = "was interrupted" if rank in heard else "did not react"
+            words = f"{self.roster.name_of(rank)} {reaction} and is {halt or 'still busy'}"
             self.progress.lost[rank] = f"{words}, {place}" if place else words
         self._owing.clear()
         self._promise.resolve(self)

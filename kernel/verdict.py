@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -117,11 +117,12 @@ def interrupted_text(drive: Drive, failures: Mapping[int, Failure]) -> str:
 
 
 def _interrupted_text(drive: Drive, failures: Mapping[int, Failure]) -> str:
-    busy = drive.abandoned
-    if busy:
-        places = _places({rank: drive.waiting.get(rank, "") for rank in busy})
+    if drive.abandoned:
+        deaf = [rank for rank in drive.abandoned if rank not in drive.heard]
+        heard = "were interrupted" if drive.heard[1:] else "was interrupted"
+        told = [_still_busy(drive, deaf, "did not react"), _still_busy(drive, drive.heard, heard)]
         return (
-            f"{named(busy)} did not react and {'are' if busy[1:] else 'is'} still busy ({places}): "
+            f"{', '.join(filter(None, told))}: "
             "`%mesh unstick` breaks off collectives, `%mesh restart @busy` gives fresh ranks"
         )
     if drive.killed:
@@ -135,6 +136,12 @@ def _interrupted_text(drive: Drive, failures: Mapping[int, Failure]) -> str:
     if actors_at_work(drive.mesh.roster):  # which goes on, and is told in a line of its own
         rest = "state kept"
     return f"interrupted: {places or 'when all ranks were done'}; {rest}{kept}"
+
+
+def _still_busy(drive: Drive, ranks: Sequence[int], reaction: str) -> str:
+    """Empty where there are none."""
+    places = _places({rank: drive.waiting.get(rank, "") for rank in ranks})
+    return f"{named(ranks)} {reaction} and {'are' if ranks[1:] else 'is'} still busy ({places})" if ranks else ""
 
 
 def _places(waiting: Mapping[int, str]) -> str:

@@ -173,6 +173,11 @@ class Interrupts:
             _drop(error)
 
     @property
+    def has_struck(self) -> bool:
+        """Was the running call interrupted, and goes on: in an `except`, a `finally`, an `__exit__` of the user's?"""
+        return bool(self.running) and self._raised == self.running
+
+    @property
     def is_open(self) -> bool:
         """Does user code run, and not the runtime's own?"""
         return bool(self.running) and not self._shields

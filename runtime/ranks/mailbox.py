@@ -48,6 +48,7 @@ class Mailbox:
         place.note = self.note
         place.shield = interrupts.shield
         place.opened = interrupts.opened
+        place.has_struck = lambda: interrupts.has_struck
         place.streams = streams
 
     def settle(self, number: int, name: str, actor: Actor) -> None:

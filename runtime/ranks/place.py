@@ -62,6 +62,8 @@ class Place:
     """A context manager factory inside which an interrupt of user code waits (`Interrupts.shield`)."""
     opened: Any = None
     """A context manager factory inside which a careful actor lets interrupts strike (`Interrupts.opened`)."""
+    has_struck: Callable[[], bool] = bool
+    """Whether an interrupt was raised in the running call, which goes on (`Interrupts.has_struck`)."""
     note: Any = None
     """Sends something unasked to the caller of the running call: `note(topic, value)`."""
     streams: Any = None

@@ -70,6 +70,11 @@ class Steward(Actor):
         return None if waiting is None else (waiting.call, waiting.ranks)
 
     @control_endpoint
+    def has_heard(self) -> bool:
+        """Was the running call interrupted, and goes on all the same?"""
+        return self._place.has_struck()
+
+    @control_endpoint
     def come(self, generation: int) -> list[str]:
         """Join what others wait in for this rank, which has nothing to do (`nccl.come`); the names of the groups."""
         groups, c10d, names = self._groups, sys.modules.get("torch.distributed.distributed_c10d"), list[str]()

@@ -74,7 +74,7 @@ class PretendedRun:
             self.progress.lost[rank] = "taken back"
             self.end(rank)
 
-    def abandon(self, places: dict[int, str]) -> None:
+    def abandon(self, places: dict[int, str], heard: Sequence[int]) -> None:
         self.progress.lost.update({rank: f"did not react at {places[rank]}" for rank in self.owing})
         self.owing.clear()
         self.promise.resolve(self)
@@ -121,6 +121,7 @@ class PretendedMesh:
         self.why_mended: str | MeshbookError = ""
         self.scheduled: list[Callable[[], object]] = []
         self.behind: dict[int, str] = {}
+        self.who_heard: list[int] = []
         self.done: dict[int, Deeds] = {}
         self.sent: list[tuple[list[int], str]] = []
         self.states: dict[int, Any] = {}
@@ -143,6 +144,10 @@ class PretendedMesh:
 
     def where(self, ranks: Sequence[int], timeout: float) -> dict[int, str]:
         return {rank: f"cell 1 line {rank}" for rank in ranks}
+
+    def ask(self, ranks: Sequence[int], actor: int, endpoint: str, payload: object, caller: Any) -> None:
+        assert endpoint == "has_heard"
+        caller.answers.update({rank: rank in self.who_heard for rank in ranks})
 
     def stacks(self, ranks: Sequence[int]) -> Any:
         return SimpleNamespace(stacks=[SimpleNamespace(rank=rank, place=f"cell 1 line {rank + 7}") for rank in ranks])

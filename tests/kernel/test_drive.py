@@ -118,7 +118,7 @@ def test_ranks_that_wait_where_no_interrupt_reaches_them_are_released(run: Prete
     driven.mesh.release = lambda ranks, call, timeout: [run.end(rank, failed=True) for rank in list(ranks)]
     driven.mesh.why_mended = "their connections were broken off"
     drive(driven)
-    told = ([0, 1, 2], "did not react to the interrupt: broke off the collectives they may wait in")
+    told = ([0, 1, 2], "still at work: interrupted again, and broke off collectives they may wait in")
     assert driven.live.told == [told, "end"]
     assert driven.abandoned == ()
     assert driven.mended.startswith("new process groups, as their connections were broken off: wrap models")
@@ -136,7 +136,7 @@ def test_the_stop_button_climbs_to_the_end(run: PretendedRun) -> None:
     assert driven.mesh.interrupted == driven.mesh.released == [([1, 2], 7)]
     assert driven.mesh.killed == [[1, 2]]
     assert [told[1].partition(":")[0] for told in driven.live.told[:-1]] == [
-        "did not react to the interrupt",
+        "still at work",
         "killed, as you asked",
     ]
 
@@ -149,8 +149,8 @@ def test_what_another_press_would_do_is_told_once(run: PretendedRun, monkeypatch
     for presses in (1, 0, 0):
         steps.send(presses)
     [(ranks, text)] = driven.live.told
-    assert ranks == RANKS
-    assert "do not react yet: stop again breaks off collectives, a third time kills" in text
+    assert list(ranks) == RANKS
+    assert "do not react yet: stop again interrupts once more, and breaks off collectives, a third time kills" in text
     assert f"`python -m meshbook.debug attach {os.getpid()} @busy`" in text
     steps.close()
 

@@ -56,6 +56,12 @@ def test_it_names_ranks_and_their_places_once() -> None:
     assert "break off" not in text_of({1: ""}, is_released=True)
 
 
+def test_who_has_heard_and_works_on_is_told_apart() -> None:
+    rows = text_of({1: "line 2", 2: "line 9", 3: "line 9"}, False, heard=[2, 3]).splitlines()
+    assert rows[:2] == ["rank 1 does not react yet (line 2)", "ranks 2-3 were interrupted, and work on (line 9)"]
+    assert text_of({1: "line 2"}, True, heard=[1]).startswith("rank 1 was interrupted, and works on (line 2)\n")
+
+
 def test_an_answer() -> None:
     assert Withdrawable(Typist(lambda: "k"), Promise[Any]().future).ask("") == "k"
 

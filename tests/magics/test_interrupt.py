@@ -161,7 +161,7 @@ def test_who_waits_in_c_for_ranks_that_were_stopped_is_freed_by_the_same_press(k
     cell.until_all(4, "in")
     kernel.interrupt()
     stopped = cell.end()
-    assert "did not react to the interrupt: broke off the collectives" in stopped.text
+    assert "still at work: interrupted again, and broke off collectives" in stopped.text
     assert "they are idle" in stopped.error and "process groups renewed" in stopped.error
     assert "4.0   ranks 0-3" in kernel.ok("%%on_mesh\nz = torch.ones(1)\ndist.all_reduce(z)\nz.item()").text
 
@@ -210,7 +210,7 @@ def stopped_at_menu(kernel: Kernel, source: str) -> Any:
 @pytest.mark.usefixtures("mesh")
 def test_what_is_to_be_done_with_a_rank_that_does_not_react_is_asked(kernel: Kernel) -> None:
     cell = stopped_at_menu(kernel, STUBBORN)
-    cell.until("rank 1 does not react yet (cell ")
+    cell.until("rank 1 was interrupted, and works on (cell ")
     cell.until("break off collectives")
     for line, answer in [
         ("nonsense", "'nonsense' is none of w, a [RANKS], b, k, g, or nothing"),
@@ -257,7 +257,7 @@ def test_stop_at_the_question_is_the_next_step(kernel: Kernel) -> None:
     cell = stopped_at_menu(kernel, DEAF)
     kernel.interrupt()
     assert cell.asked() == "stop> "
-    cell.until("1 ◌ did not react to the interrupt: broke off the collectives they may wait in")
+    cell.until("1 ◌ still at work: interrupted again, and broke off collectives they may wait in")
     cell.until("stop again kills")
     cell.type("g")
     assert "rank 1 did not react and is still busy" in cell.end().error
@@ -269,9 +269,9 @@ def test_each_press_is_a_step_also_where_nobody_can_be_asked(kernel: Kernel) -> 
     cell = kernel.start(DEAF, allow_stdin=False)
     cell.until_all(2, "in")
     kernel.interrupt()
-    cell.until("stop again breaks off collectives, a third time kills")
+    cell.until("stop again interrupts once more, and breaks off collectives, a third time kills")
     kernel.interrupt()
-    cell.until("1 ◌ did not react to the interrupt: broke off the collectives they may wait in")
+    cell.until("1 ◌ still at work: interrupted again, and broke off collectives they may wait in")
     kernel.interrupt()
     stopped = cell.end()
     assert "1 ✗ killed, as you asked" in stopped.text
@@ -285,7 +285,7 @@ def test_stop_at_the_debugger_behind_the_question_is_the_next_step(kernel: Kerne
     cell.type("a 1")
     assert cell.asked() == "rank 1 ipdb> "
     kernel.interrupt()
-    cell.until("1 ◌ did not react to the interrupt: broke off the collectives they may wait in")
+    cell.until("1 ◌ still at work: interrupted again, and broke off collectives they may wait in")
     assert cell.asked() == "rank 1 ipdb> "
     cell.type("q")
     assert cell.asked() == "stop> "
@@ -299,7 +299,7 @@ def test_who_waits_on_may_press_again(kernel: Kernel) -> None:
     cell.type("")
     cell.until("wait on")
     kernel.interrupt()
-    cell.until("1 ◌ did not react to the interrupt: broke off the collectives they may wait in")
+    cell.until("1 ◌ still at work: interrupted again, and broke off collectives they may wait in")
     assert cell.asked() == "stop> "
     cell.type("k")
     stopped = cell.end()
@@ -313,7 +313,8 @@ def test_a_rank_that_does_not_react_is_left_alone_and_told(kernel: Kernel) -> No
     cell.until_all(2, "in")
     kernel.interrupt()
     stopped = cell.end()
-    assert "1 ◌ does not react yet: stop again breaks off collectives, a third time kills" in stopped.stderr
+    again = "stop again interrupts once more, and breaks off collectives, a third time kills"
+    assert f"1 ◌ does not react yet: {again}" in stopped.stderr
     assert "rank 1 did not react and is still busy (rank 1 at cell " in stopped.error
     assert "`%mesh restart @busy` gives fresh ranks" in stopped.error
     assert "1 idle, 1 busy" in kernel.ok("%mesh").text

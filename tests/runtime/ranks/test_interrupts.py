@@ -39,6 +39,17 @@ def test_user_code_of_the_call_is_interrupted(interrupts: Interrupts):
         assert interrupts.running == 0
 
 
+def test_it_is_known_that_a_call_goes_on_after_it(interrupts: Interrupts):
+    with interrupts.open_for(7):
+        assert not interrupts.has_struck
+        with pytest.raises(KeyboardInterrupt):
+            ask(interrupts, 7)
+        assert interrupts.has_struck
+    assert not interrupts.has_struck
+    with interrupts.open_for(8):
+        assert not interrupts.has_struck, "it was the call before"
+
+
 def test_another_call_is_not(interrupts: Interrupts):
     with interrupts.open_for(7):
         assert ask(interrupts, 6) == 7

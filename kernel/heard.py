@@ -1,0 +1,34 @@
+"""Ranks that are still at work after an interrupt: some hear nothing, others have heard it, and save a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ..runtime.regroup import ask
+from ..runtime.roster import Roster
+
+AGAIN = "interrupts once more, and breaks off collectives"
+"""What another press of the stop button does."""
+
+
+def heard_by(roster: Roster, ranks: Sequence[int], timeout: float = 0.2) -> list[int]:
+    """Those whose code was interrupted and goes on: in an `except`, a `finally`, an `__exit__`."""
+    asked = ask(roster, ranks, "has_heard")
+    asked.wait(timeout)
+    return sorted(rank for rank, has_heard in asked.answers.items() if has_heard)
+
+
+def reactions(ranks: Sequence[int], heard: Collection[int]) -> dict[tuple[int, ...], str]:
+    """What those that are still at work made of the interrupt: those in `heard` have, and save a checkpoint, perhaps.
+
+    Example:
+        >>> reactions([0, 1, 2], heard=[1])
+        {(0, 2): 'do not react yet', (1,): 'was interrupted, and works on'}
+    """
+    deaf = tuple(rank for rank in sorted(ranks) if rank not in heard)
+    rest = tuple(rank for rank in sorted(ranks) if rank in heard)
+    told = {
+        deaf: "do not react yet" if deaf[1:] else "does not react yet",
+        rest: "were interrupted, and work on" if rest[1:] else "was interrupted, and works on",
+    }
+    return {ranks: words for ranks, words in told.items() if ranks}
