@@ -12,7 +12,8 @@ from measure import Row, check, seconds_text
 
 from meshbook.kernel.debug.asking import ask_by
 from meshbook.kernel.debug.ladder import Rung, enter
-from meshbook.kernel.drive import Drive, drive
+from meshbook.kernel.drive import Drive
+from meshbook.kernel.driver import drive
 from meshbook.kernel.execute import Terse
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.patience import Patience

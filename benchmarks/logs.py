@@ -11,7 +11,8 @@ from statistics import median
 from front_end import Notebook
 from measure import Row, check, seconds_text
 
-from meshbook.kernel.drive import Drive, drive
+from meshbook.kernel.drive import Drive
+from meshbook.kernel.driver import drive
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Run

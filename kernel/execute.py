@@ -12,7 +12,8 @@ from ..runtime.errors import DeviceMeshError, SupervisionError
 from ..runtime.shape import Shape
 from ..runtime.values import ValueMesh
 from ..runtime.wire import codec
-from .drive import Drive, Teller, drive_by
+from .drive import Drive, Teller
+from .driver import drive_by
 from .fold import ranks_text
 from .hangs import watches_of
 from .patience import Patience

@@ -18,7 +18,8 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from ..kernel.comms import CommMessage
-from ..kernel.drive import Drive, drive, drive_async, drive_in_background
+from ..kernel.drive import Drive
+from ..kernel.driver import drive, drive_async, drive_in_background
 from ..kernel.hangs import watches_of
 from ..kernel.interrupted import Interrupted, told_in_one_line
 from ..kernel.magic_shell import refusal

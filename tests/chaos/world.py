@@ -21,7 +21,8 @@ import msgspec
 import numpy as np
 
 from meshbook.kernel.cut_off import NO_STORE
-from meshbook.kernel.drive import Drive, drive, drive_in_background
+from meshbook.kernel.drive import Drive
+from meshbook.kernel.driver import drive, drive_in_background
 from meshbook.kernel.halts import HaltWatch
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.outcome import Outcome

@@ -11,7 +11,9 @@ from typing import Any
 
 from meshbook.kernel.debug.events import Stop
 from meshbook.kernel.debug.stops import Stops
+from meshbook.kernel.drive import Drive
 from meshbook.kernel.ledger import Finding
+from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Progress
 from meshbook.kernel.together import Deeds
 from meshbook.runtime.errors import MeshbookError
@@ -214,3 +216,15 @@ class PretendedLive:
 
     def tell_deaths(self, lost: dict[int, str], owing: Sequence[int]) -> None:
         self.told.append(("lost", lost, list(owing)))
+
+
+def drive_of(run: PretendedRun, is_deaf: bool = False, **rule: Any) -> Any:
+    mesh: Any = PretendedMesh(run, is_deaf)
+    live: Any = PretendedLive()
+    pretended: Any = run
+    return Drive(mesh, pretended, live, Patience(time.monotonic(), **rule))
+
+
+def die(run: PretendedRun, rank: int) -> None:
+    run.progress.lost[rank] = f"rank {rank} ended"
+    run.end(rank)

@@ -11,8 +11,7 @@ import pytest
 from meshbook.kernel.debug.converse import pass_over
 from meshbook.kernel.debug.events import Kind, Stop
 from meshbook.kernel.debug.sitting import announce
-from tests.kernel.pretended import PretendedMesh
-from tests.kernel.test_drive import PretendedRun, drive_of
+from tests.kernel.pretended import PretendedMesh, PretendedRun, drive_of
 
 
 def test_time_in_the_debugger_panel_does_not_count() -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from meshbook.kernel import drive as drive_module
 from meshbook.kernel.verdict import interrupted_text
-from tests.kernel.pretended import PretendedRun
-from tests.kernel.test_drive import drive_of
+from tests.kernel.pretended import PretendedRun, drive_of
 
 
 def test_ranks_that_have_heard_and_work_on_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

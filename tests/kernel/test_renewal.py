@@ -14,7 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from meshbook.kernel.drive import Drive, drive
+from meshbook.kernel.drive import Drive
+from meshbook.kernel.driver import drive
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.results import MeshResult

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from meshbook.kernel import repairs
-from meshbook.kernel.drive import Drive, drive
+from meshbook.kernel.drive import Drive
+from meshbook.kernel.driver import drive
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.run import Run
 from meshbook.runtime import healing, regroup, resize, roster

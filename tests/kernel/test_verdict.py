@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from meshbook.kernel.drive import Drive, drive
+from meshbook.kernel.drive import Drive
+from meshbook.kernel.driver import drive
 from meshbook.kernel.outcome import Failure, Frame
 from meshbook.kernel.patience import Patience
 from meshbook.kernel.verdict import interrupted_text, note_failed
