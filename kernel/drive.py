@@ -20,7 +20,7 @@ from .cut_off import is_cut_off, is_torn
 from .debug.asking import Asker, asker
 from .debug.post_mortem import post_mortem
 from .debug.sitting import announce, serve
-from .heard import AGAIN, heard_by, reactions
+from .heard import AGAIN, Heard, listen, reactions
 from .menu import What, offer
 from .outcome import Outcome
 from .patience import Patience, Step
@@ -93,6 +93,8 @@ class Drive:
     live: Teller
     patience: Patience
     abandoned: tuple[int, ...] = ()
+    released: set[int] = field(default_factory=set[int])
+    """The ranks whose collectives were broken off."""
     heard: tuple[int, ...] = ()
     """Those of the abandoned that were interrupted, and go on."""
     killed: tuple[int, ...] = ()
@@ -118,6 +120,8 @@ class Drive:
     """Does no cell of the notebook wait for it? Then the user is not asked what a stopped rank is to do."""
     watches: tuple[Callable[[float], object], ...] = ()
     """Called at each step with the time: what looks after the ranks of the run while it is driven."""
+    _spared: Heard = field(default_factory=Heard)
+    """Who was last seen to work on after an interrupt, and was left to it."""
     _told_dead: set[int] = field(default_factory=set[int])
     _offered_at: Step = Step.WAIT
     """The rung at which it was last said, or asked, what comes next."""
@@ -264,7 +268,8 @@ class Drive:
             self.run.take_back(self.taken_back)
             if self.mesh.desk.stops.waiting:
                 self.mesh.desk.leave(owing)  # who sits at a prompt in an event loop is cancelled when that goes on
-        elif step is Step.RELEASE:
+        elif step is Step.RELEASE and (owing := self._to_release(owing)):
+            self.released.update(owing)
             self.live.note(owing, "◌", "still at work: interrupted again, and broke off collectives they may wait in")
             with suppress(KeyboardInterrupt):
                 self.mesh.release(owing, self.run.call, timeout=0.5)
@@ -278,8 +283,26 @@ class Drive:
             with suppress(KeyboardInterrupt):  # those of them that hear nothing are looked at from outside
                 told = self.mesh.stacks(owing).stacks
                 self.waiting |= {stack.rank: stack.place for stack in told if stack.place}
-                self.heard = tuple(heard_by(self.mesh.roster, owing))
+                self.heard = listen(self.mesh.roster, owing).ranks
             self.run.abandon({rank: place for rank, place in self.waiting.items() if place}, self.heard)
+
+    def _to_release(self, owing: Sequence[int]) -> list[int]:
+        """Those whose collectives are to be broken off, where they are interrupted once more.
+
+        Unless the user wants that: who has heard the interrupt may be saving a checkpoint in a `finally`, and others of
+        them wait in a collective for it.
+        """
+        if self.patience.is_pressed:
+            return list(owing)
+        former, self._spared = self._spared, listen(self.mesh.roster, owing)
+        if not self._spared.at_work and self._spared == former:
+            return list(owing)
+        self.patience.spare(time.monotonic())
+        if not former.ranks:
+            [(ranks, said)] = reactions(self._spared.ranks, self._spared.ranks).items()
+            self.live.note(ranks, "◌", said if self.is_background else f"{said}: stop {AGAIN}")
+        left = {*self._spared.ranks, *former.ranks, *self.released}  # of the former, one may have ended just now
+        return [rank for rank in owing if rank not in left]
 
     def _offer(self, now: float) -> int:
         """Ask what is to be done where a press of the stop button did nothing, or say what another one would do.
@@ -295,7 +318,7 @@ class Drive:
             return self._ask_what_then(self.user)
         if is_first:
             attach = f"`python -m meshbook.debug attach {os.getpid()} @busy` in a terminal looks inside"
-            for ranks, said in reactions(self.run.owing, heard_by(self.mesh.roster, self.run.owing)).items():
+            for ranks, said in reactions(self.run.owing, listen(self.mesh.roster, self.run.owing).ranks).items():
                 self.live.note(ranks, "◌", f"{said}: stop again {AGAIN}, a third time kills; {attach}")
         return 0
 

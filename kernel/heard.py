@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from ..runtime.regroup import ask
 from ..runtime.roster import Roster
@@ -11,11 +12,25 @@ AGAIN = "interrupts once more, and breaks off collectives"
 """What another press of the stop button does."""
 
 
-def heard_by(roster: Roster, ranks: Sequence[int], timeout: float = 0.2) -> list[int]:
-    """Those whose code was interrupted and goes on: in an `except`, a `finally`, an `__exit__`."""
-    asked = ask(roster, ranks, "has_heard")
+class Heard(NamedTuple):
+    """Ranks whose code was interrupted and goes on: in an `except`, a `finally`, an `__exit__`."""
+
+    ranks: tuple[int, ...] = ()
+    waits: tuple[str, ...] = ()
+    """What each of them waits in for others; empty for one that works."""
+
+    @property
+    def at_work(self) -> list[int]:
+        """Those that work."""
+        return [rank for rank, call in zip(self.ranks, self.waits, strict=True) if not call]
+
+
+def listen(roster: Roster, ranks: Sequence[int], timeout: float = 0.2) -> Heard:
+    """Ask these ranks; those that say nothing in time have heard nothing."""
+    asked = ask(roster, ranks, "after_interrupt")
     asked.wait(timeout)
-    return sorted(rank for rank, has_heard in asked.answers.items() if has_heard)
+    waits = {rank: call for rank, call in sorted(asked.answers.items()) if call is not None}
+    return Heard(tuple(waits), tuple(waits.values()))
 
 
 def reactions(ranks: Sequence[int], heard: Collection[int]) -> dict[tuple[int, ...], str]:

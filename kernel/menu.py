@@ -14,7 +14,7 @@ from .debug.asking import Asker
 from .debug.ladder import Rung, enter
 from .debug.sitting import selecting_in, serve
 from .fold import named
-from .heard import AGAIN, heard_by, reactions
+from .heard import AGAIN, listen, reactions
 from .waited import Tell
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def offer(mesh: Mesh, run: Run, user: Asker, is_released: bool, tell: Tell) -> W
     answers. Raises `KeyboardInterrupt` when the user presses stop again.
     """
     question = Withdrawable(user, run.finished)
-    user.show(text_of(_places(mesh, run.owing), is_released, heard_by(mesh.roster, run.owing)))
+    user.show(text_of(_places(mesh, run.owing), is_released, listen(mesh.roster, run.owing).ranks))
     while True:
         try:
             line = question.ask(PROMPT)

@@ -27,7 +27,8 @@ class Patience:
     After the first failure the others have `grace` seconds (`on_error="stop"`; with `"wait"` they have as long as they
     want; with `"debug"` the seconds begin when the user has looked at the failure). After `timeout` seconds, if one was
     given, they have none. Whoever has not reacted to the interrupt `impatience` seconds later is released from its
-    collective, and `patience` seconds after the last step left alone.
+    collective, and `patience` seconds after the last step left alone. Who has heard it and saves something (`spare`)
+    has `saving` seconds.
 
     The user climbs the same ladder by hand: the first press of the stop button interrupts, the second releases, the
     third kills. For the next press there are `window` seconds.
@@ -47,6 +48,7 @@ class Patience:
     impatience: float = 0.3
     patience: float = 2.0
     window: float = 3.0
+    saving: float = 10.0
     reason: str = ""
     """Why ranks were interrupted: `failure`, `timeout` or `user`; empty when they were not."""
     rung: Step = Step.WAIT
@@ -55,6 +57,7 @@ class Patience:
     """The user was asked what comes next, and waits."""
     _failed_at: float | None = None
     _stepped_at: float = 0.0
+    _interrupted_at: float = 0.0
     _num_presses: int = 0
     _chosen: Step = Step.WAIT
 
@@ -69,11 +72,24 @@ class Patience:
         if rung is self.rung:
             return Step.WAIT
         self.rung, self._stepped_at = rung, now
+        if rung is Step.INTERRUPT:
+            self._interrupted_at = now
         return rung
 
     def choose(self, rung: Step) -> None:
         """The user was asked what is to be done next, rather than to press again: that, without the rungs below it."""
         self._chosen = rung
+
+    @property
+    def is_pressed(self) -> bool:
+        """Is it the user who wants what is done to the ranks now?"""
+        return self.reason == "user" or max(self._wanted, self._chosen) >= Step.RELEASE
+
+    def spare(self, now: float) -> None:
+        """Ranks that were interrupted save something: look again later. A press from now on is for them."""
+        if now - self._interrupted_at < self.saving:
+            self.rung, self._stepped_at = Step.INTERRUPT, now
+        self._num_presses = max(self._num_presses, Step.INTERRUPT)
 
     def wait_on(self) -> None:
         """The user was asked, and waits: nothing more is done before the next press."""
@@ -88,6 +104,7 @@ class Patience:
         """The user was asked something meanwhile: no time has passed for the ranks."""
         self.start += seconds
         self._stepped_at += seconds
+        self._interrupted_at += seconds
         if self._failed_at is not None:
             self._failed_at += seconds
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .fold import named
+from .heard import listen
 from .ledger import Finding
 from .outcome import Outcome
 from .run import Progress, Run
@@ -116,8 +117,10 @@ def stop_watch(mesh: Mesh, run: Run, look: Callable[[Sequence[int]], Sequence[Fi
     """The watch of a run of a mesh."""
 
     def free(ranks: Sequence[int], is_hard: bool) -> None:
-        if is_hard:
-            mesh.release(ranks, run.call, timeout=0.5)
+        if is_hard:  # but for those that save something, now that they were interrupted
+            saving = listen(mesh.roster, ranks).at_work
+            if left := [rank for rank in ranks if rank not in saving]:
+                mesh.release(left, run.call, timeout=0.5)
         else:
             mesh.interrupt(ranks, run.call, timeout=0.2)
 

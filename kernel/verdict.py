@@ -179,8 +179,7 @@ def _failed_by_themselves(drive: Drive, failures: Mapping[int, Failure]) -> set[
 
 def _released(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
     """The ranks that were interrupted, or whose collective was broken off: these say so by an error of torch's."""
-    was_released = drive.patience.rung >= Step.RELEASE
-    return _interrupted(drive, failures) | (set(failures) & set(drive.waiting) if was_released else set())
+    return _interrupted(drive, failures) | (set(failures) & set(drive.waiting) if drive.released else set())
 
 
 def _interrupted(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from traceback import walk_stack
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -166,9 +167,28 @@ def waits_in() -> Waiting | None:
         if entry.is_open:
             return Waiting(entry.call, ledger.groups[entry.group].ranks)
     for frame in sys._current_frames().values():  # pyright: ignore[reportPrivateUsage] - it is documented
-        if calls := [each.f_code.co_name for each, _ in walk_stack(frame) if each.f_code.co_filename.endswith(_FACE)]:
-            return Waiting(calls[-1])
+        if call := _face_of(frame):
+            return Waiting(call)
     return None
+
+
+def blocked_in(thread: int) -> str:
+    """The function of torch in which this thread waits for other ranks; empty if it works.
+
+    Where an operation of a GPU is open any line of the thread may wait for that: it counts.
+    """
+    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage] - it is documented
+    if call := waits.own(thread) or _face_of(frame):
+        return call
+    ledger = read()
+    opened = [each.call for each in ledger.entries if each.is_open and ledger.groups[each.group].backend == "nccl"]
+    return next(iter(opened), "")
+
+
+def _face_of(frame: FrameType | None) -> str:
+    """The function of `torch.distributed` that user code has called there, if it is in one."""
+    names = [each.f_code.co_name for each, _ in walk_stack(frame) if each.f_code.co_filename.endswith(_FACE)]
+    return names[-1] if frame is not None and names else ""
 
 
 def _ledger_of(records: Sequence[dict[str, Any]], living: Sequence[Group], limit: int) -> RankLedger:

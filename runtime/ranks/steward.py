@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -70,9 +71,10 @@ class Steward(Actor):
         return None if waiting is None else (waiting.call, waiting.ranks)
 
     @control_endpoint
-    def has_heard(self) -> bool:
-        """Was the running call interrupted, and goes on all the same?"""
-        return self._place.has_struck()
+    def after_interrupt(self) -> str | None:
+        """What the running call waits in for others, empty if it works; None unless it was interrupted, and goes on."""
+        main = threading.main_thread().ident
+        return ledger.blocked_in(main or 0) if self._place.has_struck() else None
 
     @control_endpoint
     def come(self, generation: int) -> list[str]:

@@ -98,6 +98,12 @@ def current(thread: int, is_at_work: bool = False) -> Wait | None:
     return min(others, key=lambda wait: wait.since, default=None)
 
 
+def own(thread: int) -> str:
+    """The call that this thread waits in; empty while it does not."""
+    wait = _by_thread.get(thread)
+    return "" if wait is None else wait.call
+
+
 def exchanges() -> dict[int, Wait]:
     """By thread, who waits in what torch keeps no record of."""
     return {thread: wait for thread, wait in list(_by_thread.items()) if wait.call in _UNRECORDED}

@@ -123,7 +123,8 @@ class PretendedMesh:
         self.why_mended: str | MeshbookError = ""
         self.scheduled: list[Callable[[], object]] = []
         self.behind: dict[int, str] = {}
-        self.who_heard: list[int] = []
+        self.heard: dict[int, str] = {}
+        """Who goes on after an interrupt, and what it waits in."""
         self.done: dict[int, Deeds] = {}
         self.sent: list[tuple[list[int], str]] = []
         self.states: dict[int, Any] = {}
@@ -148,8 +149,8 @@ class PretendedMesh:
         return {rank: f"cell 1 line {rank}" for rank in ranks}
 
     def ask(self, ranks: Sequence[int], actor: int, endpoint: str, payload: object, caller: Any) -> None:
-        assert endpoint == "has_heard"
-        caller.answers.update({rank: rank in self.who_heard for rank in ranks})
+        assert endpoint == "after_interrupt"
+        caller.answers.update({rank: self.heard.get(rank) for rank in ranks})
 
     def stacks(self, ranks: Sequence[int]) -> Any:
         return SimpleNamespace(stacks=[SimpleNamespace(rank=rank, place=f"cell 1 line {rank + 7}") for rank in ranks])

@@ -94,6 +94,28 @@ def test_a_rank_that_raises_ends_it_and_those_that_wait_are_released(mesh: Mesh)
     assert values(mesh, SUM) == ["10.0"] * 4
 
 
+SAVES = """def f(folder):
+    if rank == 2:
+        raise ValueError("boom")
+    try:
+        dist.barrier()
+    finally:
+        if rank == 3:
+            dist.barrier()
+        time.sleep(0.7)
+        open(f"{folder}/{rank}", "w").close()
+"""
+
+
+def test_who_waits_for_one_that_raises_can_save_what_it_has(mesh: Mesh, tmp_path: Path) -> None:
+    """As in a `finally`: it is interrupted once, unless it waits again."""
+    with pytest.raises(MeshError) as caught:
+        mesh.execute(notebook(SAVES)["f"], tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["0", "1"]
+    assert str(caught.value) == "1 of 4 ranks failed (dp=1,tp=0)"
+    assert values(mesh, SUM) == ["10.0"] * 4
+
+
 CHILD = """
 import sys
 reading, writing = os.pipe()

@@ -10,7 +10,8 @@ import msgspec
 from meshbook.kernel.ledger import Finding
 from meshbook.kernel.outcome import Failure, Outcome
 from meshbook.kernel.run import Progress
-from meshbook.kernel.stopped import PAUSE, StopWatch, stop, stopped
+from meshbook.kernel.stopped import PAUSE, StopWatch, stop, stop_watch, stopped
+from tests.kernel.pretended import PretendedMesh, PretendedRun
 
 
 class World:
@@ -72,6 +73,23 @@ def test_who_is_stopped_is_told_once_and_who_waits_for_it_is_freed() -> None:
         0: "waited for rank 1, which was interrupted",
         1: "interrupted from the dashboard",
     }
+
+
+def test_who_was_freed_and_saves_something_is_not_interrupted_again() -> None:
+    run: Any = PretendedRun()
+    mesh: Any = PretendedMesh(run, is_deaf=True)
+    stop([run], [1], "interrupted from the dashboard")
+    run.end(1, failed=True, outcome=msgspec.msgpack.encode(Outcome(failure=Failure("KeyboardInterrupt", "", (), ""))))
+    finding = Finding("ranks 0,2 wait in barrier; rank 1 has issued none", odd=(1,), waiting=(0, 2))
+    watch = stop_watch(mesh, run, lambda ranks: [finding], lambda *_: None)
+    watch(1.0)
+    assert mesh.interrupted == [([0, 2], 7)]
+    mesh.heard = {0: ""}
+    watch(1.0 + PAUSE)
+    assert mesh.released == [([2], 7)]
+    run.end(2)
+    watch(1.0 + 2 * PAUSE)
+    assert mesh.released == [([2], 7)], "nobody is left for that"
 
 
 def test_who_was_stopped_and_failed_otherwise_has_failed() -> None:
