@@ -6,16 +6,14 @@ import itertools
 import signal
 import sys
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 import pytest
 
 from meshbook.kernel import repairs
-from meshbook.kernel.drive import Drive
-from meshbook.kernel.driver import drive
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.run import Run
+from meshbook.kernel.stop_button import StopButton
 from meshbook.runtime import healing, regroup, resize, roster
 from tests.kernel.cells import values
 from tests.strikes import strike_everywhere
@@ -80,12 +78,19 @@ def test_the_next_cell_is_not_behind_one_that_was_interrupted_as_it_was_sent(mes
     assert len(strike_everywhere(send, check, lambda frame: frame.f_code is not Mesh._note.__code__)) >= 1
 
 
-def test_the_same_of_a_function(mesh: Mesh) -> None:
+def test_the_same_of_a_function(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until presses are counted: from then on they may come too late."""
+    counting: list[StopButton] = []
+    enter, leave = StopButton.__enter__, StopButton.__exit__
+    monkeypatch.setattr(StopButton, "__enter__", lambda button: (enter(button), counting.append(button))[0])
+    monkeypatch.setattr(StopButton, "__exit__", lambda button, *_: (leave(button), counting.clear()))
+
     def call() -> None:
         assert mesh.execute(pow, 2, 10).values() == [1024, 1024]
 
     call()
-    assert len(strike_everywhere(call, call, is_in_drive)) > 100
+    assert len(strike_everywhere(call, call, lambda _: bool(counting))) > 100
+    assert not counting
 
 
 def test_a_second_press_does_not_leave_ranks_at_work(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,10 +168,3 @@ def check_living(mesh: Mesh) -> None:
     """Those that are not known to be dead do live."""
     alive = mesh.roster.alive()
     assert values(mesh, "rank", alive) == [str(rank) for rank in alive]
-
-
-def is_in_drive(frame: FrameType | None) -> bool:
-    """Where presses are counted; there they may come too late."""
-    while frame is not None and frame.f_code is not Drive.steps.__code__ and frame.f_code is not drive.__code__:
-        frame = frame.f_back
-    return frame is not None
