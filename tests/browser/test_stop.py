@@ -1,4 +1,4 @@
-"""The stop button in a browser: what is asked about a rank that does not react, and the question that goes."""
+"""The stop button in a browser: what is asked about a rank that works on, and the question that goes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_menu_asks_looks_inside_and_goes_when_the_rank_reacts(open_notebook:
     nb.start(1)
     nb.wait_text(1, "in")
     nb.press_stop()
-    nb.wait_text(1, "rank 1 does not react yet")
+    nb.wait_text(1, "rank 1 was interrupted, and works on")
     nb.page.locator("input.jp-Stdin-input").wait_for()
     nb.picture("stop_menu")
     answer(nb, "stop>", "a 1")
