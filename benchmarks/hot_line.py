@@ -30,7 +30,7 @@ MOST = 6.0 if sys.version_info >= (3, 12) else None
 def measure(is_quick: bool) -> Iterator[Row]:
     repeats, num = (10, 2_000) if is_quick else (200, 20_000)
     names: dict[str, Any] = {}
-    exec(compile(LOOP, "<cell 1, run 1>", "exec"), names)
+    exec(compile(LOOP, "<ipython-input-1-00000001>", "exec"), names)
     bare, hot, beside = _best(names["work"], num, repeats)
     python = f"{bare / num * 1e9:.0f} ns a turn, Python {platform.python_version()}"
     yield Row("a condition on a line of a loop", seconds_text(hot), python, hot / bare, "x", MOST)

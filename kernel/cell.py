@@ -191,13 +191,11 @@ class CellShell:
     ) -> Outcome:
         """Run a cell to its end; raises nothing. `keep` is given its value, None too.
 
-        `run` numbers the runs, and makes the file name of this one unique; `name` is what a reader calls the
-        cell; `first_line` is where `source` begins in it, for the line numbers of tracebacks. `prepare` is called
-        first: what it raises, the cell raises. An inquiry leaves what has failed before it, unless it fails itself.
+        `run` numbers the runs; `name` is what a reader calls the cell; `first_line` is where `source` begins in it, for
+        the line numbers of tracebacks. `prepare` is called first: what it raises, the cell raises. An inquiry leaves
+        what has failed before it, unless it fails itself.
         """
-        former = self._programs.get((source, first_line))
-        # A cell that runs again unchanged keeps its file name: its lines are the same.
-        file = former.file if former is not None and former.name == name else file_of(name, run)
+        file = file_of(name, source, first_line)
         self.on_file(file, source, first_line, "")
         outcome = partial(self._outcome, (source, first_line), name, file, prepare, keep)
         return self._told(run, name, file, outcome, is_inquiry=is_inquiry)

@@ -75,7 +75,8 @@ class MeshLedger:
     Example:
         >>> from meshbook.runtime.ranks.ledger import Group
         >>> group = Group("0", "gloo", "default_pg", (0, 1))
-        >>> entry = Entry(0, 1, "all_reduce", "all_reduce", ((4,),), ("Float",), False, 9.0, "<cell 2, run 1>", 3)
+        >>> file = "<ipython-input-2-00000001>"
+        >>> entry = Entry(0, 1, "all_reduce", "all_reduce", ((4,),), ("Float",), False, 9.0, file, 3)
         >>> MeshLedger(dict.fromkeys((0, 1), RankLedger((group,), (entry,))), (0, 1))
         no rank has parted from the others
         group          #   ranks  collective               at              state

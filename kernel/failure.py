@@ -19,7 +19,7 @@ from ..runtime.wire import codec
 from .causes import beneath
 from .outcome import Failure, Frame
 from .size import pickles_to_at_least
-from .source import name_of
+from .source import CELL_FILE, name_of
 from .summary import shortened
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _PLAIN = {str, bytes, int, float, bool, type(None)}
 
 _TIMED = {"<timed eval>", "<timed exec>"}
 
-_CELL_IN_TEXT = re.compile(r'File "(<.*, run \d+>)"')
+_CELL_IN_TEXT = re.compile(f'File "({CELL_FILE})"')
 
 
 def failure_of(error: BaseException, file: str, shell: QuietShell) -> Failure:

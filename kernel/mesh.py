@@ -181,7 +181,7 @@ class Mesh(Repairs):
         run = Run(self.roster, self.axes, chosen, cell, name or f"cell {cell}", mended)
         if is_new:
             self.points.follow(run.name, source, first_line)
-        self.sources.add(run.name, cell, source, first_line)
+        self.sources.add(run.name, source, first_line)
         members = chosen if replay is None else replay.ranks
         group = members if len(members) < self.num_ranks else ()
         how = (group, self._has_store(chosen), keep, self.is_reloading, tuple(behind), is_inquiry)
@@ -271,9 +271,8 @@ class Mesh(Repairs):
     def _file_on_ranks(self, file: str, name: str, text: str) -> str:
         """The name under which ranks know a cell of the notebook itself, for `where` and tracebacks."""
         if file not in self._files:
-            number = next(self._cells)
-            self._files[file] = file_of(name, number)
-            self.sources.add(name, number, text, 1)
+            self._files[file] = file_of(name, text)
+            self.sources.add(name, text, 1)
         return self._files[file]
 
     def _note(self, run: Run, source: str, first_line: int, name: str = "") -> None:

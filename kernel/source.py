@@ -8,6 +8,7 @@ import gc
 import inspect
 import linecache
 import re
+import zlib
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -31,7 +32,10 @@ _ASK_FOR_LOOP = {"create_task", "ensure_future", "get_running_loop"}
 _OF_TOKENIZER = ("<tokenize>", "<string>")
 """The name that Python's tokenizer gives to what it reads: up to 3.11, and since."""
 
-_CELL_FILE = re.compile(r"<(.*), run \d+>")
+CELL_FILE = r"<ipython-input-(?:(\d+)|'(.*)')-[0-9a-f]{8}>"
+"""The file names of cells; IPython itself has twelve digits there."""
+
+_CELL_FILE = re.compile(CELL_FILE, re.DOTALL)
 
 
 class Syntax(Protocol):
@@ -101,13 +105,19 @@ _MOST_SENT = 256
 _MOST_LINES = 8
 
 
-def file_of(name: str, run: int) -> str:
-    """The file name of one run of a cell: unique, so that a function of an older run shows its own lines.
+def file_of(name: str, source: str, first_line: int = 1) -> str:
+    """The file name of a cell: another one for another text, so that a function of an older one shows its own lines.
 
-    >>> file_of("cell 5", 12)
-    '<cell 5, run 12>'
+    It is of the form that IPython gives to what is typed: by that numba, joblib and profilers know cells. Joblib leaves
+    out the number, and finds in its cache what a function of the same cell once gave.
+
+    >>> file_of("cell 5", "x = 1"), file_of("setup", "x = 1", first_line=2)
+    ('<ipython-input-5-b39a0495>', "<ipython-input-'setup'-82721e08>")
     """
-    return f"<{name}, run {run}>"
+    word, _, number = name.partition(" ")
+    short = number if word == "cell" and number.isdecimal() and number.isascii() else f"'{name}'"
+    digest = zlib.crc32(f"{first_line}\n{source}".encode(errors="surrogatepass"))
+    return f"<ipython-input-{short}-{digest:08x}>"
 
 
 _names_of_files: dict[str, str] = {}
@@ -128,11 +138,12 @@ def call_cell(file: str, name: str, text: str) -> None:
 def name_of(file: str) -> str | None:
     """The cell's name for the reader, of a file name that `file_of` made; None of any other.
 
-    >>> name_of("<cell 5, run 12>"), name_of("train.py")
-    ('cell 5', None)
+    >>> name_of("<ipython-input-5-b39a0495>"), name_of("<ipython-input-'setup'-82721e08>"), name_of("train.py")
+    ('cell 5', 'setup', None)
     """
-    match = _CELL_FILE.fullmatch(file)
-    return match[1] if match else _names_of_files.get(file)
+    if match := _CELL_FILE.fullmatch(file):
+        return match[2] if match[1] is None else f"cell {match[1]}"
+    return _names_of_files.get(file)
 
 
 class Sources:
@@ -141,9 +152,11 @@ class Sources:
     def __init__(self) -> None:
         self._texts: dict[str, tuple[str, int]] = {}
 
-    def add(self, name: str, run: int, source: str, first_line: int) -> None:
+    def add(self, name: str, source: str, first_line: int) -> None:
         """Remember a cell that begins in line `first_line` of what the user sees."""
-        self._texts[file_of(name, run)] = source, first_line
+        file = file_of(name, source, first_line)
+        self._texts.pop(file, None)  # it is the last one now
+        self._texts[file] = source, first_line
         if len(self._texts) > _MOST_SENT:
             del self._texts[next(iter(self._texts))]
 
@@ -151,7 +164,7 @@ class Sources:
         """What a cell of this name was when it last ran: its text, and the line in which that begins.
 
         >>> sources = Sources()
-        >>> sources.add("cell 5", 12, "x = 1", first_line=2)
+        >>> sources.add("cell 5", "x = 1", first_line=2)
         >>> sources.last_of("cell 5"), sources.last_of("cell 6")
         (('x = 1', 2), None)
         """
@@ -161,8 +174,8 @@ class Sources:
         """A line of a cell or of a file of this machine; empty where it is not known.
 
         >>> sources = Sources()
-        >>> sources.add("cell 5", 12, "x = 1\\ny = 2", first_line=2)
-        >>> sources.line("<cell 5, run 12>", 3)
+        >>> sources.add("cell 5", "x = 1\\ny = 2", first_line=2)
+        >>> sources.line(file_of("cell 5", "x = 1\\ny = 2", 2), 3)
         'y = 2'
         """
         if file not in self._texts:
@@ -177,9 +190,9 @@ def lines_text(places: Iterable[tuple[str, int | None]]) -> str:
 
     Where the last of them has called a file of the user's (a script, a module), the innermost line of such a file too.
 
-    >>> lines_text([("train.py", 3), ("<cell 5, run 12>", 7), ("<cell 4, run 11>", 2)])
+    >>> lines_text([("train.py", 3), (file_of("cell 5", ""), 7), (file_of("cell 4", ""), 2)])
     'cell 5 line 7 > cell 4 line 2'
-    >>> lines_text([("<cell 5, run 12>", 7), ("/home/me/train.py", 3), (linecache.__file__, 40)])
+    >>> lines_text([(file_of("cell 5", ""), 7), ("/home/me/train.py", 3), (linecache.__file__, 40)])
     'cell 5 line 7 > train.py line 3'
     """
     lines: list[str] = []
@@ -217,8 +230,9 @@ def program_of(source: str, file: str, first_line: int, syntax: Syntax) -> Progr
 def remember(source: str, file: str, first_line: int) -> None:
     """Let tracebacks, `inspect.getsource` and the debugger find the lines as the user wrote them."""
     lines = ["\n"] * (first_line - 1) + [line + "\n" for line in code_lines(source)]
+    if file not in linecache.cache:
+        _remembered.append(file)
     linecache.cache[file] = (len(source), None, lines, file)  # no mtime: `checkcache` then keeps it
-    _remembered.append(file)
     if len(_remembered) > _MOST_REMEMBERED:
         oldest = _remembered.popleft()
         linecache.cache.pop(oldest, None)

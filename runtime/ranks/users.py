@@ -14,7 +14,7 @@ def is_users(file: str) -> bool:
     """Did the user write this file? Not if it is the standard library's, an installed package's, or ours.
 
     Example:
-        >>> is_users("<cell 5, run 12>"), is_users("train.py"), is_users(sysconfig.__file__)
+        >>> is_users("<ipython-input-5-0000000c>"), is_users("train.py"), is_users(sysconfig.__file__)
         (True, True, False)
     """
     path = Path(file)

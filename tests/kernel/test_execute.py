@@ -51,7 +51,7 @@ def shared(mesh: Mesh, leaks: Any) -> Iterator[None]:
 def notebook(source: str) -> dict[str, Any]:
     """The names of a notebook after a cell: its functions travel by value."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(source, "<cell 7, run 9000>", "exec"), names)
+    exec(compile(source, "<ipython-input-7-00002328>", "exec"), names)
     return names
 
 

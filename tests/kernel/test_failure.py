@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from IPython.core.magics.execution import ExecutionMagics
 
+from meshbook.kernel.source import file_of
 from meshbook.runtime.wire import codec
 
 if TYPE_CHECKING:
@@ -361,7 +362,7 @@ def test_an_error_is_kept_for_the_debugger_until_the_next_cell(notebook: Noteboo
     error = notebook.shell.last_error
     assert error is not None
     assert error.__traceback__ is not None
-    assert error.__traceback__.tb_frame.f_code.co_filename == "<cell 3, run 3>"
+    assert error.__traceback__.tb_frame.f_code.co_filename == file_of("cell 3", "f()")
     seen = notebook.shell.namespace["seen"]
     assert seen() is not None
     del error

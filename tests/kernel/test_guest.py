@@ -123,14 +123,14 @@ def test_a_coroutine_is_awaited(home: Home) -> None:
 def test_an_error_names_the_line_of_the_notebooks_cell(home: Home) -> None:
     source = "def f(x):\n    inner = lambda: 1 / x\n    return inner()\n"
     home.cell(source)
-    failure = home.outcome("f", 0, lines=[("<ipython-input-5>", "<cell 5, run 90>", source)]).failure
+    failure = home.outcome("f", 0, lines=[("<ipython-input-5>", "<ipython-input-5-0000005a>", source)]).failure
     assert failure is not None
     assert (failure.type_name, failure.message) == ("ZeroDivisionError", "division by zero")
     assert [(frame.file, frame.line, frame.source) for frame in failure.frames] == [
         ("cell 5", 3, "return inner()"),
         ("cell 5", 2, "inner = lambda: 1 / x"),
     ]
-    assert linecache.getline("<cell 5, run 90>", 1) == "def f(x):\n"
+    assert linecache.getline("<ipython-input-5-0000005a>", 1) == "def f(x):\n"
     assert isinstance(home.rank.last_error, ZeroDivisionError)
 
 

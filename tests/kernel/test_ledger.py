@@ -24,7 +24,7 @@ def default(num_ranks: int) -> Group:
 
 def entry(number: int, op: str = "all_reduce", line: int = 2, **changes: object) -> Entry:
     sizes = () if op == "barrier" else ((4,),)
-    plain = Entry(0, number, op, op, sizes, ("Float",) * len(sizes), False, 9.0, "<cell 5, run 7>", line)
+    plain = Entry(0, number, op, op, sizes, ("Float",) * len(sizes), False, 9.0, "<ipython-input-5-00000007>", line)
     return msgspec.structs.replace(plain, **changes)
 
 

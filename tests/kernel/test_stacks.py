@@ -79,9 +79,13 @@ def test_who_sees_less_from_outside_is_in_the_same_place() -> None:
 
 
 def test_a_stack_begins_with_its_cell() -> None:
-    spots = [Spot("asyncio/base.py", 9, "run"), Spot("<cell 5, run 12>", 2, "<module>"), Spot("lib.py", 3, "f", "g()")]
+    spots = [
+        Spot("asyncio/base.py", 9, "run"),
+        Spot("<ipython-input-5-0000000c>", 2, "<module>"),
+        Spot("lib.py", 3, "f", "g()"),
+    ]
     first, second = frames_of(spots, lambda file, line: f"  line {line} of {file}\n")
-    assert (first.file, first.source, first.is_user) == ("cell 5", "line 2 of <cell 5, run 12>", True)
+    assert (first.file, first.source, first.is_user) == ("cell 5", "line 2 of <ipython-input-5-0000000c>", True)
     assert (second.file, second.source) == ("lib.py", "g()")
     assert [each.file for each in frames_of(spots[2:], lambda file, line: "")] == ["lib.py"]
 

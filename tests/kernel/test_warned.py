@@ -14,7 +14,7 @@ def test_a_cell_by_its_name_and_other_files_as_ever(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
     plain = warnings.formatwarning(UserWarning("careful"), UserWarning, "train.py", 3)
     name_cells()
-    file = file_of("cell 5", 71)
+    file = file_of("cell 5", "x = 1\nlr = warned()\n", 2)
     remember("x = 1\nlr = warned()\n", file, 2)
     told = warnings.formatwarning(UserWarning("careful"), UserWarning, file, 3)
     assert told == "cell 5, line 3: UserWarning: careful\n  lr = warned()\n"

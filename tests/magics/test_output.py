@@ -35,7 +35,7 @@ def test_a_cell_that_takes_a_given_name_is_told_so(kernel: Kernel) -> None:
 )
 def test_stacks_that_ranks_print_begin_in_the_cell(kernel: Kernel, body: str) -> None:
     said = kernel.ok(f"%%on_mesh 0\n{body}").text
-    assert 'File "<cell' in said
+    assert 'File "<ipython-input-' in said
     assert "mailbox.py" not in said and "runpy" not in said and "agent.py" not in said
 
 

@@ -20,8 +20,8 @@ Thread 0x00007fe039f136c0 (most recent call first):
 
 Current thread 0x00007fe05a675b80 [main] (most recent call first):
   File "/lib/ctypes/__init__.py", line 519 in string_at
-  File "<cell 4, run 2>", line 3 in f
-  File "<cell 4, run 2>", line 5 in <module>
+  File "<ipython-input-4-00000002>", line 3 in f
+  File "<ipython-input-4-00000002>", line 5 in <module>
 
 Current thread's C stack trace (most recent call first):
   Binary file "/usr/lib/libpython3.so", at _Py_DumpStack+0x31 [0x7f]
@@ -37,7 +37,7 @@ def test_a_dump_is_read() -> None:
     told = crash.read("careful\n" + DUMP)
     assert told is not None
     assert told.what == "Segmentation fault"
-    cell = "<cell 4, run 2>"
+    cell = "<ipython-input-4-00000002>"
     assert told.stack == (
         Place("/lib/ctypes/__init__.py", 519, "string_at"),
         Place(cell, 3, "f"),

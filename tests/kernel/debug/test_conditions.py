@@ -40,7 +40,7 @@ def test_it_reads_the_variables_of_a_function(text: str, holds: bool) -> None:
 
 def test_names_of_a_cell_are_its_globals() -> None:
     names: dict[str, Any] = {"sys": sys, "x": 3}
-    exec(compile("frame = sys._getframe()", "<cell 5, run 9>", "exec"), names)
+    exec(compile("frame = sys._getframe()", "<ipython-input-5-00000009>", "exec"), names)
     condition = Condition("x > 2", names["frame"].f_code)
     assert condition.holds(names["frame"])
     names["x"] = 1

@@ -18,6 +18,11 @@ from meshbook.kernel.debug.functions import doubt_of, has_user, is_for_us, is_th
 from meshbook.kernel.debug.watcher import Watcher
 from meshbook.runtime.ours import HOME
 
+CELL_3 = "<ipython-input-3-00000003>"
+CELL_4 = "<ipython-input-4-00000004>"
+CELL_5 = "<ipython-input-5-00000005>"
+CELL_7 = "<ipython-input-7-00000009>"
+
 
 @pytest.fixture
 def main(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -69,18 +74,18 @@ def test_a_function_of_the_users_and_no_other(main: dict[str, Any]) -> None:
 
 
 def test_methods_of_the_users_before_those_of_libraries(main: dict[str, Any]) -> None:
-    define("class Net:\n    def __enter__(self):\n        return self\n", "<cell 3, run 3>", main)
+    define("class Net:\n    def __enter__(self):\n        return self\n", CELL_3, main)
 
     def run() -> None:
         with nothing():
             main["Net"]().__enter__()
 
-    assert stops("__enter__", run) == ["<cell 3, run 3>"]
+    assert stops("__enter__", run) == [CELL_3]
 
 
 def test_a_library_where_the_user_has_none(main: dict[str, Any]) -> None:
     main["nothing"] = nothing
-    define("def run():\n    with nothing():\n        pass\n", "<cell 3, run 3>", main)
+    define("def run():\n    with nothing():\n        pass\n", CELL_3, main)
     assert stops("helper", main["run"]) == [contextlib.__file__]
 
 
@@ -136,8 +141,8 @@ def kept(): return 6
 )
 def test_what_a_name_leads_to(main: dict[str, Any], armed: str, call: str, stops_in: list[str]) -> None:
     main["__name__"] = "__main__"
-    define(FAMILY, "<cell 3, run 3>", main)
-    define(f"def run_it():\n    return {call}\n", "<cell 4, run 4>", main)
+    define(FAMILY, CELL_3, main)
+    define(f"def run_it():\n    return {call}\n", CELL_4, main)
     names: list[str] = []
     stops(armed, main["run_it"], lambda frame: names.append(frame.f_code.co_name))
     assert names == stops_in
@@ -186,25 +191,29 @@ def test_what_runs_for_us_alone(callers: str, is_it: bool) -> None:
 
 def test_the_same_function_under_an_earlier_number(main: dict[str, Any]) -> None:
     former: dict[str, Any] = {}
-    define("def hook():\n    return 1\n", "<cell 3, run 3>", former)
-    define("def hook():\n    return 1\n", "<cell 7, run 9>", main)
+    define("def hook():\n    return 1\n", CELL_3, former)
+    define("def hook():\n    return 1\n", CELL_7, main)
     assert is_theirs("hook", former["hook"].__code__)
-    define("class Net:\n    def hook(self):\n        return 1\n", "<cell 7, run 9>", former)
+    define("class Net:\n    def hook(self):\n        return 1\n", CELL_7, former)
     assert is_theirs("hook", former["Net"].hook.__code__) is False
     assert is_theirs("nowhere", former["hook"].__code__) is None
 
 
 def test_what_the_user_has(main: dict[str, Any]) -> None:
-    define("class Net:\n    def forward(self):\n        def inner():\n            return 1\n", "<cell 3, run 3>", main)
+    define(
+        "class Net:\n    def forward(self):\n        def inner():\n            return 1\n",
+        CELL_3,
+        main,
+    )
     assert [has_user(name) for name in ("forward", "Net.forward", "inner", "nothere", "ExitStack.close")] == [
         True, True, True, False, False
     ]  # fmt: skip
 
 
 def test_what_stops_nowhere(main: dict[str, Any]) -> None:
-    define("class Net:\n    def forward(self):\n        return 1\n", "<cell 3, run 3>", main)
-    define("def deco(f):\n    def wrapper():\n        return f()\n    return wrapper\n", "<cell 4, run 4>", main)
-    define("@deco\ndef plain():\n    return 1\n", "<cell 5, run 5>", main)
+    define("class Net:\n    def forward(self):\n        return 1\n", CELL_3, main)
+    define("def deco(f):\n    def wrapper():\n        return f()\n    return wrapper\n", CELL_4, main)
+    define("@deco\ndef plain():\n    return 1\n", CELL_5, main)
     known = "Net.forward", "ExitStack.close", "contextlib.ExitStack.close", "contextmanager", "json.dumps", "plain"
     assert [doubt_of(Breakpoint(1, function=name)) for name in known] == [""] * 6
     unknown = "Net.nosuch", "net.forward", "math.floor", "contextlib.nosuch"

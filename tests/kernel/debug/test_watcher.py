@@ -15,7 +15,7 @@ from meshbook.kernel.debug import watcher as watcher_module
 from meshbook.kernel.debug.breakpoints import Breakpoint, is_named, target_of
 from meshbook.kernel.debug.watcher import Watcher
 
-CELL = "<cell 5, run 9>"
+CELL = "<ipython-input-5-00000009>"
 SOURCE = """\
 def work(n):
     total = 0
@@ -194,7 +194,10 @@ def test_what_is_off_or_disarmed_does_not_stop(names: dict[str, Any], watched: t
 def test_in_a_thread_that_runs_already(names: dict[str, Any], watched: tuple[Watcher, Hits]) -> None:
     watcher, hits = watched
     names["go"] = go = threading.Event()
-    exec(compile("def wait():\n    while not go.wait(0.01):\n        seen = 1\n", "<cell 7, run 1>", "exec"), names)
+    exec(
+        compile("def wait():\n    while not go.wait(0.01):\n        seen = 1\n", "<ipython-input-7-00000001>", "exec"),
+        names,
+    )
     thread = threading.Thread(target=names["wait"])
     thread.start()
     try:

@@ -16,12 +16,18 @@ from meshbook.runtime.ranks.ledger import Group, RankLedger
 
 TORCH = "/site-packages/torch/distributed/distributed_c10d.py"
 LOGGER = "/site-packages/torch/distributed/c10d_logger.py"
+CELL_2 = "<ipython-input-2-00000001>"
+CELL_3 = "<ipython-input-3-00000002>"
 
 
 def record(number: int, **changes: Any) -> dict[str, Any]:
     """As torch 2.13 dumps it, without what is not read."""
     frames = [(TORCH, "all_gather", 1), (LOGGER, "wrapper", 2), (TORCH, "all_gather_object", 3)]
-    frames += [(LOGGER, "wrapper", 2), ("<cell 2, run 1>", "train", 4), ("<cell 3, run 2>", "<module>", 1)]
+    frames += [
+        (LOGGER, "wrapper", 2),
+        (CELL_2, "train", 4),
+        (CELL_3, "<module>", 1),
+    ]
     plain = {
         "record_id": number - 1,
         "pg_id": 0,
@@ -68,7 +74,12 @@ def test_an_entry_has_the_users_own_call_and_innermost_line(torch: FakeTorch) ->
     read = torch.read()
     assert read.groups == (Group("0", "gloo", "default_pg", (0, 1), 41),)
     first, second = read.entries
-    assert (first.op, first.call, first.file, first.line) == ("all_gather", "all_gather_object", "<cell 2, run 1>", 4)
+    assert (first.op, first.call, first.file, first.line) == (
+        "all_gather",
+        "all_gather_object",
+        CELL_2,
+        4,
+    )
     assert (first.number, first.sizes, first.dtypes, first.is_open) == (1, ((4,),), ("Float",), False)
     assert second.is_open and 1 <= second.seconds < 60
     assert read.is_recorded and read.is_whole

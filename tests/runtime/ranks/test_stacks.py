@@ -118,11 +118,12 @@ def test_a_coroutine_is_told_from_the_outside_in() -> None:
     assert [spot.source for spot in found][:2] == ["await inner()", "await asyncio.sleep(60)"]
 
 
-ONE = 'Stack (most recent call first):\n  File "b.py", line 3 in inner\n  File "<cell 1, run 1>", line ??? in f\n'
+CELL = "<ipython-input-1-00000001>"
+ONE = f'Stack (most recent call first):\n  File "b.py", line 3 in inner\n  File "{CELL}", line ??? in f\n'
 
 
 def test_a_dump_is_whole_where_the_next_begins() -> None:
-    whole = (Spot("<cell 1, run 1>", 0, "f"), Spot("b.py", 3, "inner"))
+    whole = (Spot(CELL, 0, "f"), Spot("b.py", 3, "inner"))
     assert dumps.parse(ONE + ONE) == dumps.parse("rest of an old one\n" + ONE + ONE[:40]) == whole
     assert dumps.parse(ONE, is_all=True) == whole
 
