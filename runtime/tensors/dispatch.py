@@ -26,6 +26,7 @@ from ..roster import Roster
 from ..shape import Shape
 from ..wire.codec import EncodeError, encode
 from ..wire.deferred import Deferred, untorn
+from . import lost_presses
 from .brake import leave_out
 from .on_ranks import Unsent
 from .program import Op, Poison, split_story
@@ -390,6 +391,7 @@ def dispatcher_of(procs: ProcMesh) -> Dispatcher:
             for gone in [mesh for mesh, each in _dispatchers.items() if each.is_over]:
                 del _dispatchers[gone]
             _dispatchers[number] = Dispatcher(procs)
+            lost_presses.hear()
         found = _dispatchers[number]
         if found.axes != procs._fleet.axes:
             found.follow_resize()
