@@ -325,7 +325,8 @@ class Drive:
     def _is_released(self, now: float) -> bool:
         """Free, unasked, those that did not react and all wait for ranks that did; whether that is so.
 
-        Their next collective would pair with that of these.
+        Their next collective would pair with that of these. One that the interrupt has struck in a collective has that
+        open still in its ledger, and may be saving what it has.
         """
         rule, waited = self.patience, self.patience.unanswered_for(now)
         is_stuck = rule.reason == "user" and rule.rung is Step.INTERRUPT and waited >= self._looks_at
@@ -333,7 +334,9 @@ class Drive:
             return False
         self._looks_at = waited + _OFFERED_AFTER
         with suppress(KeyboardInterrupt):
-            if in_vain(self.mesh.ledger(self.run.owing, timeout=0.2, depth=64), self.run.owing):
+            owing = self.run.owing
+            waits = in_vain(self.mesh.ledger(owing, timeout=0.2, depth=64), owing)
+            if waits and not listen(self.mesh.roster, owing).at_work:
                 rule.choose(Step.RELEASE)
                 self._offered_at = rule.rung
                 return True

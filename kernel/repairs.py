@@ -22,6 +22,7 @@ from ..runtime.wire.messages import Strike
 from .collectives import MeshLedger, in_vain
 from .debug.points import Points
 from .fold import named
+from .heard import listen
 from .journal import Choice, Journal
 from .lent import Lent
 from .questions import Questions
@@ -213,8 +214,11 @@ class Repairs(Questions):
     def _freed(self, run: Run) -> str:
         states = self.roster.states
         left = [rank for rank in run.ranks if rank in states and run.call in states[rank].main_calls]
-        if not left or not in_vain(self.ledger(left, LEDGER_SECONDS, depth=LEDGER_DEPTH), left):
+        if not left or run.is_left or not in_vain(self.ledger(left, LEDGER_SECONDS, depth=LEDGER_DEPTH), left):
             return ""
+        if listen(self.roster, left).at_work:  # they save something, and get new groups when they are done
+            run.is_left = self.roster.groups.is_cut = True
+            return f"{named(left)} left a collective in {run.name}"
         self.release(left, run.call, timeout=0.5)
         calls = [states[rank].main_calls for rank in left]
         if not wait_until(self.roster, lambda: not any(run.call in each for each in calls), FREED_SECONDS):

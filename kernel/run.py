@@ -88,6 +88,8 @@ class Run:
         self._said: deque[Said] = deque()
         self._orders: defaultdict[int, DisplayOrder] = defaultdict(DisplayOrder)  # most runs say nothing
         self._sieves: defaultdict[int, Sieve] = defaultdict(Sieve)
+        self.is_left = False
+        """Given up while ranks of it save something, the process groups were renewed for those behind it."""
         self.is_driven = False
         """Whether somebody still looks after it, also when it has finished: process groups may be out of step."""
         self.events: deque[int] = deque()

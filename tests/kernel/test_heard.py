@@ -75,6 +75,27 @@ def test_a_press_is_for_those_that_save_too() -> None:
     steps.close()
 
 
+def test_who_was_struck_in_a_collective_and_saves_something_is_not_freed_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its ledger has that open still, and others of it have ended."""
+    monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
+    run = PretendedRun()
+    driven = drive_of(run, is_deaf=True)
+    driven.mesh.heard = {0: "", 2: "barrier"}
+    steps = driven.steps()
+    next(steps)
+    steps.send(1)
+    run.end(1)
+    for _ in range(3):
+        steps.send(0)
+    assert driven.mesh.released == []
+    driven.mesh.heard[0] = "barrier"
+    until(driven, steps, lambda: driven.released)
+    assert driven.mesh.released == [([0, 2], 7)]
+    steps.close()
+
+
 def until(driven: Any, steps: Generator[float, int, None], is_so: Callable[[], object]) -> None:
     deadline = time.monotonic() + 5
     while not is_so():

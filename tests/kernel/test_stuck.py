@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from meshbook.kernel.heard import listen
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.repairs import mended_text
 from meshbook.kernel.run import Run
@@ -259,6 +260,40 @@ def test_ranks_that_still_wait_in_a_stopped_cell_are_freed_before_the_next_one(m
         "freed ranks 0-1, which still waited in cell "
         f"{run.cell}; process groups renewed, as their connections were broken off: models go on with them"
     )
+    assert values(mesh, SUM) == ["6.0"] * 3
+
+
+LEAVES = """
+try:
+    if rank < 2:
+        dist.barrier()
+finally:
+    if rank < 2:
+        {save}
+        open("{folder}/" + str(rank), "w").close()"""
+
+
+def test_ranks_that_save_something_after_a_stopped_collective_do_so_and_find_new_groups(
+    mesh: Mesh, tmp_path: Path
+) -> None:
+    """They are not freed from what they have left: the next cell waits for them, and its collectives are its own."""
+    gate, saved = tmp_path / "gate", tmp_path / "saved"
+    saved.mkdir()
+    save = until_there(gate).replace("\n", "\n        ")
+    run = mesh.run(LEAVES.format(save=save, folder=saved))
+    while (0, 1) not in {found.waiting for found in mesh.ledger([0, 1]).findings}:
+        assert not run.progress.failed
+    mesh.interrupt([0, 1], run.call)
+    while listen(mesh.roster, [0, 1]).at_work != [0, 1]:
+        assert not run.finished.done()
+    run.abandon()
+    after, again = mesh.run(SUM), mesh.run("pass")
+    gate.touch()
+    again.finished.get(20)
+    assert after.mended.startswith(f"ranks 0-1 left a collective in cell {run.cell}; ")
+    assert "process groups" in after.mended and not again.mended
+    assert sorted(each.name for each in saved.iterdir()) == ["0", "1"]
+    assert not after.progress.failed
     assert values(mesh, SUM) == ["6.0"] * 3
 
 
