@@ -6,6 +6,7 @@ not keep ranks alive by holding their lifeline, nor read answers that are meant 
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Protocol
 from weakref import WeakSet
@@ -28,6 +29,9 @@ def let_go_in_child(holder: Holder) -> None:
 
 
 def _let_all_go() -> None:
+    # What is garbage now is the parent's: a process group among it would wait, in its destructor, for threads that are
+    # gone. A cell that failed leaves such, in the frames of its error.
+    gc.freeze()
     for holder in list(_holders):
         holder.let_go()
 

@@ -109,3 +109,31 @@ def test_it_may_make_a_group_of_its_own(mesh: Mesh, is_by_address: bool) -> None
     """It met in our store, over the connection of its rank; and the destructor of its rank's group aborted."""
     assert values(mesh, f"is_by_address = {is_by_address}\n{OWN}") == ["[0, 0, 2, 2]"] * 2
     assert values(mesh, SUM) == ["3.0"] * 2
+
+
+LEAVES = """
+import gc, time
+gc.disable()
+garbage = [dist.new_group([0, 1])]
+dist.destroy_process_group(garbage[0])
+garbage.append(garbage)
+del garbage
+if not (child := os.fork()):
+    gc.collect()
+    os._exit(0)
+deadline = time.monotonic() + 20
+while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+    time.sleep(0.01)
+if not ended[0]:
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+gc.enable()
+gc.collect()
+bool(ended[0])
+"""
+
+
+def test_groups_among_the_garbage_of_a_rank_stay_its_own(mesh: Mesh) -> None:
+    """Else a child hangs whenever the collector comes: after a cell whose error holds a group that it has destroyed."""
+    assert values(mesh, LEAVES) == ["True"] * 2
+    assert values(mesh, SUM) == ["3.0"] * 2
