@@ -154,8 +154,9 @@ def _places(waiting: Mapping[int, str]) -> str:
 
 def _fates(drive: Drive, failures: Mapping[int, Failure]) -> dict[int, str]:
     """What became of the ranks that failed because others did: not their fault, and told apart."""
+    who = "is gone" if _has_peers_gone(drive, failures) else "has failed"
     cut_off = {
-        rank: f"lost its connection to a rank that is gone, at {_line(failures[rank])}; state kept"
+        rank: f"lost its connection to a rank that {who}, at {_line(failures[rank])}; state kept"
         for rank in sorted(_cut_off(drive, failures))
     }
     stops = {
@@ -192,10 +193,15 @@ def _interrupted(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
 
 
 def _cut_off(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:
+    found = {rank for rank, failure in failures.items() if is_cut_off(failure)}
+    if found and not _has_peers_gone(drive, failures):  # by one that failed, and destroyed its groups in a `finally`
+        return set() if drive.released or len(found) == len(failures) else found
+    return found
+
+
+def _has_peers_gone(drive: Drive, failures: Mapping[int, Failure]) -> bool:
     progress = drive.run.progress
-    if not (progress.gone or progress.stopped or _missed(drive, failures)):
-        return set()
-    return {rank for rank, failure in failures.items() if is_cut_off(failure)}
+    return bool(progress.gone or progress.stopped or _missed(drive, failures))
 
 
 def _missed(drive: Drive, failures: Mapping[int, Failure]) -> set[int]:

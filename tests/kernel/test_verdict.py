@@ -12,8 +12,8 @@ from meshbook.kernel.drive import Drive
 from meshbook.kernel.driver import drive
 from meshbook.kernel.outcome import Failure, Frame
 from meshbook.kernel.patience import Patience
-from meshbook.kernel.verdict import interrupted_text, note_failed
-from tests.kernel.pretended import RANKS, PretendedLive, PretendedMesh, PretendedRun
+from meshbook.kernel.verdict import _fates, interrupted_text, note_failed
+from tests.kernel.pretended import RANKS, PretendedLive, PretendedMesh, PretendedRun, drive_of
 
 FRAMES = (Frame("cell 7", 3, "<module>", "while True: pass", True), Frame("x.py", 9, "spin", "", False))
 HIT = Failure("KeyboardInterrupt", "", FRAMES, "")
@@ -60,3 +60,20 @@ def test_one_that_was_stopped_before_has_failed_although_it_had_not_ended_then()
     result: Any = SimpleNamespace(failed=RANKS, failures=dict.fromkeys(RANKS, HIT))
     note_failed(driven, result)
     assert driven.mesh.last_failed == (1,)
+
+
+def test_who_has_lost_a_rank_that_failed_is_not_among_the_failed() -> None:
+    """That one has destroyed its groups in a `finally`, as scripts do, which broke off those of the others."""
+    where = Frame("/lib/torch/distributed/distributed_c10d.py", 3169, "all_reduce", "work.wait()", False)
+    lost = Failure("RuntimeError", "[x/gloo/transport/tcp/pair.cc:5] Connection closed by peer [::1]:7", (where,), "")
+    failures = {0: lost, 1: Failure("ValueError", "bad batch", FRAMES, ""), 2: lost}
+    driven = drive_of(PretendedRun())
+    result: Any = SimpleNamespace(failed=RANKS, failures=failures)
+    note_failed(driven, result)
+    assert driven.mesh.last_failed == (1,)
+    assert _fates(driven, failures) == dict.fromkeys(
+        (0, 2), "lost its connection to a rank that has failed, at an unknown line; state kept"
+    )
+    result.failures = dict.fromkeys(RANKS, lost)  # of groups that were broken before
+    note_failed(driven, result)
+    assert driven.mesh.last_failed == (0, 1, 2)
