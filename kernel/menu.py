@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PROMPT = "stop> "
 
+OVER = "(the question is over; where its box stays, as in JupyterLab, press Enter there before the next cell)"
+
 
 class What(Enum):
     """What can be done about them, by the letter that chooses it."""
@@ -98,6 +100,8 @@ class Withdrawable:
     def __init__(self, user: Asker, over: Future[Any]) -> None:
         self._user = user
         self._is_asking = self._is_withdrawn = False
+        self.has_left_box = False
+        """Was it taken back after it was asked? No message tells a front-end so: JupyterLab waits for Enter."""
         self._lock = threading.Lock()
         over.add_done_callback(lambda _: self._withdraw())
 
@@ -109,6 +113,7 @@ class Withdrawable:
             except KeyboardInterrupt:
                 self._is_asking = False  # it may have come just before that was said
                 if self._is_withdrawn:
+                    self.has_left_box = True
                     return None
                 raise
 
@@ -157,6 +162,8 @@ def offer(mesh: Mesh, run: Run, user: Asker, is_released: bool, tell: Tell) -> W
     while True:
         try:
             line = question.ask(PROMPT)
+            if question.has_left_box:
+                user.show(OVER)
             choice = choice_of(line) if line is not None else Choice(What.WAIT)
             if choice.what is What.WHERE:
                 user.show(f"{mesh.stacks(run.owing)}")

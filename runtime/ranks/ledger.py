@@ -181,14 +181,15 @@ def blocked_in(thread: int) -> str:
     if call := waits.own(thread) or _face_of(frame):
         return call
     ledger = read()
-    opened = [each.call for each in ledger.entries if each.is_open and ledger.groups[each.group].backend == "nccl"]
-    return next(iter(opened), "")
+    of_gpus = (each for each in ledger.entries if ledger.groups[each.group].backend == "nccl")
+    return next((each.call for each in of_gpus if each.is_open), "")
 
 
 def _face_of(frame: FrameType | None) -> str:
     """The function of `torch.distributed` that user code has called there, if it is in one."""
-    names = [each.f_code.co_name for each, _ in walk_stack(frame) if each.f_code.co_filename.endswith(_FACE)]
-    return names[-1] if frame is not None and names else ""
+    stack = walk_stack(frame) if frame is not None else ()  # else it walks ours
+    names = [each.f_code.co_name for each, _ in stack if each.f_code.co_filename.endswith(_FACE)]
+    return names[-1] if names else ""
 
 
 def _ledger_of(records: Sequence[dict[str, Any]], living: Sequence[Group], limit: int) -> RankLedger:

@@ -76,7 +76,8 @@ def test_a_question_is_taken_back_when_all_is_over() -> None:
         return "too late"
 
     former = signal.getsignal(signal.SIGINT)
-    assert Withdrawable(Typist(wait), promise.future).ask("") is None
+    question = Withdrawable(Typist(wait), promise.future)
+    assert question.ask("") is None and question.has_left_box
     others.join()
     assert signal.getsignal(signal.SIGINT) is former
 
@@ -84,7 +85,8 @@ def test_a_question_is_taken_back_when_all_is_over() -> None:
 def test_what_is_over_is_not_asked() -> None:
     promise: Promise[Any] = Promise()
     promise.resolve(None)
-    assert Withdrawable(Typist(lambda: "k"), promise.future).ask("") is None
+    question = Withdrawable(Typist(lambda: "k"), promise.future)
+    assert question.ask("") is None and not question.has_left_box
 
 
 def test_the_stop_button_is_the_users() -> None:

@@ -238,7 +238,9 @@ def test_what_is_to_be_done_with_a_rank_that_does_not_react_is_asked(kernel: Ker
 def test_the_question_is_taken_back_when_they_react(kernel: Kernel) -> None:
     cell = stopped_at_menu(kernel, STUBBORN)
     enough(kernel).touch()
-    assert cell.end().status == "ok", "its own code has heard of it, and come to its end"
+    ended = cell.end()
+    assert ended.status == "ok", "its own code has heard of it, and come to its end"
+    assert "the question is over" in ended.text
     assert "2 idle" in kernel.ok("%mesh").text
 
 
