@@ -315,12 +315,19 @@ class Drive:
             return 0
         is_first, self._offered_at = self._offered_at is Step.WAIT, rule.rung
         if self.user is not None and not self.is_background and not self.mesh.desk.has_console:
-            return self._ask_what_then(self.user)
+            return self._ask_what_then(self.user, is_first)
         if is_first:
             attach = f"`python -m meshbook.debug attach {os.getpid()} @busy` in a terminal looks inside"
-            for ranks, said in reactions(self.run.owing, listen(self.mesh.roster, self.run.owing).ranks).items():
-                self.live.note(ranks, "◌", f"{said}: stop again {AGAIN}, a third time kills; {attach}")
+            self._tell_reactions(self._listen(), f"stop again {AGAIN}, a third time kills; {attach}")
         return 0
+
+    def _listen(self) -> Heard:
+        return listen(self.mesh.roster, self.run.owing)
+
+    def _tell_reactions(self, heard: Heard, then: str) -> None:
+        owing = self.run.owing
+        for ranks, said in reactions(owing, heard.ranks, self.mesh.where(owing, timeout=0.2)).items():
+            self.live.note(ranks, "◌", f"{said}: {then}")
 
     def _is_released(self, now: float) -> bool:
         """Free, unasked, those that did not react and all wait for ranks that did; whether that is so.
@@ -330,19 +337,27 @@ class Drive:
         """
         rule, waited = self.patience, self.patience.unanswered_for(now)
         is_stuck = rule.reason == "user" and rule.rung is Step.INTERRUPT and waited >= self._looks_at
-        if not is_stuck or rule.is_waiting_on or self.run.finished.done():
+        if not is_stuck or self.run.finished.done():
             return False
         self._looks_at = waited + _OFFERED_AFTER
         with suppress(KeyboardInterrupt):
             owing = self.run.owing
             waits = in_vain(self.mesh.ledger(owing, timeout=0.2, depth=64), owing)
-            if waits and not listen(self.mesh.roster, owing).at_work:
+            if waits and not self._listen().at_work:
                 rule.choose(Step.RELEASE)
                 self._offered_at = rule.rung
                 return True
         return False
 
-    def _ask_what_then(self, user: Asker) -> int:
+    def _ask_what_then(self, user: Asker, is_first: bool) -> int:
+        """Nothing is asked at first where all have heard the press: who saves something will end by itself.
+
+        A question that is open then would stay, with its box, in front of the cells to come.
+        """
+        if is_first and (heard := self._listen()).covers(self.run.owing):
+            self._tell_reactions(heard, f"stop {AGAIN}")
+            self.patience.wait_on()
+            return 0
         self._tell_said()
         started = time.monotonic()
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..runtime.regroup import ask
@@ -24,6 +25,16 @@ class Heard(NamedTuple):
         """Those that work."""
         return [rank for rank, call in zip(self.ranks, self.waits, strict=True) if not call]
 
+    def covers(self, ranks: Sequence[int]) -> bool:
+        """Have all of these heard it, and is one of them at work, for whom the others may wait?
+
+        Example:
+            >>> heard = Heard((1, 2), ("", "barrier"))
+            >>> heard.covers([1, 2]), heard.covers([0, 1, 2]), heard.covers([2])
+            (True, False, False)
+        """
+        return set(ranks) <= {*self.ranks} and any(rank in ranks for rank in self.at_work)
+
 
 def listen(roster: Roster, ranks: Sequence[int], timeout: float = 0.2) -> Heard:
     """Ask these ranks; those that say nothing in time have heard nothing."""
@@ -33,12 +44,14 @@ def listen(roster: Roster, ranks: Sequence[int], timeout: float = 0.2) -> Heard:
     return Heard(tuple(waits), tuple(waits.values()))
 
 
-def reactions(ranks: Sequence[int], heard: Collection[int]) -> dict[tuple[int, ...], str]:
+def reactions(
+    ranks: Sequence[int], heard: Collection[int], places: Mapping[int, str] = MappingProxyType({})
+) -> dict[tuple[int, ...], str]:
     """What those that are still at work made of the interrupt: those in `heard` have, and save a checkpoint, perhaps.
 
     Example:
-        >>> reactions([0, 1, 2], heard=[1])
-        {(0, 2): 'do not react yet', (1,): 'was interrupted, and works on'}
+        >>> reactions([0, 1, 2], heard=[1], places={1: "cell 5 line 3"})
+        {(0, 2): 'do not react yet', (1,): 'was interrupted, and works on (cell 5 line 3)'}
     """
     deaf = tuple(rank for rank in sorted(ranks) if rank not in heard)
     rest = tuple(rank for rank in sorted(ranks) if rank in heard)
@@ -46,4 +59,9 @@ def reactions(ranks: Sequence[int], heard: Collection[int]) -> dict[tuple[int, .
         deaf: "do not react yet" if deaf[1:] else "does not react yet",
         rest: "were interrupted, and work on" if rest[1:] else "was interrupted, and works on",
     }
-    return {ranks: words for ranks, words in told.items() if ranks}
+    return {ranks: f"{words}{_where(places, ranks)}" for ranks, words in told.items() if ranks}
+
+
+def _where(places: Mapping[int, str], ranks: Sequence[int]) -> str:
+    where = "; ".join(dict.fromkeys(places[rank] for rank in ranks if places.get(rank)))
+    return f" ({where})" if where else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,7 +75,7 @@ def text_of(places: dict[int, str], is_released: bool, heard: Collection[int] = 
     """
     them = "them" if len(places) > 1 else "it"
     rows = [
-        *(f"{named(ranks)} {said}{_where(places, ranks)}" for ranks, said in reactions([*places], heard).items()),
+        *(f"{named(ranks)} {said}" for ranks, said in reactions([*places], heard, places).items()),
         "  w          all stacks",
         "  a [RANKS]  look inside, with the debugger",
         *([] if is_released else ["  b          interrupt once more, and break off collectives"]),
@@ -84,11 +84,6 @@ def text_of(places: dict[int, str], is_released: bool, heard: Collection[int] = 
         f"  Enter      wait on (stop again {'kills' if is_released else AGAIN})",
     ]
     return "\n".join(rows)
-
-
-def _where(places: dict[int, str], ranks: Sequence[int]) -> str:
-    where = "; ".join(dict.fromkeys(places[rank] for rank in ranks if places[rank]))
-    return f" ({where})" if where else ""
 
 
 class Withdrawable:
@@ -158,7 +153,8 @@ def offer(mesh: Mesh, run: Run, user: Asker, is_released: bool, tell: Tell) -> W
     answers. Raises `KeyboardInterrupt` when the user presses stop again.
     """
     question = Withdrawable(user, run.finished)
-    user.show(text_of(_places(mesh, run.owing), is_released, listen(mesh.roster, run.owing).ranks))
+    places = dict.fromkeys(run.owing, "") | mesh.where(run.owing, timeout=0.2)
+    user.show(text_of(places, is_released, listen(mesh.roster, run.owing).ranks))
     while True:
         try:
             line = question.ask(PROMPT)
@@ -175,11 +171,6 @@ def offer(mesh: Mesh, run: Run, user: Asker, is_released: bool, tell: Tell) -> W
             user.show(f"{mistake}")
         except EOFError:
             return What.WAIT
-
-
-def _places(mesh: Mesh, ranks: Sequence[int]) -> dict[int, str]:
-    places = mesh.where(ranks, timeout=0.2)
-    return {rank: places.get(rank, "") for rank in ranks}
 
 
 def _attach(mesh: Mesh, run: Run, user: Asker, selector: str, tell: Tell) -> None:

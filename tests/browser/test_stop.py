@@ -18,16 +18,24 @@ while rank == 1 and not pathlib.Path('enough').exists():
         print('no')"""
 
 
+BOX = "input.jp-Stdin-input"
+
+
 def test_the_menu_asks_looks_inside_and_goes_when_the_rank_reacts(open_notebook: Any) -> None:
     nb = open_notebook(
-        ["%load_ext meshbook\nm = %mesh up gpus=2 --device cpu --pg none", STUBBORN], kernel="torchless", is_alone=True
+        ["%load_ext meshbook\nm = %mesh up gpus=2 --device cpu --pg none", STUBBORN, "%on_mesh -- rank + 41"],
+        kernel="torchless",
+        is_alone=True,
     )
     assert nb.run(0) == "done"
     nb.start(1)
     nb.wait_text(1, "in")
     nb.press_stop()
+    nb.wait_text(1, "was interrupted, and works on (cell ")
+    assert nb.page.locator(BOX).count() == 0, "what ends by itself leaves no box"
+    nb.press_stop()
+    nb.page.locator(BOX).wait_for()
     nb.wait_text(1, "rank 1 was interrupted, and works on")
-    nb.page.locator("input.jp-Stdin-input").wait_for()
     nb.picture("stop_menu")
     answer(nb, "stop>", "a 1")
     answer(nb, "ipdb>", "import pathlib; pathlib.Path('enough').touch()")
@@ -36,7 +44,9 @@ def test_the_menu_asks_looks_inside_and_goes_when_the_rank_reacts(open_notebook:
     nb.wait_done()  # it has reacted, so that `stop>` stands there no more
     nb.wait_text(1, "KeyboardInterrupt")
     nb.picture("stop_menu_gone")
-    assert nb.page.locator("input.jp-Stdin-input").count() == 0
+    assert nb.page.locator(BOX).count() == 0
+    assert nb.run(2) == "done"
+    nb.wait_text(2, "42")
     assert nb.errors == []
 
 

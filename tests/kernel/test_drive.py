@@ -136,13 +136,15 @@ def test_what_another_press_would_do_is_told_once(run: PretendedRun, monkeypatch
         steps.send(presses)
     [(ranks, text)] = driven.live.told
     assert list(ranks) == RANKS
-    assert "do not react yet: stop again interrupts once more, and breaks off collectives, a third time kills" in text
+    assert "do not react yet (cell 1 line 0; cell 1 line 1; cell 1 line 2): stop again interrupts once more" in text
+    assert "breaks off collectives, a third time kills" in text
     assert f"`python -m meshbook.debug attach {os.getpid()} @busy`" in text
     steps.close()
 
 
-def test_who_waits_for_ranks_that_were_stopped_is_freed_by_the_same_press_unless_the_user_waits(
-    run: PretendedRun, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("waits_on", [False, True])
+def test_who_waits_for_ranks_that_were_stopped_is_freed_by_the_same_press(
+    run: PretendedRun, monkeypatch: pytest.MonkeyPatch, waits_on: bool
 ) -> None:
     monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
     driven = drive_of(run, is_deaf=True)
@@ -150,11 +152,7 @@ def test_who_waits_for_ranks_that_were_stopped_is_freed_by_the_same_press_unless
     next(steps)
     steps.send(1)
     run.end(1)  # a moment later
-    driven.patience.wait_on()
-    for _ in range(2):
-        steps.send(0)
-    assert driven.mesh.released == []
-    driven.patience.is_waiting_on = False
+    driven.patience.is_waiting_on = waits_on
     for _ in range(2):
         steps.send(0)
     assert driven.mesh.released == [([0, 2], 7)]

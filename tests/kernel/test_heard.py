@@ -22,7 +22,10 @@ def test_ranks_that_have_heard_and_work_on_are_told_apart(monkeypatch: pytest.Mo
     next(steps)
     steps.send(1)
     told = [(ranks, text.partition(":")[0]) for ranks, text in driven.live.told]
-    assert told == [([0], "does not react yet"), ([1, 2], "were interrupted, and work on")]
+    assert told == [
+        ([0], "does not react yet (cell 1 line 0)"),
+        ([1, 2], "were interrupted, and work on (cell 1 line 1; cell 1 line 2)"),
+    ]
     with pytest.raises(StopIteration):
         while True:
             steps.send(0)
@@ -93,6 +96,43 @@ def test_who_was_struck_in_a_collective_and_saves_something_is_not_freed_from_it
     driven.mesh.heard[0] = "barrier"
     until(driven, steps, lambda: driven.released)
     assert driven.mesh.released == [([0, 2], 7)]
+    steps.close()
+
+
+class Silent:
+    """A user who is asked and gives no answer, but presses."""
+
+    can_ask = True
+    is_beside = False
+
+    def __init__(self) -> None:
+        self.num_asked = 0
+
+    def ask(self, prompt: str, is_secret: bool = False) -> str:
+        self.num_asked += 1
+        raise KeyboardInterrupt
+
+    def show(self, text: str) -> None: ...
+
+
+@pytest.mark.parametrize(("heard", "is_asked"), [({0: "", 1: "", 2: "barrier"}, False), ({1: "", 2: ""}, True)])
+def test_nobody_is_asked_about_ranks_that_all_have_heard_it(
+    monkeypatch: pytest.MonkeyPatch, heard: dict[int, str], is_asked: bool
+) -> None:
+    monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
+    driven = drive_of(PretendedRun(), is_deaf=True, window=0.05)
+    driven.mesh.heard, driven.user = heard, Silent()
+    steps = driven.steps()
+    next(steps)
+    steps.send(1)
+    assert bool(driven.user.num_asked) == is_asked
+    if not is_asked:
+        deadline = time.monotonic() + 0.2
+        while time.monotonic() < deadline:
+            steps.send(0)
+        assert (driven.abandoned, driven.user.num_asked) == ((), 0), "they are waited for"
+        steps.send(1)
+        until(driven, steps, lambda: driven.user.num_asked)
     steps.close()
 
 
