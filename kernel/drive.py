@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..runtime.regroup import are_gone
 from .afterwards import Afterwards
 from .attention import Attention
-from .collectives import in_vain, reasons
+from .collectives import reasons
 from .cut_off import is_cut_off, is_torn
 from .debug.asking import Asker, asker
 from .debug.post_mortem import post_mortem
 from .debug.sitting import announce, serve
 from .heard import AGAIN, Heard, listen, reactions
-from .menu import What, offer
 from .outcome import Outcome
 from .patience import Patience, Step
+from .pressed import Pressed
 from .repairs import mended_text
-from .run import Progress, Run, Said
+from .run import Run
 from .stopped import stop, stopped
+from .teller import Teller
 from .together import GIVEN_UP, Together, together
 
 if TYPE_CHECKING:
@@ -45,43 +45,6 @@ _TOLD_AFTER = 0.2
 
 _SOON = 0.02
 """The same for a death, which is never made good: long enough that those who die together are told together."""
-
-
-_OFFERED_AFTER = 0.5
-"""Seconds after a press of the stop button at which those that did not react are named."""
-
-_OFFERED = (Step.INTERRUPT, Step.RELEASE)
-"""The rungs at which there is something left to offer."""
-
-_CHOSEN = {What.BREAK: Step.RELEASE, What.KILL: Step.KILL, What.LEAVE: Step.ABANDON}
-
-
-class Teller(Protocol):
-    """Who tells the reader what ranks say and what becomes of them: `widgets.live.Live` in a notebook.
-
-    Of what a subclass leaves out, it tells nothing.
-    """
-
-    def update(self, said: Iterable[Said], now: float) -> None:
-        """Take what came, tell what is due."""
-
-    def catch_up(self, said: Iterable[Said], now: float) -> None:
-        """Tell all that came: the user is asked something now."""
-
-    def finish(self, now: float) -> None:
-        """Tell all that is left."""
-
-    def late(self, said: Iterable[Said], now: float) -> None:
-        """Tell what came after the end."""
-
-    def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
-        """Say that ranks failed while others still work."""
-
-    def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None:
-        """Say how ranks ended while others still work."""
-
-    def note(self, ranks: Sequence[int], mark: str, line: str) -> None:
-        """A line about ranks that they did not say themselves."""
 
 
 @dataclass(slots=True)
@@ -123,10 +86,6 @@ class Drive:
     _spared: Heard = field(default_factory=Heard)
     """Who was last seen to work on after an interrupt, and was left to it."""
     _told_dead: set[int] = field(default_factory=set[int])
-    _offered_at: Step = Step.WAIT
-    """The rung at which it was last said, or asked, what comes next."""
-    _looks_at: float = field(default_factory=lambda: _OFFERED_AFTER)
-    """Seconds after a press at which it is looked whether those that do not react wait in vain; again and again."""
     _has_debugged: bool = False
     _has_told_failure: bool = False
     _attention: Attention = field(default_factory=lambda: Attention(_LONGEST_GAP))
@@ -165,6 +124,8 @@ class Drive:
     def _wait(self) -> Generator[float, int, None]:
         """Until the run has ended: show what comes, and do what is to be done about those that do not."""
         now, num_presses = time.monotonic(), 0
+        user = None if self.is_background else self.user
+        pressed = Pressed(self.mesh, self.run, self.live, self.patience, user, self._tell_said)
         while not self.run.finished.done():
             num_presses += yield _SOON if self._untold_deaths() else TICK
             self._tell_said()
@@ -183,7 +144,7 @@ class Drive:
             if self.patience.failing_for(now) >= _SOON:
                 self._tell_deaths()
             self._act(self.patience.step(now, self._has_failure, num_presses))
-            num_presses = 0 if self._is_released(now) else self._offer(now)
+            num_presses = pressed.look(now)
 
     def _tell_said(self) -> None:
         self.live.update(self.run.take(), self._heard_until())
@@ -303,74 +264,6 @@ class Drive:
             self.live.note(ranks, "◌", said if self.is_background else f"{said}: stop {AGAIN}")
         left = {*self._spared.ranks, *former.ranks, *self.released}  # of the former, one may have ended just now
         return [rank for rank in owing if rank not in left]
-
-    def _offer(self, now: float) -> int:
-        """Ask what is to be done where a press of the stop button did nothing, or say what another one would do.
-
-        How often stop was pressed meanwhile.
-        """
-        rule = self.patience
-        is_stuck = rule.reason == "user" and rule.rung in _OFFERED and rule.unanswered_for(now) >= _OFFERED_AFTER
-        if not is_stuck or self._offered_at is rule.rung or self.run.finished.done():
-            return 0
-        is_first, self._offered_at = self._offered_at is Step.WAIT, rule.rung
-        if self.user is not None and not self.is_background and not self.mesh.desk.has_console:
-            return self._ask_what_then(self.user, is_first)
-        if is_first:
-            attach = f"`python -m meshbook.debug attach {os.getpid()} @busy` in a terminal looks inside"
-            self._tell_reactions(self._listen(), f"stop again {AGAIN}, a third time kills; {attach}")
-        return 0
-
-    def _listen(self) -> Heard:
-        return listen(self.mesh.roster, self.run.owing)
-
-    def _tell_reactions(self, heard: Heard, then: str) -> None:
-        owing = self.run.owing
-        for ranks, said in reactions(owing, heard.ranks, self.mesh.where(owing, timeout=0.2)).items():
-            self.live.note(ranks, "◌", f"{said}: {then}")
-
-    def _is_released(self, now: float) -> bool:
-        """Free, unasked, those that did not react and all wait for ranks that did; whether that is so.
-
-        Their next collective would pair with that of these. One that the interrupt has struck in a collective has that
-        open still in its ledger, and may be saving what it has.
-        """
-        rule, waited = self.patience, self.patience.unanswered_for(now)
-        is_stuck = rule.reason == "user" and rule.rung is Step.INTERRUPT and waited >= self._looks_at
-        if not is_stuck or self.run.finished.done():
-            return False
-        self._looks_at = waited + _OFFERED_AFTER
-        with suppress(KeyboardInterrupt):
-            owing = self.run.owing
-            waits = in_vain(self.mesh.ledger(owing, timeout=0.2, depth=64), owing)
-            if waits and not self._listen().at_work:
-                rule.choose(Step.RELEASE)
-                self._offered_at = rule.rung
-                return True
-        return False
-
-    def _ask_what_then(self, user: Asker, is_first: bool) -> int:
-        """Nothing is asked at first where all have heard the press: who saves something will end by itself.
-
-        A question that is open then would stay, with its box, in front of the cells to come.
-        """
-        if is_first and (heard := self._listen()).covers(self.run.owing):
-            self._tell_reactions(heard, f"stop {AGAIN}")
-            self.patience.wait_on()
-            return 0
-        self._tell_said()
-        started = time.monotonic()
-        try:
-            what = offer(self.mesh, self.run, user, self.patience.rung is Step.RELEASE, self.live.note)
-        except KeyboardInterrupt:
-            return 1
-        finally:
-            self.patience.pause(time.monotonic() - started)
-        if what in _CHOSEN:
-            self.patience.choose(_CHOSEN[what])
-        else:
-            self.patience.wait_on()
-        return 0
 
     def _tell_failure(self) -> None:
         """Say once who failed while others still work. Who was interrupted did not fail."""

@@ -12,7 +12,7 @@ from ..runtime.errors import DeviceMeshError, SupervisionError
 from ..runtime.shape import Shape
 from ..runtime.values import ValueMesh
 from ..runtime.wire import codec
-from .drive import Drive, Teller
+from .drive import Drive
 from .driver import drive_by
 from .fold import ranks_text
 from .hangs import watches_of
@@ -20,6 +20,7 @@ from .patience import Patience
 from .results import MeshResult
 from .stop_button import StopButton
 from .story import noted, tell
+from .teller import Teller
 from .verdict import check, note_failed, stopped_by, was_stopped
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from meshbook.kernel import drive as drive_module
+from meshbook.kernel import pressed
 from meshbook.kernel.drive import TICK
 from meshbook.kernel.driver import drive
 from meshbook.kernel.together import GIVEN_UP, Deeds
@@ -128,7 +128,7 @@ def test_the_stop_button_climbs_to_the_end(run: PretendedRun) -> None:
 
 
 def test_what_another_press_would_do_is_told_once(run: PretendedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
+    monkeypatch.setattr(pressed, "_LOOKS", 0.0)
     driven = drive_of(run, is_deaf=True)
     steps = driven.steps()
     next(steps)
@@ -146,7 +146,7 @@ def test_what_another_press_would_do_is_told_once(run: PretendedRun, monkeypatch
 def test_who_waits_for_ranks_that_were_stopped_is_freed_by_the_same_press(
     run: PretendedRun, monkeypatch: pytest.MonkeyPatch, waits_on: bool
 ) -> None:
-    monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
+    monkeypatch.setattr(pressed, "_LOOKS", 0.0)
     driven = drive_of(run, is_deaf=True)
     steps = driven.steps()
     next(steps)

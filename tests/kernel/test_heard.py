@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from meshbook.kernel import drive as drive_module
+from meshbook.kernel import pressed
 from meshbook.kernel.driver import drive
 from meshbook.kernel.verdict import interrupted_text
 from tests.kernel.pretended import PretendedRun, drive_of
 
 
 def test_ranks_that_have_heard_and_work_on_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
+    monkeypatch.setattr(pressed, "_LOOKS", 0.0)
     driven = drive_of(PretendedRun(), is_deaf=True, window=0.1)
     driven.mesh.heard = {1: "", 2: "barrier"}
     steps = driven.steps()
@@ -82,7 +82,7 @@ def test_who_was_struck_in_a_collective_and_saves_something_is_not_freed_from_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its ledger has that open still, and others of it have ended."""
-    monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
+    monkeypatch.setattr(pressed, "_LOOKS", 0.0)
     run = PretendedRun()
     driven = drive_of(run, is_deaf=True)
     driven.mesh.heard = {0: "", 2: "barrier"}
@@ -116,23 +116,21 @@ class Silent:
 
 
 @pytest.mark.parametrize(("heard", "is_asked"), [({0: "", 1: "", 2: "barrier"}, False), ({1: "", 2: ""}, True)])
-def test_nobody_is_asked_about_ranks_that_all_have_heard_it(
+def test_only_about_ranks_that_do_not_react_the_user_is_asked_unasked(
     monkeypatch: pytest.MonkeyPatch, heard: dict[int, str], is_asked: bool
 ) -> None:
-    monkeypatch.setattr(drive_module, "_OFFERED_AFTER", 0.0)
+    monkeypatch.setattr(pressed, "_LOOKS", 0.0)
     driven = drive_of(PretendedRun(), is_deaf=True, window=0.05)
     driven.mesh.heard, driven.user = heard, Silent()
     steps = driven.steps()
     next(steps)
     steps.send(1)
-    assert bool(driven.user.num_asked) == is_asked
-    if not is_asked:
-        deadline = time.monotonic() + 0.2
-        while time.monotonic() < deadline:
-            steps.send(0)
-        assert (driven.abandoned, driven.user.num_asked) == ((), 0), "they are waited for"
-        steps.send(1)
-        until(driven, steps, lambda: driven.user.num_asked)
+    told, started = len(driven.live.told), time.monotonic()
+    assert (told, driven.user.num_asked) == (1 + is_asked, 0), "they may end at once"
+    until(driven, steps, lambda: driven.user.num_asked or time.monotonic() - started > 0.2)
+    assert (driven.abandoned, driven.user.num_asked) == ((), is_asked)
+    steps.send(1)
+    until(driven, steps, lambda: driven.user.num_asked == 1 + is_asked)
     steps.close()
 
 

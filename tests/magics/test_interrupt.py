@@ -214,6 +214,18 @@ def stopped_at_menu(kernel: Kernel, source: str) -> Any:
 
 
 @pytest.mark.usefixtures("mesh")
+def test_nothing_is_asked_about_a_rank_that_reacts_a_moment_later(kernel: Kernel) -> None:
+    deaf = DEAF.replace("time.sleep(60 * rank)", "import os\nwhile not os.path.exists('enough'): time.sleep(0.01)")
+    cell = kernel.start(f"{deaf}\nsignal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])")
+    cell.until_all(2, "in")
+    kernel.interrupt()
+    cell.until("): stop interrupts once more, and breaks off collectives")
+    enough(kernel).touch()
+    assert not kernel.asked_or_idle(cell)
+    assert "they are idle and keep their state" in cell.end().error
+
+
+@pytest.mark.usefixtures("mesh")
 def test_nothing_is_asked_while_a_rank_that_has_heard_it_works_on(kernel: Kernel) -> None:
     cell = kernel.start(f"{STUBBORN}\ntime.sleep(3.5 * rank)")  # for longer than a press is waited for
     cell.until_all(2, "in")
