@@ -109,9 +109,18 @@ class MeshFuture:
         return checked(self._cell)
 
     def __repr__(self) -> str:
+        return f"<MeshFuture {self._cell.run.name}: {self._state}>"
+
+    @property
+    def _state(self) -> str:
+        if self._cell.told is not None:
+            return str(self._cell.told)
         run = self._cell.run
-        state = "done" if self.done() else f"{len(run.ranks) - len(run.owing)} of {len(run.ranks)} ranks done"
-        return f"<MeshFuture {run.name}: {state}>"
+        bad = {*run.progress.failed, *run.progress.lost}
+        if self.done() and not bad:
+            return "done"
+        num_well = len({*run.ranks} - {*run.owing} - bad)
+        return f"{num_well} of {len(run.ranks)} ranks done{f', {len(bad)} failed' if bad else ''}"
 
 
 @dataclass(frozen=True, slots=True)

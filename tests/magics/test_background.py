@@ -37,6 +37,15 @@ def test_a_future_waits_and_gives_the_result(kernel: Kernel) -> None:
     cell.until("3   rank 3")  # what came back is shown where the cell stands
 
 
+def test_a_future_says_who_has_failed(kernel: Kernel) -> None:
+    cell = kernel.start(f"%%on_mesh -b --on-error wait -o f\nif rank < 2: 1 / rank\n{UNTIL_GO.format('go-2')}")
+    cell.until("0 ✗ ZeroDivisionError")
+    assert kernel.value("repr(f)").endswith(": 0 of 4 ranks done, 1 failed>")
+    (kernel.folder / "go-2").touch()
+    cell.until("1 of 4 ranks failed (dp=0,tp=0): `result()` of its future raises this\n")
+    assert kernel.value("repr(f)").endswith(": 1 of 4 ranks failed (dp=0,tp=0)>")
+
+
 @pytest.mark.parametrize("wait", ["f.result()", "await f"])
 def test_who_waits_for_it_goes_on_when_all_it_said_is_shown(kernel: Kernel, wait: str) -> None:
     kernel.ok(
