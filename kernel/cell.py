@@ -17,6 +17,8 @@ from itertools import count
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from ..runtime.ranks.children import end_child, interrupt_since, started
 from ..runtime.wire import codec
 from .completion import complete
@@ -25,11 +27,11 @@ from .debug.remains import is_out_of_memory, let_go, num_bytes, summary_of
 from .failure import bare_failure, bare_text, entry_of, failure_of, has_struck_users
 from .guest import Guests, Lines
 from .loop import CellLoop
-from .mime import plain, portable
+from .mime import plain, portable, wants_front_end
 from .outcome import Display, Failure, Outcome, Value
 from .shell import QuietShell
 from .source import Program, file_of, is_async, program_of, remember
-from .summary import describe, is_widget
+from .summary import describe, is_widget, shown_above
 from .warned import name_cells
 
 if TYPE_CHECKING:
@@ -418,7 +420,11 @@ class CellShell:
 
     def _described(self, value: object) -> Value:
         formatter = cast("DisplayFormatter", self._shell.display_formatter)
-        return describe(value, limit=self._limit, dumps=self._dumps, formatter=formatter)
+        seen = describe(value, limit=self._limit, dumps=self._dumps, formatter=formatter)
+        if not wants_front_end(seen.mime):
+            return seen
+        self._shell.show(value)
+        return msgspec.structs.replace(seen, text=shown_above(value), mime={})
 
     def _publish(
         self,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .mime import AS_PROSE, AS_THEY_ARE
 from .outcome import Value
 from .rows import Row
 
-_SHOWN_AS_THEY_ARE = ("text/html", "image/svg+xml", "image/png", "image/jpeg", "image/gif", "image/webp")
 _MOST = 1 << 20
 """Characters of more than a page: a table folds them away."""
 
@@ -32,6 +32,6 @@ def markdown_of(rows: Sequence[Row]) -> str | None:
 
 
 def _source(value: Value | None) -> str | None:
-    if value is None or not value.mime or any(mime in value.mime for mime in _SHOWN_AS_THEY_ARE):
+    if value is None or not value.mime or any(mime in value.mime for mime in AS_THEY_ARE):
         return None
-    return value.mime.get("text/markdown") or value.mime.get("text/latex")
+    return next((value.mime[mime] for mime in AS_PROSE if value.mime.get(mime)), None)

@@ -144,13 +144,13 @@ def _of_maker(name: str, cell: str, ranks: tuple[int, ...], new: list[int], num_
     return Hint(f"{cell} makes {name}, and has not run on {named(new)} since {since}; run that again on all", where)
 
 
-_SHELLS = {"In", "Out", "exit", "quit", "get_ipython"}
+_SHELLS = re.compile(r"In|Out|exit|quit|get_ipython|_+|_i*\d*|_[iod]h|_exit_code")
 """What a notebook has without having assigned it: no rank can do anything with it."""
 
 
 def _of_names(failures: Iterable[Failure], notebook: Container[str]) -> list[Hint]:
     missed = dict.fromkeys(map(missed_name, failures))
-    names = [name for name in missed if name in notebook and name not in _SHELLS]
+    names = [name for name in missed if name in notebook and not _SHELLS.fullmatch(name)]
     if not names:
         return []
     purpose = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} in the notebook"

@@ -55,10 +55,11 @@ def describe(
     except Exception:  # noqa: BLE001 - nested and other odd tensors have no shape, and say so by raising
         facts = _Facts()
     pickled, stayed = _travel(value, limit, dumps)
+    is_shown = formatter is not None and _shows_itself(value, formatter)
     return Value(
         type_name=type(value).__qualname__,
-        text=_shown(value, lambda value: _pretty(value, formatter)),
-        mime={} if formatter is None else _rich(value, formatter),
+        text=shown_above(value) if is_shown else _shown(value, lambda value: _pretty(value, formatter)),
+        mime={} if formatter is None or is_shown else _rich(value, formatter),
         shape=facts.shape,
         dtype=facts.dtype,
         device=facts.device,
@@ -68,6 +69,11 @@ def describe(
         gist=gist_of(value),
         record=record_of(value),
     )
+
+
+def shown_above(value: object) -> str:
+    """The text of a value that a rank has displayed: its own may be the data of a whole chart."""
+    return f"{type(value).__qualname__} (shown above)"
 
 
 def _described_atom(value: object, limit: int, dumps: Callable[[object], bytes]) -> Value:
@@ -204,6 +210,8 @@ def _pretty(value: object, formatter: DisplayFormatter | None) -> str:
 
     plain = None if formatter is None else cast("Any", formatter).formatters["text/plain"]
     page, printers = _Page(), {}
+    if plain is not None and not hasattr(plain, "max_seq_length"):  # such as the one of `rich.pretty.install`
+        return str(plain(value) or repr(value))
     if plain is not None:
         printers = {
             "max_seq_length": plain.max_seq_length,
@@ -218,6 +226,14 @@ def _pretty(value: object, formatter: DisplayFormatter | None) -> str:
     except _Full:
         return page.getvalue() + "..."
     return page.getvalue()
+
+
+def _shows_itself(value: object, formatter: DisplayFormatter) -> bool:
+    """Has its type said how it is displayed (`_ipython_display_`)? It is, then."""
+    from IPython.utils.dir2 import get_real_method
+
+    shows: Any = cast("Any", formatter).ipython_display_formatter
+    return get_real_method(value, shows.print_method) is not None and bool(shows(value))
 
 
 def _rich(value: object, formatter: DisplayFormatter) -> dict[str, str]:

@@ -32,6 +32,12 @@ def test_each_name_is_told_once() -> None:
     assert told == ["rate, scale are in the notebook: %mesh push rate scale"]
 
 
+def test_what_a_notebook_has_by_itself_is_not_to_be_pushed() -> None:
+    of_history = ["_", "__", "_3", "_i", "_ii", "_oh", "_i12", "_dh", "In", "Out"]
+    told = hints(*map(missed, [*of_history, "_mine"]), notebook=(*of_history, "_mine"))
+    assert told == ["_mine is in the notebook: %mesh push _mine"]
+
+
 def test_a_mesh_without_groups_says_why_there_is_no_group() -> None:
     told = ["the mesh came up with --pg none: dist.group.WORLD, after dist.init_process_group()"]
     assert hints(missed("group"), has_groups=False) == told

@@ -248,6 +248,43 @@ def test_printers_of_the_shell_make_the_text(notebook: Notebook) -> None:
     assert notebook.value("[1j]").text == "[complex!]"
 
 
+def test_printers_of_another_kind_make_the_text(notebook: Notebook) -> None:
+    """`rich.pretty.install` puts a formatter of its own there."""
+    notebook.run(
+        "from IPython.core.formatters import BaseFormatter\n"
+        "class Own(BaseFormatter):\n    def __call__(self, value): return f'own {value}'\n"
+        "formatters = get_ipython().display_formatter.formatters\nformatters['text/plain'] = Own()"
+    )
+    assert notebook.value("[1, 2]").text == "own [1, 2]"
+
+
+def test_what_shows_itself_is_shown_once(notebook: Notebook) -> None:
+    """A figure of plotly's, whose text is the data of the whole chart."""
+    notebook.run(
+        "class Figure:\n"
+        "    def __repr__(self): return 'data' * 1000\n"
+        "    def _ipython_display_(self): get_ipython().publish({'text/html': '<svg/>'}, {}, None, False)\n"
+    )
+    value = notebook.value("Figure()")
+    assert (value.text, value.mime) == ("Figure (shown above)", {})
+    assert [shown.mime for shown in notebook.shown] == [{"text/html": "<svg/>"}]
+
+
+def test_what_only_the_front_end_can_show_is_shown_by_it(notebook: Notebook) -> None:
+    notebook.run(
+        "class Chart:\n    def __init__(self, **more): self.more = more\n"
+        "    def _repr_mimebundle_(self, **_):\n"
+        "        return {'application/vnd.vegalite.v5+json': {'a': 1}, 'text/plain': 'chart', **self.more}\n"
+    )
+    value = notebook.value("Chart()")
+    assert (value.text, value.mime) == ("Chart (shown above)", {})
+    [shown] = notebook.shown
+    assert shown.mime == {"application/vnd.vegalite.v5+json": '{"a": 1}', "text/plain": "chart"}
+    in_table = notebook.value("Chart(**{'text/html': '<svg/>'})")
+    assert in_table.text != "Chart (shown above)" and in_table.mime["text/html"] == "<svg/>"
+    assert len(notebook.shown) == 1
+
+
 # Arrays
 
 
