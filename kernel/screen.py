@@ -13,7 +13,8 @@ _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
 _BEGIN = re.compile(r"\x1b\[(?:\d*A|\?25l)")
 _PIECE = re.compile(r"(\n|\r|\x1b\[\d*[AK]|\x1b\[\?25[lh])")
 _PARTIAL = re.compile(r"\x1b(?:\[\??\d*)?\Z")
-_ERASES = re.compile(r"\x1b\[(?:\d*K|\?25[lh])")
+_TRACELESS = re.compile(r"\x1b(?:\[(?:\d*K|\?25[lh])|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
+"""Codes that erase or hide the cursor, and those of the operating system: titles, and the links of rich's logging."""
 
 _LONGEST_CODE = 8
 
@@ -43,8 +44,10 @@ def erased(line: str) -> str:
     Example:
         >>> erased("old\\x1b[2Knew"), erased("\\x1b[Kdone\\x1b[K\\x1b[?25h")
         ('new', 'done')
+        >>> erased("see \\x1b]8;id=7;file:///train.py\\x1b\\\\train.py\\x1b]8;;\\x1b\\\\:3")
+        'see train.py:3'
     """
-    return _ERASES.sub("", line.rpartition("\x1b[2K")[2]) if "\x1b[" in line else line
+    return _TRACELESS.sub("", line.rpartition("\x1b[2K")[2]) if "\x1b" in line else line
 
 
 class Screen:

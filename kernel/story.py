@@ -373,6 +373,8 @@ class _Painter:
     def _frame(self, frame: Frame | int) -> list[str]:
         if isinstance(frame, int):
             return [self._in("dim", f"     … {frame} more frames")]
+        if not frame.source:  # of `exec`, say
+            return [f"     {place_text(frame)}"]
         # Only the mark is red: notebooks show errors on a red ground, on which red text is hard to read.
         source = self._in("bold", line_text(frame, 5))
         return [f"     {place_text(frame)}", f"   {self._in('bad', '→')} {source}"]

@@ -55,11 +55,11 @@ def describe(
     except Exception:  # noqa: BLE001 - nested and other odd tensors have no shape, and say so by raising
         facts = _Facts()
     pickled, stayed = _travel(value, limit, dumps)
-    is_shown = formatter is not None and _shows_itself(value, formatter)
+    text, mime = _forms(value, formatter)
     return Value(
         type_name=type(value).__qualname__,
-        text=shown_above(value) if is_shown else _shown(value, lambda value: _pretty(value, formatter)),
-        mime={} if formatter is None or is_shown else _rich(value, formatter),
+        text=text,
+        mime=mime,
         shape=facts.shape,
         dtype=facts.dtype,
         device=facts.device,
@@ -74,6 +74,15 @@ def describe(
 def shown_above(value: object) -> str:
     """The text of a value that a rank has displayed: its own may be the data of a whole chart."""
     return f"{type(value).__qualname__} (shown above)"
+
+
+def _forms(value: object, formatter: DisplayFormatter | None) -> tuple[str, dict[str, str]]:
+    """Its text, and its richer forms."""
+    if formatter is not None and _shows_itself(value, formatter):
+        return shown_above(value), {}
+    mime = {} if formatter is None else _rich(value, formatter)
+    own = shortened(mime.pop("text/plain", "").strip("\n"))
+    return own or _shown(value, lambda value: _pretty(value, formatter)), mime
 
 
 def _described_atom(value: object, limit: int, dumps: Callable[[object], bytes]) -> Value:
@@ -237,5 +246,9 @@ def _shows_itself(value: object, formatter: DisplayFormatter) -> bool:
 
 
 def _rich(value: object, formatter: DisplayFormatter) -> dict[str, str]:
-    bundle, _ = cast("Any", formatter).format(value, exclude={"text/plain"})
+    """Its richer forms, and its text where its type makes all of them at once, as those of rich and altair do."""
+    from IPython.utils.dir2 import get_real_method
+
+    makes_all = get_real_method(value, "_repr_mimebundle_") is not None
+    bundle, _ = cast("Any", formatter).format(value, exclude=() if makes_all else {"text/plain"})
     return {mime: form for mime, form in portable(bundle).items() if len(form) <= MIME_LIMIT}

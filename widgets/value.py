@@ -86,8 +86,8 @@ def _frame(frame: Frame | int) -> list[str]:
     """A line of the user's own that an error went through; a number stands for so many that are left out."""
     if isinstance(frame, int):
         return [f'<span class="mb-dim">   … {frame} more frames</span>']
-    hot = f" → {line_text(frame, 3)}"
-    return [f"   {escape(place_text(frame))}", f'<span class="mb-hot">{escape(hot)}</span>']
+    place, hot = f"   {escape(place_text(frame))}", f" → {line_text(frame, 3)}"
+    return [place, f'<span class="mb-hot">{escape(hot)}</span>'] if frame.source else [place]
 
 
 def has_details(row: Row) -> bool:

@@ -39,6 +39,7 @@ from . import (
     steward,
     stores,
     swallowed,
+    thread_ends,
     trackers,
     waits,
 )
@@ -62,6 +63,7 @@ def warm() -> None:
     models.watch()
     optimizers.watch()
     printed_stacks.install()
+    thread_ends.install()
     spawning.install()
     when_imported("torch", waits.install)
     when_imported("torch", stores.install)

@@ -38,6 +38,13 @@ look inside: %mesh debug --pm   run it again on all: %%on_mesh 4-7"""
     )
 
 
+def test_a_line_that_nobody_has_is_not_shown() -> None:
+    """As of what `exec` runs."""
+    frames = (Frame("cell 5", 1, "<module>", "exec(code)", True), Frame("<string>", 2, "f", "", True))
+    text = tell(AXES, [0], {0: Failure("ValueError", "no", frames, "")}).text()
+    assert "   → 1  exec(code)\n     <string>, line 2, in f\nlook inside" in text
+
+
 def test_colour_adds_nothing_but_colour() -> None:
     story = tell(AXES, range(8), {7: BOOM}, {0: "died: SIGKILL"}, {1: "waited"}, {0: ["last words"]})
     coloured = story.text(ansi=True)

@@ -258,6 +258,15 @@ def test_printers_of_another_kind_make_the_text(notebook: Notebook) -> None:
     assert notebook.value("[1, 2]").text == "own [1, 2]"
 
 
+def test_who_makes_all_forms_makes_the_text_too(notebook: Notebook) -> None:
+    """A table of rich's, whose repr is an address."""
+    notebook.run(
+        "class Table:\n    def _repr_mimebundle_(self, **_): return {'text/plain': '┏━┓', 'text/html': '<i/>'}"
+    )
+    value = notebook.value("Table()")
+    assert (value.text, value.mime) == ("┏━┓", {"text/html": "<i/>"})
+
+
 def test_what_shows_itself_is_shown_once(notebook: Notebook) -> None:
     """A figure of plotly's, whose text is the data of the whole chart."""
     notebook.run(
