@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ..runtime.ranks.children import end_child, interrupt_since, started
+from ..runtime.ranks.children import end_child
 from ..runtime.wire import codec
 from .completion import complete
 from .debug.places import suspended
@@ -221,7 +221,6 @@ class CellShell:
     ) -> Outcome:
         self._run, self._numbers = run, count(1)
         self._name, self.phase = name, f"the beginning of {name}"
-        processes = started()
         try:
             if not is_inquiry:
                 self._drop_error()
@@ -233,8 +232,6 @@ class CellShell:
             return Outcome(failure=failure_of(error, file, self._shell))
         finally:
             self._run, self.phase = 0, ""
-            if issubclass(type(self.last_error), KeyboardInterrupt) and self._failed_in == run:
-                interrupt_since(processes)
             if self._guests.brought:
                 self._guests.forget_gone()
             if self.last_error is not None and is_out_of_memory(self.last_error):

@@ -10,6 +10,8 @@ import threading
 from types import FrameType
 from typing import Any
 
+from ..runtime.ranks.offspring import tends
+
 PATIENCE = 0.4
 """Seconds that a command may take to end after an interrupt, for a script to tidy up. Then the user would be asked."""
 
@@ -27,13 +29,14 @@ def code_of(command: str) -> int:
     finally:
         if holds:
             signal.signal(signal.SIGINT, handler)
-    try:
-        if came and callable(handler):
-            handler(signal.SIGINT, came[0])
-        return child.wait()
-    except BaseException:
-        _end(child)
-        raise
+    with tends(child.pid):
+        try:
+            if came and callable(handler):
+                handler(signal.SIGINT, came[0])
+            return child.wait()
+        except BaseException:
+            _end(child)
+            raise
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -1,16 +1,13 @@
-"""Children of user code on a rank: those that it forks end with its call, those of a stopped cell hear that too.
+"""Children of user code on a rank: those that it forks end with its call.
 
 A fork that came to the end of its call would answer over the socket of the rank, and take its next messages.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
 import traceback
-from typing import Any
 
 from ..cells import readable
 from .failure import cut
@@ -27,23 +24,6 @@ def note_rank() -> None:
 def is_child() -> bool:
     """Has a rank forked this process?"""
     return _rank not in (0, os.getpid())
-
-
-def started() -> frozenset[Any]:
-    """The processes of `multiprocessing` that live here, or may."""
-    process: Any = sys.modules.get("multiprocessing.process")
-    return frozenset() if process is None else frozenset(process._children)
-
-
-def interrupt_since(before: frozenset[Any]) -> None:
-    """Let the processes that were `started` since then hear Ctrl-C, as in a terminal: else they went on unseen.
-
-    Daemons are left to what has started them: workers of a `DataLoader` or a pool, which goes on.
-    """
-    for child in started() - before:
-        with contextlib.suppress(ProcessLookupError, ValueError):  # it has just ended, or was closed
-            if not child.daemon and child.exitcode is None:
-                os.kill(child.pid, signal.SIGINT)
 
 
 def end_child(error: BaseException | None) -> None:

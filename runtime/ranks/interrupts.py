@@ -14,14 +14,22 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
+from typing import Any
 
+from ..forks import let_go_in_child
 from ..wire import sigint
+from . import offspring
 from .loading import after_loading, is_loading
 
 _PAUSES = (0.001, 0.002, 0.004, 0.008)
 """Seconds between two strikes. Code in C that looks for no signals is left to itself then."""
+
+_ENDING = 0.02
+_NUM_ENDING = 25
+"""Seconds between two strikes, and how many, while what the call has started and waits for ends: `os.system` drops all
+signals until then."""
 
 _LOADING = 0.02
 """Seconds after which one looks again whether what can be loaded once only has been loaded."""
@@ -37,6 +45,8 @@ class Interrupts:
         self.running = 0
         """The call whose user code runs now; 0 when none does."""
         self._latest = 0
+        self._began = 0.0  # when the call did that runs
+        self._kin: frozenset[Any] = frozenset()  # as it began
         self._early: set[int] = set()  # calls that were interrupted before they began
         self._lock = threading.Lock()  # a call must not begin or end while it is decided whether it runs
         self._wanted = 0
@@ -53,6 +63,13 @@ class Interrupts:
         """On the main thread. A handler of the user's stays for the call that has set it, as in any notebook."""
         self._is_installed = True
         sigint.let(self._on_signal)
+        let_go_in_child(self)
+
+    def let_go(self) -> None:
+        """In a fork of the rank, which is a program like others: Ctrl-C is what it is in any."""
+        self._wanted = 0
+        if sigint.handler() == self._on_signal:
+            sigint.let(signal.default_int_handler)
 
     def request(self, call: int) -> int:
         """From the control thread: interrupt `call` (0: whichever runs). Returns the call that runs, 0 for none.
@@ -60,7 +77,7 @@ class Interrupts:
         A call that is still on its way, or waits behind another one, is interrupted when it begins.
         """
         with self._lock:
-            running = self.running
+            running, began = self.running, offspring.Moment(self._began, self._kin)
             is_early = call > self._latest
             is_meant = running and call in (0, running)
             if is_early:
@@ -71,8 +88,29 @@ class Interrupts:
             self._make_way(call)
             return call
         if is_meant:
+            struck = time.monotonic()
             self._insist(running, self._is_running)
+            if offspring.are_there_any():
+                with suppress(RuntimeError):  # no thread is left
+                    _thread.start_new_thread(self._reach_out, (running, began, struck))
         return running
+
+    def _reach_out(self, call: int, began: offspring.Moment, struck: float) -> None:
+        """Interrupt what the call has started, and once more the call, where it has not heard of it yet."""
+        if offspring.interrupt_those_of(began, struck):
+            for _ in range(_NUM_ENDING):
+                time.sleep(_ENDING)
+                with self._lock:
+                    if self._wanted != call or not self._is_running(call):
+                        return
+                    self._strike(call)
+
+    def catch_up(self) -> None:
+        """Raise what was asked for on the main thread while that heard no signals."""
+        with self._lock:  # a strike that is half done comes by itself
+            is_owed = self._wanted and self._wanted == self.running and threading.get_ident() == self._main
+        if is_owed:
+            self._on_signal(signal.SIGINT, None)
 
     def strike_again(self) -> bool:
         """On the main thread: what was raised there last is lost, so it is to come again. Whether it will."""
@@ -152,12 +190,14 @@ class Interrupts:
             self._held = KeyboardInterrupt() if call in self._early else None
             self._early = {each for each in self._early if each > call}
             self.running = self._latest = call
+            self._began, self._kin = time.monotonic(), offspring.of_multiprocessing()
         if not is_careful:
             self._let_go()
 
     def end(self) -> None:
         with self._lock:
             self.running = self._put_off = 0
+            self._kin = frozenset()
             held, self._held = self._held, None
         if held is not None:
             _drop(held)
@@ -184,14 +224,14 @@ class Interrupts:
 
     def opened(self) -> AbstractContextManager[None]:
         """Inside a call that is careful, user code runs inside of this."""
-        return _Opened(self)
+        return _Opened(self._open, self._close)
 
-    def open(self) -> None:
+    def _open(self) -> None:
         with self._lock:
             self._shields = 0
         self._let_go()
 
-    def close(self) -> None:
+    def _close(self) -> None:
         self._shields = 1
 
     @contextmanager
@@ -279,13 +319,13 @@ class _Open:
 class _Opened:
     """The same within a call that is careful."""
 
-    __slots__ = ("_interrupts",)
+    __slots__ = ("_close", "_open")
 
-    def __init__(self, interrupts: Interrupts) -> None:
-        self._interrupts = interrupts
+    def __init__(self, open: Callable[[], object], close: Callable[[], object]) -> None:
+        self._open, self._close = open, close
 
     def __enter__(self) -> None:
-        self._interrupts.open()
+        self._open()
 
     def __exit__(self, *_: object) -> None:
-        self._interrupts.close()
+        self._close()

@@ -33,6 +33,7 @@ from . import (
     models,
     nccl,
     optimizers,
+    os_system,
     printed_stacks,
     seed,
     spawning,
@@ -139,6 +140,7 @@ def _stand_guard() -> Interrupts:
     interrupts = Interrupts()
     interrupts.install()
     swallowed.install(interrupts)
+    os_system.install(interrupts)
     children.note_rank()
     trackers.install()
     leaving.install(lambda: interrupts.running)

@@ -126,6 +126,29 @@ before = start()
     assert values(mesh, "for each in (before, daemon): each.kill(), each.join()\n'gone'") == ["'gone'"]
 
 
+@pytest.mark.usefixtures("stays")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "with ProcessPoolExecutor(1, multiprocessing.get_context('fork')) as e: e.submit(time.sleep, 1000).result()",
+        "os.system('exec sleep 1000')",
+        "subprocess.Popen(['sleep', '1000']).wait()",
+        "os.popen('exec sleep 1000').read()",
+    ],
+    ids=["executor", "system", "Popen", "popen"],
+)
+def test_what_waits_for_what_it_has_started_ends(mesh: Mesh, line: str) -> None:
+    """The end of a `with` of an executor, and `os.system`, heard nothing; and nobody told the command of a `Popen`."""
+    ran(mesh, "import multiprocessing, os, subprocess, time\nfrom concurrent.futures import ProcessPoolExecutor")
+    run = mesh.run(f"began = True\n{line}\nended = True", name="cell 1")
+    until_at(mesh, "cell 1 line 2", [0])
+    mesh.interrupt([0], run.call)
+    run.finished.get(20)
+    assert values(mesh, "began, 'ended' in globals()") == ["(True, False)"]
+    commands = "[each for each in psutil.Process().children() if each.name() == 'sleep']"
+    assert values(mesh, f"import psutil\npsutil.wait_procs({commands}, 20)[1]") == ["[]"]
+
+
 def test_a_rank_leaves_at_once_that_has_pools_open(engine: str) -> None:
     """`multiprocessing` waited for workers of the one, who were told by nobody, until the rank was killed."""
     with Mesh.up("pools", {"dp": 1}, engine=engine, path=sys.path) as mesh:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
+from meshbook.runtime.ranks import os_system
 from meshbook.runtime.ranks.interrupts import Interrupts
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals to a thread")
@@ -155,3 +156,37 @@ def test_a_call_that_has_not_begun_is_interrupted_when_it_does(interrupts: Inter
         pytest.fail("it runs on")
     with interrupts.open_for(8, is_careful=is_careful), interrupts.opened():
         assert ask(interrupts, 7) == 8
+
+
+def test_what_the_call_waits_for_while_it_hears_no_signals_is_interrupted(
+    interrupts: Interrupts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`os.system` drops them, and the press with them."""
+    monkeypatch.setattr(os, "system", os.system)
+    os_system.install(interrupts)
+    asker = threading.Timer(0, lambda: interrupts.request(7))
+    with pytest.raises(KeyboardInterrupt), interrupts.open_for(7):
+        asker.start()
+        os.system("exec sleep 1000")
+    asker.join()
+
+
+def test_a_command_that_nobody_stops_gives_its_status(interrupts: Interrupts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "system", os.system)
+    os_system.install(interrupts)
+    with interrupts.open_for(7):
+        assert os.waitstatus_to_exitcode(os.system("exit 3")) == 3
+
+
+def test_a_fork_is_a_program_like_others(interrupts: Interrupts) -> None:
+    with interrupts.open_for(7):
+        interrupts._wanted = 6  # pyright: ignore[reportPrivateUsage] - a strike that call never heard
+        if not (pid := os.fork()):
+            heard = 1
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                heard = 0
+            finally:
+                os._exit(heard)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
