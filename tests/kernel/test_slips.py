@@ -34,7 +34,8 @@ def test_each_name_is_told_once() -> None:
 
 def test_what_a_notebook_has_by_itself_is_not_to_be_pushed() -> None:
     of_history = ["_", "__", "_3", "_i", "_ii", "_oh", "_i12", "_dh", "In", "Out"]
-    told = hints(*map(missed, [*of_history, "_mine"]), notebook=(*of_history, "_mine"))
+    failures = [Failure("NameError", f"name {name!r} is not defined", (), "") for name in (*of_history, "_mine")]
+    told = hints(*failures, notebook=(*of_history, "_mine"))
     assert told == ["_mine is in the notebook: %mesh push _mine"]
 
 

@@ -17,8 +17,6 @@ from meshbook.runtime.ranks import offspring
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-LONG_AGO = offspring.Moment(time.monotonic() - 1000, frozenset())
-
 
 @pytest.fixture
 def stack() -> Generator[ExitStack]:
@@ -41,42 +39,54 @@ def sleeper(stack: ExitStack, is_apart: bool = False) -> subprocess.Popen[bytes]
     return child
 
 
-def test_whoever_was_started_between_the_two_moments(stack: ExitStack) -> None:
-    assert offspring.are_there_any() == bool(multiprocessing.active_children())
-    sleeper(stack)
+def begun() -> offspring.Moment:
+    """Of a call that begins now: this process has other children."""
     tick()
-    began = offspring.Moment(time.monotonic(), frozenset())
+    return offspring.Moment(time.monotonic(), offspring.of_multiprocessing())
+
+
+def test_whoever_was_started_between_the_two_moments(stack: ExitStack) -> None:
+    before = sleeper(stack)
+    call = begun()
     own, elsewhere = sleeper(stack), sleeper(stack, is_apart=True)
     tick()
     struck = time.monotonic()
     tick()
     later = sleeper(stack)
-    assert offspring.are_there_any()
-    assert offspring.interrupt_those_of(began, struck)
+    assert offspring.interrupt_those_of(call, struck)
     assert own.wait(20) == -signal.SIGINT
-    assert (elsewhere.poll(), later.poll()) == (None, None)
-    assert not offspring.interrupt_those_of(began, struck)
+    assert (before.poll(), elsewhere.poll(), later.poll()) == (None, None, None)
+    assert not offspring.interrupt_those_of(call, struck)
+
+
+def test_who_has_no_children_knows_it_at_once() -> None:
+    script = "import subprocess\nfrom meshbook.runtime.ranks.offspring import are_there_any as asked\n"
+    script += "print(asked())\nchild = subprocess.Popen(['true'])\nprint(asked())\nchild.wait()\nprint(asked())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "False"]
 
 
 def test_what_it_has_started_itself_hears_it_too(stack: ExitStack) -> None:
+    call = begun()
     script = "import subprocess, sys\nchild = subprocess.Popen(['sleep', '1000'])\nprint(child.pid, flush=True)\n"
     script += "try: child.wait()\nexcept KeyboardInterrupt: print(child.wait())"
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     stack.enter_context(parent)
     assert parent.stdout is not None and int(parent.stdout.readline())
-    assert offspring.interrupt_those_of(LONG_AGO, time.monotonic())
+    assert offspring.interrupt_those_of(call, time.monotonic())
     assert parent.stdout.read() == f"{-signal.SIGINT}\n"
 
 
 def test_daemons_and_whom_somebody_tends_are_left_alone(stack: ExitStack) -> None:
+    call = begun()
     daemon = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,), daemon=True)
     daemon.start()
     stack.callback(daemon.join)
     stack.callback(daemon.kill)
     tended = sleeper(stack)
     with offspring.tends(tended.pid):
-        assert not offspring.interrupt_those_of(LONG_AGO, time.monotonic())
-    assert offspring.interrupt_those_of(LONG_AGO, time.monotonic())
+        assert not offspring.interrupt_those_of(call, time.monotonic())
+    assert offspring.interrupt_those_of(call, time.monotonic())
     assert tended.wait(20) == -signal.SIGINT
     assert daemon.is_alive()
     assert os.getpgid(daemon.pid or 0) == os.getpgrp()
