@@ -17,6 +17,7 @@ from .bodies import (
     answer,
     arguments_of,
     body_of,
+    completed,
     event,
     frames_of,
     path_in,
@@ -153,7 +154,7 @@ class Session:
         if request["command"] == "scopes":
             self._tell(self._floor.looked(whose))
         if whose == NOTEBOOK:
-            return await self._own(request)
+            return completed(await self._own(request))
         told = await self._ask(whose, request["command"], arguments)
         if not told.get("success"):
             return answer(request, trouble=told.get("message") or "refused")

@@ -76,3 +76,21 @@ def test_every_click_is_answered(commands: tuple[str, ...], asked: list[list[str
     answered, told = asyncio.run(clicked(*commands))
     assert all(answered)
     assert told == asked
+
+
+def test_what_the_notebooks_own_debugger_refuses_has_what_the_panel_reads() -> None:
+    """It asks for variables of a frame that has gone on, and draws those of the answer, whatever that says."""
+
+    async def refuses(request: Message) -> Message:
+        return {"success": request["command"] == "initialize", "message": "gone", "body": {"error": {"format": "gone"}}}
+
+    async def asked() -> Message:
+        session = Session(refuses, lambda message: None)
+        await session.request({"type": "request", "seq": 1, "command": "initialize"})
+        rank: Any = Debuggee(1)
+        session._debuggees = {1: rank}
+        request = {"type": "request", "seq": 2, "command": "variables", "arguments": {"variablesReference": 7}}
+        return await session.request(request)
+
+    told = asyncio.run(asked())
+    assert (told["success"], told["message"], told["body"]["variables"]) == (False, "gone", [])
