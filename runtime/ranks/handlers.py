@@ -21,14 +21,16 @@ Handler = Callable[[int, FrameType | None], Any]
 def install(interrupts: Interrupts) -> Callable[[], None]:
     """From now on what `signal.signal` is given in this process is called by a `_Gate`; returns what undoes it.
 
-    `signal.getsignal` gives what was given. Handlers of SIGINT are left alone: `Interrupts` has its own, which looks
-    where user code runs, and who puts another one there for a moment means just that moment.
+    `signal.getsignal` gives what was given. Of SIGINT `Interrupts` has its own, which looks where user code runs; who
+    puts another one there for a moment means just that moment. That one is told of each interrupt once: it may take the
+    second for the user's wish to leave at once.
     """
     plain_signal, plain_getsignal = signal.signal, signal.getsignal
 
     def set_handler(signum: int, handler: Any, /) -> Any:
-        is_users = callable(handler) and signum != signal.SIGINT
-        return _within(plain_signal(signum, _Gate(handler, interrupts) if is_users else handler))
+        if callable(handler) and getattr(handler, "__self__", None) is not interrupts:
+            handler = (_Ear if signum == signal.SIGINT else _Gate)(handler, interrupts)
+        return _within(plain_signal(signum, handler))
 
     def getsignal(signum: int, /) -> Any:
         return _within(plain_getsignal(signum))
@@ -42,7 +44,7 @@ def install(interrupts: Interrupts) -> Callable[[], None]:
 
 
 def _within(handler: object) -> object:
-    return handler.handler if isinstance(handler, _Gate) else handler
+    return handler.handler if isinstance(handler, _Gate | _Ear) else handler
 
 
 class _Gate:
@@ -62,6 +64,18 @@ class _Gate:
         except BaseException as error:  # noqa: BLE001 - whatever it is, it must not end what runs here
             error.add_note(f"raised by a handler of {_name(signum)}")
             self._interrupts.hold(error)
+
+
+class _Ear:
+    """A handler of SIGINT, of the user's."""
+
+    def __init__(self, handler: Handler, interrupts: Interrupts) -> None:
+        self.handler = handler
+        self._interrupts = interrupts
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        self._interrupts.heard()
+        self.handler(signum, frame)
 
 
 def _name(signum: int) -> str:

@@ -58,6 +58,7 @@ class Interrupts:
         self._held: BaseException | None = None  # what is raised where user code goes on
         self._main = threading.main_thread().ident
         self._is_installed = False
+        self._at_begin, self._at_end = self._begin, self._end  # made here: to bind a method takes time at each call
 
     def install(self) -> None:
         """On the main thread. A handler of the user's stays for the call that has set it, as in any notebook."""
@@ -104,6 +105,11 @@ class Interrupts:
                     if self._wanted != call or not self._is_running(call):
                         return
                     self._strike(call)
+
+    def heard(self) -> None:
+        """On the main thread: a handler of the user's has heard of it, and does with it what it likes, once."""
+        self._wanted = 0
+        self._raised = self.running
 
     def catch_up(self) -> None:
         """Raise what was asked for on the main thread while that heard no signals."""
@@ -180,9 +186,9 @@ class Interrupts:
 
         One that is careful says itself where user code runs (`opened`): an interrupt before it waits for it.
         """
-        return _Open(self, call, is_careful)
+        return _Open(self._at_begin, self._at_end, call, is_careful)
 
-    def begin(self, call: int, is_careful: bool = False) -> None:
+    def _begin(self, call: int, is_careful: bool) -> None:
         if self._is_installed and sigint.handler() != self._on_signal:
             self.install()  # `pdb.run` and others leave theirs behind
         with self._lock:
@@ -194,7 +200,7 @@ class Interrupts:
         if not is_careful:
             self._let_go()
 
-    def end(self) -> None:
+    def _end(self) -> None:
         with self._lock:
             self.running = self._put_off = 0
             self._kin = frozenset()
@@ -214,7 +220,7 @@ class Interrupts:
 
     @property
     def has_struck(self) -> bool:
-        """Was the running call interrupted, and goes on: in an `except`, a `finally`, an `__exit__` of the user's?"""
+        """Was the running call interrupted, and goes on: in an `except`, a `finally`, after a handler of its own?"""
         return bool(self.running) and self._raised == self.running
 
     @property
@@ -304,16 +310,19 @@ def _drop(error: BaseException) -> None:
 class _Open:
     """Around user code. Not a generator: one that is interrupted in its last line is finished later, by whoever."""
 
-    __slots__ = ("_call", "_interrupts", "_is_careful")
+    __slots__ = ("_begin", "_call", "_end", "_is_careful")
 
-    def __init__(self, interrupts: Interrupts, call: int, is_careful: bool) -> None:
-        self._interrupts, self._call, self._is_careful = interrupts, call, is_careful
+    def __init__(
+        self, begin: Callable[[int, bool], object], end: Callable[[], object], call: int, is_careful: bool
+    ) -> None:
+        self._begin, self._end = begin, end
+        self._call, self._is_careful = call, is_careful
 
     def __enter__(self) -> None:
-        self._interrupts.begin(self._call, self._is_careful)
+        self._begin(self._call, self._is_careful)
 
     def __exit__(self, *_: object) -> None:
-        self._interrupts.end()
+        self._end()
 
 
 class _Opened:

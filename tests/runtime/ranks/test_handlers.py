@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Generator
 from types import FrameType
 from typing import NoReturn
@@ -107,3 +108,23 @@ def test_a_forked_child_is_as_ever(interrupts: Interrupts) -> None:
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_an_interrupt_comes_once_to_a_handler_of_the_users(interrupts: Interrupts) -> None:
+    """It may take the second for the wish to leave at once."""
+    heard: list[int] = []
+    own = signal.getsignal(signal.SIGINT)
+    interrupts.install()
+    try:
+        with interrupts.open_for(7):
+            former = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+            assert not interrupts.has_struck
+            asker = threading.Thread(target=interrupts.request, args=(7,))
+            asker.start()
+            asker.join()
+            assert (heard, interrupts.has_struck) == ([signal.SIGINT], True)
+            signal.signal(signal.SIGINT, former)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, own)
