@@ -25,16 +25,6 @@ class Heard(NamedTuple):
         """Those that work."""
         return [rank for rank, call in zip(self.ranks, self.waits, strict=True) if not call]
 
-    def covers(self, ranks: Sequence[int]) -> bool:
-        """Have all of these heard it, and is one of them at work, for whom the others may wait?
-
-        Example:
-            >>> heard = Heard((1, 2), ("", "barrier"))
-            >>> heard.covers([1, 2]), heard.covers([0, 1, 2]), heard.covers([2])
-            (True, False, False)
-        """
-        return set(ranks) <= {*self.ranks} and any(rank in ranks for rank in self.at_work)
-
 
 def listen(roster: Roster, ranks: Sequence[int], timeout: float = 0.2) -> Heard:
     """Ask these ranks; those that say nothing in time have heard nothing."""

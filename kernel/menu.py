@@ -14,7 +14,7 @@ from .debug.asking import Asker
 from .debug.ladder import Rung, enter
 from .debug.sitting import selecting_in, serve
 from .fold import named
-from .heard import AGAIN, listen, reactions
+from .heard import listen, reactions
 from .waited import Tell
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PROMPT = "stop> "
 
-OVER = "(the question is over; where its box stays, as in JupyterLab, press Enter there before the next cell)"
+OVER = "(the question is over; where its box stays, as in JupyterLab, press Enter there, or stop, before the next cell)"
 
 
 class What(Enum):
@@ -32,7 +32,6 @@ class What(Enum):
     WAIT = ""
     WHERE = "w"
     ATTACH = "a"
-    BREAK = "b"
     KILL = "k"
     LEAVE = "g"
 
@@ -57,15 +56,15 @@ def choice_of(line: str) -> Choice:
     word, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     if word not in {what.value for what in What} or (rest and word != What.ATTACH.value):
-        raise MenuError(f"{line.strip()!r} is none of w, a [RANKS], b, k, g, or nothing")
+        raise MenuError(f"{line.strip()!r} is none of w, a [RANKS], k, g, or nothing")
     return Choice(What(word), rest)
 
 
-def text_of(places: dict[int, str], is_released: bool, heard: Collection[int] = ()) -> str:
+def text_of(places: dict[int, str], heard: Collection[int] = ()) -> str:
     """The menu: where who has not ended is, and what there is to choose.
 
     Example:
-        >>> print(text_of({1: "cell 5 line 3"}, is_released=True))
+        >>> print(text_of({1: "cell 5 line 3"}))
         rank 1 does not react yet (cell 5 line 3)
           w          all stacks
           a [RANKS]  look inside, with the debugger
@@ -78,10 +77,9 @@ def text_of(places: dict[int, str], is_released: bool, heard: Collection[int] = 
         *(f"{named(ranks)} {said}" for ranks, said in reactions([*places], heard, places).items()),
         "  w          all stacks",
         "  a [RANKS]  look inside, with the debugger",
-        *([] if is_released else ["  b          interrupt once more, and break off collectives"]),
         f"  k          kill {them}",
         f"  g          leave {them} busy, and go on here",
-        f"  Enter      wait on (stop again {'kills' if is_released else AGAIN})",
+        "  Enter      wait on (stop again kills)",
     ]
     return "\n".join(rows)
 
@@ -146,15 +144,15 @@ class Withdrawable:
             signal.signal(signal.SIGINT, former)
 
 
-def offer(mesh: Mesh, run: Run, user: Asker, is_released: bool, tell: Tell) -> What:
+def offer(mesh: Mesh, run: Run, user: Asker, tell: Tell) -> What:
     """Ask what is to be done about the ranks of a run that do not react, and do what only looks.
 
-    What it gives is `WAIT`, `BREAK`, `KILL` or `LEAVE`; `WAIT` also where they have reacted meanwhile, or nobody
+    What it gives is `WAIT`, `KILL` or `LEAVE`; `WAIT` also where they have reacted meanwhile, or nobody
     answers. Raises `KeyboardInterrupt` when the user presses stop again.
     """
     question = Withdrawable(user, run.finished)
     places = dict.fromkeys(run.owing, "") | mesh.where(run.owing, timeout=0.2)
-    user.show(text_of(places, is_released, listen(mesh.roster, run.owing).ranks))
+    user.show(text_of(places, listen(mesh.roster, run.owing).ranks))
     while True:
         try:
             line = question.ask(PROMPT)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LOOKS = 0.5
 """Seconds after a press at which it is looked what those that still work do; then again and again."""
 
-_CHOSEN = {What.BREAK: Step.RELEASE, What.KILL: Step.KILL, What.LEAVE: Step.ABANDON}
+_CHOSEN = {What.KILL: Step.KILL, What.LEAVE: Step.ABANDON}
 
 
 class Pressed:
@@ -30,8 +30,8 @@ class Pressed:
 
     Those that wait in vain are freed, unasked. The others are told of at once: one that is in C++ may hear it any
     moment, and one that has heard it may save a checkpoint. The user is asked what is to be done about them after
-    another press, or when some do not react for so long that they would be given up if there were no user. Not
-    sooner: a question that is open when they end leaves its box in JupyterLab, in front of the cells to come.
+    another press, not sooner: a question that is open when they end leaves its box in JupyterLab, in front of the cells
+    to come.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Pressed:
         self._patience = patience
         self._user = user
         self._catch_up = catch_up
-        self._rung = self._asked_at = Step.WAIT
+        self._rung = Step.WAIT
         self._looks_at = _LOOKS
-        self._has_told = False
+        self._has_told = self._has_asked = False
 
     def look(self, now: float) -> int:
         """Do what is due; how often stop was pressed meanwhile."""
@@ -65,7 +65,7 @@ class Pressed:
             return 0
         self._looks_at = waited + max(_LOOKS, waited / 4)  # those that do not react are silent, which takes its time
         heard = listen(self._mesh.roster, self._run.owing)
-        return 0 if self._is_released(heard) else self._offer(heard, waited)
+        return 0 if self._is_released(heard) else self._offer(heard)
 
     def _is_released(self, heard: Heard) -> bool:
         """Free those that did not react, where all of them wait for ranks that did; whether that is so.
@@ -83,24 +83,23 @@ class Pressed:
             self._has_told = True  # soon, that they are freed
         return waits
 
-    def _offer(self, heard: Heard, waited: float) -> int:
+    def _offer(self, heard: Heard) -> int:
         """Tell what another press would do, or ask what is to be done; how often stop was pressed meanwhile."""
         user = None if self._mesh.desk.has_console else self._user
         if not self._has_told and (user is None or self._rung is Step.INTERRUPT):
             self._has_told = True
             self._tell(heard, is_alone=user is None)
-        if user is None or self._asked_at is self._rung:
+        if user is None or self._has_asked:
             return 0
         if self._rung is Step.INTERRUPT:
             self._patience.wait_on()
-            if waited < self._patience.window or heard.covers(self._run.owing):
-                return 0
-        self._asked_at = self._rung
+            return 0
+        self._has_asked = True
         return self._ask(user)
 
     def _tell(self, heard: Heard, is_alone: bool) -> None:
         owing = self._run.owing
-        then = f"stop {AGAIN}"
+        then = "stop interrupts once more, breaks off collectives, and asks what to do"
         if is_alone:
             attach = f"`python -m meshbook.debug attach {os.getpid()} @busy` in a terminal looks inside"
             then = f"stop again {AGAIN}, a third time kills; {attach}"
@@ -111,7 +110,7 @@ class Pressed:
         self._catch_up()
         started = time.monotonic()
         try:
-            what = offer(self._mesh, self._run, user, self._rung is Step.RELEASE, self._live.note)
+            what = offer(self._mesh, self._run, user, self._live.note)
         except KeyboardInterrupt:
             return 1
         finally:

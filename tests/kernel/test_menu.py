@@ -35,7 +35,6 @@ class Typist:
         (" w ", Choice(What.WHERE)),
         ("a", Choice(What.ATTACH)),
         ("a dp=1", Choice(What.ATTACH, "dp=1")),
-        ("b", Choice(What.BREAK)),
         ("k", Choice(What.KILL)),
         ("g", Choice(What.LEAVE)),
     ],
@@ -44,22 +43,20 @@ def test_choices(line: str, choice: Choice) -> None:
     assert choice_of(line) == choice
 
 
-@pytest.mark.parametrize("line", ["x", "k 3", "attach 3", "wait"])
+@pytest.mark.parametrize("line", ["x", "b", "k 3", "attach 3", "wait"])
 def test_no_choices(line: str) -> None:
     with pytest.raises(MenuError, match="is none of w, a"):
         choice_of(line)
 
 
 def test_it_names_ranks_and_their_places_once() -> None:
-    text = text_of({3: "line 2", 1: "line 2", 2: ""}, is_released=False)
-    assert text.startswith("ranks 1-3 do not react yet (line 2)\n") and "break off" in text
-    assert "break off" not in text_of({1: ""}, is_released=True)
+    assert text_of({3: "line 2", 1: "line 2", 2: ""}).startswith("ranks 1-3 do not react yet (line 2)\n")
 
 
 def test_who_has_heard_and_works_on_is_told_apart() -> None:
-    rows = text_of({1: "line 2", 2: "line 9", 3: "line 9"}, False, heard=[2, 3]).splitlines()
+    rows = text_of({1: "line 2", 2: "line 9", 3: "line 9"}, heard=[2, 3]).splitlines()
     assert rows[:2] == ["rank 1 does not react yet (line 2)", "ranks 2-3 were interrupted, and work on (line 9)"]
-    assert text_of({1: "line 2"}, True, heard=[1]).startswith("rank 1 was interrupted, and works on (line 2)\n")
+    assert text_of({1: "line 2"}, heard=[1]).startswith("rank 1 was interrupted, and works on (line 2)\n")
 
 
 def test_an_answer() -> None:

@@ -206,9 +206,8 @@ def stopped_at_menu(kernel: Kernel, source: str) -> Any:
     cell = kernel.start(source)
     cell.until_all(2, "in")
     kernel.interrupt()
-    if source.startswith(STUBBORN):
-        cell.until(WORKS_ON)
-        kernel.interrupt()
+    cell.until("and asks what to do")
+    kernel.interrupt()
     assert cell.asked() == "stop> "
     return cell
 
@@ -219,7 +218,7 @@ def test_nothing_is_asked_about_a_rank_that_reacts_a_moment_later(kernel: Kernel
     cell = kernel.start(f"{deaf}\nsignal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])")
     cell.until_all(2, "in")
     kernel.interrupt()
-    cell.until("): stop interrupts once more, and breaks off collectives")
+    cell.until("): stop interrupts once more, breaks off collectives, and asks what to do")
     enough(kernel).touch()
     assert not kernel.asked_or_idle(cell)
     assert "they are idle and keep their state" in cell.end().error
@@ -235,7 +234,7 @@ def test_nothing_is_asked_while_a_rank_that_has_heard_it_works_on(kernel: Kernel
     assert not kernel.asked_or_idle(cell)
     ended = cell.end()
     assert ended.status == "ok", "its own code has heard of it, and come to its end"
-    assert "): stop interrupts once more, and breaks off collectives" in ended.text
+    assert "): stop interrupts once more, breaks off collectives, and asks what to do" in ended.text
     assert "2 idle" in kernel.ok("%mesh").text
 
 
@@ -245,7 +244,7 @@ def test_what_is_to_be_done_with_a_rank_that_does_not_react_is_asked(kernel: Ker
     cell.until("rank 1 was interrupted, and works on (cell ")
     cell.until("stop again kills")
     for line, answer in [
-        ("nonsense", "'nonsense' is none of w, a [RANKS], b, k, g, or nothing"),
+        ("nonsense", "'nonsense' is none of w, a [RANKS], k, g, or nothing"),
         ("w", "time.sleep(0.1)"),
         ("a 7", "7"),
     ]:
@@ -287,15 +286,26 @@ def test_who_waits_on_waits_for_them(kernel: Kernel) -> None:
 
 
 @pytest.mark.usefixtures("mesh")
-def test_stop_at_the_question_is_the_next_step(kernel: Kernel) -> None:
+def test_who_is_left_is_busy(kernel: Kernel) -> None:
     cell = stopped_at_menu(kernel, DEAF)
-    kernel.interrupt()
-    assert cell.asked() == "stop> "
     cell.until("1 ◌ still at work: interrupted again, and broke off collectives they may wait in")
     cell.until("stop again kills")
     cell.type("g")
     assert "rank 1 did not react and is still busy" in cell.end().error
     assert "1 idle, 1 busy" in kernel.ok("%mesh").text
+
+
+@pytest.mark.usefixtures("mesh")
+@pytest.mark.parametrize("line", ["", None], ids=["who waits on", "at the question"])
+def test_the_third_press_kills(kernel: Kernel, line: str | None) -> None:
+    cell = stopped_at_menu(kernel, DEAF)
+    if line is not None:
+        cell.type(line)
+    cell.until("wait on")
+    kernel.interrupt()
+    stopped = cell.end()
+    assert "1 ✗ killed, as you asked" in stopped.text
+    assert stopped.error.startswith("KeyboardInterrupt: killed: rank 1 at cell ")
 
 
 @pytest.mark.usefixtures("mesh")
@@ -319,26 +329,7 @@ def test_stop_at_the_debugger_behind_the_question_is_the_next_step(kernel: Kerne
     cell.type("a 1")
     assert cell.asked() == "rank 1 ipdb> "
     kernel.interrupt()
-    cell.until("1 ◌ still at work: interrupted again, and broke off collectives they may wait in")
-    assert cell.asked() == "rank 1 ipdb> "
-    cell.type("q")
-    assert cell.asked() == "stop> "
-    cell.type("k")
     assert "1 ✗ killed, as you asked" in cell.end().text
-
-
-@pytest.mark.usefixtures("mesh")
-def test_who_waits_on_may_press_again(kernel: Kernel) -> None:
-    cell = stopped_at_menu(kernel, DEAF)
-    cell.type("")
-    cell.until("wait on")
-    kernel.interrupt()
-    cell.until("1 ◌ still at work: interrupted again, and broke off collectives they may wait in")
-    assert cell.asked() == "stop> "
-    cell.type("k")
-    stopped = cell.end()
-    assert "1 ✗ killed, as you asked" in stopped.text
-    assert stopped.error.startswith("KeyboardInterrupt: killed: rank 1 at cell ")
 
 
 @pytest.mark.usefixtures("mesh")
