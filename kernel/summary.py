@@ -219,9 +219,9 @@ def _pretty(value: object, formatter: DisplayFormatter | None) -> str:
 
     plain = None if formatter is None else cast("Any", formatter).formatters["text/plain"]
     page, printers = _Page(), {}
-    if plain is not None and not hasattr(plain, "max_seq_length"):  # such as the one of `rich.pretty.install`
-        return str(plain(value) or repr(value))
     if plain is not None:
+        if not hasattr(plain, "max_seq_length"):  # another kind, such as that of `rich.pretty.install`
+            return str(plain(value) or repr(value))
         printers = {
             "max_seq_length": plain.max_seq_length,
             "singleton_pprinters": plain.singleton_printers,

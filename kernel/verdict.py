@@ -111,8 +111,8 @@ def interrupted_text(drive: Drive, failures: Mapping[int, Failure]) -> str:
     told = [taken_back_text(drive.taken_back)] if drive.taken_back else []
     if drive.late or drive.killed or drive.abandoned or not told:
         told.append(_interrupted_text(drive, failures))
-    if not drive.killed and (absent := sorted(_absent(drive))):
-        told.append(f"{named(absent)} {'are' if absent[1:] else 'is'} dead: `%mesh restart @dead`")
+    if not drive.killed and (dead := sorted(_absent(drive) | drive.run.progress.gone)):
+        told.append(f"{named(dead)} {'are' if dead[1:] else 'is'} dead: `%mesh restart @dead`")
     return "; ".join(told)
 
 
@@ -128,10 +128,13 @@ def _interrupted_text(drive: Drive, failures: Mapping[int, Failure]) -> str:
     if drive.killed:
         places = _places({rank: drive.waiting.get(rank, "") for rank in drive.killed})
         return f"killed: {places}; `%mesh restart @dead` brings {'them' if drive.killed[1:] else 'it'} back"
-    were_at = {rank: place for rank, place in drive.waiting.items() if place and rank not in failures}
+    ended = {*failures, *drive.run.progress.gone}
+    were_at = {rank: place for rank, place in drive.waiting.items() if place and rank not in ended}
     were_at |= {rank: _place(drive, rank, failures[rank]) for rank in _released(drive, failures)}
     places = _places(were_at)
     kept = "".join(f"; {told}" for told in (*drive.together.notes, drive.mended) if told)
+    if not were_at and drive.run.progress.gone:
+        return f"interrupted{kept}"
     rest = "it is idle and keeps its state" if len(were_at) == 1 else "they are idle and keep their state"
     if actors_at_work(drive.mesh.roster):  # which goes on, and is told in a line of its own
         rest = "state kept"

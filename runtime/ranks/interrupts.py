@@ -112,11 +112,11 @@ class Interrupts:
         self._raised = self.running
 
     def catch_up(self) -> None:
-        """Raise what was asked for on the main thread while that heard no signals."""
+        """Strike the main thread, on which this is called, with what was asked for while it heard no signals."""
         with self._lock:  # a strike that is half done comes by itself
             is_owed = self._wanted and self._wanted == self.running and threading.get_ident() == self._main
         if is_owed:
-            self._on_signal(signal.SIGINT, None)
+            signal.raise_signal(signal.SIGINT)  # the handler may be the user's
 
     def strike_again(self) -> bool:
         """On the main thread: what was raised there last is lost, so it is to come again. Whether it will."""

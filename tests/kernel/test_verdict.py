@@ -55,6 +55,16 @@ def test_who_has_failed_by_itself_meanwhile_is_not_said_to_have_been_interrupted
     assert told == "interrupted: ranks 0-1 at cell 7 line 3; they are idle and keep their state"
 
 
+def test_one_that_died_meanwhile_is_not_said_to_be_idle() -> None:
+    driven = stopped_drive()
+    driven.run.progress.gone.add(2)
+    told = interrupted_text(driven, {0: HIT, 1: HIT})
+    assert told.endswith("they are idle and keep their state; rank 2 is dead: `%mesh restart @dead`")
+    assert "ranks 0-1 at cell 7 line 3" in told
+    driven.run.progress.gone.update(RANKS)
+    assert interrupted_text(driven, {}) == "interrupted; ranks 0-2 are dead: `%mesh restart @dead`"
+
+
 def test_one_that_was_stopped_before_has_failed_although_it_had_not_ended_then() -> None:
     driven = stopped_drive(1)
     result: Any = SimpleNamespace(failed=RANKS, failures=dict.fromkeys(RANKS, HIT))

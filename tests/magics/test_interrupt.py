@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -236,6 +238,19 @@ def test_nothing_is_asked_while_a_rank_that_has_heard_it_works_on(kernel: Kernel
     assert ended.status == "ok", "its own code has heard of it, and come to its end"
     assert "): stop interrupts once more, breaks off collectives, and asks what to do" in ended.text
     assert "2 idle" in kernel.ok("%mesh").text
+
+
+@pytest.mark.usefixtures("mesh")
+def test_a_rank_that_dies_as_it_works_on_is_told_dead_and_not_idle(kernel: Kernel) -> None:
+    pids = kernel.pids()
+    cell = kernel.start(STUBBORN)
+    cell.until_all(2, "in")
+    kernel.interrupt()
+    cell.until(WORKS_ON)
+    os.kill(pids[1], signal.SIGKILL)
+    assert cell.end().error == "KeyboardInterrupt: interrupted; rank 1 is dead: `%mesh restart @dead`"
+    kernel.ok("%mesh restart @dead")
+    assert "2   ranks 0-1" in kernel.ok("%on_mesh -- world_size").text
 
 
 @pytest.mark.usefixtures("mesh")

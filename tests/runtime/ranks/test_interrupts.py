@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
 
@@ -158,17 +159,34 @@ def test_a_call_that_has_not_begun_is_interrupted_when_it_does(interrupts: Inter
         assert ask(interrupts, 7) == 8
 
 
-def test_what_the_call_waits_for_while_it_hears_no_signals_is_interrupted(
-    interrupts: Interrupts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`os.system` drops them, and the press with them."""
+@pytest.fixture
+def command(interrupts: Interrupts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[str]:
+    """A command for `os.system`, which is interrupted when it has begun."""
     monkeypatch.setattr(os, "system", os.system)
     os_system.install(interrupts)
-    asker = threading.Timer(0, lambda: interrupts.request(7))
-    with pytest.raises(KeyboardInterrupt), interrupts.open_for(7):
-        asker.start()
-        os.system("exec sleep 1000")
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    asker = threading.Thread(target=lambda: told.read_text() and interrupts.request(7))
+    asker.start()
+    yield f"echo begun > {told}; exec sleep 1000"
     asker.join()
+
+
+def test_what_the_call_waits_for_while_it_hears_no_signals_is_interrupted(interrupts: Interrupts, command: str) -> None:
+    """`os.system` drops them, and the press with them."""
+    ended: list[int] = []
+    with pytest.raises(KeyboardInterrupt), interrupts.open_for(7):
+        ended.append(os.system(command))
+    assert ended == []
+
+
+def test_a_handler_of_the_users_hears_behind_it_what_was_dropped(interrupts: Interrupts, command: str) -> None:
+    heard: list[int] = []
+    with interrupts.open_for(7):
+        former = signal.signal(signal.SIGINT, lambda number, _: (interrupts.heard(), heard.append(number)))
+        assert os.WTERMSIG(os.system(command)) == signal.SIGINT
+        assert heard == [signal.SIGINT]
+        signal.signal(signal.SIGINT, former)
 
 
 def test_a_command_that_nobody_stops_gives_its_status(interrupts: Interrupts, monkeypatch: pytest.MonkeyPatch) -> None:
