@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
 
 from ..kernel.comms import CommMessage
 from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
-from ..kernel.mime import unpacked
 from ..kernel.outcome import Display, Outcome
 from ..kernel.rows import error_line
 from ..kernel.run import Progress, Said
 from ..kernel.summary import readable
 from ..runtime.wire.tape import Text
 from .bars import Bars
-from .slots import Slots
+from .displays import WINDOW, Displays
 from .stage import Stage, StreamName
-
-WINDOW = 0.05
-"""Seconds that a line or a display waits for its equals from other ranks."""
 
 EVERYTHING = math.inf
 """A time by which nothing waits any more. (`now + WINDOW - now` is, by rounding, often less than `WINDOW`.)"""
@@ -39,32 +33,6 @@ _MARGIN = 15
 
 _MOST_DEATHS = 4
 """Ranks whose end is told in full while others still work; all are in the story at the end."""
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A display that may still find its equals."""
-
-    ranks: list[int]
-    display: Display
-    since: float
-    depth: int = 0
-    """More than that of all that one of its ranks has shown before it."""
-    has_later: bool = False
-    """Whether one of its ranks has shown something since."""
-
-    def comes_after(self, before: _Waiting) -> bool:
-        """Let it stand behind another one; False where it cannot, as others stand behind it."""
-        if self.depth <= before.depth:
-            if self.has_later:
-                return False
-            self.depth = before.depth + 1
-        before.has_later = True
-        return True
-
-
-_MOST_DISPLAYS = 10_000
-"""That may be updated still: of more the oldest are forgotten."""
 
 
 class Live:
@@ -87,11 +55,9 @@ class Live:
         self._ranks = tuple(ranks)
         self._budget = budget
         self._on_comm = on_comm
-        self._waiting: dict[bytes, _Waiting] = {}
-        self._last_of: dict[int, _Waiting] = {}  # by rank, those of them that it has shown last
-        self._display_ids: dict[tuple[int, str], str] = {} if display_ids is None else display_ids
-        self._slots = Slots() if len(self._ranks) > 1 and stage.can_update else None
         self._width = max(3, len(ranks_text(ranks)))
+        ids = {} if display_ids is None else display_ids
+        self._displays = Displays(stage, self._ranks, self._width, ids, self._before_display)
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
         self._held: list[Said] = []
         self._last_lines = LastLines(tail) if tail is not None else None
@@ -119,7 +85,7 @@ class Live:
         self._take(said, now)
         if not self._is_quiet:
             self._tell(self._due(now))
-            self._tell_displays(now)
+            self._displays.tell(now)
             self._draw_bars(now)
 
     def catch_up(self, said: Iterable[Said], now: float) -> None:
@@ -127,7 +93,7 @@ class Live:
         self.update(said, now)
         if not self._is_quiet:
             self._tell(self._due(EVERYTHING))
-            self._tell_displays(EVERYTHING)
+            self._displays.finish(now)
 
     def _take(self, said: Iterable[Said], now: float) -> None:
         for rank, item in said:
@@ -136,10 +102,9 @@ class Live:
             elif self._is_quiet and (self._last_lines is None or isinstance(item, Display)):
                 self._held.append((rank, item))
             elif isinstance(item, Display):
-                self._take_display(rank, item, now)
+                self._displays.take(rank, item, now)
             else:
-                if any(rank in waiting.ranks for waiting in self._waiting.values()):
-                    self._tell_displays(EVERYTHING)  # what a rank says after a display stands after it
+                self._displays.speaks(rank, now)
                 self._feed(rank, item, now)
 
     def finish(self, now: float) -> None:
@@ -147,7 +112,7 @@ class Live:
         self._is_quiet = False
         held, self._held = self._held, []
         self._take(held, now)
-        self._tell_displays(EVERYTHING)
+        self._displays.finish(now)
         if self._last_lines is not None:
             for rank, text in self._last_lines.take():
                 self._folder.feed(rank, text.stream, text.text, now)
@@ -181,11 +146,12 @@ class Live:
                 self._take_comm(rank, item)
             elif isinstance(item, Display):
                 self._tell(self._late.poll(now))
-                self._take_display(rank, item, now)
+                self._displays.take(rank, item, now)
             else:
+                self._displays.speaks(rank, now)
                 self._late.feed(rank, item.stream, item.text, now)
         self._tell(self._late.poll(now))
-        self._tell_displays(EVERYTHING)
+        self._displays.finish(now)
         if "_late" in vars(self) and self._late.is_full and not self._is_late_full:
             self._is_late_full = True
             self._write(full_line(self._width))
@@ -203,90 +169,22 @@ class Live:
             self._write(text, stream)
 
     def _write(self, text: str, stream: StreamName = "stdout") -> None:
+        self._step_aside()
+        self._stage.write(text, stream)
+
+    def _before_display(self) -> None:
+        """What ranks have said before stands before."""
+        self._tell(self._due(EVERYTHING))
+        self._step_aside()
+
+    def _step_aside(self) -> None:
+        """What bars there are is to stand below what comes now."""
         if "_bars" in vars(self) and self._bars is not None:
             self._bars.step_aside()
-        self._stage.write(text, stream)
 
     def _take_comm(self, rank: int, message: CommMessage) -> None:
         if self._on_comm is not None:
             self._on_comm(rank, message)
-
-    def _take_display(self, rank: int, display: Display, now: float) -> None:
-        self._tell(self._due(EVERYTHING))  # what a rank said before stands before
-        if display.is_clear:
-            self._clear(rank, display)
-        elif display.is_update:
-            self._update(rank, display)
-        else:
-            self._wait_for_equals(rank, display, now)
-
-    def _wait_for_equals(self, rank: int, display: Display, now: float) -> None:
-        # A display that can be updated stays apart: its rank may later make it differ.
-        unique = (rank, display.number) if display.display_id else None
-        key = msgspec.msgpack.encode((display.mime, unique))
-        waiting = self._waiting.setdefault(key, _Waiting([], display, now))
-        before = self._last_of.get(rank)
-        if rank in waiting.ranks or (before is not None and not waiting.comes_after(before)):
-            self._tell_displays(EVERYTHING)
-            self._waiting[key] = waiting = _Waiting([], display, now)
-        waiting.ranks.append(rank)
-        self._last_of[rank] = waiting
-
-    def _tell_displays(self, now: float) -> None:
-        """Those whose time has come, with what their ranks have shown before them; each rank's in its order."""
-        due: dict[bytes, _Waiting] = {}
-        ranks = set[int]()
-        for key, waiting in sorted(self._waiting.items(), key=lambda item: -item[1].depth):
-            is_due = len(waiting.ranks) == len(self._ranks) or now - waiting.since >= WINDOW
-            if is_due or not ranks.isdisjoint(waiting.ranks):
-                due[key] = waiting
-                ranks.update(waiting.ranks)
-        for key, waiting in due.items():
-            del self._waiting[key]
-            self._last_of = {rank: last for rank, last in self._last_of.items() if last is not waiting}
-        for waiting in sorted(due.values(), key=lambda waiting: (waiting.depth, min(waiting.ranks))):
-            self._show(waiting)
-
-    def _show(self, waiting: _Waiting) -> None:
-        display = waiting.display
-        place, is_again = self._slots.place(waiting.ranks) if self._slots else (None, False)
-        display_id = self._named(waiting.ranks[0], display.display_id, place) if display.display_id else place
-        if is_again:
-            self._stage.display(unpacked(display.mime), display.metadata, display_id, update=True)
-            return self._empty(waiting.ranks)
-        self._empty(waiting.ranks)
-        if len(self._ranks) > 1:
-            self._write(f"{ranks_text(sorted(waiting.ranks)):>{self._width}} │\n")
-        elif "_bars" in vars(self) and self._bars is not None:
-            self._bars.step_aside()
-        self._stage.display(unpacked(display.mime), display.metadata, display_id)
-
-    def _named(self, rank: int, name: str, place: str | None) -> str:
-        """The id for what a rank shows by a name of its own."""
-        found = self._display_ids.setdefault((rank, name), place or uuid.uuid4().hex)
-        if len(self._display_ids) > _MOST_DISPLAYS:
-            del self._display_ids[next(iter(self._display_ids))]
-        return found
-
-    def _empty(self, ranks: Sequence[int]) -> None:
-        for place in self._slots.to_empty(ranks) if self._slots else ():
-            self._stage.display({"text/plain": ""}, {}, place, update=True)
-
-    def _update(self, rank: int, display: Display) -> None:
-        self._tell_displays(EVERYTHING)
-        display_id = self._display_ids.get((rank, display.display_id or ""))
-        if display_id is not None:
-            self._stage.display(unpacked(display.mime), display.metadata, display_id, update=True)
-
-    def _clear(self, rank: int, display: Display) -> None:
-        self._tell_displays(EVERYTHING)
-        waits = bool(display.metadata.get("wait"))
-        if len(self._ranks) == 1:
-            self._stage.clear(waits)
-        elif self._slots is not None:  # one rank cannot wipe what the others said
-            self._slots.clear(rank)
-            if not waits:
-                self._empty([rank])
 
 
 class LastLines:

@@ -7,7 +7,7 @@ and a plot, in a loop.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 
@@ -44,6 +44,13 @@ class Slots:
             if rank in slot.ranks:
                 slot.cleared.add(rank)
                 self._has_free |= slot.is_free
+
+    def join(self, place: str, ranks: Iterable[int]) -> None:
+        """More ranks show something in a place, or show something there again."""
+        slot = self._slots[place]
+        slot.ranks = tuple(sorted({*slot.ranks, *ranks}))
+        slot.cleared.difference_update(ranks)
+        slot.is_empty = False
 
     def place(self, ranks: Sequence[int]) -> tuple[str, bool]:
         """Where something goes that these ranks show, and whether it takes the place of something else."""

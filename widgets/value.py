@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from typing import Final
 
@@ -11,6 +11,7 @@ from ..kernel.outcome import Failure, Frame, Value
 from ..kernel.rows import Row, clipped
 from ..kernel.story import line_text, place_text, shortened_frames, without_escapes
 from .heat import heat_html
+from .picture import PICTURES, picture_html
 
 _TEXT_BUDGET: Final = 120_000
 """Characters of text that all rows have together; a notebook with large outputs opens slowly."""
@@ -18,7 +19,6 @@ _RICH_BUDGET: Final = 4_000_000
 _HEAT_BUDGET: Final = 400_000
 _MAX_OPEN: Final = 3
 """So many rich values are shown at once; with more, one opens those that one wants."""
-_IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _LEAST_ROOM: Final = 80
 _WIDE: Final = 80
 
@@ -111,19 +111,9 @@ def plain(text: str, limit: int) -> str:
     return escape(clipped(without_escapes(text), limit))
 
 
-def _image(mime: str) -> Callable[[str], str]:
-    return lambda data: f'<img alt="" src="data:{mime};base64,{escape("".join(data.split()))}">'
-
-
-def _svg(source: str) -> str:
-    # As an image, not as markup: scripts inside it stay dead and its ids cannot collide with another rank's.
-    return _image("image/svg+xml")(b64encode(source.encode("utf-8", "replace")).decode())
-
-
 _RICH: Final[dict[str, Callable[[str], str]]] = {
     "text/html": lambda source: f"<div>{source}</div>",
-    "image/svg+xml": _svg,
-    **{mime: _image(mime) for mime in _IMAGES},
+    **{form: partial(picture_html, form) for form in PICTURES},
     "text/markdown": lambda source: f"<pre>{escape(source)}</pre>",
     "text/latex": lambda source: f"<pre>{escape(source)}</pre>",
 }

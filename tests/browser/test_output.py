@@ -35,10 +35,19 @@ for step in range(60):
     time.sleep(0.03)"""
 
 
+CIRCLES = """%%on_mesh
+from IPython.display import SVG, clear_output, display
+for step in range(3):
+    clear_output(wait=True)
+    circle = f"<circle cx='200' cy='150' r='{40 + 20 * rank + step}' fill='#56b4e9'/>"
+    display(SVG(f"<svg xmlns='http://www.w3.org/2000/svg' width='400' height='300'>{circle}</svg>"))
+    time.sleep(0.1)"""
+
+
 @pytest.mark.parametrize("theme", [pytest.param("JupyterLab Light", marks=pytest.mark.wide), "JupyterLab Dark"])
 def test_bars_widgets_and_watches(open_notebook: Any, theme: Theme) -> None:
     nb = open_notebook(
-        [UP, BARS, SLIDER, "%mesh watch loss --every 0.1", LOSS, "%mesh watch --stop"],
+        [UP, BARS, SLIDER, "%mesh watch loss --every 0.1", LOSS, "%mesh watch --stop", CIRCLES],
         theme=theme,
         kernel="torchless",
         is_alone=True,
@@ -61,6 +70,13 @@ def test_bars_widgets_and_watches(open_notebook: Any, theme: Theme) -> None:
     nb.wait_text(3, "ended")
     assert nb.output(3).locator("svg[role=img]").count() >= 2  # ranks are not looked at in the same step
     nb.picture(f"watch_{name}")
+    assert nb.run(6) == "done"
+    wall = nb.output(6).locator(".mb-wall")
+    assert wall.locator("img").evaluate_all("all => all.map(image => image.naturalWidth)") == [400] * 4
+    assert wall.bounding_box()["height"] < 250  # one row
+    wall.get_by_text("rank 2").click()
+    assert wall.locator("img").nth(2).bounding_box()["width"] == 400
+    nb.picture(f"pictures_{name}")
     block, *_, done = nb.outputs(1)  # the slot of the table of who had answered is empty
     assert block["data"]["text/plain"].count("100%") == 1
     assert done["text"].endswith("epoch done\n")

@@ -1,0 +1,290 @@
+"""What the ranks of a cell show: equal displays once, each rank's in its order, pictures side by side."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, takewhile
+
+import msgspec
+
+from ..kernel.fold import ranks_text
+from ..kernel.mime import unpacked
+from ..kernel.outcome import Display
+from .slots import Slots
+from .stage import Stage
+from .wall import Wall, is_picture
+
+WINDOW = 0.05
+"""Seconds that a line or a display waits for its equals from other ranks."""
+
+_PICTURE_WINDOW = 0.3
+"""Seconds that pictures wait for one more from another rank: to draw one takes a tenth of a second or more."""
+
+_LONGEST_WAIT = 1.0
+"""Seconds that the first of them waits at most."""
+
+_MOST_WALLS = 4
+"""Places whose pictures can change: a picture is too large to keep all that there were."""
+
+_MOST_DISPLAYS = 10_000
+"""That may be updated still: of more the oldest are forgotten."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A display that may still find its equals."""
+
+    ranks: list[int]
+    display: Display
+    since: float
+    latest: float
+    """When the last of its ranks has shown it."""
+    is_picture: bool
+    """May it hang beside those of other ranks?"""
+    depth: int = 0
+    """More than that of all that one of its ranks has shown before it."""
+    has_later: bool = False
+    """Whether one of its ranks has shown something since."""
+
+    def comes_after(self, before: _Waiting) -> bool:
+        """Let it stand behind another one; False where it cannot, as others stand behind it."""
+        if self.depth <= before.depth:
+            if self.has_later:
+                return False
+            self.depth = before.depth + 1
+        before.has_later = True
+        return True
+
+
+class Displays:
+    """Holds displays until it is their turn, and knows where each stands. Time is an argument."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        ranks: Sequence[int],
+        width: int,
+        display_ids: dict[tuple[int, str], str],
+        before: Callable[[], None],
+    ) -> None:
+        """`width` is that of the gutter; `before` is called when something new is to be put on the stage."""
+        self._stage = stage
+        self._ranks = frozenset(ranks)
+        self._width = width
+        self._before = before
+        self._display_ids = display_ids
+        self._waiting: dict[bytes, _Waiting] = {}
+        self._last_of: dict[int, _Waiting] = {}  # by rank, those of them that it has shown last
+        self._slots = Slots() if len(ranks) > 1 and stage.can_update else None
+        self._walls: list[Wall] = []  # pictures may still come to them
+        self._gutters: dict[str, str] = {}  # by place, above pictures
+
+    def take(self, rank: int, display: Display, now: float) -> None:
+        """A rank shows something, changes it, or clears what it has shown."""
+        if display.is_clear:
+            self._clear(rank, display, now)
+        elif display.is_update:
+            self._update(rank, display, now)
+        else:
+            self._wait_for_equals(rank, display, now)
+
+    def speaks(self, rank: int, now: float) -> None:
+        """A rank has printed something: what it has shown before stands before, and what it shows next behind."""
+        self._flush_of(rank, now)
+        for wall in self._walls:
+            wall.pass_by([rank])
+
+    def tell(self, now: float) -> None:
+        """Show what has waited long enough."""
+        if self._waiting:
+            self._show_all(self._take_due(now), now)
+        for wall in self._walls:
+            if wall.is_due(now):
+                self._draw(wall, now)
+
+    def flush(self, now: float) -> None:
+        """Show all that waits."""
+        if self._waiting:
+            due, self._waiting = list(self._waiting.values()), {}
+            self._last_of.clear()
+            self._show_all(due, now)
+
+    def _flush_of(self, rank: int, now: float) -> None:
+        if any(rank in waiting.ranks for waiting in self._waiting.values()):
+            self.flush(now)
+
+    def finish(self, now: float) -> None:
+        """Show all that waits, and all that has changed."""
+        self.flush(now)
+        self._seal(now, keep=0)
+
+    def _wait_for_equals(self, rank: int, display: Display, now: float) -> None:
+        # A display that can be updated stays apart: its rank may later make it differ.
+        unique = (rank, display.number) if display.display_id else None
+        key = msgspec.msgpack.encode((display.mime, unique))
+        hangs = self._slots is not None and not display.display_id and is_picture(display.mime)
+        waiting = self._waiting.setdefault(key, _Waiting([], display, now, now, hangs))
+        before = self._last_of.get(rank)
+        if rank in waiting.ranks or (before is not None and not waiting.comes_after(before)):
+            self.flush(now)
+            self._waiting[key] = waiting = _Waiting([], display, now, now, hangs)
+        waiting.ranks.append(rank)
+        waiting.latest = now
+        self._last_of[rank] = waiting
+
+    def _take_due(self, now: float) -> list[_Waiting]:
+        """Those whose time has come, with what their ranks have shown before them."""
+        due: dict[bytes, _Waiting] = {}
+        ranks = set[int]()
+        is_due = self._judge(now)
+        for key, waiting in sorted(self._waiting.items(), key=lambda item: -item[1].depth):
+            if is_due(waiting) or not ranks.isdisjoint(waiting.ranks):
+                due[key] = waiting
+                ranks.update(waiting.ranks)
+        for key in due:
+            del self._waiting[key]
+        if due:
+            told = {id(waiting) for waiting in due.values()}
+            self._last_of = {rank: last for rank, last in self._last_of.items() if id(last) not in told}
+        return list(due.values())
+
+    def _judge(self, now: float) -> Callable[[_Waiting], bool]:
+        """Who waits no longer. Pictures go together: when one of them is due, and when each rank has shown one."""
+        hanging = {waiting for waiting in self._waiting.values() if waiting.is_picture and not self._home_of(waiting)}
+        have_all = self._ranks.issubset(rank for waiting in hanging for rank in waiting.ranks)
+        first = min((waiting.since for waiting in hanging), default=now)
+        latest = max((waiting.latest for waiting in hanging), default=now)
+        are_due = have_all or now - latest >= _PICTURE_WINDOW or now - first >= _LONGEST_WAIT
+
+        def is_due(waiting: _Waiting) -> bool:
+            if waiting in hanging:
+                return are_due
+            return len(waiting.ranks) == len(self._ranks) or now - waiting.since >= WINDOW
+
+        return is_due
+
+    def _home_of(self, waiting: _Waiting) -> Wall | None:
+        """Where this picture hangs, if that is known already."""
+        return next((wall for wall in self._walls if wall.takes(waiting.ranks)), None)
+
+    def _show_all(self, due: list[_Waiting], now: float) -> None:
+        due.sort(key=lambda waiting: (waiting.depth, min(waiting.ranks)))
+        for _, level in groupby(due, key=lambda waiting: waiting.depth):
+            self._show_level(list(level), now)
+
+    def _show_level(self, level: list[_Waiting], now: float) -> None:
+        """Displays of different ranks, each of which shows one of them."""
+        new = list[_Waiting]()
+        for waiting in level:
+            if not waiting.is_picture:
+                self._show(waiting)
+            elif home := self._home_of(waiting):
+                self._join(home, waiting)
+            else:
+                new.append(waiting)
+        if new:
+            self._open_wall(new, now)
+
+    def _open_wall(self, pictures: Sequence[_Waiting], now: float) -> None:
+        """A new place for pictures, or one that just these ranks have cleared."""
+        assert self._slots is not None
+        ranks = [rank for waiting in pictures for rank in waiting.ranks]
+        place, is_again = self._slots.place(ranks)
+        self._empty(ranks)
+        self._walls.append(wall := Wall(place))
+        if is_again:
+            wall.pass_by(self._ranks)  # others may have said something below
+        for waiting in pictures:
+            self._hang(wall, waiting)
+        self._draw(wall, now, is_again)
+        self._seal(now, keep=_MOST_WALLS)
+
+    def _seal(self, now: float, keep: int) -> None:
+        """All but so many of the last stay as they are."""
+        for wall in self._walls[: max(0, len(self._walls) - keep)]:
+            if wall.is_due(math.inf):
+                self._draw(wall, now)
+            self._leave(wall.place)
+
+    def _leave(self, place: str) -> None:
+        """Pictures change there no more."""
+        self._walls = [wall for wall in self._walls if wall.place != place]
+
+    def _join(self, wall: Wall, waiting: _Waiting) -> None:
+        assert self._slots is not None
+        self._hang(wall, waiting)
+        self._slots.join(wall.place, waiting.ranks)
+        self._empty(waiting.ranks)
+
+    def _hang(self, wall: Wall, waiting: _Waiting) -> None:
+        for above in takewhile(lambda above: above is not wall, self._walls):
+            above.pass_by(waiting.ranks)
+        wall.put(waiting.ranks, waiting.display)
+
+    def _draw(self, wall: Wall, now: float, is_again: bool = True) -> None:
+        if not is_again:
+            self._before()
+        self._say_above(wall.place, self._gutter(wall.ranks))
+        data, metadata = wall.drawn(now)
+        self._stage.display(data, metadata, wall.place, update=is_again)
+
+    def _say_above(self, place: str, gutter: str) -> None:
+        """Whose pictures these are stands in a display of its own: more may come."""
+        if self._gutters.get(place) != gutter:
+            is_new = place not in self._gutters
+            self._stage.display({"text/plain": gutter}, {}, f"{place}-ranks", update=not is_new)
+            self._gutters[place] = gutter
+
+    def _gutter(self, ranks: Iterable[int]) -> str:
+        return f"{ranks_text(ranks):>{self._width}} │"
+
+    def _show(self, waiting: _Waiting) -> None:
+        display = waiting.display
+        for wall in self._walls:
+            wall.pass_by(waiting.ranks)
+        place, is_again = self._slots.place(waiting.ranks) if self._slots else (None, False)
+        if is_again and place is not None:
+            self._leave(place)
+        display_id = self._named(waiting.ranks[0], display.display_id, place) if display.display_id else place
+        self._empty(waiting.ranks)
+        if not is_again:
+            self._before()
+            if len(self._ranks) > 1:
+                self._stage.write(f"{self._gutter(waiting.ranks)}\n")
+        self._stage.display(unpacked(display.mime), display.metadata, display_id, update=is_again)
+
+    def _named(self, rank: int, name: str, place: str | None) -> str:
+        """The id for what a rank shows by a name of its own."""
+        found = self._display_ids.setdefault((rank, name), place or uuid.uuid4().hex)
+        if len(self._display_ids) > _MOST_DISPLAYS:
+            del self._display_ids[next(iter(self._display_ids))]
+        return found
+
+    def _empty(self, ranks: Sequence[int]) -> None:
+        for place in self._slots.to_empty(ranks) if self._slots else ():
+            self._leave(place)
+            if place in self._gutters:
+                self._say_above(place, "")
+            self._stage.display({"text/plain": ""}, {}, place, update=True)
+
+    def _update(self, rank: int, display: Display, now: float) -> None:
+        self._flush_of(rank, now)
+        display_id = self._display_ids.get((rank, display.display_id or ""))
+        if display_id is not None:
+            self._stage.display(unpacked(display.mime), display.metadata, display_id, update=True)
+
+    def _clear(self, rank: int, display: Display, now: float) -> None:
+        self._flush_of(rank, now)
+        waits = bool(display.metadata.get("wait"))
+        if len(self._ranks) == 1:
+            self._before()
+            self._stage.clear(waits)
+        elif self._slots is not None:  # one rank cannot wipe what the others said
+            self._slots.clear(rank)
+            for wall in self._walls:
+                wall.clear(rank)
+            if not waits:
+                self._empty([rank])

@@ -1,0 +1,150 @@
+"""Pictures of several ranks side by side: 64 charts one below the other are seen by nobody. Pure.
+
+Small multiples, as Edward Tufte has named them: each small, all in one glance, and any one large when it is clicked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil, sqrt
+from typing import Final, cast
+
+from ..kernel.fold import named, ranks_text
+from ..kernel.mime import unpacked
+from ..kernel.outcome import Display
+from .picture import PICTURES, picture_html
+from .style import WALL_STYLE
+
+_CALM: Final = 0.25
+"""Seconds between two drawings of a wall, at least."""
+
+_BYTES_A_SECOND: Final = 4_000_000
+"""That a wall which changes all the time sends to the notebook, at most."""
+
+_FULL: Final = 8_000_000
+"""Bytes of one wall. It is one message; what comes after goes onto another."""
+
+_ROW: Final = 4
+"""Pictures in a row, at least, where there are as many."""
+
+
+def is_picture(mime: Mapping[str, str]) -> bool:
+    """Is there a picture, and nothing else but text in its place?
+
+    Example:
+        >>> is_picture({"image/png": "UE5H", "text/plain": "<Figure>"}), is_picture({"text/plain": "1"})
+        (True, False)
+        >>> is_picture({"image/png": "UE5H", "text/html": "<div>what moves</div>"})
+        False
+    """
+    forms = mime.keys() - {"text/plain"}
+    return bool(forms) and forms <= set(PICTURES)
+
+
+@dataclass(slots=True)
+class _Picture:
+    ranks: set[int]
+    """Those that show it, as it was equal."""
+    display: Display
+
+    @property
+    def form(self) -> str:
+        return next(form for form in PICTURES if form in self.display.mime)
+
+
+class Wall:
+    """One place in a cell's output, and the picture of each rank in it.
+
+    Example:
+        >>> wall = Wall("a display id")
+        >>> wall.put([1], Display(1, 1, {"image/png": "UE5H", "text/plain": "<Figure>"}))
+        >>> wall.put([0], Display(1, 1, {"image/png": "R0lG", "text/plain": "<Figure>"}))
+        >>> data, _ = wall.drawn(now=0.0)
+        >>> data["text/plain"]
+        '0-1 │ <Figure>'
+        >>> wall.takes([1]), wall.takes([2])
+        (False, True)
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self._pictures: list[_Picture] = []
+        self._passed: set[int] = set()  # said something since, which stands below: so does what follows
+        self._cleared: set[int] = set()  # their pictures make room for the next ones
+        self._drawn_at: float | None = None
+        self._has_changed = False
+
+    @property
+    def ranks(self) -> set[int]:
+        """All that have a picture here."""
+        return {rank for picture in self._pictures for rank in picture.ranks}
+
+    @property
+    def _size(self) -> int:
+        return sum(len(picture.display.mime[picture.form]) for picture in self._pictures)
+
+    def takes(self, ranks: Iterable[int]) -> bool:
+        """Does what these ranks show now belong here?"""
+        news = set(ranks) - self._cleared
+        return not news or (self._size < _FULL and news.isdisjoint(self.ranks | self._passed))
+
+    def put(self, ranks: Iterable[int], display: Display) -> None:
+        """Hang it up; what these ranks have cleared comes down."""
+        ranks = set(ranks)
+        self._cleared -= ranks
+        self._has_changed = True
+        for picture in self._pictures:
+            picture.ranks -= ranks
+        equal = next((picture for picture in self._pictures if picture.display.mime == display.mime), None)
+        if equal is not None:
+            equal.ranks |= ranks
+        else:
+            self._pictures.append(_Picture(ranks, display))
+        self._pictures = [picture for picture in self._pictures if picture.ranks]
+
+    def clear(self, rank: int) -> None:
+        """The next picture of this rank takes the place of this one."""
+        if rank in self.ranks:
+            self._cleared.add(rank)
+
+    def pass_by(self, ranks: Iterable[int]) -> None:
+        """These ranks have said something that stands below."""
+        self._passed.update(ranks)
+
+    def is_due(self, now: float) -> bool:
+        """Is there something new, and has the last drawing stood for long enough?"""
+        if not self._has_changed or self._drawn_at is None:
+            return self._has_changed
+        return now - self._drawn_at >= max(_CALM, self._size / _BYTES_A_SECOND)
+
+    def drawn(self, now: float) -> tuple[Mapping[str, object], Mapping[str, object]]:
+        """What the front-end is to show, and its metadata; one picture alone as its rank has shown it."""
+        self._has_changed, self._drawn_at = False, now
+        if len(self._pictures) == 1:
+            return unpacked(self._pictures[0].display.mime), self._pictures[0].display.metadata
+        pictures = sorted(self._pictures, key=lambda picture: min(picture.ranks))
+        return {"text/html": _html(pictures), "text/plain": _text(pictures)}, {}
+
+
+def _html(pictures: list[_Picture]) -> str:
+    num_columns = min(len(pictures), max(_ROW, ceil(sqrt(len(pictures)))))
+    label = f"pictures of {named([rank for picture in pictures for rank in picture.ranks])}"
+    region = f'<div class="meshbook mb-wall" role="group" aria-label="{label}" style="--mb-columns:{num_columns}">'
+    return f"{WALL_STYLE}{region}{''.join(map(_picture_html, pictures))}</div>"
+
+
+def _picture_html(picture: _Picture) -> str:
+    # A click on its summary opens a `details`, in which there is nothing: the rules make it as wide as the page then.
+    form, mime = picture.form, picture.display.mime
+    asked = cast("Mapping[str, object]", picture.display.metadata.get(form) or {})
+    width = asked.get("width")
+    image = picture_html(form, mime[form], mime.get("text/plain", ""), width if isinstance(width, int) else None)
+    return f"<details><summary>{named(picture.ranks)}<br>{image}</summary></details>"
+
+
+def _text(pictures: list[_Picture]) -> str:
+    by_text: dict[str, list[int]] = {}
+    for picture in pictures:
+        by_text.setdefault(picture.display.mime.get("text/plain", ""), []).extend(picture.ranks)
+    return "\n".join(f"{ranks_text(sorted(ranks))} │ {text}" for text, ranks in by_text.items())
