@@ -62,7 +62,7 @@ class Wall:
         >>> wall.put([0], Display(1, 1, {"image/png": "R0lG", "text/plain": "<Figure>"}))
         >>> data, _ = wall.drawn(now=0.0)
         >>> data["text/plain"]
-        '0-1 │ <Figure>'
+        '<Figure>'
         >>> wall.takes([1]), wall.takes([2])
         (False, True)
     """
@@ -147,4 +147,6 @@ def _text(pictures: list[_Picture]) -> str:
     by_text: dict[str, list[int]] = {}
     for picture in pictures:
         by_text.setdefault(picture.display.mime.get("text/plain", ""), []).extend(picture.ranks)
-    return "\n".join(f"{ranks_text(sorted(ranks))} │ {text}" for text, ranks in by_text.items())
+    if len(by_text) == 1:
+        return next(iter(by_text))
+    return "\n".join(f"{ranks_text(ranks)} │ {text}" for text, ranks in by_text.items())
