@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import inspect
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..actor import Actor, endpoints_of, plain_name
 from ..cores import take_share
@@ -35,6 +36,13 @@ LEFT_SECONDS = 1.0
 """So long the tasks that an actor leaves behind may take to end."""
 
 
+class _Doing(NamedTuple):
+    """What of the user's a task runs, and when it has begun, by `time.perf_counter`."""
+
+    work: Work
+    began: float
+
+
 class AsyncDriver(Driver):
     """One thread with an event loop: a call begins when the one before it has ended, a concurrent one at once."""
 
@@ -47,7 +55,7 @@ class AsyncDriver(Driver):
         self._tasks: set[asyncio.Task[None]] = set()
         self._withering: asyncio.Task[None] | None = None
         self._serving: asyncio.Task[Any] | None = None  # while it awaits an endpoint that is not concurrent
-        self._turns: dict[asyncio.Task[Any], Work] = {}  # what of the user's they run
+        self._turns: dict[asyncio.Task[Any], _Doing] = {}  # what of the user's they run
         self._strikes: dict[asyncio.Task[Any], AwaitedStrike] = {}
 
     def put(self, job: Job | Callable[[], Any]) -> None:
@@ -77,19 +85,21 @@ class AsyncDriver(Driver):
 
     def strikes(self) -> list[Strike]:
         self._refuse_queued(INTERRUPTED)
-        turns = [(task, work) for task, work in list(self._turns.items()) if is_interruptible(work)]
-        strikes = {task: self._strike_at(task, work, self._strikes.get(task)) for task, work in turns}
+        turns = [(task, doing) for task, doing in list(self._turns.items()) if is_interruptible(doing.work)]
+        strikes = {task: self._strike_at(task, doing, self._strikes.get(task)) for task, doing in turns}
         self._strikes.update(strikes)
         for task in list(self._strikes):
             if task not in self._turns:  # it has ended just now
                 self._strikes.pop(task, None)
         return list(strikes.values())
 
-    def _strike_at(self, task: asyncio.Task[Any], work: Work, former: AwaitedStrike | None) -> AwaitedStrike:
+    def _strike_at(self, task: asyncio.Task[Any], doing: _Doing, former: AwaitedStrike | None) -> AwaitedStrike:
+        work = doing.work
+
         def is_runner(frame: FrameType) -> bool:
             return frame.f_code in _RUNNERS and frame.f_locals.get("work") is work
 
-        target = Target(self._thread, lambda: self._turns.get(task) is work, is_runner)
+        target = Target(self._thread, doing.began, lambda: self._turns.get(task) is doing, is_runner)
         return AwaitedStrike(self._resident.title_of(work), target, task, former)
 
     def wither(self) -> None:
@@ -124,9 +134,9 @@ class AsyncDriver(Driver):
 
     def _refuse_running(self) -> None:
         """Who waits for what was cancelled and goes on all the same is told; an answer of its own comes too late."""
-        for work in list(self._turns.values()):
-            if isinstance(work, Job):
-                self._resident.refuse(work)
+        for doing in list(self._turns.values()):
+            if isinstance(doing.work, Job):
+                self._resident.refuse(doing.work)
 
     def _refuse_queued(self, why: RemoteFailure | None = None) -> None:
         kept: list[Job] = []
@@ -244,7 +254,7 @@ class AsyncDriver(Driver):
         result, error = None, None
         task = asyncio.current_task()
         assert task is not None
-        self._turns[task] = work
+        self._turns[task] = _Doing(work, time.perf_counter())
         try:
             result = await coroutine
         except BaseException as raised:  # noqa: BLE001 - the rim: it is the actor's end, or goes to the log
@@ -301,7 +311,7 @@ class AsyncDriver(Driver):
         is_struck = False
         task = asyncio.current_task()
         assert task is not None
-        self._turns[task] = work
+        self._turns[task] = _Doing(work, turn.started)
         try:
             method, args, kwargs, port = prepare(resident, work)
             result = method(*args, **kwargs)

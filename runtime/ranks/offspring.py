@@ -12,8 +12,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..proc import stat_of
@@ -70,6 +71,48 @@ def interrupt_those_of(call: Moment, struck: float) -> bool:
     return bool(heard)
 
 
+def interrupt_those_of_threads(began: Mapping[int, float], struck: float) -> bool:
+    """The same of threads: when what each does has begun, by the system's number of it, all by `time.perf_counter`.
+
+    Only Linux tells which thread has started a process; elsewhere nothing is done.
+    """
+    left_alone = {child.pid for child in of_multiprocessing() if child.daemon} | _tended
+    found: set[int] = set()
+    for thread, since in began.items():
+        ages = _Ages(time.perf_counter(), since, struck)
+        found.update(pid for pid in _children(os.getpid(), [thread]) if pid not in left_alone and ages.include(pid))
+    heard = [pid for pid in found if _interrupt(pid)]
+    return bool(heard)
+
+
+def _interrupt(pid: int) -> bool:
+    """This process and all below it that are in our process group; whether it was one."""
+    below = _children(pid, _threads(pid))  # before it ends, and they have another parent
+    with contextlib.suppress(ProcessLookupError):
+        if os.getpgid(pid) == os.getpgrp():
+            os.kill(pid, signal.SIGINT)
+            for each in below:
+                _interrupt(each)
+            return True
+    return False
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except FileNotFoundError:  # it has ended
+        return []
+
+
+def _children(pid: int, threads: Iterable[int]) -> list[int]:
+    """Of these threads of a process, which have started them."""
+    found: list[int] = []
+    for thread in threads:
+        with contextlib.suppress(OSError):  # it has ended, or is no Linux
+            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    return found
+
+
 def _hears(process: Any, kin: Mapping[int | None, bool], heard: set[int], ages: _Ages) -> bool:
     """`kin` are the processes of `multiprocessing`, which a server may have forked, and whether to leave them alone."""
     if process.pid in _tended or kin.get(process.pid):
@@ -77,7 +120,17 @@ def _hears(process: Any, kin: Mapping[int | None, bool], heard: set[int], ages: 
     parent = process.ppid()
     if parent not in heard and parent != os.getpid() and process.pid not in kin:
         return False
-    return (parent in heard or ages.include(process)) and os.getpgid(process.pid) == os.getpgrp()
+    return (parent in heard or ages.include(process.pid)) and os.getpgid(process.pid) == os.getpgrp()
+
+
+def _age(pid: int) -> float:
+    """In seconds; below zero where there is no such process."""
+    import psutil
+
+    try:
+        return time.time() - psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return -1.0
 
 
 class _Ages:
@@ -87,10 +140,10 @@ class _Ages:
         self._oldest, self._youngest = now - began, now - struck
         self._boot = time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else 0.0
 
-    def include(self, process: Any) -> bool:
-        stat = stat_of(process.pid)  # psutil knows the second of the boot, not more
+    def include(self, pid: int) -> bool:
+        stat = stat_of(pid)  # psutil knows the second of the boot, not more
         if stat is None:
-            return self._youngest <= time.time() - process.create_time() <= self._oldest
+            return self._youngest <= _age(pid) <= self._oldest
         ticks = os.sysconf("SC_CLK_TCK")
         first, last = ((self._boot - age) * ticks for age in (self._oldest, self._youngest))
         return int(first) <= stat.start <= last

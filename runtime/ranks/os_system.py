@@ -1,10 +1,13 @@
-"""`os.system` drops Ctrl-C while its command runs. The command hears that (`offspring`), and the cell behind it."""
+"""`os.system` drops Ctrl-C while its command runs. The command hears that (`offspring`), and the cell or the endpoint
+behind it."""
 
 from __future__ import annotations
 
 import os
 from functools import wraps
 from typing import TYPE_CHECKING, Any
+
+from .raising import meet
 
 if TYPE_CHECKING:
     from .interrupts import Interrupts
@@ -21,5 +24,6 @@ def install(interrupts: Interrupts) -> None:
             return plain(command)
         finally:
             interrupts.catch_up()
+            meet()
 
     module.system = system

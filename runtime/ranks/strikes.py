@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..future import Promise
 from ..ours import is_ours
-from . import unlooped, waits
+from . import offspring, unlooped, waits
 from .loading import is_loading
 from .raising import be_done_with_raising, raise_in, unmet
 
@@ -34,14 +34,31 @@ _WAITING: CodeType = Promise[Any].block.__code__
 
 
 def strike_all(strikes: Sequence[Strike]) -> list[str]:
-    """Interrupt each as soon as it can be, and wait a moment for that; the endpoints that were struck at, each once."""
+    """Interrupt each as soon as it can be, and wait a moment for that; the endpoints that were struck at, each once.
+
+    What their threads have started hears it too: a `subprocess.run` would wait its command out.
+    """
+    struck = time.perf_counter()
     left = [strike for strike in strikes if not strike.attempt()]
+    if strikes and offspring.are_there_any():
+        offspring.interrupt_those_of_threads(_beginnings(strikes), struck)
     for seconds in PAUSES:
         if not left:
             break
         time.sleep(seconds)
         left = [strike for strike in left if not strike.attempt()]
     return sorted({strike.title for strike in strikes})
+
+
+def _beginnings(strikes: Sequence[Strike]) -> dict[int, float]:
+    """When what is struck at has begun on each thread, by the system's number of it."""
+    numbers = {thread.ident: thread.native_id for thread in threading.enumerate()}
+    began: dict[int, float] = {}
+    for target in (strike.target for strike in strikes):
+        number = numbers.get(target.thread)
+        if number is not None:
+            began[number] = min(target.began, began.get(number, target.began))
+    return began
 
 
 def strike_again(error: KeyboardInterrupt) -> bool:
@@ -54,6 +71,8 @@ class Target(NamedTuple):
     """One turn of an actor, as what strikes at it sees it."""
 
     thread: int
+    began: float
+    """By `time.perf_counter`."""
     is_at_work: Callable[[], bool]
     """Whether the turn goes on still."""
     is_runner: Callable[[FrameType], bool]
@@ -72,7 +91,8 @@ class Strike:
         """The endpoint, as `trainer.step`."""
         self.has_come = False
         """Whether it was raised, told or cancelled."""
-        self._thread, self._is_at_work, self._is_runner = target
+        self.target = target
+        self._thread, self._is_at_work, self._is_runner = target.thread, target.is_at_work, target.is_runner
         self._former = former
         self._is_pending = False
         self._is_over = False

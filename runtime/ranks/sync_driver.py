@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from queue import Empty
@@ -37,6 +38,7 @@ class SyncDriver(Driver):
         """Whether it holds something, or is about to."""
         self._urgent: deque[Callable[[], Any]] = deque()
         self._work: Work | None = None  # what of the user's runs
+        self._began = 0.0  # when it has begun, by `time.perf_counter`
         self._is_ending = False
         self._strike: Strike | None = None
 
@@ -45,7 +47,7 @@ class SyncDriver(Driver):
         work = self._work
         if work is None or not is_interruptible(work):
             return []
-        target = Target(self._thread, lambda: self._work is work, _is_runner)
+        target = Target(self._thread, self._began, lambda: self._work is work, _is_runner)
         self._strike = Strike(self._resident.title_of(work), target, self._strike)
         return [self._strike]
 
@@ -120,6 +122,7 @@ class SyncDriver(Driver):
     def _run_users(self, work: Work, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         """Call a constructor or `__cleanup__`: what it gives, or its error."""
         result, error = None, None
+        self._began = time.perf_counter()
         self._work = work
         try:
             result = function()
@@ -146,6 +149,7 @@ class SyncDriver(Driver):
         result, error = None, None
         port = None
         is_struck = False
+        self._began = turn.started
         self._work = job
         try:
             method, args, kwargs, port = prepare(resident, job)

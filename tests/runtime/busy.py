@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import shlex
+import subprocess
 import time
 from typing import Any
 
@@ -76,6 +79,28 @@ class Busy(Actor):
         self.begun.send("hold")
         with open(gate) as lines:
             return lines.read()
+
+    @endpoint
+    def run(self, words: list[str]) -> None:
+        """Waits for a command."""
+        subprocess.run(words)
+
+    @endpoint
+    def system(self, words: list[str]) -> int:
+        """The same, without a look at Python's own waits."""
+        return os.system(shlex.join(words))
+
+    @endpoint
+    def start(self, words: list[str]) -> None:
+        self.server = subprocess.Popen(words)
+
+    @endpoint
+    def end(self) -> int | None:
+        """How the server had ended before it is killed; None if it had not."""
+        code = self.server.poll()
+        self.server.kill()
+        self.server.wait()
+        return code
 
     @endpoint
     def say(self, lines: int) -> None:
@@ -181,6 +206,16 @@ class AsyncBusy(Actor):
         self.begun.send("advance")
         for _ in progress(itertools.count()):
             pass
+
+    @endpoint
+    async def run(self, words: list[str]) -> int:
+        """How a command ended; who is interrupted waits for that all the same."""
+        process = await asyncio.create_subprocess_exec(*words)
+        self.begun.send("run")
+        try:
+            return await process.wait()
+        except asyncio.CancelledError:
+            return await process.wait()
 
     @endpoint
     async def ask(self, other: Any) -> str:

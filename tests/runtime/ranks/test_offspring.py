@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 
 import pytest
 
 from meshbook.runtime.ranks import offspring
+
+Interrupt = Callable[[offspring.Moment, float], bool]
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
@@ -45,7 +48,22 @@ def begun() -> offspring.Moment:
     return offspring.Moment(time.monotonic(), offspring.of_multiprocessing())
 
 
-def test_whoever_was_started_between_the_two_moments(stack: ExitStack) -> None:
+def of_thread(call: offspring.Moment, struck: float) -> bool:
+    """The same for what this thread does since. `time.perf_counter` is the same clock on Linux."""
+    return offspring.interrupt_those_of_threads({threading.get_native_id(): call.began}, struck)
+
+
+REACHES = [
+    offspring.interrupt_those_of,
+    pytest.param(
+        of_thread, marks=pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells whose they are")
+    ),
+]
+either = pytest.mark.parametrize("interrupt", REACHES)
+
+
+@either
+def test_whoever_was_started_between_the_two_moments(stack: ExitStack, interrupt: Interrupt) -> None:
     before = sleeper(stack)
     call = begun()
     own, elsewhere = sleeper(stack), sleeper(stack, is_apart=True)
@@ -53,10 +71,10 @@ def test_whoever_was_started_between_the_two_moments(stack: ExitStack) -> None:
     struck = time.monotonic()
     tick()
     later = sleeper(stack)
-    assert offspring.interrupt_those_of(call, struck)
+    assert interrupt(call, struck)
     assert own.wait(20) == -signal.SIGINT
     assert (before.poll(), elsewhere.poll(), later.poll()) == (None, None, None)
-    assert not offspring.interrupt_those_of(call, struck)
+    assert not interrupt(call, struck)
 
 
 def test_who_has_no_children_knows_it_at_once() -> None:
@@ -66,18 +84,20 @@ def test_who_has_no_children_knows_it_at_once() -> None:
     assert done.stdout.split() == ["False", "True", "False"]
 
 
-def test_what_it_has_started_itself_hears_it_too(stack: ExitStack) -> None:
+@either
+def test_what_it_has_started_itself_hears_it_too(stack: ExitStack, interrupt: Interrupt) -> None:
     call = begun()
     script = "import subprocess, sys\nchild = subprocess.Popen(['sleep', '1000'])\nprint(child.pid, flush=True)\n"
     script += "try: child.wait()\nexcept KeyboardInterrupt: print(child.wait())"
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     stack.enter_context(parent)
     assert parent.stdout is not None and int(parent.stdout.readline())
-    assert offspring.interrupt_those_of(call, time.monotonic())
+    assert interrupt(call, time.monotonic())
     assert parent.stdout.read() in (f"{-signal.SIGINT}\n", "0\n")  # 0: interrupted as it had just heard how that ended
 
 
-def test_daemons_and_whom_somebody_tends_are_left_alone(stack: ExitStack) -> None:
+@either
+def test_daemons_and_whom_somebody_tends_are_left_alone(stack: ExitStack, interrupt: Interrupt) -> None:
     call = begun()
     daemon = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,), daemon=True)
     daemon.start()
@@ -85,8 +105,16 @@ def test_daemons_and_whom_somebody_tends_are_left_alone(stack: ExitStack) -> Non
     stack.callback(daemon.kill)
     tended = sleeper(stack)
     with offspring.tends(tended.pid):
-        assert not offspring.interrupt_those_of(call, time.monotonic())
-    assert offspring.interrupt_those_of(call, time.monotonic())
+        assert not interrupt(call, time.monotonic())
+    assert interrupt(call, time.monotonic())
     assert tended.wait(20) == -signal.SIGINT
     assert daemon.is_alive()
     assert os.getpgid(daemon.pid or 0) == os.getpgrp()
+
+
+def test_a_thread_that_has_ended_has_started_nobody() -> None:
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
+    assert thread.native_id is not None
+    assert not offspring.interrupt_those_of_threads({thread.native_id: 0.0}, time.perf_counter())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -119,6 +121,60 @@ def test_what_blocks_in_c_goes_on_until_it_returns(scene: Scene, tmp_path: Path,
     assert scene.is_well()
 
 
+@pytest.fixture
+def command(tmp_path: Path) -> tuple[list[str], Callable[[], object]]:
+    """A command that ends when it is interrupted, and what waits until it has begun."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    return ["sh", "-c", f"echo > {gate}; exec sleep 1000"], gate.read_text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system tells whose child is whose")
+class TestCommands:
+    """What an endpoint has started and waits for hears the interrupt too."""
+
+    @pytest.mark.parametrize("endpoint", ["run", "system"])
+    def test_one_that_is_waited_for(self, scene: Scene, command: Any, endpoint: str) -> None:
+        words, await_begin = command
+        answer = getattr(scene.busy, endpoint).call_one(words)
+        await_begin()
+        assert scene.interrupt() == [f"busy.{endpoint}"]
+        with pytest.raises(ActorError, match="KeyboardInterrupt"):
+            answer.get(10)
+        assert scene.is_well()
+
+    def test_one_that_is_awaited(self, scene: Scene, command: Any) -> None:
+        words, await_begin = command
+        answer = scene.other.run.call_one(words)
+        await_begin()
+        scene.await_begin("run")
+        scene.interrupt()
+        assert answer.get(10) == -signal.SIGINT
+        assert scene.is_well()
+
+    def test_not_one_that_an_endpoint_before_has_started(self, scene: Scene, command: Any) -> None:
+        words, await_begin = command
+        scene.busy.start.call_one(words).get(10)
+        await_begin()
+        time.sleep(2 / os.sysconf("SC_CLK_TCK"))  # the system counts the beginnings of processes in these
+        answer = scene.begin(scene.busy.doze.call_one, "doze")
+        scene.interrupt()
+        with pytest.raises(ActorError, match="KeyboardInterrupt"):
+            answer.get(10)
+        assert scene.busy.end.call_one().get(10) is None
+
+    def test_not_one_of_another_thread(self, scene: Scene, command: Any) -> None:
+        words, await_begin = command
+        answer = scene.begin(scene.busy.doze.call_one, "doze")
+        with subprocess.Popen(words) as of_another:  # on ranks that are threads it is a child of the same process
+            await_begin()
+            scene.interrupt()
+            with pytest.raises(ActorError, match="KeyboardInterrupt"):
+                answer.get(10)
+            assert of_another.poll() is None
+            of_another.kill()
+
+
 def test_an_interrupt_after_another_fails_no_actor(scene: Scene) -> None:
     for actor, endpoint in [(scene.busy, "spin"), (scene.other, "sleep")] * 10:
         answer = scene.begin(getattr(actor, endpoint).call_one, endpoint)
@@ -221,7 +277,7 @@ def test_two_at_once_leave_the_interpreter_as_it_was() -> None:
         return False
 
     def attempt(is_at_work: Callable[[], bool]) -> None:
-        strikes.Strike("trainer.step", strikes.Target(0, is_at_work, lambda frame: False)).attempt()
+        strikes.Strike("trainer.step", strikes.Target(0, 0.0, is_at_work, lambda frame: False)).attempt()
         first_is_done.set()
 
     threads = [threading.Thread(target=attempt, args=(turn,)) for turn in (first, second)]
@@ -248,7 +304,7 @@ def test_no_garbage_is_collected_while_nothing_else_may_run() -> None:
         return not garbage
 
     usual, threshold = sys.getswitchinterval(), gc.get_threshold()
-    strike = strikes.Strike("trainer.step", strikes.Target(0, litter, lambda frame: False))
+    strike = strikes.Strike("trainer.step", strikes.Target(0, 0.0, litter, lambda frame: False))
     gc.callbacks.append(note)
     gc.set_threshold(1)
     try:
