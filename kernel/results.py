@@ -100,7 +100,8 @@ class MeshResult:
         self.name = name
         """Under which the notebook has it, if it has."""
         self._extent = Extent(axes, axes.values())
-        self._is_folded = True
+        self.is_folded = True
+        """Is it shown with one row for all ranks that came to the same? Not after `by_rank`."""
         self._decoded: dict[bytes, Outcome] = {}
         self._unpickled: dict[bytes, object] = {}
         self._keys: dict[bytes, Shown] = {}
@@ -161,7 +162,7 @@ class MeshResult:
     def by_rank(self) -> Self:
         """The same result, shown with a row for every rank."""
         result = self._of(self.ranks)
-        result._is_folded, result.name = False, self.name
+        result.is_folded, result.name = False, self.name
         return result
 
     @property
@@ -266,7 +267,7 @@ class MeshResult:
         most = max(groups.values(), key=len)
         has_majority = 2 * len(most) > len(self.ranks)
         rows = [self._row(tuple(ranks), has_majority and ranks is not most) for ranks in groups.values()]
-        if not self._is_folded:
+        if not self.is_folded:
             odd = {rank for row in rows if row.is_odd for rank in row.ranks}
             rows = [self._row((rank,), rank in odd) for rank in self.ranks]
         rows = [replace(row, is_odd=True) if lost else row for row, lost in zip(rows, strayed(rows), strict=True)]
@@ -287,7 +288,7 @@ class MeshResult:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         bundle = {"text/plain": self.text()}
-        if self._is_folded and (prose := markdown_of(self.rows())) is not None:  # else a table was asked for
+        if self.is_folded and (prose := markdown_of(self.rows())) is not None:  # else a table was asked for
             return bundle | {"text/markdown": prose}
         return bundle if self._render_html is None else bundle | {"text/html": self._render_html(self)}
 

@@ -78,7 +78,7 @@ def shown_above(value: object) -> str:
 
 def _forms(value: object, formatter: DisplayFormatter | None) -> tuple[str, dict[str, str]]:
     """Its text, and its richer forms."""
-    if formatter is not None and _shows_itself(value, formatter):
+    if formatter is not None and (_is_drawn_at_end(value) or _shows_itself(value, formatter)):
         return shown_above(value), {}
     mime = {} if formatter is None else _rich(value, formatter)
     own = shortened(mime.pop("text/plain", "").strip("\n"))
@@ -235,6 +235,16 @@ def _pretty(value: object, formatter: DisplayFormatter | None) -> str:
     except _Full:
         return page.getvalue() + "..."
     return page.getvalue()
+
+
+def _is_drawn_at_end(value: object) -> bool:
+    """Is it a figure of pyplot's that matplotlib's inline backend shows when the cell has ended? Not twice, then."""
+    matplotlib, inline = sys.modules.get("matplotlib"), sys.modules.get("matplotlib_inline.backend_inline")
+    helpers = sys.modules.get("matplotlib._pylab_helpers")
+    if matplotlib is None or inline is None or helpers is None or "inline" not in matplotlib.get_backend():
+        return False
+    figures = [manager.canvas.figure for manager in helpers.Gcf.get_all_fig_managers()]
+    return inline.InlineBackend.instance().close_figures and any(figure is value for figure in figures)
 
 
 def _shows_itself(value: object, formatter: DisplayFormatter) -> bool:

@@ -13,9 +13,10 @@ import msgspec
 from ..kernel.fold import ranks_text
 from ..kernel.mime import unpacked
 from ..kernel.outcome import Display
+from .picture import is_picture
 from .slots import Slots
 from .stage import Stage
-from .wall import Wall, is_picture
+from .wall import Wall
 
 WINDOW = 0.05
 """Seconds that a line or a display waits for its equals from other ranks."""

@@ -78,21 +78,24 @@ box-shadow:inset 3px 0 var(--mb-bad)}}
 LINE_STYLE: Final = f"<style>{_LINE.strip()}</style>"
 """For an output that is one line."""
 
-_WALL: Final = f"""{_LINE.strip()}
-.mb-wall{{display:flex;flex-wrap:wrap;gap:8px;margin:4px 0}}
-.mb-wall details{{margin:0;max-width:max(90px,calc((100% - (var(--mb-columns) - 1)*8px)/var(--mb-columns)))}}
-.mb-wall details[open]{{flex-basis:100%;max-width:100%}}
-.meshbook.mb-wall summary{{display:block;list-style:none;color:var(--mb-dim);cursor:zoom-in}}
-.meshbook.mb-wall details[open]>summary{{cursor:zoom-out}}
-.mb-wall summary::-webkit-details-marker{{display:none}}
-.mb-wall summary:focus-visible{{outline:2px solid var(--mb-ok);outline-offset:1px}}
-.mb-wall img{{display:block;max-width:100%;height:auto}}
+_WALL: Final = """
+.mb-wall{display:flex;flex-wrap:wrap;gap:8px;margin:4px 0}
+.mb-wall details{margin:0;max-width:max(90px,calc((100% - (var(--mb-columns) - 1)*8px)/var(--mb-columns)))}
+.mb-wall details[open]{flex-basis:100%;max-width:100%}
+.meshbook .mb-wall summary{display:block;list-style:none;color:var(--mb-dim);cursor:zoom-in}
+.meshbook .mb-wall details[open]>summary{cursor:zoom-out}
+.mb-wall summary::-webkit-details-marker{display:none}
+.mb-wall summary:focus-visible{outline:2px solid var(--mb-ok);outline-offset:1px}
+.mb-wall img{display:block;max-width:100%;height:auto}
 """
 
-WALL_STYLE: Final = f"<style>{_WALL.strip()}</style>"
+WALL_STYLE: Final = f"<style>{_LINE.strip()}{_WALL.rstrip()}</style>"
 """For pictures side by side."""
 
 RESULT_STYLE: Final = f"<style>{RESULT_CSS.strip()}</style>"
+
+PICTURES_STYLE: Final = f"<style>{_BASE.strip()}{_WALL.rstrip()}</style>"
+"""For a result that is pictures."""
 
 STYLE: Final = f"<style>{_BASE.strip()}</style>"
 """One `<style>` element; every output carries its own, so that each stands alone in the saved notebook."""

@@ -17,13 +17,16 @@ from ..kernel.fold import ranks_text
 from ..kernel.records import entry_text
 from ..kernel.results import MeshResult
 from ..kernel.rows import Row, clipped, record_columns
-from .style import LINE_STYLE, RESULT_STYLE
+from .picture import form_of, is_picture, picture_html, side_by_side
+from .style import LINE_STYLE, PICTURES_STYLE, RESULT_STYLE
 from .value import Values, has_details, plain
 
 MAX_ROWS: Final = 2_000
 _TOOLS_FROM: Final = 5
 """Rows from which a table is worth its tools; a smaller one is taken in at a glance."""
 _MAX_BLOCKS: Final = 3
+_MAX_PICTURES: Final = 8_000_000
+"""Bytes; of more, a table has those that one opens."""
 _ONE_LINE: Final = 120_000
 _WIDE: Final = 60
 
@@ -47,10 +50,21 @@ def result_html(result: MeshResult) -> str:
     about = f"result of {_count(len(result), 'rank')}"
     if len(rows) == 1 and not rows[0].is_failed and "\n" not in rows[0].text and not has_details(rows[0]):
         return LINE_STYLE + _region(about, _line(rows[0]))
+    if result.is_folded and (pictures := _pictures(rows)):
+        return PICTURES_STYLE + _region(about, side_by_side(pictures) + _foot(result, rows))
     about = f"{about}, {_count(len(rows), 'row')}"
     table = table_html(rows[:MAX_ROWS], tuple(result.axes), about)
     script = f"<script>{_tools()}</script>" if len(rows) >= _TOOLS_FROM else ""
     return RESULT_STYLE + _region(about, table + _foot(result, rows)) + script
+
+
+def _pictures(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """The values of all rows with the ranks of each, if they are pictures, several, and not too large."""
+    mimes = [row.value.mime for row in rows if row.value is not None and is_picture(row.value.mime)]
+    if len(mimes) < max(2, len(rows)) or sum(len(mime[form_of(mime)]) for mime in mimes) > _MAX_PICTURES:
+        return []
+    shown = [picture_html(form_of(mime), mime[form_of(mime)], row.text) for row, mime in zip(rows, mimes, strict=True)]
+    return [(" ".join(filter(None, [row.marker, row.who])), image) for row, image in zip(rows, shown, strict=True)]
 
 
 def table_html(rows: Sequence[Row], axes: Sequence[str], caption: str) -> str:

@@ -1,19 +1,15 @@
-"""Pictures of several ranks side by side: 64 charts one below the other are seen by nobody. Pure.
-
-Small multiples, as Edward Tufte has named them: each small, all in one glance, and any one large when it is clicked.
-"""
+"""Pictures that ranks show in a cell, side by side: 64 charts one below the other are seen by nobody. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import ceil, sqrt
 from typing import Final, cast
 
 from ..kernel.fold import named, ranks_text
 from ..kernel.mime import unpacked
 from ..kernel.outcome import Display
-from .picture import PICTURES, picture_html
+from .picture import form_of, picture_html, side_by_side
 from .style import WALL_STYLE
 
 _CALM: Final = 0.25
@@ -25,22 +21,6 @@ _BYTES_A_SECOND: Final = 4_000_000
 _FULL: Final = 8_000_000
 """Bytes of one wall. It is one message; what comes after goes onto another."""
 
-_ROW: Final = 4
-"""Pictures in a row, at least, where there are as many."""
-
-
-def is_picture(mime: Mapping[str, str]) -> bool:
-    """Is there a picture, and nothing else but text in its place?
-
-    Example:
-        >>> is_picture({"image/png": "UE5H", "text/plain": "<Figure>"}), is_picture({"text/plain": "1"})
-        (True, False)
-        >>> is_picture({"image/png": "UE5H", "text/html": "<div>what moves</div>"})
-        False
-    """
-    forms = mime.keys() - {"text/plain"}
-    return bool(forms) and forms <= set(PICTURES)
-
 
 @dataclass(slots=True)
 class _Picture:
@@ -50,7 +30,7 @@ class _Picture:
 
     @property
     def form(self) -> str:
-        return next(form for form in PICTURES if form in self.display.mime)
+        return form_of(self.display.mime)
 
 
 class Wall:
@@ -128,19 +108,16 @@ class Wall:
 
 
 def _html(pictures: list[_Picture]) -> str:
-    num_columns = min(len(pictures), max(_ROW, ceil(sqrt(len(pictures)))))
     label = f"pictures of {named([rank for picture in pictures for rank in picture.ranks])}"
-    region = f'<div class="meshbook mb-wall" role="group" aria-label="{label}" style="--mb-columns:{num_columns}">'
-    return f"{WALL_STYLE}{region}{''.join(map(_picture_html, pictures))}</div>"
+    hung = [(named(picture.ranks), _picture_html(picture)) for picture in pictures]
+    return f'{WALL_STYLE}<div class="meshbook" role="group" aria-label="{label}">{side_by_side(hung)}</div>'
 
 
 def _picture_html(picture: _Picture) -> str:
-    # A click on its summary opens a `details`, in which there is nothing: the rules make it as wide as the page then.
     form, mime = picture.form, picture.display.mime
     asked = cast("Mapping[str, object]", picture.display.metadata.get(form) or {})
     width = asked.get("width")
-    image = picture_html(form, mime[form], mime.get("text/plain", ""), width if isinstance(width, int) else None)
-    return f"<details><summary>{named(picture.ranks)}<br>{image}</summary></details>"
+    return picture_html(form, mime[form], mime.get("text/plain", ""), width if isinstance(width, int) else None)
 
 
 def _text(pictures: list[_Picture]) -> str:

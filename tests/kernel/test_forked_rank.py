@@ -112,15 +112,17 @@ def test_figures_are_shown_at_the_end_of_a_cell_also_of_a_failing_one(zygote: Zy
         "fig, ax = plt.subplots()\nplt.show()\nprint('after')",
         "%matplotlib inline\nplt.plot([3]);",
         "plt.close('all')\nfig",
+        "fig, ax = plt.subplots()\nfig",
     )
     images = [(d.run, d.mime["image/png"]) for d in report.shown]
-    assert [run for run, _ in images] == [1, 2, 4, 5]
+    assert [run for run, _ in images] == [1, 2, 4, 5, 7]
     assert all(base64.b64decode(png).startswith(b"\x89PNG") for _, png in images)
     assert report.failure(2).type_name == "ZeroDivisionError"
     assert report.text(3) == "[]"
-    last = report.outcomes[5].value
-    assert last is not None
-    assert base64.b64decode(last.mime["image/png"]).startswith(b"\x89PNG")
+    closed, open_ = report.outcomes[5].value, report.outcomes[6].value
+    assert closed is not None and open_ is not None
+    assert base64.b64decode(closed.mime["image/png"]).startswith(b"\x89PNG")
+    assert (open_.text, open_.mime) == ("Figure (shown above)", {})
 
 
 @pytest.mark.real

@@ -180,6 +180,41 @@ def test_pictures_are_data_in_the_page() -> None:
     assert not page.has("script")
 
 
+def picture(data: str) -> Outcome:
+    return value("<a figure>", mime={"image/png": data})
+
+
+def captions(source: str) -> list[str]:
+    return re.findall(r"<summary>([^<]*)<br>", source)
+
+
+def test_values_that_are_pictures_are_seen_in_one_glance_the_odd_one_marked() -> None:
+    equal = {rank: picture("aGk=") for rank in range(5)}
+    source = result_html(result(equal | {5: picture("aGo=")}))
+    assert captions(source) == ["ranks 0-4", "≠ rank 5"]
+    page = Page(source)
+    assert not page.has("table")
+    assert page.has("img", src="data:image/png;base64,aGo=", alt="<a figure>")
+    assert page.has("div", role="region")
+
+
+def test_who_asks_for_a_table_of_pictures_has_one() -> None:
+    pictures = result({rank: picture(f"{rank}aGk=") for rank in range(4)})
+    assert captions(result_html(pictures)) == [f"rank {rank}" for rank in range(4)]
+    assert Page(result_html(pictures.by_rank())).has("table")
+
+
+@pytest.mark.parametrize(
+    "other", [value("1"), Outcome(), Outcome(failure=Failure("ValueError", "boom", (), "")), picture("a" * 8_000_000)]
+)
+def test_where_not_all_values_are_pictures_or_they_are_too_large_there_is_a_table(other: Outcome) -> None:
+    assert Page(result_html(result({0: picture("aGk="), 1: picture("aGo="), 2: other}))).has("table")
+
+
+def test_one_picture_of_all_ranks_is_a_row() -> None:
+    assert Page(result_html(result({rank: picture("aGk=") for rank in range(4)}))).has("table")
+
+
 def test_text_of_several_lines_keeps_them() -> None:
     html = result_html(result({0: value("1 2\n3 4"), 1: value("5")}))
     assert "<pre>1 2\n3 4</pre>" in html

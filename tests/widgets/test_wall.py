@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meshbook.kernel.outcome import Display
-from meshbook.widgets.wall import Wall, is_picture
+from meshbook.widgets.wall import Wall
 
 
 def figure(data: str, form: str = "image/png", **fields: Any) -> Display:
@@ -20,22 +20,6 @@ def html(wall: Wall) -> str:
 
 def names(wall: Wall) -> list[str]:
     return re.findall(r"<summary>(ranks? [^<]*)<br>", html(wall))
-
-
-@pytest.mark.parametrize(
-    ("forms", "answer"),
-    [
-        (["image/png"], True),
-        (["image/png", "image/jpeg", "text/plain"], True),
-        (["image/svg+xml"], True),
-        (["text/plain"], False),
-        ([], False),
-        (["image/png", "application/vnd.plotly.v1+json"], False),
-        (["application/pdf"], False),
-    ],
-)
-def test_a_picture_is_nothing_else(forms: list[str], answer: bool) -> None:
-    assert is_picture(dict.fromkeys(forms, "")) is answer
 
 
 def test_one_picture_is_shown_as_its_rank_has_shown_it() -> None:
