@@ -16,7 +16,7 @@ from ..kernel.outcome import Display
 from .picture import is_picture
 from .slots import Slots
 from .stage import Stage
-from .wall import Wall
+from .wall import Wall, num_fitting
 
 WINDOW = 0.05
 """Seconds that a line or a display waits for its equals from other ranks."""
@@ -186,8 +186,10 @@ class Displays:
                 self._join(home, waiting)
             else:
                 new.append(waiting)
-        if new:
-            self._open_wall(new, now)
+        while new:
+            count = num_fitting(waiting.display for waiting in new)
+            self._open_wall(new[:count], now)
+            new = new[count:]
 
     def _open_wall(self, pictures: Sequence[_Waiting], now: float) -> None:
         """A new place for pictures, or one that just these ranks have cleared."""
@@ -249,6 +251,8 @@ class Displays:
         place, is_again = self._slots.place(waiting.ranks) if self._slots else (None, False)
         if is_again and place is not None:
             self._leave(place)
+            if place in self._gutters:
+                self._say_above(place, self._gutter(waiting.ranks))
         display_id = self._named(waiting.ranks[0], display.display_id, place) if display.display_id else place
         self._empty(waiting.ranks)
         if not is_again:

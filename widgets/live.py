@@ -104,7 +104,8 @@ class Live:
             elif isinstance(item, Display):
                 self._displays.take(rank, item, now)
             else:
-                self._displays.speaks(rank, now)
+                if "\n" in item.text:  # what has none is a bar, which moves where it stands, or is told with its line
+                    self._displays.speaks(rank, now)
                 self._feed(rank, item, now)
 
     def finish(self, now: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, cast
 
 from ..kernel.fold import named, ranks_text
@@ -22,15 +23,20 @@ _FULL: Final = 8_000_000
 """Bytes of one wall. It is one message; what comes after goes onto another."""
 
 
+def num_fitting(pictures: Iterable[Display]) -> int:
+    """How many of these one wall holds; the first in any case."""
+    return max(1, sum(size <= _FULL for size in accumulate(map(_size_of, pictures))))
+
+
+def _size_of(picture: Display) -> int:
+    return len(picture.mime[form_of(picture.mime)])
+
+
 @dataclass(slots=True)
 class _Picture:
     ranks: set[int]
     """Those that show it, as it was equal."""
     display: Display
-
-    @property
-    def form(self) -> str:
-        return form_of(self.display.mime)
 
 
 class Wall:
@@ -62,7 +68,7 @@ class Wall:
 
     @property
     def _size(self) -> int:
-        return sum(len(picture.display.mime[picture.form]) for picture in self._pictures)
+        return sum(_size_of(picture.display) for picture in self._pictures)
 
     def takes(self, ranks: Iterable[int]) -> bool:
         """Does what these ranks show now belong here?"""
@@ -114,7 +120,8 @@ def _html(pictures: list[_Picture]) -> str:
 
 
 def _picture_html(picture: _Picture) -> str:
-    form, mime = picture.form, picture.display.mime
+    mime = picture.display.mime
+    form = form_of(mime)
     asked = cast("Mapping[str, object]", picture.display.metadata.get(form) or {})
     width = asked.get("width")
     return picture_html(form, mime[form], mime.get("text/plain", ""), width if isinstance(width, int) else None)

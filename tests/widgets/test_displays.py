@@ -67,6 +67,18 @@ def test_a_picture_that_comes_later_joins_the_others(page: Page) -> None:
     assert page.blocks == ["[0,2 │]\n", "[0 │ p0\n2 │ p2]\n", "  1 │ now\n", "[  1 │]\n", "[p1]\n"]
 
 
+def test_a_bar_that_moves_keeps_no_picture_from_the_others(page: Page) -> None:
+    live = Live(page, range(2))
+    for step in range(10):
+        for rank in range(2):
+            live.update([(rank, out(f"\r{10 * step}%"))], step / 10 + rank / 100)
+            if step == 3 + 4 * rank:
+                live.update([(rank, picture(f"p{rank}"))], step / 10 + rank / 100)
+        live.update([], step / 10 + WINDOW)
+    live.finish(2.0)
+    assert page.blocks == ["[0-1 │ 90%]\n", "[0-1 │]\n", "[0 │ p0\n1 │ p1]\n"]
+
+
 def test_each_picture_of_a_rank_that_lags_behind_joins_those_it_belongs_to(page: Page) -> None:
     live = Live(page, range(2))
     for rank in range(2):
@@ -171,6 +183,24 @@ def test_what_else_takes_the_place_of_pictures_stays_there(page: Page) -> None:
     live.update([(0, picture("q"))], 3.0)
     live.finish(9.0)
     assert page.blocks == ["[0-1 │]\n", "[done]\n", "[  0 │]\n", "[q]\n"]
+
+
+def test_the_ranks_are_named_again_above_a_place_that_was_empty(page: Page) -> None:
+    live = Live(page, range(2))
+    live.update([(rank, picture(f"p{rank}")) for rank in range(2)], 0.0)
+    live.update([(rank, cleared(wait=False)) for rank in range(2)], 1.0)
+    assert page.blocks == ["[]\n", "[]\n"]
+    live.update([(rank, Display(1, 1, {"text/plain": "done"})) for rank in range(2)], 2.0)
+    assert page.blocks == ["[0-1 │]\n", "[done]\n"]
+
+
+def test_large_pictures_are_not_all_in_one_message() -> None:
+    paper, large = Paper(), "A" * 3_000_000
+    live = Live(paper, range(5))
+    live.update(
+        [(rank, Display(1, 1, {"image/png": f"{rank}{large}", "text/plain": f"{rank}"})) for rank in range(5)], 0.0
+    )
+    assert [data["text/plain"] for data, *_ in paper.shown[1::2]] == ["0 │ 0\n1 │ 1", "2 │ 2\n3 │ 3", "4"]
 
 
 def test_what_a_rank_has_cleared_elsewhere_goes_when_its_picture_joins_others(page: Page) -> None:
