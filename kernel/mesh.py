@@ -99,8 +99,8 @@ class Mesh(Repairs):
         self.last_cell = 0
         """The number of the run that was sent last."""
         self.journal = Journal()
-        self.display_ids: dict[tuple[int, str], str] = {}
-        """How the front-end calls what ranks have shown under names of theirs: a later cell may update it."""
+        self.shown_by_name: dict[tuple[int, str], Any] = {}
+        """Where the front-end has what ranks have shown under names of theirs: a later cell may update it."""
         self._heard: deque[Run] = deque()  # the oldest first
         self._unfinished: set[Run] = set()  # and those that have ended since the last cell was sent
         self.cells: dict[int, str] = {}

@@ -242,7 +242,7 @@ class OnMesh:
             answer = partial(mesh.tell_widget, rank, run=run)
             self._comms.take(mesh.roster, rank, message, stage, answer)
 
-        live = Live(stage, ranks, budget, args.no_stream, args.tail, on_comm, mesh.display_ids)
+        live = Live(stage, ranks, budget, args.no_stream, args.tail, on_comm, mesh.shown_by_name)
         patience = Patience(time.monotonic(), args.on_error, args.grace, args.timeout)
         arrivals = Arrivals(stage, run, lambda: mesh.desk.held, lambda: mesh.queued(run))
         watches = watches_of(mesh, run, live.note)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,13 @@ _MOST_WALLS = 4
 """Places whose pictures can change: a picture is too large to keep all that there were."""
 
 _MOST_DISPLAYS = 10_000
-"""That may be updated still: of more the oldest are forgotten."""
+"""That may be updated by their names still: of more the oldest are forgotten."""
+
+_MOST_BYTES = 64_000_000
+"""Of pictures that may be: to draw one of them those beside it are needed."""
+
+NamedPlaces = dict[tuple[int, str], Wall | str]
+"""Where ranks show what has a name of its own, by rank and name: beside other pictures, or as a display of this id."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +73,7 @@ class Displays:
         stage: Stage,
         ranks: Sequence[int],
         width: int,
-        display_ids: dict[tuple[int, str], str],
+        named: NamedPlaces,
         before: Callable[[], None],
     ) -> None:
         """`width` is that of the gutter; `before` is called when something new is to be put on the stage."""
@@ -76,11 +81,12 @@ class Displays:
         self._ranks = frozenset(ranks)
         self._width = width
         self._before = before
-        self._display_ids = display_ids
+        self._named = named
         self._waiting: dict[bytes, _Waiting] = {}
         self._last_of: dict[int, _Waiting] = {}  # by rank, those of them that it has shown last
         self._slots = Slots() if len(ranks) > 1 and stage.can_update else None
         self._walls: list[Wall] = []  # pictures may still come to them
+        self._updated: list[Wall] = []  # by name, and to be drawn anew
         self._gutters: dict[str, str] = {}  # by place, above pictures
 
     def take(self, rank: int, display: Display, now: float) -> None:
@@ -102,7 +108,7 @@ class Displays:
         """Show what has waited long enough."""
         if self._waiting:
             self._show_all(self._take_due(now), now)
-        for wall in self._walls:
+        for wall in [*self._walls, *self._updated]:
             if wall.is_due(now):
                 self._draw(wall, now)
 
@@ -120,13 +126,17 @@ class Displays:
     def finish(self, now: float) -> None:
         """Show all that waits, and all that has changed."""
         self.flush(now)
-        self._seal(now, keep=0)
+        for wall in [*self._walls, *self._updated]:
+            if wall.has_changed:
+                self._draw(wall, now)
+        self._walls.clear()
+        self._updated.clear()
 
     def _wait_for_equals(self, rank: int, display: Display, now: float) -> None:
-        # A display that can be updated stays apart: its rank may later make it differ.
+        # One that can be updated does not wait for equals: its rank may later make it differ.
         unique = (rank, display.number) if display.display_id else None
         key = msgspec.msgpack.encode((display.mime, unique))
-        hangs = self._slots is not None and not display.display_id and is_picture(display.mime)
+        hangs = self._slots is not None and is_picture(display.mime)
         waiting = self._waiting.setdefault(key, _Waiting([], display, now, now, hangs))
         before = self._last_of.get(rank)
         if rank in waiting.ranks or (before is not None and not waiting.comes_after(before)):
@@ -203,18 +213,18 @@ class Displays:
         for waiting in pictures:
             self._hang(wall, waiting)
         self._draw(wall, now, is_again)
-        self._seal(now, keep=_MOST_WALLS)
-
-    def _seal(self, now: float, keep: int) -> None:
-        """All but so many of the last stay as they are."""
-        for wall in self._walls[: max(0, len(self._walls) - keep)]:
-            if wall.is_due(math.inf):
-                self._draw(wall, now)
-            self._leave(wall.place)
+        for older in self._walls[:-_MOST_WALLS]:
+            if older.has_changed:
+                self._draw(older, now)
+        del self._walls[:-_MOST_WALLS]
+        self._forget_oldest()
 
     def _leave(self, place: str) -> None:
-        """Pictures change there no more."""
+        """Something else stands there from now on."""
         self._walls = [wall for wall in self._walls if wall.place != place]
+        self._updated = [wall for wall in self._updated if wall.place != place]
+        for key in [key for key, home in self._named.items() if isinstance(home, Wall) and home.place == place]:
+            del self._named[key]
 
     def _join(self, wall: Wall, waiting: _Waiting) -> None:
         assert self._slots is not None
@@ -226,11 +236,14 @@ class Displays:
         for above in takewhile(lambda above: above is not wall, self._walls):
             above.pass_by(waiting.ranks)
         wall.put(waiting.ranks, waiting.display)
+        if waiting.display.display_id:
+            self._remember(waiting.ranks[0], waiting.display.display_id, wall)
 
     def _draw(self, wall: Wall, now: float, is_again: bool = True) -> None:
         if not is_again:
             self._before()
-        self._say_above(wall.place, self._gutter(wall.ranks))
+        if not is_again or wall.place in self._gutters:  # else a cell before has shown it, and has said whose it is
+            self._say_above(wall.place, self._gutter(wall.ranks))
         data, metadata = wall.drawn(now)
         self._stage.display(data, metadata, wall.place, update=is_again)
 
@@ -253,7 +266,11 @@ class Displays:
             self._leave(place)
             if place in self._gutters:
                 self._say_above(place, self._gutter(waiting.ranks))
-        display_id = self._named(waiting.ranks[0], display.display_id, place) if display.display_id else place
+        display_id = place
+        if display.display_id:
+            former = self._named.get((waiting.ranks[0], display.display_id))
+            display_id = former if isinstance(former, str) else place or uuid.uuid4().hex
+            self._remember(waiting.ranks[0], display.display_id, display_id)
         self._empty(waiting.ranks)
         if not is_again:
             self._before()
@@ -261,12 +278,19 @@ class Displays:
                 self._stage.write(f"{self._gutter(waiting.ranks)}\n")
         self._stage.display(unpacked(display.mime), display.metadata, display_id, update=is_again)
 
-    def _named(self, rank: int, name: str, place: str | None) -> str:
-        """The id for what a rank shows by a name of its own."""
-        found = self._display_ids.setdefault((rank, name), place or uuid.uuid4().hex)
-        if len(self._display_ids) > _MOST_DISPLAYS:
-            del self._display_ids[next(iter(self._display_ids))]
-        return found
+    def _remember(self, rank: int, name: str, home: Wall | str) -> None:
+        self._named[rank, name] = home
+        if len(self._named) > _MOST_DISPLAYS:
+            del self._named[next(iter(self._named))]
+
+    def _forget_oldest(self) -> None:
+        """Of pictures that can be updated by name, so that no more memory is held for them than may be."""
+        sizes: dict[Wall, int] = {}
+        for key, home in reversed(list(self._named.items())):
+            if isinstance(home, Wall):
+                sizes[home] = home.size
+                if sum(sizes.values()) > _MOST_BYTES:
+                    del self._named[key]
 
     def _empty(self, ranks: Sequence[int]) -> None:
         for place in self._slots.to_empty(ranks) if self._slots else ():
@@ -277,9 +301,13 @@ class Displays:
 
     def _update(self, rank: int, display: Display, now: float) -> None:
         self._flush_of(rank, now)
-        display_id = self._display_ids.get((rank, display.display_id or ""))
-        if display_id is not None:
-            self._stage.display(unpacked(display.mime), display.metadata, display_id, update=True)
+        home = self._named.get((rank, display.display_id or ""))
+        if isinstance(home, Wall):
+            home.put([rank], display)
+            if home not in self._updated:
+                self._updated.append(home)
+        elif home is not None:
+            self._stage.display(unpacked(display.mime), display.metadata, home, update=True)
 
     def _clear(self, rank: int, display: Display, now: float) -> None:
         self._flush_of(rank, now)

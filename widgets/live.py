@@ -18,7 +18,7 @@ from ..kernel.run import Progress, Said
 from ..kernel.summary import readable
 from ..runtime.wire.tape import Text
 from .bars import Bars
-from .displays import WINDOW, Displays
+from .displays import WINDOW, Displays, NamedPlaces
 from .stage import Stage, StreamName
 
 EVERYTHING = math.inf
@@ -48,16 +48,15 @@ class Live:
         is_quiet: bool = False,
         tail: int | None = None,
         on_comm: Callable[[int, CommMessage], object] | None = None,
-        display_ids: dict[tuple[int, str], str] | None = None,
+        named: NamedPlaces | None = None,
     ) -> None:
-        """`display_ids` outlives a cell: what one has shown another may update."""
+        """`named` outlives a cell: what one has shown another may update."""
         self._stage = stage
         self._ranks = tuple(ranks)
         self._budget = budget
         self._on_comm = on_comm
         self._width = max(3, len(ranks_text(ranks)))
-        ids = {} if display_ids is None else display_ids
-        self._displays = Displays(stage, self._ranks, self._width, ids, self._before_display)
+        self._displays = Displays(stage, self._ranks, self._width, {} if named is None else named, self._before_display)
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
         self._held: list[Said] = []
         self._last_lines = LastLines(tail) if tail is not None else None

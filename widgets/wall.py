@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from html import escape
 from itertools import accumulate
 from typing import Final, cast
 
 from ..kernel.fold import named, ranks_text
 from ..kernel.mime import unpacked
 from ..kernel.outcome import Display
-from .picture import form_of, picture_html, side_by_side
+from .picture import form_of, is_picture, picture_html, side_by_side
 from .style import WALL_STYLE
 
 _CALM: Final = 0.25
@@ -29,7 +30,7 @@ def num_fitting(pictures: Iterable[Display]) -> int:
 
 
 def _size_of(picture: Display) -> int:
-    return len(picture.mime[form_of(picture.mime)])
+    return max(map(len, picture.mime.values()), default=0)
 
 
 @dataclass(slots=True)
@@ -59,7 +60,8 @@ class Wall:
         self._passed: set[int] = set()  # said something since, which stands below: so does what follows
         self._cleared: set[int] = set()  # their pictures make room for the next ones
         self._drawn_at: float | None = None
-        self._has_changed = False
+        self.has_changed = False
+        """Since it was drawn last."""
 
     @property
     def ranks(self) -> set[int]:
@@ -67,19 +69,20 @@ class Wall:
         return {rank for picture in self._pictures for rank in picture.ranks}
 
     @property
-    def _size(self) -> int:
+    def size(self) -> int:
+        """Bytes of all pictures."""
         return sum(_size_of(picture.display) for picture in self._pictures)
 
     def takes(self, ranks: Iterable[int]) -> bool:
         """Does what these ranks show now belong here?"""
         news = set(ranks) - self._cleared
-        return not news or (self._size < _FULL and news.isdisjoint(self.ranks | self._passed))
+        return not news or (self.size < _FULL and news.isdisjoint(self.ranks | self._passed))
 
     def put(self, ranks: Iterable[int], display: Display) -> None:
         """Hang it up; what these ranks have cleared comes down."""
         ranks = set(ranks)
         self._cleared -= ranks
-        self._has_changed = True
+        self.has_changed = True
         for picture in self._pictures:
             picture.ranks -= ranks
         equal = next((picture for picture in self._pictures if picture.display.mime == display.mime), None)
@@ -100,13 +103,13 @@ class Wall:
 
     def is_due(self, now: float) -> bool:
         """Is there something new, and has the last drawing stood for long enough?"""
-        if not self._has_changed or self._drawn_at is None:
-            return self._has_changed
-        return now - self._drawn_at >= max(_CALM, self._size / _BYTES_A_SECOND)
+        if not self.has_changed or self._drawn_at is None:
+            return self.has_changed
+        return now - self._drawn_at >= max(_CALM, self.size / _BYTES_A_SECOND)
 
     def drawn(self, now: float) -> tuple[Mapping[str, object], Mapping[str, object]]:
         """What the front-end is to show, and its metadata; one picture alone as its rank has shown it."""
-        self._has_changed, self._drawn_at = False, now
+        self.has_changed, self._drawn_at = False, now
         if len(self._pictures) == 1:
             return unpacked(self._pictures[0].display.mime), self._pictures[0].display.metadata
         pictures = sorted(self._pictures, key=lambda picture: min(picture.ranks))
@@ -121,6 +124,8 @@ def _html(pictures: list[_Picture]) -> str:
 
 def _picture_html(picture: _Picture) -> str:
     mime = picture.display.mime
+    if not is_picture(mime):  # it was one, and its rank has put something else into its place
+        return mime.get("text/html") or f"<pre>{escape(mime.get('text/plain', ''))}</pre>"
     form = form_of(mime)
     asked = cast("Mapping[str, object]", picture.display.metadata.get(form) or {})
     width = asked.get("width")

@@ -60,7 +60,8 @@ class Page(Paper):
         display_id: str | None = None,
         update: bool = False,
     ) -> None:
-        self._put(display_id or f"display {len(self._places)}", f"[{data['text/plain']}]\n", update)
+        self.shown.append((dict(data), display_id, update))
+        self._put(display_id or f"display {len(self._places)}", f"[{data.get('text/plain', '')}]\n", update)
 
     def _put(self, place: str, text: str, update: bool) -> None:
         assert update == (place in self._places)

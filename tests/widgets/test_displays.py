@@ -213,12 +213,63 @@ def test_what_a_rank_has_cleared_elsewhere_goes_when_its_picture_joins_others(pa
     assert page.blocks == ["  0 │\n", "[]\n", "[0-1 │]\n", "[0 │ p0\n1 │ p1]\n"]
 
 
-def test_a_picture_with_a_name_of_its_own_stays_apart_and_is_updated(page: Page) -> None:
+def named(rank: int, name: str = "mine", **fields: Any) -> Display:
+    return picture(f"p{rank}", display_id=name, **fields)
+
+
+def test_pictures_that_have_names_are_updated_beside_the_others(page: Page) -> None:
     live = Live(page, range(2))
-    live.update([(rank, picture(f"p{rank}", display_id="mine")) for rank in range(2)], 0.0)
-    live.update([(1, picture("q1", display_id="mine", is_update=True))], 1.0)
+    live.update([(rank, named(rank)) for rank in range(2)], 0.0)
+    for step in range(1, 4):
+        live.update([(1, picture(f"{step}", display_id="mine", is_update=True))], step / 20)
+    assert page.blocks == ["[0-1 │]\n", "[0 │ p0\n1 │ p1]\n"]
+    live.update([], 0.4)
+    assert page.blocks == ["[0-1 │]\n", "[0 │ p0\n1 │ 3]\n"]
+
+
+def test_names_outlive_the_cell(page: Page) -> None:
+    names: Any = {}
+    first = Live(page, range(2), named=names)
+    first.update([(rank, named(rank)) for rank in range(2)], 0.0)
+    first.update([(0, picture("q0", display_id="mine", is_update=True))], 0.1)
+    first.finish(0.1)
+    assert page.blocks == ["[0-1 │]\n", "[0 │ q0\n1 │ p1]\n"]
+    for cell, rank in enumerate([0, 1, 1]):
+        again = Live(page, [rank], named=names)
+        again.update([(rank, picture(f"{cell} of {rank}", display_id="mine", is_update=True))], 1.0 + cell)
+        again.finish(1.0 + cell)
+    assert page.blocks == ["[0-1 │]\n", "[0 │ 0 of 0\n1 │ 2 of 1]\n"]
+
+
+def test_a_picture_that_becomes_something_else_stays_in_its_place(page: Page) -> None:
+    live = Live(page, range(2))
+    live.update([(rank, named(rank)) for rank in range(2)], 0.0)
+    live.update([(0, Display(1, 1, {"text/plain": "no <loss>"}, display_id="mine", is_update=True))], 1.0)
     live.finish(2.0)
-    assert page.blocks == ["  0 │\n", "[p0]\n", "  1 │\n", "[q1]\n"]
+    assert page.blocks == ["[0-1 │]\n", "[0 │ no <loss>\n1 │ p1]\n"]
+    data, *_ = page.shown[-1]
+    assert "<pre>no &lt;loss&gt;</pre>" in str(data["text/html"])
+
+
+def test_what_stands_where_pictures_were_is_not_updated_by_their_names(page: Page) -> None:
+    live = Live(page, range(2))
+    live.update([(rank, named(rank)) for rank in range(2)], 0.0)
+    live.update([(rank, cleared(wait=False)) for rank in range(2)], 1.0)
+    live.update([(rank, Display(1, 1, {"text/plain": "done"})) for rank in range(2)], 2.0)
+    live.update([(0, picture("q", display_id="mine", is_update=True))], 3.0)
+    live.finish(9.0)
+    assert page.blocks == ["[0-1 │]\n", "[done]\n"]
+
+
+def test_of_very_many_pictures_that_have_names_the_oldest_are_forgotten(page: Page) -> None:
+    names: Any = {}
+    live, large = Live(page, range(2), named=names), "A" * 7_000_000
+    for step in range(12):
+        said = [(rank, Display(1, 1, {"image/png": f"{large}{rank}{step}"}, display_id=f"{step}")) for rank in range(2)]
+        live.update(said, float(step))
+    live.finish(99.0)
+    kept = {name for _, name in names}
+    assert kept == {"8", "9", "10", "11"}
 
 
 def test_where_nothing_can_be_updated_pictures_stand_below_each_other() -> None:
