@@ -16,7 +16,8 @@ MOMENT = 0.05
 class LateTeller(Protocol):
     """The part of a cell's teller that is for this."""
 
-    def late(self, said: Iterable[Said], now: float) -> None: ...
+    def late(self, said: Iterable[Said], now: float, is_last: bool = False) -> float | None:
+        """Tell what came; seconds after which to be called again, if something is kept back until then."""
 
 
 class Afterwards:
@@ -27,6 +28,7 @@ class Afterwards:
         self._teller = teller
         self._later = later
         self._said: list[Said] = []
+        self._is_kept_back = False
 
     def __call__(self) -> None:
         is_first = not self._said
@@ -39,5 +41,8 @@ class Afterwards:
 
     def _tell(self) -> None:
         said, self._said = self._said, []
-        if said:
-            self._teller.late(said, time.monotonic())
+        if said or self._is_kept_back:
+            seconds = self._teller.late(said, time.monotonic(), self._run.roster.is_stopped)
+            self._is_kept_back = seconds is not None
+            if seconds is not None:
+                self._later(seconds, self._tell)

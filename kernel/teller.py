@@ -23,8 +23,8 @@ class Teller(Protocol):
     def finish(self, now: float) -> None:
         """Tell all that is left."""
 
-    def late(self, said: Iterable[Said], now: float) -> None:
-        """Tell what came after the end."""
+    def late(self, said: Iterable[Said], now: float, is_last: bool = False) -> float | None:
+        """Tell what came after the end; seconds after which to be called again, if it keeps something back."""
 
     def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
         """Say that ranks failed while others still work."""

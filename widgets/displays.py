@@ -132,6 +132,15 @@ class Displays:
         self._walls.clear()
         self._updated.clear()
 
+    def late(self, now: float, is_last: bool) -> float | None:
+        """The same after the end of the cell, but what changes all the time waits; for how many seconds, if it does."""
+        self.flush(now)
+        waits = [] if is_last else [wall.wait(now) for wall in [*self._walls, *self._updated] if wall.has_changed]
+        if max(waits, default=0.0) <= 0.0:
+            return self.finish(now)
+        self.tell(now)
+        return max(waits)
+
     def _wait_for_equals(self, rank: int, display: Display, now: float) -> None:
         # One that can be updated does not wait for equals: its rank may later make it differ.
         unique = (rank, display.number) if display.display_id else None

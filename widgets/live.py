@@ -103,8 +103,7 @@ class Live:
             elif isinstance(item, Display):
                 self._displays.take(rank, item, now)
             else:
-                if "\n" in item.text:  # what has none is a bar, which moves where it stands, or is told with its line
-                    self._displays.speaks(rank, now)
+                self._hear(rank, item, now)
                 self._feed(rank, item, now)
 
     def finish(self, now: float) -> None:
@@ -139,8 +138,11 @@ class Live:
         """Say how ranks ended while others still work: a line each with its facts, then its last words."""
         self._write("".join(_death_lines(lost, _still_working(owing), self._width)), "stderr")
 
-    def late(self, said: Iterable[Said], now: float) -> None:
-        """Tell what came after the end: whole lines, at once; of very many the first, and that there are more."""
+    def late(self, said: Iterable[Said], now: float, is_last: bool = False) -> float | None:
+        """Tell what came after the end: whole lines, at once; of very many the first, and that there are more.
+
+        Pictures that change all the time are kept back for a moment, but not if this `is_last`.
+        """
         for rank, item in said:
             if isinstance(item, CommMessage):
                 self._take_comm(rank, item)
@@ -148,13 +150,18 @@ class Live:
                 self._tell(self._late.poll(now))
                 self._displays.take(rank, item, now)
             else:
-                self._displays.speaks(rank, now)
+                self._hear(rank, item, now)
                 self._late.feed(rank, item.stream, item.text, now)
         self._tell(self._late.poll(now))
-        self._displays.finish(now)
-        if "_late" in vars(self) and self._late.is_full and not self._is_late_full:
+        kept_back = self._displays.late(now, is_last)
+        if self._late.is_full and not self._is_late_full:
             self._is_late_full = True
             self._write(full_line(self._width))
+        return kept_back
+
+    def _hear(self, rank: int, text: Text, now: float) -> None:
+        if "\n" in text.text:  # what has none is a bar, which moves where it stands, or is told with its line
+            self._displays.speaks(rank, now)
 
     def _feed(self, rank: int, text: Text, now: float) -> None:
         if self._last_lines is not None:
@@ -175,6 +182,8 @@ class Live:
     def _before_display(self) -> None:
         """What ranks have said before stands before."""
         self._tell(self._due(EVERYTHING))
+        if "_late" in vars(self):
+            self._tell(self._late.poll(EVERYTHING))
         self._step_aside()
 
     def _step_aside(self) -> None:

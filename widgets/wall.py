@@ -103,9 +103,12 @@ class Wall:
 
     def is_due(self, now: float) -> bool:
         """Is there something new, and has the last drawing stood for long enough?"""
-        if not self.has_changed or self._drawn_at is None:
-            return self.has_changed
-        return now - self._drawn_at >= max(_CALM, self.size / _BYTES_A_SECOND)
+        return self.has_changed and self.wait(now) <= 0.0
+
+    def wait(self, now: float) -> float:
+        """Seconds for which the last drawing stands, still."""
+        calm = max(_CALM, self.size / _BYTES_A_SECOND)
+        return 0.0 if self._drawn_at is None else self._drawn_at + calm - now
 
     def drawn(self, now: float) -> tuple[Mapping[str, object], Mapping[str, object]]:
         """What the front-end is to show, and its metadata; one picture alone as its rank has shown it."""

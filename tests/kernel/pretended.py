@@ -206,7 +206,7 @@ class PretendedLive:
     def finish(self, now: float) -> None:
         self.told.append("end")
 
-    def late(self, said: Sequence[Any], now: float) -> None:
+    def late(self, said: Sequence[Any], now: float, is_last: bool = False) -> None:
         self.told += [("late", item) for item in said]
 
     def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:

@@ -16,8 +16,11 @@ from tests.kernel.pretended import PretendedRun
 class Told(list[list[Any]]):
     """What was told, in pieces."""
 
-    def late(self, said: Any, now: float) -> None:
+    kept_back: float | None = None
+
+    def late(self, said: Any, now: float, is_last: bool = False) -> float | None:
         self.append(list(said))
+        return None if is_last else self.kept_back
 
 
 @pytest.fixture
@@ -53,3 +56,18 @@ def test_a_widget_and_the_end_of_the_mesh_wait_for_nobody(run: PretendedRun) -> 
     [tell] = due
     tell()
     assert len(told) == 2, "it was told before its time"
+
+
+def test_who_keeps_something_back_is_called_again(run: PretendedRun) -> None:
+    told, due = Told(), list[tuple[float, Callable[[], object]]]()
+    afterwards = Afterwards(cast("Any", run), told, lambda seconds, call: due.append((seconds, call)))
+    run.said = [(0, "a picture")]
+    told.kept_back = 0.2
+    afterwards()
+    due.pop()[1]()
+    [(seconds, tell)] = due
+    assert seconds == 0.2
+    run.roster = SimpleNamespace(is_stopped=True)  # it is asked a last time then
+    tell()
+    tell()
+    assert told == [[(0, "a picture")], []] and len(due) == 1

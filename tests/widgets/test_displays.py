@@ -293,6 +293,29 @@ def test_what_comes_late_keeps_its_order(page: Page) -> None:
     assert page.blocks == ["[  0 │]\n", "[p]\n", "  0 │ after\n"]
 
 
+def test_pictures_that_change_all_the_time_are_not_drawn_each_time_late_either(page: Page) -> None:
+    live = Live(page, range(2))
+    live.update([(rank, named(rank)) for rank in range(2)], 0.0)
+    live.finish(0.0)
+    update = {"display_id": "mine", "is_update": True}
+    assert live.late([(0, picture("q0", **update))], 1.0) is None
+    wait = live.late([(0, picture("r0", **update))], 1.05)
+    assert wait == pytest.approx(0.2)
+    assert page.blocks[-1] == "[0 │ q0\n1 │ p1]\n"
+    assert live.late([(1, picture("q1", **update))], 1.3) is None
+    assert page.blocks[-1] == "[0 │ r0\n1 │ q1]\n"
+    live.late([(1, picture("last", **update))], 1.35, is_last=True)
+    assert page.blocks[-1] == "[0 │ r0\n1 │ last]\n"
+
+
+def test_late_too_a_picture_stands_behind_what_its_rank_has_said_before(page: Page) -> None:
+    live = Live(page, range(2))
+    live.finish(0.0)
+    live.late([(0, picture("p0")), (1, out("line\n")), (0, out("more\n")), (1, picture("p1"))], 1.0)
+    live.late([], 2.0)
+    assert page.text.index("line") < page.text.index("p1")
+
+
 @given(
     st.lists(
         st.tuples(
