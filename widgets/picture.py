@@ -17,6 +17,9 @@ PICTURES: Final = ("image/svg+xml", "image/png", "image/jpeg", "image/gif", "ima
 _ROW: Final = 4
 """Pictures in a row, at least, where there are as many."""
 
+_GROUNDS: Final = {"light": "#fff", "dark": "#111"}
+"""Colours behind what is transparent, by what matplotlib says that it needs."""
+
 
 def is_picture(mime: Mapping[str, str]) -> bool:
     """Is there a picture, and nothing else but text in its place?
@@ -48,7 +51,7 @@ def _framed(pictures: Iterable[tuple[str, str]]) -> Iterable[str]:
         yield f"<details><summary>{escape(caption)}<br>{image}</summary></details>"
 
 
-def picture_html(form: str, data: str, alt: str = "", width: int | None = None) -> str:
+def picture_html(form: str, data: str, alt: str = "", width: int | None = None, ground: object = None) -> str:
     """A picture as an `<img>` that needs no other file.
 
     Example:
@@ -60,8 +63,11 @@ def picture_html(form: str, data: str, alt: str = "", width: int | None = None) 
         data: in base64 as Jupyter sends it; of SVG the source.
         alt: what is read to who does not see it.
         width: in pixels of the page, where it is another one than the picture's own.
+        ground: `light` or `dark`, of a transparent picture whose lines would be lost on the other.
     """
     # SVG too is an image here and not markup: scripts in it stay dead, and its ids cannot collide with another rank's.
     encoded = b64encode(data.encode("utf-8", "replace")).decode() if form == "image/svg+xml" else "".join(data.split())
-    size = "" if width is None else f' width="{width}"'
-    return f'<img alt="{escape(alt)}"{size} src="data:{form};base64,{escape(encoded)}">'
+    look = "" if width is None else f' width="{width}"'
+    if (colour := _GROUNDS.get(str(ground))) is not None:
+        look += f' style="background:{colour}"'
+    return f'<img alt="{escape(alt)}"{look} src="data:{form};base64,{escape(encoded)}">'

@@ -130,9 +130,10 @@ def _picture_html(picture: _Picture) -> str:
     if not is_picture(mime):  # it was one, and its rank has put something else into its place
         return mime.get("text/html") or f"<pre>{escape(mime.get('text/plain', ''))}</pre>"
     form = form_of(mime)
-    asked = cast("Mapping[str, object]", picture.display.metadata.get(form) or {})
-    width = asked.get("width")
-    return picture_html(form, mime[form], mime.get("text/plain", ""), width if isinstance(width, int) else None)
+    metadata = picture.display.metadata
+    width = cast("Mapping[str, object]", metadata.get(form) or {}).get("width")
+    known_width = width if isinstance(width, int) else None
+    return picture_html(form, mime[form], mime.get("text/plain", ""), known_width, metadata.get("needs_background"))
 
 
 def _text(pictures: list[_Picture]) -> str:

@@ -43,6 +43,14 @@ def test_the_picture_with_the_width_that_was_asked_for_and_its_text_for_who_does
     assert '<img alt="&lt;Figure&gt;" src="data:image/gif;base64,R0lG">' in html(wall)
 
 
+def test_a_transparent_figure_has_the_ground_that_it_needs() -> None:
+    wall = Wall("here")
+    wall.put([0], figure("UE5H", metadata={"needs_background": "light"}))
+    wall.put([1], figure("R0lG"))
+    assert '<img alt="&lt;Figure&gt;" style="background:#fff" src="data:image/png;base64,UE5H">' in html(wall)
+    assert '<img alt="&lt;Figure&gt;" src="data:image/png;base64,R0lG">' in html(wall)
+
+
 def test_svg_is_an_image_whose_scripts_stay_dead() -> None:
     wall = Wall("here")
     source = "<svg><script>alert(1)</script></svg>"
