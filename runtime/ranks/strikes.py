@@ -36,18 +36,34 @@ _WAITING: CodeType = Promise[Any].block.__code__
 def strike_all(strikes: Sequence[Strike]) -> list[str]:
     """Interrupt each as soon as it can be, and wait a moment for that; the endpoints that were struck at, each once.
 
-    What their threads have started hears it too: a `subprocess.run` would wait its command out.
+    What their threads have started hears it too: a `subprocess.run` would wait its command out. It hears it after the
+    endpoint, or else that would see its command end, and go on.
     """
     struck = time.perf_counter()
-    left = [strike for strike in strikes if not strike.attempt()]
-    if strikes and offspring.are_there_any():
-        offspring.interrupt_those_of_threads(_beginnings(strikes), struck)
+    left = _attempted(strikes)
+    has_reached = False
     for seconds in PAUSES:
+        if not has_reached and all(strike.is_under_way for strike in strikes):
+            has_reached = _reach_out(strikes, struck)
         if not left:
             break
         time.sleep(seconds)
-        left = [strike for strike in left if not strike.attempt()]
+        left = _attempted(left)
+    if not has_reached:  # `os.system`, which our own code is around
+        _reach_out(strikes, struck)
     return sorted({strike.title for strike in strikes})
+
+
+def _attempted(strikes: Sequence[Strike]) -> list[Strike]:
+    """Those with which something is left to be done."""
+    return [strike for strike in strikes if not strike.attempt()]
+
+
+def _reach_out(strikes: Sequence[Strike], struck: float) -> bool:
+    """Interrupt what the threads have started; True, once that is done."""
+    if strikes and offspring.are_there_any():
+        offspring.interrupt_those_of_threads(_beginnings(strikes), struck)
+    return True
 
 
 def _beginnings(strikes: Sequence[Strike]) -> dict[int, float]:
@@ -99,6 +115,11 @@ class Strike:
         self._raised = 0  # the identity of what was raised
         self._lock = threading.Lock()  # the turn must not end while it is decided whether it runs
         self._error = type("KeyboardInterrupt", (KeyboardInterrupt,), {"__new__": self._make})
+
+    @property
+    def is_under_way(self) -> bool:
+        """Has it been raised, or is it when the thread is back from C? Or is nothing left to be struck at?"""
+        return self.has_come or self._is_pending or self._is_over or not self._is_at_work()
 
     def attempt(self) -> bool:
         """From another thread: interrupt it, if that may be where it is now. Whether nothing is left to be done."""

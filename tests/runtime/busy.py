@@ -82,12 +82,18 @@ class Busy(Actor):
 
     @endpoint
     def run(self, words: list[str]) -> None:
-        """Waits for a command."""
-        subprocess.run(words)
+        """Waits for a command, to whose end it comes in any case."""
+        process = subprocess.Popen(words)
+        self.begun.send("run")
+        try:
+            process.wait()
+        finally:
+            process.wait()
 
     @endpoint
     def system(self, words: list[str]) -> int:
-        """The same, without a look at Python's own waits."""
+        """The same in one call, which drops signals."""
+        self.begun.send("system")
         return os.system(shlex.join(words))
 
     @endpoint

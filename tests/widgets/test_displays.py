@@ -141,23 +141,23 @@ def test_pictures_that_all_have_cleared_are_gone(page: Page) -> None:
     assert page.blocks == ["[0-1 │]\n", "[0 │ q0\n1 │ q1]\n"]
 
 
-def test_two_plots_that_each_rank_draws_anew_do_not_fill_the_page(page: Page) -> None:
+def draw_anew(page: Page, names: str, steps: int) -> None:
+    """Two ranks draw these plots at each step, in place of those before."""
     live = Live(page, range(2))
-    for step in range(20):
+    for step in range(steps):
         said = [(rank, cleared()) for rank in range(2)]
-        said += [(rank, picture(f"{name}{step} of {rank}")) for name in "ab" for rank in range(2)]
+        said += [(rank, picture(f"{name}{step} of {rank}")) for name in names for rank in range(2)]
         live.update(said, float(step))
     live.finish(99.0)
+
+
+def test_two_plots_that_each_rank_draws_anew_stay_in_their_places(page: Page) -> None:
+    draw_anew(page, "ab", steps=20)
     assert page.blocks[1::2] == ["[0 │ a19 of 0\n1 │ a19 of 1]\n", "[0 │ b19 of 0\n1 │ b19 of 1]\n"]
 
 
 def test_of_more_plots_than_can_be_kept_no_step_is_left_on_the_page(page: Page) -> None:
-    live = Live(page, range(2))
-    for step in range(5):
-        said = [(rank, cleared()) for rank in range(2)]
-        said += [(rank, picture(f"{name}{step} of {rank}")) for name in "abcdefg" for rank in range(2)]
-        live.update(said, float(step))
-    live.finish(99.0)
+    draw_anew(page, "abcdefg", steps=5)
     shown = [block for block in page.blocks[1::2] if block != "[]\n"]
     assert sorted(shown) == [f"[0 │ {name}4 of 0\n1 │ {name}4 of 1]\n" for name in "abcdefg"]
     assert len(page.blocks) == 14

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 import pytest
 
 from meshbook.runtime.ranks import offspring
+from tests.runtime.ranks.ticks import tick
 
 Interrupt = Callable[[offspring.Moment, float], bool]
 
@@ -25,14 +26,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.real]
 def stack() -> Generator[ExitStack]:
     with ExitStack() as stack:
         yield stack
-
-
-def tick() -> None:
-    """Wait for the clock by which Linux dates processes."""
-    ticks = lambda: int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))  # noqa: E731
-    first = ticks()
-    while ticks() < first + 2:
-        pass
 
 
 def sleeper(stack: ExitStack, is_apart: bool = False) -> subprocess.Popen[bytes]:

@@ -21,9 +21,10 @@ from meshbook.runtime.errors import ActorError, SupervisionError
 from meshbook.runtime.future import Promise
 from meshbook.runtime.gather import Gather
 from meshbook.runtime.mesh import roster_of
-from meshbook.runtime.ranks import strikes
+from meshbook.runtime.ranks import offspring, strikes
 from meshbook.runtime.wire.messages import Strike
 from tests.runtime.busy import AsyncBusy, AsyncEnds, Busy, Ends
+from tests.runtime.ranks.ticks import tick
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Stage
@@ -136,12 +137,28 @@ class TestCommands:
     @pytest.mark.parametrize("endpoint", ["run", "system"])
     def test_one_that_is_waited_for(self, scene: Scene, command: Any, endpoint: str) -> None:
         words, await_begin = command
-        answer = getattr(scene.busy, endpoint).call_one(words)
+        answer = scene.begin(lambda: getattr(scene.busy, endpoint).call_one(words), endpoint)
         await_begin()
         assert scene.interrupt() == [f"busy.{endpoint}"]
         with pytest.raises(ActorError, match="KeyboardInterrupt"):
             answer.get(10)
         assert scene.is_well()
+
+    def test_one_that_has_just_begun(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where an endpoint cannot be struck yet, it would see its command end, and go on."""
+        steps: list[str] = []
+        monkeypatch.setattr(offspring, "are_there_any", lambda: True)
+        monkeypatch.setattr(offspring, "interrupt_those_of_threads", lambda *_: steps.append("command"))
+
+        class Late(strikes.Strike):
+            def attempt(self) -> bool:
+                steps.append("attempt")
+                self.has_come = len(steps) == 3
+                return self.has_come
+
+        target = strikes.Target(threading.get_ident(), 0.0, lambda: True, lambda frame: False)
+        assert strikes.strike_all([Late("trainer.step", target)]) == ["trainer.step"]
+        assert steps == ["attempt", "attempt", "attempt", "command"]
 
     def test_one_that_is_awaited(self, scene: Scene, command: Any) -> None:
         words, await_begin = command
@@ -156,7 +173,7 @@ class TestCommands:
         words, await_begin = command
         scene.busy.start.call_one(words).get(10)
         await_begin()
-        time.sleep(2 / os.sysconf("SC_CLK_TCK"))  # the system counts the beginnings of processes in these
+        tick()
         answer = scene.begin(scene.busy.doze.call_one, "doze")
         scene.interrupt()
         with pytest.raises(ActorError, match="KeyboardInterrupt"):
