@@ -80,8 +80,8 @@ def test_who_has_no_children_knows_it_at_once() -> None:
 @either
 def test_what_it_has_started_itself_hears_it_too(stack: ExitStack, interrupt: Interrupt) -> None:
     call = begun()
-    script = "import subprocess, sys\nchild = subprocess.Popen(['sleep', '1000'])\nprint(child.pid, flush=True)\n"
-    script += "try: child.wait()\nexcept KeyboardInterrupt: print(child.wait())"
+    script = "import subprocess, sys\nchild = subprocess.Popen(['sleep', '1000'])\n"
+    script += "try: print(child.pid, flush=True); child.wait()\nexcept KeyboardInterrupt: print(child.wait())"
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     stack.enter_context(parent)
     assert parent.stdout is not None and int(parent.stdout.readline())
