@@ -1,4 +1,4 @@
-"""What the ranks of a cell show: equal displays once, each rank's in its order, pictures side by side."""
+"""What the ranks of a cell show: equal displays once, each rank's in its order, pictures and tables side by side."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from ..kernel.fold import ranks_text
 from ..kernel.mime import unpacked
 from ..kernel.outcome import Display
-from .picture import is_picture
+from .exhibit import can_hang
 from .slots import Slots
 from .stage import Stage
 from .wall import Wall, num_fitting
@@ -48,8 +48,8 @@ class _Waiting:
     since: float
     latest: float
     """When the last of its ranks has shown it."""
-    is_picture: bool
-    """May it hang beside those of other ranks?"""
+    can_hang: bool
+    """Is it a picture or a table, beside which those of other ranks may stand?"""
     depth: int = 0
     """More than that of all that one of its ranks has shown before it."""
     has_later: bool = False
@@ -145,15 +145,19 @@ class Displays:
         # One that can be updated does not wait for equals: its rank may later make it differ.
         unique = (rank, display.number) if display.display_id else None
         key = msgspec.msgpack.encode((display.mime, unique))
-        hangs = self._slots is not None and is_picture(display.mime)
-        waiting = self._waiting.setdefault(key, _Waiting([], display, now, now, hangs))
+        waiting = self._waiting.get(key) or self._begin(key, display, now)
         before = self._last_of.get(rank)
         if rank in waiting.ranks or (before is not None and not waiting.comes_after(before)):
             self.flush(now)
-            self._waiting[key] = waiting = _Waiting([], display, now, now, hangs)
+            waiting = self._begin(key, display, now)
         waiting.ranks.append(rank)
         waiting.latest = now
         self._last_of[rank] = waiting
+
+    def _begin(self, key: bytes, display: Display, now: float) -> _Waiting:
+        hangs = self._slots is not None and can_hang(display.mime, display.metadata)
+        self._waiting[key] = waiting = _Waiting([], display, now, now, hangs)
+        return waiting
 
     def _take_due(self, now: float) -> list[_Waiting]:
         """Those whose time has come, with what their ranks have shown before them."""
@@ -173,7 +177,7 @@ class Displays:
 
     def _judge(self, now: float) -> Callable[[_Waiting], bool]:
         """Who waits no longer. Pictures go together: when one of them is due, and when each rank has shown one."""
-        hanging = {waiting for waiting in self._waiting.values() if waiting.is_picture and not self._home_of(waiting)}
+        hanging = {waiting for waiting in self._waiting.values() if waiting.can_hang and not self._home_of(waiting)}
         have_all = self._ranks.issubset(rank for waiting in hanging for rank in waiting.ranks)
         first = min((waiting.since for waiting in hanging), default=now)
         latest = max((waiting.latest for waiting in hanging), default=now)
@@ -199,7 +203,7 @@ class Displays:
         """Displays of different ranks, each of which shows one of them."""
         new = list[_Waiting]()
         for waiting in level:
-            if not waiting.is_picture:
+            if not waiting.can_hang:
                 self._show(waiting)
             elif home := self._home_of(waiting):
                 self._join(home, waiting)

@@ -1,21 +1,14 @@
-"""Pictures in a page of HTML: one, or many side by side.
-
-Small multiples, as Edward Tufte has named them: each small, all in one glance, and any one large when it is clicked.
-"""
+"""A picture in a page of HTML."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
-from math import ceil, sqrt
 from typing import Final
 
 PICTURES: Final = ("image/svg+xml", "image/png", "image/jpeg", "image/gif", "image/webp")
 """The forms of a picture, the best one first."""
-
-_ROW: Final = 4
-"""Pictures in a row, at least, where there are as many."""
 
 _GROUNDS: Final = {"light": "#fff", "dark": "#111"}
 """Colours behind what is transparent, by what matplotlib says that it needs."""
@@ -37,18 +30,6 @@ def is_picture(mime: Mapping[str, str]) -> bool:
 def form_of(mime: Mapping[str, str]) -> str:
     """The best form of a picture that there is."""
     return next(form for form in PICTURES if form in mime)
-
-
-def side_by_side(pictures: Sequence[tuple[str, str]]) -> str:
-    """Pictures as HTML with their captions, in rows that are about as many as each has."""
-    num_columns = min(len(pictures), max(_ROW, ceil(sqrt(len(pictures)))))
-    return f'<div class="mb-wall" style="--mb-columns:{num_columns}">{"".join(_framed(pictures))}</div>'
-
-
-def _framed(pictures: Iterable[tuple[str, str]]) -> Iterable[str]:
-    # A click on its summary opens a `details`, in which there is nothing: the rules make it as wide as the page then.
-    for caption, image in pictures:
-        yield f"<details><summary>{escape(caption)}<br>{image}</summary></details>"
 
 
 def picture_html(form: str, data: str, alt: str = "", width: int | None = None, ground: object = None) -> str:

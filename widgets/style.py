@@ -11,13 +11,16 @@ from typing import Final
 _LIGHT: Final = "--mb-ok:#0072b2;--mb-wait:#8f5d00;--mb-bar:#e69f00;--mb-bad:#c04f00;"
 _DARK: Final = "--mb-ok:#56b4e9;--mb-wait:#f0b429;--mb-bar:#f0b429;--mb-bad:#ff8552;"
 
-_LINE: Final = f"""
-.meshbook{{{_LIGHT}
+_NAMES: Final = f"""
+.meshbook,.mb-wall{{{_LIGHT}
 --mb-fg:var(--jp-ui-font-color1,CanvasText);--mb-dim:var(--jp-ui-font-color2,GrayText);
 --mb-line:var(--jp-border-color2,color-mix(in srgb,CanvasText 20%,transparent));
---mb-mono:var(--jp-code-font-family,ui-monospace,Menlo,monospace);
-color:var(--mb-fg);font:13px/1.5 var(--jp-ui-font-family,system-ui,sans-serif);overflow-x:auto}}
-body[data-jp-theme-light=false] .meshbook,.vscode-dark .meshbook{{{_DARK}}}
+--mb-mono:var(--jp-code-font-family,ui-monospace,Menlo,monospace)}}
+:is(body[data-jp-theme-light=false],.vscode-dark) :is(.meshbook,.mb-wall){{{_DARK}}}
+"""
+
+_LINE: Final = f"""{_NAMES.rstrip()}
+.meshbook{{color:var(--mb-fg);font:13px/1.5 var(--jp-ui-font-family,system-ui,sans-serif);overflow-x:auto}}
 .meshbook.meshbook.meshbook code,.meshbook.meshbook pre,.meshbook summary{{font:12.5px/1.5 var(--mb-mono);color:inherit;
 background:none;border:0;margin:0;padding:0;white-space:pre-wrap}}
 .meshbook .mb-dim{{color:var(--mb-dim)}}
@@ -79,23 +82,26 @@ LINE_STYLE: Final = f"<style>{_LINE.strip()}</style>"
 """For an output that is one line."""
 
 _WALL: Final = """
-.mb-wall{display:flex;flex-wrap:wrap;gap:8px;margin:4px 0}
-.mb-wall details{margin:0;max-width:max(90px,calc((100% - (var(--mb-columns) - 1)*8px)/var(--mb-columns)))}
-.mb-wall details[open]{flex-basis:100%;max-width:100%}
-.meshbook .mb-wall summary{display:block;list-style:none;color:var(--mb-dim);cursor:zoom-in}
-.meshbook .mb-wall details[open]>summary{cursor:zoom-out}
-.mb-wall summary::-webkit-details-marker{display:none}
-.mb-wall summary:focus-visible{outline:2px solid var(--mb-ok);outline-offset:1px}
-.mb-wall img{display:block;max-width:100%;height:auto}
+.mb-wall{display:flex;flex-wrap:wrap;gap:8px;margin:4px 0;align-items:start}
+.mb-wall>details{margin:0;max-width:max(90px,calc((100% - (var(--mb-columns) - 1)*8px)/var(--mb-columns)))}
+.mb-wall>details[open]{flex-basis:100%;max-width:100%}
+.mb-wall>*>:is(summary,figcaption){font:12.5px/1.5 var(--mb-mono);color:var(--mb-dim)}
+.mb-wall>*>summary{display:block;list-style:none;cursor:zoom-in}
+.mb-wall>details[open]>summary{cursor:zoom-out}
+.mb-wall>*>summary::-webkit-details-marker{display:none}
+.mb-wall>*>summary:focus-visible{outline:2px solid var(--mb-ok);outline-offset:1px}
+.mb-wall>*>summary>img{display:block;max-width:100%;height:auto}
+.mb-wall>figure{margin:0 16px 8px 0;max-width:100%;overflow-x:auto}
 """
+# Not inside of `.meshbook`: tables of the user's look as everywhere in the notebook.
 
-WALL_STYLE: Final = f"<style>{_LINE.strip()}{_WALL.rstrip()}</style>"
-"""For pictures side by side."""
+WALL_STYLE: Final = f"<style>{_NAMES.strip()}{_WALL.rstrip()}</style>"
+"""For pictures and tables side by side."""
 
 RESULT_STYLE: Final = f"<style>{RESULT_CSS.strip()}</style>"
 
-PICTURES_STYLE: Final = f"<style>{_BASE.strip()}{_WALL.rstrip()}</style>"
-"""For a result that is pictures."""
+EXHIBITS_STYLE: Final = f"<style>{_BASE.strip()}{_WALL.rstrip()}</style>"
+"""For a result that is pictures or tables."""
 
 STYLE: Final = f"<style>{_BASE.strip()}</style>"
 """One `<style>` element; every output carries its own, so that each stands alone in the saved notebook."""

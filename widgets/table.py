@@ -17,16 +17,18 @@ from ..kernel.fold import ranks_text
 from ..kernel.records import entry_text
 from ..kernel.results import MeshResult
 from ..kernel.rows import Row, clipped, record_columns
-from .picture import form_of, is_picture, picture_html, side_by_side
-from .style import LINE_STYLE, PICTURES_STYLE, RESULT_STYLE
+from .exhibit import Exhibit, can_hang, exhibit, side_by_side
+from .style import EXHIBITS_STYLE, LINE_STYLE, RESULT_STYLE
 from .value import Values, has_details, plain
 
 MAX_ROWS: Final = 2_000
 _TOOLS_FROM: Final = 5
 """Rows from which a table is worth its tools; a smaller one is taken in at a glance."""
 _MAX_BLOCKS: Final = 3
-_MAX_PICTURES: Final = 8_000_000
-"""Bytes; of more, a table has those that one opens."""
+_MAX_BYTES: Final = 8_000_000
+"""Of what stands side by side; of more, a table has what one opens."""
+_MAX_TABLES: Final = 16
+"""Values that are tables, side by side; of more, the rows of one table are seen sooner."""
 _ONE_LINE: Final = 120_000
 _WIDE: Final = 60
 
@@ -50,21 +52,33 @@ def result_html(result: MeshResult) -> str:
     about = f"result of {_count(len(result), 'rank')}"
     if len(rows) == 1 and not rows[0].is_failed and "\n" not in rows[0].text and not has_details(rows[0]):
         return LINE_STYLE + _region(about, _line(rows[0]))
-    if result.is_folded and (pictures := _pictures(rows)):
-        return PICTURES_STYLE + _region(about, side_by_side(pictures) + _foot(result, rows))
+    if result.is_folded and (exhibits := _exhibits(rows)):
+        foot = f'<div class="meshbook">{_foot(result, rows)}</div>'
+        return f'{EXHIBITS_STYLE}<div role="region" aria-label="{escape(about)}">{side_by_side(exhibits)}{foot}</div>'
     about = f"{about}, {_count(len(rows), 'row')}"
     table = table_html(rows[:MAX_ROWS], tuple(result.axes), about)
     script = f"<script>{_tools()}</script>" if len(rows) >= _TOOLS_FROM else ""
     return RESULT_STYLE + _region(about, table + _foot(result, rows)) + script
 
 
-def _pictures(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """The values of all rows with the ranks of each, if they are pictures, several, and not too large."""
-    mimes = [row.value.mime for row in rows if row.value is not None and is_picture(row.value.mime)]
-    if len(mimes) < max(2, len(rows)) or sum(len(mime[form_of(mime)]) for mime in mimes) > _MAX_PICTURES:
+def _exhibits(rows: Sequence[Row]) -> list[Exhibit]:
+    """The values of all rows with the ranks of each, if all can stand side by side, are several, and not too much."""
+    if len(rows) < 2 or not all(map(_can_hang, rows)):
         return []
-    shown = [picture_html(form_of(mime), mime[form_of(mime)], row.text) for row, mime in zip(rows, mimes, strict=True)]
-    return [(" ".join(filter(None, [row.marker, row.who])), image) for row, image in zip(rows, shown, strict=True)]
+    shown = [_exhibit(row) for row in rows]
+    num_tables = sum(not each.is_picture for each in shown)
+    is_much = num_tables > _MAX_TABLES or sum(len(each.html) for each in shown) > _MAX_BYTES
+    return [] if is_much else shown
+
+
+def _can_hang(row: Row) -> bool:
+    return row.value is not None and not row.note and can_hang(row.value.mime, {})
+
+
+def _exhibit(row: Row) -> Exhibit:
+    assert row.value is not None
+    caption = " ".join(filter(None, [row.marker, row.who]))
+    return exhibit(caption, row.value.mime, {}, alt=row.text)
 
 
 def table_html(rows: Sequence[Row], axes: Sequence[str], caption: str) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from html import escape
 from itertools import accumulate
-from typing import Final, cast
+from typing import Final
 
 from ..kernel.fold import named, ranks_text
 from ..kernel.mime import unpacked
 from ..kernel.outcome import Display
-from .picture import form_of, is_picture, picture_html, side_by_side
+from .exhibit import exhibit, side_by_side
 from .style import WALL_STYLE
 
 _CALM: Final = 0.25
@@ -120,20 +119,9 @@ class Wall:
 
 
 def _html(pictures: list[_Picture]) -> str:
-    label = f"pictures of {named([rank for picture in pictures for rank in picture.ranks])}"
-    hung = [(named(picture.ranks), _picture_html(picture)) for picture in pictures]
-    return f'{WALL_STYLE}<div class="meshbook" role="group" aria-label="{label}">{side_by_side(hung)}</div>'
-
-
-def _picture_html(picture: _Picture) -> str:
-    mime = picture.display.mime
-    if not is_picture(mime):  # it was one, and its rank has put something else into its place
-        return mime.get("text/html") or f"<pre>{escape(mime.get('text/plain', ''))}</pre>"
-    form = form_of(mime)
-    metadata = picture.display.metadata
-    width = cast("Mapping[str, object]", metadata.get(form) or {}).get("width")
-    known_width = width if isinstance(width, int) else None
-    return picture_html(form, mime[form], mime.get("text/plain", ""), known_width, metadata.get("needs_background"))
+    label = f"displays of {named([rank for picture in pictures for rank in picture.ranks])}"
+    hung = [exhibit(named(picture.ranks), picture.display.mime, picture.display.metadata) for picture in pictures]
+    return f'{WALL_STYLE}<div role="group" aria-label="{label}">{side_by_side(hung)}</div>'
 
 
 def _text(pictures: list[_Picture]) -> str:
@@ -142,4 +130,9 @@ def _text(pictures: list[_Picture]) -> str:
         by_text.setdefault(picture.display.mime.get("text/plain", ""), []).extend(picture.ranks)
     if len(by_text) == 1:
         return next(iter(by_text))
-    return "\n".join(f"{ranks_text(ranks)} │ {text}" for text, ranks in by_text.items())
+    return "\n".join(_text_of(ranks, text) for text, ranks in by_text.items())
+
+
+def _text_of(ranks: Iterable[int], text: str) -> str:
+    gap = "\n" if "\n" in text else " "  # lines stay under each other
+    return f"{ranks_text(ranks)} │{gap}{text}"

@@ -21,7 +21,7 @@ def test_it_is_shown_with_escapes(kernel: Kernel) -> None:
     kernel.ok(ODD)
     assert kernel.ok("%%on_mesh\nOdd()").text.startswith("odd \\udc80   ranks 0-3")
     assert "odd \\udc80" in kernel.ok("%%on_mesh\ndisplay(Odd())").text
-    assert kernel.ok("%%on_mesh\ndisplay(HTML('<b>\\udc80</b>'))").shown[0]["text/html"] == "<b>\\udc80</b>"
+    assert kernel.ok("%%on_mesh\ndisplay(HTML('<b>\\udc80</b>'))").shown[-1]["text/html"] == "<b>\\udc80</b>"
     assert "OSError: no file odd \\udc80" in kernel.cell("%%on_mesh\nraise OSError('no file odd \\udc80')").text
     kernel.ok("%%on_mesh\nfrom meshbook import log\nlog(**{'loss \\udc80': 1.0})")
     assert kernel.ok("%%on_mesh\nrank").text.startswith("0   rank 0")

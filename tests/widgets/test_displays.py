@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +19,10 @@ from tests.widgets.stages import Page, Paper
 
 def picture(name: str, **fields: Any) -> Display:
     return Display(1, 1, {"image/png": name, "text/plain": name}, **fields)
+
+
+def table(name: str) -> Display:
+    return Display(1, 1, {"text/html": f"<table><tr><td>{name}</td></tr></table>", "text/plain": name})
 
 
 def out(text: str) -> Text:
@@ -36,6 +41,18 @@ def page() -> Page:
 def test_pictures_of_all_ranks_are_shown_at_once_in_one_place(page: Page) -> None:
     Live(page, range(3)).update([(rank, picture(f"p{rank}")) for rank in (2, 0, 1)], 0.0)
     assert page.blocks == ["[0-2 │]\n", "[0 │ p0\n1 │ p1\n2 │ p2]\n"]
+
+
+def test_tables_of_all_ranks_are_shown_side_by_side_each_line_under_the_one_above(page: Page) -> None:
+    Live(page, range(2)).update([(rank, table(f"  loss\n{rank}  0.5")) for rank in range(2)], 0.0)
+    assert page.blocks == ["[0-1 │]\n", "[0 │\n  loss\n0  0.5\n1 │\n  loss\n1  0.5]\n"]
+
+
+def test_what_has_a_script_of_its_own_is_shown_alone(page: Page) -> None:
+    live = Live(page, range(2))
+    live.update([(rank, Display(1, 1, {"text/html": f"<script>draw({rank})</script>"})) for rank in range(2)], 0.0)
+    live.finish(1.0)
+    assert [data for data, *_ in page.shown] == [{"text/html": f"<script>draw({rank})</script>"} for rank in range(2)]
 
 
 def test_pictures_wait_for_those_of_others_but_not_long(page: Page) -> None:
@@ -316,16 +333,22 @@ def test_late_too_a_picture_stands_behind_what_its_rank_has_said_before(page: Pa
     assert page.text.index("line") < page.text.index("p1")
 
 
+SHOWN: dict[str, Callable[[str], Text | Display]] = {
+    "line": lambda name: out(f"{name}\n"),
+    "picture": picture,
+    "table": table,
+    "text": lambda name: Display(1, 1, {"text/plain": name}),
+}
+
+
 @given(
     st.lists(
-        st.tuples(
-            st.integers(0, 2), st.sampled_from(["line", "picture", "html"]), st.sampled_from([0.0, 0.02, 0.2, 2.0])
-        ),
+        st.tuples(st.integers(0, 2), st.sampled_from(sorted(SHOWN)), st.sampled_from([0.0, 0.02, 0.2, 2.0])),
         max_size=20,
     )
 )
 @example([(0, "picture", 0.2), (1, "line", 0.2), (1, "picture", 0.0)])
-@example([(0, "picture", 2.0), (1, "html", 2.0), (1, "picture", 0.0)])
+@example([(0, "picture", 2.0), (1, "text", 2.0), (1, "picture", 0.0)])
 def test_what_each_rank_says_and_shows_stands_in_its_order(events: list[tuple[int, str, float]]) -> None:
     page, now = Page(), 0.0
     live = Live(page, range(3))
@@ -333,10 +356,7 @@ def test_what_each_rank_says_and_shows_stands_in_its_order(events: list[tuple[in
     for number, (rank, kind, wait) in enumerate(events):
         name = f"{kind}{number}"
         said[rank].append(name)
-        if kind == "line":
-            live.update([(rank, out(f"{name}\n"))], now)
-        else:
-            live.update([(rank, picture(name) if kind == "picture" else Display(1, 1, {"text/plain": name}))], now)
+        live.update([(rank, SHOWN[kind](name))], now)
         now += wait
         live.update([], now)
     live.finish(now)

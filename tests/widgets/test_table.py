@@ -47,6 +47,9 @@ class Page(HTMLParser):
     def has(self, tag: str, **attrs: str) -> bool:
         return any(name == tag and attrs.items() <= found.items() for name, found in self.tags)
 
+    def num(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
 
 def result(outcomes: dict[int, Outcome], lost: dict[int, str] | None = None, tp: int = 4) -> MeshResult:
     encoded = {rank: msgspec.msgpack.encode(outcome) for rank, outcome in outcomes.items()}
@@ -162,14 +165,27 @@ def test_what_ranks_print_is_escaped(text: str) -> None:
     assert "→ 1 " in page.text  # the line that the failure went through
 
 
+def frame(rank: int) -> Outcome:
+    return value(f"df {rank}", mime={"text/html": f"<table><tr><td>{rank}</td></tr></table>"})
+
+
 def test_rich_values_are_details_open_where_there_are_few() -> None:
-    few = {rank: value(f"df {rank}", mime={"text/html": f"<table><tr><td>{rank}</td></tr></table>"}) for rank in (0, 1)}
-    page = Page(result_html(result(few)))
+    few = result({rank: frame(rank) for rank in (0, 1)} | {2: value("3")})
+    page = Page(result_html(few))
     assert [("open" in attrs) for tag, attrs in page.tags if tag == "details"] == [True, True]
-    many = {rank: value(f"df {rank}", mime={"text/html": f"<u>{rank}</u>"}) for rank in range(8)}
-    page = Page(result_html(result(many)))
+    many = result({rank: frame(rank) for rank in range(8)} | {8: value("3")})
+    page = Page(result_html(many))
     assert page.has("summary") and not any("open" in attrs for tag, attrs in page.tags if tag == "details")
-    assert page.has("u")
+    assert page.num("table") == 9
+
+
+def test_values_that_are_tables_stand_side_by_side_where_there_are_not_too_many() -> None:
+    page = Page(result_html(result({rank: frame(rank) for rank in range(16)})))
+    assert page.num("figure") == 16 and not page.has("details")
+    page = Page(result_html(result({rank: frame(rank) for rank in range(17)})))
+    assert page.num("details") == 17 and not page.has("figure")
+    few = result({rank: frame(rank) for rank in range(2)})
+    assert Page(result_html(few)).num("figure") == 2 and not Page(result_html(few.by_rank())).has("figure")
 
 
 def test_pictures_are_data_in_the_page() -> None:
