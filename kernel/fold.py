@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from .lines import CUT, MARK, STREAM, Cutter, Stream, Tail
+from .lines import BAR, CUT, MARK, STREAM, Cutter, Stream, Tail
 from .stamps import said_by_many, unstamped
 
 _LEAST_TAIL: Final = 200
@@ -30,6 +30,8 @@ class FoldedLine(NamedTuple):
     stream: Stream
     text: str
     """Without its newline."""
+    is_bar: bool = False
+    """Of stderr, but progress, and no complaint."""
 
 
 class FoldedGap(NamedTuple):
@@ -300,7 +302,7 @@ class LineFolder:
             for rank in line.ranks:
                 tail = self._voices[rank].tail
                 assert tail is not None
-                tail.prepend(MARK[line.stream] + line.text)
+                tail.prepend((BAR if line.is_bar else MARK[line.stream]) + line.text)
         return lines[:count]
 
     def _ending(self, now: float) -> list[FoldedLine | FoldedGap]:
@@ -373,8 +375,8 @@ def _said_by_all(voices: Sequence[_Voice]) -> list[FoldedLine]:
 
 
 def _told(ranks: tuple[int, ...], line: str) -> FoldedLine:
-    text = line[1:]
-    return FoldedLine(ranks, STREAM[line[0]], said_by_many(text) if len(ranks) > 1 else text)
+    mark, text = line[0], line[1:]
+    return FoldedLine(ranks, STREAM[mark], said_by_many(text) if len(ranks) > 1 else text, mark == BAR)
 
 
 class _Weave:

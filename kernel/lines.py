@@ -18,7 +18,10 @@ LINE_CAP: Final = 65_536
 CUT: Final = "… "
 """Begins a line whose beginning is left out."""
 MARK: Final[dict[Stream, str]] = {"stdout": "o", "stderr": "e"}
-STREAM: Final[dict[str, Stream]] = {"o": "stdout", "e": "stderr"}
+BAR: Final = "b"
+"""Marks a line of stderr that was rewritten in place: progress, and no complaint."""
+STREAM: Final[dict[str, Stream]] = {"o": "stdout", "e": "stderr", BAR: "stderr"}
+_BARS: Final[dict[Stream, str]] = {"stdout": "o", "stderr": BAR}
 _OTHER: Final[dict[Stream, Stream]] = {"stdout": "stderr", "stderr": "stdout"}
 
 
@@ -87,6 +90,21 @@ class OpenLine:
         return text
 
 
+def _mark_of(stream: Stream, unfinished: OpenLine | Screen) -> str:
+    return (_BARS if unfinished.is_rewritten else MARK)[stream]
+
+
+def _marked(stream: Stream, lines: list[str], text: str) -> list[str]:
+    """Whole lines, which stand in this text, as they are left."""
+    marks = [MARK[stream]] * len(lines)
+    if "\r" in text or "\x1b[" in text:
+        marks = [(_BARS if "\r" in line.rstrip("\r") else MARK)[stream] for line in lines]
+        lines = [_last_state(line) for line in lines]
+    if len(text) > LINE_CAP:
+        lines = [_shorten(line, len(line)) if len(line) > LINE_CAP else line for line in lines]
+    return [mark + line for mark, line in zip(marks, lines, strict=True)]
+
+
 @dataclass(slots=True)
 class _Held:
     """A bar whose newline has come, and nothing after it that tells why: it ended, or one is drawn below it."""
@@ -127,11 +145,10 @@ class Cutter:
         unfinished = self.open[stream]
         if isinstance(unfinished, Screen) and unfinished.is_left:
             self.open[stream] = OpenLine()
-            return [MARK[stream] + line for line in unfinished.take().split("\n")]
+            return [_BARS[stream] + line for line in unfinished.take().split("\n")]
         return self.release() if self.held is not None and self.held.stream == stream else []
 
     def _cut_lines(self, stream: Stream, unfinished: OpenLine, text: str, now: float) -> list[str]:
-        mark = MARK[stream]
         first, newline, rest = text.partition("\n")
         unfinished.add(first, now)
         if not newline:
@@ -139,13 +156,9 @@ class Cutter:
         lines = rest.split("\n")
         last = lines.pop()
         is_bar = unfinished.is_rewritten if not lines else "\r" in lines[-1].rstrip("\r")
-        if "\r" in rest or "\x1b[" in rest:
-            lines = [_last_state(line) for line in lines]
-        if len(rest) > LINE_CAP:
-            lines = [_shorten(line, len(line)) if len(line) > LINE_CAP else line for line in lines]
         done = self.release()
-        done.append(mark + unfinished.take())
-        done += [mark + line for line in lines]
+        done.append(_mark_of(stream, unfinished) + unfinished.take())
+        done += _marked(stream, lines, rest)
         unfinished.add(last, now)
         if is_bar:
             self.held = _Held(stream, done.pop()[1:], now)
@@ -169,7 +182,7 @@ class Cutter:
     def release(self) -> list[str]:
         """The bar that is held, as a line that has ended."""
         held, self.held = self.held, None
-        return [MARK[held.stream] + held.line] if held is not None else []
+        return [_BARS[held.stream] + held.line] if held is not None else []
 
     def overdue(self, since: float) -> list[str]:
         """The same, if it has been held since then."""
@@ -187,7 +200,7 @@ class Cutter:
 
     def rest(self) -> list[str]:
         """The unfinished lines as if they had ended, but for blank ones (an erased progress bar)."""
-        texts = [(MARK[stream], unfinished.take()) for stream, unfinished in self.open.items()]
+        texts = [(_mark_of(stream, unfinished), unfinished.take()) for stream, unfinished in self.open.items()]
         return self.release() + [mark + line for mark, text in texts for line in text.split("\n") if line.strip()]
 
 

@@ -273,7 +273,7 @@ def blocks(
     """Lines with their gutter, neighbours of one stream joined: a message each would be dear."""
     joined: list[tuple[StreamName, list[str]]] = []
     for line in lines:
-        stream: StreamName = "stdout" if isinstance(line, FoldedGap) else line.stream
+        stream: StreamName = "stdout" if isinstance(line, FoldedGap) or line.is_bar else line.stream
         if not joined or joined[-1][0] != stream:
             joined.append((stream, []))
         joined[-1][1].append(_line(line, width, advice, who))

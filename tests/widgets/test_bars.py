@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from meshbook.runtime.wire.tape import Text
 from meshbook.widgets.bars import MOST_ROWS, PERIOD
 from meshbook.widgets.live import WINDOW, Live
-from tests.widgets.stages import Page
+from tests.widgets.stages import Page, Paper
 
 
 def err(text: str) -> Text:
@@ -41,6 +41,22 @@ def test_bars_that_are_equally_far_are_one_line_however_fast_they_are() -> None:
     live.update([(rank, err(f"\r100%|██| 2/2 [00:02<00:00,  {rank}.6it/s]\n")) for rank in (0, 2)], PERIOD)
     live.finish(2 * PERIOD)
     assert page.text == "[0,2 │ 100%|██| 2/2 [00:02<00:00,  0.6it/s]\n  1 │  50%|█ | 1/2 [00:01<00:01,  1.5it/s]]\n"
+
+
+def test_a_bar_that_ends_before_it_is_drawn_is_no_complaint() -> None:
+    paper = Paper()
+    paper.can_update = False
+    live = Live(paper, range(2))
+    said = "\r 50%\r100%\nwarning\nnext\r100%\nlast\r\n\r 30%"
+    live.update([(rank, err(said)) for rank in range(2)], 0.0)
+    live.finish(PERIOD)
+    assert [(stream, text.replace("0-1 │ ", "")) for stream, text in paper.events] == [
+        ("stdout", "100%\n"),
+        ("stderr", "warning\n"),
+        ("stdout", "100%\n"),
+        ("stderr", "last\n"),
+        ("stdout", " 30%\n"),
+    ]
 
 
 def test_bars_in_step_are_one_line_while_they_move_and_told_apart_where_they_stop() -> None:
