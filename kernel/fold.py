@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from .lines import BAR, CUT, MARK, STREAM, Cutter, Stream, Tail
+from .spread import MOST_ALONE, Gatherer
 from .stamps import said_by_many, unstamped
 
 _LEAST_TAIL: Final = 200
@@ -32,6 +33,8 @@ class FoldedLine(NamedTuple):
     """Without its newline."""
     is_bar: bool = False
     """Of stderr, but progress, and no complaint."""
+    is_spread: bool = False
+    """Its numbers are those of all its ranks, from the least to the most (see `spread`)."""
 
 
 class FoldedGap(NamedTuple):
@@ -208,7 +211,7 @@ class LineFolder:
     is kept. A line waits `window` seconds at most for the ranks that have not said it yet, and not at all
     once all have. At most `budget` bytes are told: two thirds of them as they come, the last third at the end, after a
     gap. A line counts `margin` bytes more than its text, for what is written around it. Lines that differ only in their
-    stamps are the same; that of the lowest rank is told.
+    stamps are the same; that of the lowest rank is told. Where it `spreads`, many that differ in numbers alone are one.
 
     Example:
         >>> folder = LineFolder([0, 1])
@@ -220,7 +223,16 @@ class LineFolder:
         [((1,), 'loss is nan')]
     """
 
-    def __init__(self, ranks: Sequence[int], window: float = 0.05, budget: int = 48_000, margin: int = 0) -> None:
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        window: float = 0.05,
+        budget: int = 48_000,
+        margin: int = 0,
+        *,
+        spreads: bool = False,
+    ) -> None:
+        self._gatherer = Gatherer() if spreads else None
         self._voices = {rank: _Voice(rank) for rank in sorted(ranks)}
         self._window = window
         self._margin = margin
@@ -250,7 +262,7 @@ class LineFolder:
         """The lines that are due."""
         for voice in self._voices.values():
             voice.lose_patience(now - self._window)
-        return self._admit(_merge(list(self._voices.values()), now - self._window))
+        return self._admit(self._merged(self._voices.values(), now - self._window))
 
     def unfinished(self, now: float) -> dict[tuple[int, Stream], str]:
         """The last state of each rank's unfinished line: the one that it wrote to last, if all before it was told.
@@ -278,7 +290,7 @@ class LineFolder:
         for voice in self._voices.values():
             if voice.tail is None:
                 voice.say(voice.cutter.rest(), now)
-        return self._admit(_merge(list(self._voices.values()), now))
+        return self._admit(self._merged(self._voices.values(), now))
 
     def finish(self, now: float) -> list[FoldedLine | FoldedGap]:
         """All that is left: what waited, and where it was too much a `FoldedGap` and the last lines."""
@@ -289,6 +301,8 @@ class LineFolder:
         count = 0
         for line in lines:
             cost = _size(line.text) + 1 + self._margin
+            if line.is_spread:
+                cost += len(line.ranks) // 2  # it takes work for each, which the budget bounds too
             if cost > self._room:
                 break
             self._room -= cost
@@ -315,7 +329,12 @@ class LineFolder:
         num_bytes = sum(tail.num_bytes for tail in tails.values()) - sum(voice.size for voice in shown)
         is_cut = any(line[1:].startswith(CUT) for voice in shown for line in voice.lines)
         gap = [FoldedGap(num_lines, max(num_bytes, 0), len(tails))] if num_lines or (is_cut and num_bytes > 0) else []
-        return [*gap, *_merge(shown, now)]
+        return [*gap, *self._merged(shown, now)]
+
+    def _merged(self, voices: Iterable[_Voice], due: float) -> list[FoldedLine]:
+        lines = _merge(list(voices), due)
+        is_many = len(lines) > 1 and len(self._voices) > MOST_ALONE
+        return self._gatherer.gather(lines) if self._gatherer and is_many else lines
 
 
 def _size(text: str) -> int:

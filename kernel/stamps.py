@@ -64,8 +64,18 @@ def said_by_many(line: str) -> str:
         >>> said_by_many("[2026-11-24 09:17:40,758][rank 0][INFO] slow")
         '[2026-11-24 09:17:40,758][INFO] slow'
     """
+    return "".join(parted(line))
+
+
+def parted(line: str) -> tuple[str, str]:
+    """The stamp of a line, without the rank's number, and the rest.
+
+    Example:
+        >>> parted("[rank0]:W1124 09:17:40.758000 16072 torch/tensor.py:390] slow")
+        ('W1124 09:17:40.758000 16072', ' torch/tensor.py:390] slow')
+    """
     found = _STAMPED.match(line)
     if found is None:
-        return line
+        return "", line
     start, end = found.span("late") if found["late"] else (found.end(), found.end())
-    return line[max(found.end("rank"), 0) : start] + line[end:]
+    return line[max(found.end("rank"), 0) : start] + line[end : found.end()], line[found.end() :]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
 from ..runtime.roster import Roster
 from ..runtime.wire.tape import Event, Text
-from .live import BUDGET, WINDOW, blocks, full_line
+from .live import BUDGET, WINDOW, are_spread, blocks, full_line, spread_line
 from .stage import Stage
 
 _STRIDE = 1 << 32
@@ -35,10 +35,10 @@ class Hearing:
         self._names: list[str] = []
         self._num_ranks = 0
         self._last = 0
-        self._folder = LineFolder((), WINDOW, BUDGET)
+        self._folder = LineFolder((), WINDOW, BUDGET, spreads=True)
         self._width = 3
         self._has_news = False
-        self._is_over = self._is_late_full = False
+        self._is_over = self._is_late_full = self._has_spread = False
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()  # the loop, the timer and the cell's own thread tell what is due
 
@@ -70,7 +70,7 @@ class Hearing:
                 self._tell(self._folder.finish(self._clock()))
                 self._stage.leave()
                 self._is_over, self._has_news = True, False
-                self._folder = LineFolder((), WINDOW, BUDGET)
+                self._folder = LineFolder((), WINDOW, BUDGET, spreads=True)
                 self._meshes, self._names, self._num_ranks = [], [], 0
 
     def _look_again(self) -> None:
@@ -103,6 +103,9 @@ class Hearing:
     def _tell(self, lines: Sequence[FoldedLine | FoldedGap]) -> None:
         for stream, text in blocks(lines, self._width, who=self._who):
             self._stage.write(text, stream)
+        if not self._has_spread and are_spread(lines):
+            self._has_spread = True
+            self._stage.write(spread_line(self._width))
         if self._is_over and self._folder.is_full and not self._is_late_full:
             self._is_late_full = True
             self._stage.write(full_line(self._width))

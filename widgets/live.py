@@ -39,6 +39,7 @@ class Live:
     """Folds what ranks say and puts it on a stage. Time is an argument."""
 
     _is_late_full = False
+    _has_spread = False
 
     def __init__(
         self,
@@ -64,12 +65,12 @@ class Live:
     @cached_property
     def _folder(self) -> LineFolder:
         """Made when something is printed: most cells print nothing."""
-        return LineFolder(self._ranks, WINDOW, self._budget, self._width + _MARGIN)
+        return LineFolder(self._ranks, WINDOW, self._budget, self._width + _MARGIN, spreads=self._budget <= BUDGET)
 
     @cached_property
     def _late(self) -> LineFolder:
         """Keeps a line until its rank has finished it."""
-        return LineFolder(self._ranks, 0.0, BUDGET, self._width + _MARGIN)
+        return LineFolder(self._ranks, 0.0, BUDGET, self._width + _MARGIN, spreads=True)
 
     @cached_property
     def _bars(self) -> Bars | None:
@@ -174,6 +175,9 @@ class Live:
             lines = self._bars.settle(lines)
         for stream, text in blocks(lines, self._width):
             self._write(text, stream)
+        if not self._has_spread and are_spread(lines):
+            self._has_spread = True
+            self._write(spread_line(self._width))
 
     def _write(self, text: str, stream: StreamName = "stdout") -> None:
         self._step_aside()
@@ -296,6 +300,16 @@ def gap_text(gap: FoldedGap) -> str:
 def full_line(width: int) -> str:
     """What is told once, where it never ends: all that comes from now on is in the logs alone."""
     return f"{'…':>{width}} ┆ more is not shown here: `%mesh logs` has all\n"
+
+
+def are_spread(lines: Iterable[FoldedLine | FoldedGap]) -> bool:
+    """Is one of them told with the numbers of many ranks?"""
+    return any(isinstance(line, FoldedLine) and line.is_spread for line in lines)
+
+
+def spread_line(width: int) -> str:
+    """What is told once, below the first such line."""
+    return f"{'…':>{width}} ┆ a…b: from the least to the most of what ranks say here; `%mesh logs` has each line\n"
 
 
 def _line(line: FoldedLine | FoldedGap, width: int, advice: str, who: Callable[[Sequence[int]], str]) -> str:

@@ -95,6 +95,14 @@ def test_what_all_ranks_say_is_told_at_once(room: Room) -> None:
     assert room.page.text == "0-1 │ hi\n"
 
 
+def test_numbers_of_many_actors_are_one_line(room: Room) -> None:
+    m = roster(states=dict.fromkeys(range(24)))
+    for rank in range(24):
+        room.say(m, rank, f"loss {rank}\n")
+    room.ring()
+    assert room.page.text.startswith("0-23 │ loss 0…23\n   … ┆ a…b: ")
+
+
 def test_a_line_waits_for_its_equals_no_longer_than_the_window(room: Room) -> None:
     room.say(roster(), 1, "alone\n")
     assert room.rings

@@ -44,6 +44,32 @@ def test_a_line_waits_for_its_equals_for_a_moment_only(paper: Paper) -> None:
     assert paper.events == [("stdout", "  0 │ mine\n")]
 
 
+def test_numbers_of_many_ranks_are_one_line_and_what_that_means_is_said_once(paper: Paper) -> None:
+    live = Live(paper, range(64))
+    for step in range(2):
+        live.update([(rank, out(f"step {step} loss {rank}\n")) for rank in range(64)], float(step))
+    live.finish(9.0)
+    assert [text for _, text in paper.events] == [
+        "0-63 │ step 0 loss 0…63\n",
+        "   … ┆ a…b: from the least to the most of what ranks say here; `%mesh logs` has each line\n",
+        "0-63 │ step 1 loss 0…63\n",
+    ]
+
+
+def test_who_wants_all_has_each_line(paper: Paper) -> None:
+    live = Live(paper, range(64), budget=1 << 30)
+    live.update([(rank, out(f"loss {rank}\n")) for rank in range(64)], 0.0)
+    live.finish(1.0)
+    assert len(paper.events[0][1].splitlines()) == 64
+
+
+def test_late_too_numbers_of_many_ranks_are_one_line(paper: Paper) -> None:
+    live = Live(paper, range(64))
+    live.finish(0.0)
+    live.late([(rank, out(f"loss {rank}\n")) for rank in range(64)], 1.0)
+    assert paper.events[0] == ("stdout", "0-63 │ loss 0…63\n")
+
+
 def test_stderr_is_told_apart(paper: Paper) -> None:
     live = Live(paper, [4])
     live.update([(4, out("a\n")), (4, out("b\n", "stderr")), (4, out("c\n"))], 0.0)
