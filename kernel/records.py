@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from .gist import numbers_of
 from .odd_tensors import as_it_lies, partial_of, shard_of
@@ -62,6 +62,16 @@ def entry_text(entry: Entry) -> str:
         ('0.1235', '1000000', 'a', 'None')
     """
     return f"{entry:.4g}" if isinstance(entry, float) else str(entry)
+
+
+def is_number(entry: Entry) -> bool:
+    """Is it a number? (True is none.)"""
+    return isinstance(entry, int | float) and not isinstance(entry, bool)
+
+
+def is_finite(entry: Entry) -> TypeGuard[int | float]:
+    """Is it a number that can be compared with others?"""
+    return isinstance(entry, int | float) and not isinstance(entry, bool) and math.isfinite(entry)
 
 
 def _named(value: Any) -> Mapping[Any, object]:

@@ -16,6 +16,7 @@ from ..runtime.shape import Extent, Point
 from .chance import essence, unaddressed
 from .fold import blocks_text, coord_blocks, coords_text, ranks_text
 from .outcome import Failure, Outcome, Value
+from .overview import overview, strays
 from .prose import markdown_of
 from .rows import (
     Row,
@@ -255,9 +256,16 @@ class MeshResult:
             value = row.text
         return {"value": value, **ending}
 
-    def rows(self) -> list[Row]:
-        """The lowest rank first: a row for all ranks that came to the same, or after `by_rank` a row a rank."""
-        return self._rows
+    def rows(self, *, at_a_glance: bool = False) -> list[Row]:
+        """The lowest rank first: a row for all ranks that came to the same, or after `by_rank` a row a rank.
+
+        `at_a_glance`, very many that differ in their numbers alone are one, unless a row a rank was asked for.
+        """
+        return self._overview if at_a_glance and self.is_folded else self._rows
+
+    @cached_property
+    def _overview(self) -> list[Row]:
+        return overview(self._rows, lambda ranks: self._row(ranks, False))
 
     @cached_property
     def _rows(self) -> list[Row]:
@@ -271,6 +279,8 @@ class MeshResult:
             odd = {rank for row in rows if row.is_odd for rank in row.ranks}
             rows = [self._row((rank,), rank in odd) for rank in self.ranks]
         rows = [replace(row, is_odd=True) if lost else row for row, lost in zip(rows, strayed(rows), strict=True)]
+        odd = strays(rows) if not has_majority else set[int]()
+        rows = [replace(row, is_odd=True) if index in odd else row for index, row in enumerate(rows)]
         rows = with_odd_entries(rows)
         if len({number for row in rows for number in row.numbers}) < 2:
             return rows  # there is nothing to be apart from
@@ -278,7 +288,10 @@ class MeshResult:
 
     def text(self) -> str:
         """The rows as plain text, bounded in length."""
-        return table_text(self.rows())
+        shown = self.rows(at_a_glance=True)
+        is_short = len(shown) < len(self.rows())
+        more = f"\n… all {len(self.rows()):,} rows: {self.name or 'result'}.by_rank()" if is_short else ""
+        return table_text(shown) + more
 
     def __repr__(self) -> str:
         return self.text()

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from .fold import named
+from .numerals import LEAST_ALIKE, odd_ones
 from .outcome import Failure, Gist, Value
-from .records import Entry, entry_text, names_of
+from .records import Entry, entry_text, is_finite, is_number, names_of
 
 _MAX_ROWS = 40
 _BUDGET = 20_000
@@ -125,16 +126,21 @@ def with_odd_entries(rows: Sequence[Row]) -> list[Row]:
 
 
 def _odd_in(name: str, records: Sequence[Row]) -> set[int]:
-    """The rows, by `id`, whose entry of this name is not what most ranks have, or is no finite number as most are."""
+    """The rows, by `id`, whose entry of this name is not what most ranks have.
+
+    Where most differ: what is no finite number as most are, or one that is far from the others.
+    """
     texts: Counter[str] = Counter()
     for row in records:
         texts[_entry_of(row, name)] += len(row.ranks)
     [(usual, count)] = texts.most_common(1)
     if 2 * count > texts.total():
         return {id(row) for row in records if _entry_of(row, name) != usual}
+    numbers = {id(row): [float(entry)] for row in records if is_finite(entry := row.record.get(name))}
+    far = odd_ones(numbers) if len(numbers) >= LEAST_ALIKE else set[int]()
     strange = [row for row in records if isinstance(entry := row.record.get(name), float) and not math.isfinite(entry)]
     is_rare = 2 * sum(len(row.ranks) for row in strange) < texts.total()
-    return {id(row) for row in strange} if is_rare else set()
+    return far | {id(row) for row in strange} if is_rare else far
 
 
 def _entry_of(row: Row, name: str) -> str:
@@ -163,7 +169,7 @@ def _aligned(columns: Sequence[str], rows: Sequence[Row], texts: Sequence[str]) 
     """The names of the columns, and the text of each row: its entries under them, or what it has in place of them."""
     cells = [[_entry_of(row, name) for name in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    are_numbers = [all(_is_number(row.record.get(name)) for row in rows if row.record) for name in columns]
+    are_numbers = [all(is_number(row.record.get(name)) for row in rows if row.record) for name in columns]
     sides = [">" if of_numbers else "<" for of_numbers in are_numbers]
 
     def line(words: Sequence[str]) -> str:
@@ -171,10 +177,6 @@ def _aligned(columns: Sequence[str], rows: Sequence[Row], texts: Sequence[str]) 
 
     lines = [line(words) if row.record else text for row, words, text in zip(rows, cells, texts, strict=True)]
     return line(columns).rstrip(), lines
-
-
-def _is_number(entry: Entry) -> bool:
-    return isinstance(entry, int | float) and not isinstance(entry, bool)
 
 
 def _top(text: str, num_lines: int) -> str:
@@ -280,6 +282,11 @@ def _distance(numbers: Sequence[float], middle: float) -> str:
     if len(set(numbers)) > 1:
         return f"≤ {abs(most):.1g}"
     return f"{most:+.3g}" if most else "0"
+
+
+def finite_numbers(rows: Sequence[Row]) -> list[float]:
+    """The numbers of all ranks, where each has one, but for nan and what is infinite."""
+    return [number for row in rows for number in row.numbers if math.isfinite(number)]
 
 
 def gist_text(gist: Gist, value: Value) -> str:

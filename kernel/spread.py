@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .chance import without_addresses
+from .numerals import Read, odd_ones, read, spread
 from .stamps import parted
 
 if TYPE_CHECKING:
@@ -21,59 +21,32 @@ if TYPE_CHECKING:
 MOST_ALONE: Final = 8
 """So many lines that differ in their numbers are told one by one."""
 
-_FAR: Final = 10
-"""So many times as far from the median as half of the numbers lie at most, and a number is an odd one."""
-
 _LONGEST: Final = 2_000
 """Characters of a line that is looked at."""
 
-_NUMBER: Final = re.compile(
-    r"""(\x1b\[[\d;]*[A-Za-z])  # a colour, whose numbers mean something else
-    | (?<!\ )(\ *+)  # digits that are aligned have more of them or less
-      ( (?: (?<![\w.)\]-])[-+] )?
-        (?: \d{1,3}(?:,\d{3})+(?:\.\d+)? | \d+(?:\.\d+|\.(?!\w))? | (?<![\w.])\.\d+ )
-        (?: [eE][-+]?\d+ )? )""",
-    re.VERBOSE,
-)
-_DIGITS: Final = re.compile(r"\d+")
-
-
 _MOST_KINDS: Final = 1_000
+
+_DIGITS: Final = re.compile(r"\d+")
 
 _Kind = tuple[object, ...]
 """What lines are alike in that differ in their numbers alone."""
 
 
-class _Read(NamedTuple):
-    """A line, read: what stands around its numbers, these as they were written, and the blanks before each."""
-
-    stamp: str
-    around: tuple[str, ...]
-    numbers: tuple[str, ...]
-    pads: tuple[str, ...]
-
-    @property
-    def kind(self) -> tuple[str, ...]:
-        return (_DIGITS.sub("", self.stamp), *self.around)
-
-
 class _Said(NamedTuple):
-    """Lines that the same ranks have said, one after the other."""
+    """Lines that the same ranks have said, one after the other: with their stamps, and without them, read."""
 
     lines: list[FoldedLine]
-    reads: list[_Read]
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        return self.lines[0].ranks
+    stamps: list[str]
+    reads: list[Read]
 
     @property
     def kind(self) -> _Kind:
-        return tuple((line.stream, read.kind) for line, read in zip(self.lines, self.reads, strict=True))
+        kinds = zip(self.lines, self.stamps, self.reads, strict=True)
+        return tuple((line.stream, _DIGITS.sub("", stamp), each.around) for line, stamp, each in kinds)
 
     @property
     def values(self) -> list[float]:
-        return [_value(number) for read in self.reads for number in read.numbers]
+        return [value for each in self.reads for value in each.values]
 
 
 class Gatherer:
@@ -111,7 +84,9 @@ class Gatherer:
     def _usual(self, kind: _Kind, alike: dict[int, _Said]) -> list[int]:
         """Those that are told as one, by index; none where there are few."""
         most_alone = 1 if kind in self._known else MOST_ALONE
-        odd = _odd(alike) if len(alike) > most_alone else set[int]()
+        if len(alike) <= most_alone:
+            return []
+        odd = odd_ones({index: said.values for index, said in alike.items()})
         usual = [index for index in alike if index not in odd]
         if len(usual) <= most_alone:
             return []
@@ -139,68 +114,16 @@ def _is_readable(lines: list[FoldedLine]) -> bool:
 
 
 def _said(lines: list[FoldedLine]) -> _Said:
-    return _Said(lines, [_read(line.text) for line in lines])
-
-
-def _read(text: str) -> _Read:
-    stamp, body = parted(text)
-    if " at 0x" in body:
-        body = without_addresses(body)
-    parts = _NUMBER.split(body)
-    if "\x1b" in body:
-        parts = _without_colours(parts)
-    return _Read(stamp, tuple(parts[::4]), tuple(parts[3::4]), tuple(parts[2::4]))
-
-
-def _without_colours(parts: list[str]) -> list[str]:
-    """Text, colour, blanks, number, text and so on; the colours become a part of the text around them."""
-    left = parts[:1]
-    for colour, pad, number, text in zip(*(parts[at::4] for at in (1, 2, 3, 4)), strict=True):
-        if colour:
-            left[-1] += colour + text
-        else:
-            left += ["", pad, number, text]
-    return left
-
-
-def _value(number: str) -> float:
-    return float(number.replace(",", ""))
-
-
-def _odd(alike: dict[int, _Said]) -> set[int]:
-    """Which of them, by index, have a number that is far from those of most; not too many."""
-    odd = set[int]()
-    for values in zip(*(said.values for said in alike.values()), strict=True):
-        far = _far(dict(zip(alike, values, strict=True)))
-        odd |= far if len(far) <= MOST_ALONE else set()
-    return odd if len(odd) <= MOST_ALONE else set()
-
-
-def _far(values: dict[int, float]) -> set[int]:
-    """Those that lie apart from the others. Of numbers that lie evenly, such as ranks, none does."""
-    middle = median(values.values())
-    away = {index: abs(value - middle) for index, value in values.items()}
-    usual = median(away.values())
-    return {index for index, distance in away.items() if distance > _FAR * usual}
+    parts = [parted(line.text) for line in lines]
+    reads = [read(without_addresses(body) if " at 0x" in body else body) for _, body in parts]
+    return _Said(lines, [stamp for stamp, _ in parts], reads)
 
 
 def _spread(said: Sequence[_Said]) -> list[FoldedLine]:
     """Line by line as the first of them, with the least and the most of each number."""
-    ranks = tuple(sorted(rank for each in said for rank in each.ranks))
-    first = min(said, key=lambda each: each.ranks)
+    ranks = tuple(sorted(rank for each in said for rank in each.lines[0].ranks))
+    first = min(said, key=lambda each: each.lines[0].ranks)
     return [
-        line._replace(ranks=ranks, text=_text([each.reads[index] for each in said], read), is_spread=True)
-        for index, (line, read) in enumerate(zip(first.lines, first.reads, strict=True))
+        line._replace(ranks=ranks, text=stamp + spread([each.reads[index] for each in said]), is_spread=True)
+        for index, (line, stamp) in enumerate(zip(first.lines, first.stamps, strict=True))
     ]
-
-
-def _text(reads: Sequence[_Read], first: _Read) -> str:
-    pads = [min(pads, key=len) for pads in zip(*(read.pads for read in reads), strict=True)]
-    spans = [_span(numbers) for numbers in zip(*(read.numbers for read in reads), strict=True)]
-    return first.stamp + "".join(map("".join, zip(first.around, [*pads, ""], [*spans, ""], strict=True)))
-
-
-def _span(numbers: Sequence[str]) -> str:
-    if len(set(numbers)) == 1:
-        return numbers[0]
-    return f"{min(numbers, key=_value)}…{max(numbers, key=_value)}"

@@ -15,6 +15,7 @@ from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
 from ..kernel.outcome import Display, Outcome
 from ..kernel.rows import error_line
 from ..kernel.run import Progress, Said
+from ..kernel.spread import MOST_ALONE
 from ..kernel.summary import readable
 from ..runtime.wire.tape import Text
 from .bars import Bars
@@ -23,6 +24,9 @@ from .stage import Stage, StreamName
 
 EVERYTHING = math.inf
 """A time by which nothing waits any more. (`now + WINDOW - now` is, by rounding, often less than `WINDOW`.)"""
+
+MANY_WINDOW = 0.1
+"""The same of more ranks than are told one by one: the more there are, the less they are in step."""
 
 BUDGET = 48_000
 """Bytes of printed lines that one cell puts into the notebook."""
@@ -65,7 +69,8 @@ class Live:
     @cached_property
     def _folder(self) -> LineFolder:
         """Made when something is printed: most cells print nothing."""
-        return LineFolder(self._ranks, WINDOW, self._budget, self._width + _MARGIN, spreads=self._budget <= BUDGET)
+        window = WINDOW if len(self._ranks) <= MOST_ALONE else MANY_WINDOW
+        return LineFolder(self._ranks, window, self._budget, self._width + _MARGIN, spreads=self._budget <= BUDGET)
 
     @cached_property
     def _late(self) -> LineFolder:

@@ -54,12 +54,13 @@ background:color-mix(in srgb,var(--mb-bad) 15%,transparent)}}
 """
 
 RESULT_CSS: Final = f"""{_BASE.strip()}
-.mb-result>table>tbody>tr>td:not(.mb-value){{color:var(--mb-dim);white-space:nowrap}}
+:is(.mb-result,.mb-all)>table>tbody>tr>td:not(.mb-value){{color:var(--mb-dim);white-space:nowrap}}
 .meshbook img.mb-heat{{image-rendering:pixelated;display:block;flex:none}}
 .meshbook .mb-side{{display:flex;gap:14px;align-items:start;margin:3px 0}}
 .meshbook.meshbook .mb-side pre{{white-space:pre;overflow:auto;max-height:128px;font-size:11px;line-height:1.35}}
 .meshbook caption.mb-heard{{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);
 white-space:nowrap}}
+.meshbook .mb-all>summary{{color:var(--mb-dim);font-size:11.5px;width:max-content}}
 .meshbook .mb-tools{{display:flex;gap:14px;align-items:center;margin:2px 0 4px;font-size:11.5px}}
 .meshbook .mb-tools button,.meshbook .mb-tools input[type=search]{{font:inherit;color:inherit;
 background:transparent;border:1px solid var(--mb-line);border-radius:3px;padding:2px 6px;margin:0}}

@@ -57,6 +57,11 @@ def result_html(result: MeshResult) -> str:
         return f'{EXHIBITS_STYLE}<div role="region" aria-label="{escape(about)}">{side_by_side(exhibits)}{foot}</div>'
     about = f"{about}, {_count(len(rows), 'row')}"
     table = table_html(rows[:MAX_ROWS], tuple(result.axes), about)
+    overview = result.rows(at_a_glance=True)
+    if len(overview) < len(rows):
+        glance = table_html(overview, tuple(result.axes), f"{about}, at a glance", has_tools=False)
+        all_rows = f"<summary>all {len(rows):,} rows</summary>"
+        table = f'{glance}<details class="mb-all">{all_rows}{table}</details>'
     script = f"<script>{_tools()}</script>" if len(rows) >= _TOOLS_FROM else ""
     return RESULT_STYLE + _region(about, table + _foot(result, rows)) + script
 
@@ -81,10 +86,10 @@ def _exhibit(row: Row) -> Exhibit:
     return exhibit(caption, row.value.mime, {}, alt=row.text)
 
 
-def table_html(rows: Sequence[Row], axes: Sequence[str], caption: str) -> str:
+def table_html(rows: Sequence[Row], axes: Sequence[str], caption: str, has_tools: bool | None = None) -> str:
     """A table of rows; its caption is for those who hear it."""
     columns = _columns(rows, axes)
-    has_tools = len(rows) >= _TOOLS_FROM
+    has_tools = len(rows) >= _TOOLS_FROM if has_tools is None else has_tools
     first = "rank" if len(axes) > 1 else " ".join(dict.fromkeys(["rank", *axes]))
     head = f'<th scope="col" data-axis="{escape(first)}">ranks</th>'
     head += "".join(_head(column.title, column.title in axes) for column in columns)

@@ -26,6 +26,11 @@ def seen(value: object, *, data: bytes | None = None, **facts: object) -> Outcom
     return Outcome(Value(type(value).__name__, repr(value), pickled=pickled, **facts))  # type: ignore[arg-type]
 
 
+def word(rank: int) -> str:
+    """Another one for each rank: those that differ in numbers alone are told as one."""
+    return "abcdefghij"[rank % 10] * (1 + rank // 10)
+
+
 def result(
     outcomes: Mapping[int, Outcome],
     lost: Mapping[int, str] | None = None,
@@ -222,8 +227,28 @@ def test_by_rank_has_a_row_for_every_rank() -> None:
     assert [(row.ranks, row.is_odd) for row in r.by_rank().rows()] == [((r,), r == 3) for r in range(4)]
 
 
+def test_very_many_numbers_are_seen_at_a_glance_with_the_one_that_lies_apart() -> None:
+    values = [2.0 + rank / 1000 if rank != 37 else 7.07 for rank in range(64)]
+    r = result({rank: seen(value) for rank, value in enumerate(values)} | {5: Outcome(failure=BOOM)}, axes={"dp": 64})
+    assert repr(r).splitlines() == [
+        "  2.0…2.063                 ranks 0-4,6-36,38-63   0.01 s",
+        "✗ ValueError: loss is nan   rank 5   0.01 s",
+        "≠ 7.07                      rank 37   Δ +5.04   0.01 s",
+        "… all 64 rows: result.by_rank()",
+    ]
+    assert len(r.rows()) == 64 == len(r.by_rank().rows(at_a_glance=True))
+    assert r.rows(at_a_glance=True)[0].away == "-0.032…+0.031"
+
+
+def test_few_numbers_have_each_its_row_and_the_one_that_lies_apart_is_marked() -> None:
+    values = [2.0 + rank / 1000 if rank != 3 else 7.07 for rank in range(8)]
+    rows = result({rank: seen(value) for rank, value in enumerate(values)}, axes={"dp": 8}).rows(at_a_glance=True)
+    assert [row.is_odd for row in rows] == [rank == 3 for rank in range(8)]
+    assert not any(row.is_odd for row in each(1.0, 1.1, 9.0).rows())
+
+
 def test_of_very_many_rows_the_failed_and_odd_ones_are_kept() -> None:
-    outcomes = {rank: seen(rank) for rank in range(200)} | {150: Outcome(failure=BOOM)}
+    outcomes = {rank: seen(word(rank)) for rank in range(200)} | {150: Outcome(failure=BOOM)}
     text = repr(result(outcomes, axes={"dp": 200}))
     assert "✗ ValueError: loss is nan   rank 150" in text and "… 160 more rows" in text
     assert len(text.splitlines()) == 41
@@ -232,11 +257,11 @@ def test_of_very_many_rows_the_failed_and_odd_ones_are_kept() -> None:
 @pytest.mark.parametrize(("num_ranks", "num_lines"), [(1, 100), (8, 20), (64, 4)])
 def test_of_long_values_the_text_shows_the_top(num_ranks: int, num_lines: int) -> None:
     def value(rank: int) -> Outcome:
-        return Outcome(Value("Config", "\n".join(f"line {line} of {rank}" for line in range(100))))
+        return Outcome(Value("Config", "\n".join(f"line {line} of {word(rank)}" for line in range(100))))
 
     lines = repr(result({rank: value(rank) for rank in range(num_ranks)}, axes={"rank": num_ranks})).splitlines()
-    assert lines[1] == "  line 0 of 0"
-    assert lines[num_lines] == (f"  … {101 - num_lines} more lines" if num_lines < 100 else "  line 99 of 0")
+    assert lines[1] == "  line 0 of a"
+    assert lines[num_lines] == (f"  … {101 - num_lines} more lines" if num_lines < 100 else "  line 99 of a")
     assert len(lines) <= 41 * (num_lines + 1)
 
 

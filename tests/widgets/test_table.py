@@ -196,6 +196,9 @@ def test_pictures_are_data_in_the_page() -> None:
     assert not page.has("script")
 
 
+BOOM = Failure("ValueError", "boom", (), "")
+
+
 def picture(data: str) -> Outcome:
     return value("<a figure>", mime={"image/png": data})
 
@@ -242,7 +245,29 @@ def test_a_thousand_different_ranks_are_small_and_quick() -> None:
     start = time.process_time()
     html = result_html(r)
     assert time.process_time() - start < 5  # about 0.05
-    assert len(html) < 300_000 and html.count("<tr") == 1025
+    assert len(html) < 300_000 and html.count("<tr") == 1 + 1 + 1 + 1024
+
+
+def test_very_many_rows_are_below_what_they_come_to_closed() -> None:
+    outcomes = {rank: value(str(2 + rank / 64)) for rank in range(64)} | {9: Outcome(failure=BOOM)}
+    html = result_html(result(outcomes))
+    page = Page(html)
+    assert page.num("table") == 2 and page.has("summary") and "all 64 rows" in page.text
+    assert "0-8,10-63" in page.text.partition("all 64 rows")[0]
+    assert "2.0…2.984" in page.text.partition("all 64 rows")[0] and "boom" in page.text.partition("all 64 rows")[0]
+    [details] = [attrs for tag, attrs in page.tags if tag == "details" and attrs.get("class") == "mb-all"]
+    assert "open" not in details
+    assert Page(result_html(result(outcomes).by_rank())).num("table") == 1
+
+
+def test_columns_of_very_many_records_are_summed_up_too() -> None:
+    outcomes = {
+        rank: Outcome(describe({"loss": 2 + rank / 64, "ok": rank != 3, "host": f"node{rank // 8}"}))
+        for rank in range(64)
+    }
+    page = Page(result_html(result(outcomes)))
+    glance = page.text.partition("all 64 rows")[0]
+    assert "2…2.984 True node0…7" in glance and "2.047 False node0" in glance
 
 
 def test_entries_of_records_are_columns_that_sort_by_number() -> None:

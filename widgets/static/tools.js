@@ -40,8 +40,9 @@ const make = (parent, tag, attributes = {}, text = "") => {
   made.append(text);
   return made;
 };
-const equip = (root) => {
-  const table = root.querySelector("table");
+// The table of all rows; above it there may be one that sums them up.
+const tableOf = (root) => (root.querySelector(":scope > .mb-all") ?? root).querySelector(":scope > table");
+const equip = (table) => {
   const heads = [...table.tHead.rows[0].cells];
   const names = heads.map((head) => head.textContent);
   const rows = [...table.tBodies[0].rows];
@@ -50,7 +51,7 @@ const equip = (root) => {
     (head.dataset.axis ?? "").split(" ").filter(Boolean).map((axis) => [axis.toLowerCase(), row.cells[i].innerHTML])));
   const bar = document.createElement("div");
   bar.className = "mb-tools";
-  root.prepend(bar);
+  table.before(bar);
   const example = heads.at(1)?.dataset.axis ?? "rank";
   const query = make(bar, "input", { type: "search", "aria-label": "filter rows", placeholder: `filter, ${example}=0` });
   const label = rows.some(isOdd) && make(bar, "label");
@@ -89,6 +90,7 @@ const equip = (root) => {
 const enhance = (page) => {
   for (const root of page.querySelectorAll(".mb-result:not(.mb-on)")) {
     root.classList.add("mb-on");
-    if (root.querySelector("table")?.tBodies[0].rows.length >= 5) equip(root);
+    const table = tableOf(root);
+    if (table?.tBodies[0].rows.length >= 5) equip(table);
   }
 };

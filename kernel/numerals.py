@@ -1,0 +1,108 @@
+"""Numbers in texts: what many texts that differ in their numbers alone say, and which of them is the odd one. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Final, NamedTuple
+
+_FAR: Final = 10
+"""So many times as far from the median as half of the numbers lie at most, and a number is an odd one."""
+
+LEAST_ALIKE: Final = 6
+"""Of fewer numbers nobody can say which lies apart."""
+
+_FEW: Final = 8
+"""More odd ones than these are none."""
+
+_NUMBER: Final = re.compile(
+    r"""(\x1b\[[\d;]*[A-Za-z])  # a colour, whose numbers mean something else
+    | (?<!\ )(\ *+)  # digits that are aligned have more of them or less
+      ( (?: (?<![\w.)\]-])[-+] )?
+        (?: \d{1,3}(?:,\d{3})+(?:\.\d+)? | \d+(?:\.\d+|\.(?!\w))? | (?<![\w.])\.\d+ )
+        (?: [eE][-+]?\d+ )? )""",
+    re.VERBOSE,
+)
+
+
+class Read(NamedTuple):
+    """A text, read: what stands around its numbers, these as they were written, and the blanks before each.
+
+    Example:
+        >>> read("step  3: loss -0.5").numbers, read("step 3: loss 12").around == read("step 4: loss 1e-3").around
+        (('3', '-0.5'), True)
+    """
+
+    around: tuple[str, ...]
+    numbers: tuple[str, ...]
+    pads: tuple[str, ...]
+
+    @property
+    def values(self) -> list[float]:
+        """The numbers as such."""
+        return [_value(number) for number in self.numbers]
+
+
+def read(text: str) -> Read:
+    """What a text says, apart from its numbers, and these."""
+    parts = _NUMBER.split(text)
+    if "\x1b" in text:
+        parts = _without_colours(parts)
+    return Read(tuple(parts[::4]), tuple(parts[3::4]), tuple(parts[2::4]))
+
+
+def _without_colours(parts: list[str]) -> list[str]:
+    """Text, colour, blanks, number, text and so on; the colours become a part of the text around them."""
+    left = parts[:1]
+    for colour, pad, number, text in zip(*(parts[at::4] for at in (1, 2, 3, 4)), strict=True):
+        if colour:
+            left[-1] += colour + text
+        else:
+            left += ["", pad, number, text]
+    return left
+
+
+def spread(reads: Sequence[Read]) -> str:
+    """Texts that differ in their numbers alone as one, each number from the least to the most.
+
+    Example:
+        >>> spread([read(f"step 3: loss {loss}") for loss in (0.5, 0.25, 1e-3)])
+        'step 3: loss 0.001…0.5'
+    """
+    pads = [min(pads, key=len) for pads in zip(*(each.pads for each in reads), strict=True)]
+    spans = [_span(numbers) for numbers in zip(*(each.numbers for each in reads), strict=True)]
+    return "".join(map("".join, zip(reads[0].around, [*pads, ""], [*spans, ""], strict=True)))
+
+
+def _span(numbers: Sequence[str]) -> str:
+    if len(set(numbers)) == 1:
+        return numbers[0]
+    return f"{min(numbers, key=_value)}…{max(numbers, key=_value)}"
+
+
+def _value(number: str) -> float:
+    return float(number.replace(",", ""))
+
+
+def odd_ones(values: Mapping[int, Sequence[float]]) -> set[int]:
+    """Those that have a number which is far from what the others have in its place; not too many.
+
+    Of numbers that lie evenly, such as ranks, none does.
+
+    Example:
+        >>> odd_ones({rank: [rank, 99.0 if rank == 3 else 2.0 + rank / 100] for rank in range(8)})
+        {3}
+    """
+    odd = set[int]()
+    for column in zip(*values.values(), strict=True):
+        far = _far(dict(zip(values, column, strict=True)))
+        odd |= far if len(far) <= _FEW else set()
+    return odd if len(odd) <= _FEW else set()
+
+
+def _far(values: Mapping[int, float]) -> set[int]:
+    middle = median(values.values())
+    away = {index: abs(value - middle) for index, value in values.items()}
+    usual = median(away.values())
+    return {index for index, distance in away.items() if distance > _FAR * usual}

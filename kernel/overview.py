@@ -1,0 +1,136 @@
+"""Rows that differ in their numbers alone: which of them is the odd one, and very many of them as one. Pure.
+
+64 ranks have 64 losses: what a reader wants first is where they lie, and which rank's lies elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Final
+
+from .chance import without_addresses
+from .numerals import LEAST_ALIKE, Read, odd_ones, read, spread
+from .outcome import Value
+from .records import Entry, entry_text, is_finite
+from .rows import Row, finite_numbers
+
+MOST_ROWS: Final = 16
+"""So many rows are taken in as they are."""
+
+_LONGEST: Final = 2_000
+"""Characters of a value that is looked at."""
+
+_Kind = tuple[object, ...]
+"""What rows are alike in that differ in their numbers alone."""
+
+
+def strays(rows: Sequence[Row]) -> set[int]:
+    """The rows, by index, that have a number far from what the others have in its place. (Of records the entries say.)
+
+    Example:
+        >>> def row(rank):
+        ...     loss = 2.0 + rank / 100 + 5 * (rank == 3)
+        ...     return Row((rank,), f"dp={rank}", Value("float", str(loss)), None, None, None, False)
+        >>> strays([row(rank) for rank in range(8)])
+        {3}
+    """
+    odd = set[int]()
+    for alike in _groups([row if not row.record else None for row in rows]):
+        if len(alike) >= LEAST_ALIKE:
+            odd |= odd_ones({index: _read(rows[index]).values for index in alike})
+    return odd
+
+
+def overview(rows: Sequence[Row], row_of: Callable[[tuple[int, ...]], Row]) -> list[Row]:
+    """Very many rows as a few: those that differ in their numbers alone as one, with the least and the most of each.
+
+    Failures and odd ones keep their rows. Where that makes no few of them, all stay as they are.
+
+    Args:
+        rows: the lowest rank first.
+        row_of: makes the row of these ranks, as if they had come to the same.
+    """
+    if len(rows) <= MOST_ROWS:
+        return list(rows)
+    told: dict[int, Row | None] = dict(enumerate(rows))
+    middle = median(finite_numbers(rows) or [0.0])
+    usual = [row if not row.is_odd else None for row in rows]
+    for first, *others in _groups(usual):
+        if others:
+            alike = [rows[index] for index in (first, *others)]
+            row = row_of(tuple(sorted(rank for row in alike for rank in row.ranks)))
+            told[first] = replace(row, value=_common(alike), note="", away=_away(row.numbers, middle))
+            told.update(dict.fromkeys(others))
+    few = [row for row in told.values() if row is not None]
+    return few if len(few) <= MOST_ROWS else list(rows)
+
+
+def _groups(rows: Sequence[Row | None]) -> list[list[int]]:
+    """Rows of one kind, by index."""
+    groups: dict[_Kind, list[int]] = {}
+    for index, row in enumerate(rows):
+        kind = _kind_of(row) if row is not None else None
+        if kind is not None:
+            groups.setdefault(kind, []).append(index)
+    return list(groups.values())
+
+
+def _kind_of(row: Row) -> _Kind | None:
+    value = row.value
+    if value is None or value.mime or value.stayed or len(_text_of(row)) > _LONGEST:
+        return None
+    if row.record:
+        return tuple((name, *_entry_kind(entry)) for name, entry in row.record.items())
+    return (value.type_name, row.facts, _read(row).around)
+
+
+def _entry_kind(entry: Entry) -> _Kind:
+    return ("number",) if is_finite(entry) else (type(entry), read(str(entry)).around)
+
+
+def _text_of(row: Row) -> str:
+    return row.gist or row.text
+
+
+def _read(row: Row) -> Read:
+    return read(without_addresses(_text_of(row)))
+
+
+def _common(alike: Sequence[Row]) -> Value:
+    """What all of these come to."""
+    first = alike[0].value
+    assert first is not None
+    record = _joined_records([row.record for row in alike]) if first.record else {}
+    text = _record_text(record) if record else spread([_brief(_read(row)) for row in alike])
+    return Value(first.type_name, text, shape=first.shape, dtype=first.dtype, device=first.device, record=record)
+
+
+def _away(numbers: Sequence[float], middle: float) -> str:
+    return f"{min(numbers) - middle:+.3g}…{max(numbers) - middle:+.3g}" if numbers else ""
+
+
+def _joined_records(records: Sequence[Mapping[str, Entry]]) -> dict[str, Entry]:
+    return {name: _joined_entries([record[name] for record in records]) for name in records[0]}
+
+
+def _joined_entries(entries: Sequence[Entry]) -> Entry:
+    if len(set(entries)) == 1:
+        return entries[0]
+    if all(map(is_finite, entries)):
+        return spread([read(entry_text(number)) for number in entries])
+    return spread([_brief(read(str(entry))) for entry in entries])
+
+
+def _record_text(record: Mapping[str, Entry]) -> str:
+    return ", ".join(f"{name}: {entry_text(entry)}" for name, entry in record.items())
+
+
+def _brief(whole: Read) -> Read:
+    """With no more digits than one reads at a glance."""
+    return whole._replace(numbers=tuple(map(_brief_number, whole.numbers)))
+
+
+def _brief_number(number: str) -> str:
+    return f"{float(number):.4g}" if "." in number and len(number) > 7 and "," not in number else number
