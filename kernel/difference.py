@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 from .fold import named
 from .kept import Summary
 from .leaves import Leaf
 from .measure import Apart, Tolerance, index_text
+from .numerals import condensed
 from .rows import facts_text
 from .summary import readable
 
 _MOST_ROWS = 60
+
+_FEW_ROWS = 16
+"""So many are told one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +196,12 @@ class Comparison:
         if self._num_near:
             within = ", ".join(f"{name}={value:g}" for name, value in self._limits if value) or "but in their bytes"
             remarks.append(f"{self._num_near:,} more {'are' if self._num_near > 1 else 'is'} equal within {within}")
-        if len(self.rows) > _MOST_ROWS:
-            remarks.append(f"{len(self.rows) - _MOST_ROWS:,} more lines: `data()` has them")
+        if len(self._told) > _MOST_ROWS:
+            remarks.append(f"{len(self._told) - _MOST_ROWS:,} more lines: `data()` has them")
+        if len(self._told) < len(self.rows):
+            remarks.append(
+                f"a…b: from the least to the most of what ranks have; `.rows` has all {len(self.rows):,} lines"
+            )
         if self.num_left_out:
             remarks.append(f"{self.num_left_out:,} more leaves differ")
         return remarks
@@ -202,8 +211,17 @@ class Comparison:
         return [("rtol", self.tolerance.rtol), ("atol", self.tolerance.atol)]
 
     def shown(self) -> list[DiffRow]:
-        """The rows, of very many the first."""
-        return self.rows[:_MOST_ROWS]
+        """The rows; very many that differ in their numbers alone are one, and of what is left the first are shown."""
+        return self._told[:_MOST_ROWS]
+
+    @cached_property
+    def _told(self) -> list[DiffRow]:
+        if len(self.rows) <= _FEW_ROWS:
+            return self.rows
+        told: list[DiffRow] = []
+        for _, rows in groupby(self.rows, key=lambda row: (row.name, row.usual)):
+            told += _condensed(list(rows))
+        return told
 
     def data(self) -> dict[str, Any]:
         """`groups` of equal ranks, `leaves` that differ (a dict each), `num_leaves`, `num_left_out`, `type`."""
@@ -223,6 +241,14 @@ class Comparison:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = [f"≠ {'  '.join(map(str.ljust, row, widths)).rstrip()}" for row in rows]
         return "\n".join([self.title, *table, *self.remarks])
+
+
+def _condensed(rows: Sequence[DiffRow]) -> list[DiffRow]:
+    """Those of one leaf: what differs in its numbers alone as one."""
+    return [
+        replace(rows[alike[0]], ranks=tuple(sorted(rank for index in alike for rank in rows[index].ranks)), what=what)
+        for alike, [what] in condensed([[row.what] for row in rows])
+    ]
 
 
 def _place(leaf: LeafDiff, rank: int) -> int:

@@ -85,6 +85,31 @@ def _value(number: str) -> float:
     return float(number.replace(",", ""))
 
 
+def condensed(rows: Sequence[Sequence[str]], keeps_odd: bool = True) -> list[tuple[list[int], list[str]]]:
+    """Rows of as many texts each: those that differ in their numbers alone as one, with their indices.
+
+    The odd ones of many keep rows of their own, if it `keeps_odd`.
+
+    Example:
+        >>> condensed([["idle", "7 MB"], ["idle", "9 MB"], ["busy", "8 MB"]])
+        [([0, 1], ['idle', '7…9 MB']), ([2], ['busy', '8 MB'])]
+    """
+    reads = [[read(text) for text in row] for row in rows]
+    kinds: dict[tuple[tuple[str, ...], ...], list[int]] = {}
+    for index, row in enumerate(reads):
+        kinds.setdefault(tuple(each.around for each in row), []).append(index)
+    groups: list[list[int]] = []
+    for alike in kinds.values():
+        values = {index: [value for each in reads[index] for value in each.values] for index in alike}
+        odd = odd_ones(values) if keeps_odd and len(alike) >= LEAST_ALIKE else set[int]()
+        usual = [index for index in alike if index not in odd]
+        groups += [group for group in (usual, *([index] for index in odd)) if group]
+    return [
+        (group, [spread(column) for column in zip(*(reads[index] for index in group), strict=True)])
+        for group in sorted(groups)
+    ]
+
+
 def odd_ones(values: Mapping[int, Sequence[float]]) -> set[int]:
     """Those that have a number which is far from what the others have in its place; not too many.
 

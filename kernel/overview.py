@@ -10,6 +10,8 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
+from msgspec.structs import replace as changed
+
 from .chance import without_addresses
 from .numerals import LEAST_ALIKE, Read, odd_ones, read, spread
 from .outcome import Value
@@ -46,7 +48,7 @@ def strays(rows: Sequence[Row]) -> set[int]:
 def overview(rows: Sequence[Row], row_of: Callable[[tuple[int, ...]], Row]) -> list[Row]:
     """Very many rows as a few: those that differ in their numbers alone as one, with the least and the most of each.
 
-    Failures and odd ones keep their rows. Where that makes no few of them, all stay as they are.
+    The odd ones keep their rows. Where that makes no few of them, all stay as they are.
 
     Args:
         rows: the lowest rank first.
@@ -56,12 +58,12 @@ def overview(rows: Sequence[Row], row_of: Callable[[tuple[int, ...]], Row]) -> l
         return list(rows)
     told: dict[int, Row | None] = dict(enumerate(rows))
     middle = median(finite_numbers(rows) or [0.0])
-    usual = [row if not row.is_odd else None for row in rows]
+    usual = [row if row.is_failed or not row.is_odd else None for row in rows]
     for first, *others in _groups(usual):
         if others:
             alike = [rows[index] for index in (first, *others)]
             row = row_of(tuple(sorted(rank for row in alike for rank in row.ranks)))
-            told[first] = replace(row, value=_common(alike), note="", away=_away(row.numbers, middle))
+            told[first] = _joined(alike, row, middle)
             told.update(dict.fromkeys(others))
     few = [row for row in told.values() if row is not None]
     return few if len(few) <= MOST_ROWS else list(rows)
@@ -78,6 +80,8 @@ def _groups(rows: Sequence[Row | None]) -> list[list[int]]:
 
 
 def _kind_of(row: Row) -> _Kind | None:
+    if row.is_failed:
+        return (row.failure is not None, _read(row).around)
     value = row.value
     if value is None or value.mime or value.stayed or len(_text_of(row)) > _LONGEST:
         return None
@@ -96,6 +100,17 @@ def _text_of(row: Row) -> str:
 
 def _read(row: Row) -> Read:
     return read(without_addresses(_text_of(row)))
+
+
+def _joined(alike: Sequence[Row], row: Row, middle: float) -> Row:
+    """The row of all of these, as one."""
+    [first, *_] = alike
+    if first.failure is not None:
+        messages = [each.failure.message.strip().partition("\n")[0] for each in alike if each.failure is not None]
+        return replace(row, failure=changed(first.failure, message=spread([*map(read, messages)])))
+    if first.lost is not None:
+        return replace(row, lost=spread([_read(each) for each in alike]))
+    return replace(row, value=_common(alike), note="", away=_away(row.numbers, middle))
 
 
 def _common(alike: Sequence[Row]) -> Value:

@@ -188,7 +188,8 @@ def _top(text: str, num_lines: int) -> str:
 
 
 def _row_text(row: Row, text: str, wide: int, indent: str, has_coords: bool) -> str:
-    who = f"{row.who} ({row.coords})" if has_coords else row.who
+    who = row.who if len(row.who) <= _WIDE else f"{len(row.ranks):,} ranks"
+    who = f"{who} ({row.coords})" if has_coords else who
     away = f"Δ {row.away}" if row.is_odd and row.away else row.spread
     about = "   ".join(filter(None, [who, away, row.facts, row.gist, row.time, row.note]))
     marker = row.marker.ljust(len(indent))

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeVar
 from ..runtime.ranks.place import coordinates
 from .chance import essence
 from .fold import coords_text, named, ranks_text
+from .numerals import condensed
 from .outcome import Failure, Frame
 from .summary import readable
 from .together import Together
@@ -277,13 +278,15 @@ def _chapter(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure
     for rank in ranks:
         message = without_escapes(failures[rank].message.strip())
         different.setdefault(essence(message, rank), message)
-    messages = list(different.values())
+    messages = [message[:_MAX_MESSAGE] for message in different.values()]
+    if len(messages) > _MAX_MESSAGES:
+        messages = [message for _, [message] in condensed([[message] for message in messages])]
     last = first.frames[-1] if first.frames else None
     return Chapter(
         where=where.text(ranks),
         num_ranks=len(ranks),
         type_name=first.type_name,
-        messages=tuple(message[:_MAX_MESSAGE] for message in messages[:_MAX_MESSAGES]),
+        messages=tuple(messages[:_MAX_MESSAGES]),
         num_messages=len(messages),
         frames=shortened_frames(first),
         library=None if last is None or last.is_user or first.type_name == _MISUSE else last,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import psutil
 
-from ..kernel.fold import named, ranks_text
+from ..kernel.fold import coords_text, named, ranks_text
 from ..kernel.mesh import Mesh
+from ..kernel.numerals import condensed
 from ..kernel.report import states_text
 from ..kernel.rows import seconds_text
 from ..kernel.summary import readable
@@ -20,6 +22,9 @@ from ..runtime.spares import spares_text
 from .grid import grid_html
 from .sheet import cell_html, table_of
 from .style import STYLE
+
+_AT_ONCE = 16
+"""So many ranks have a line each."""
 
 _GLYPHS = {"idle": "●", "busy": "▶", "failed": "✗", "stuck": "‖", "debug": "◆", "dead": "✝", "starting": "◌"}
 
@@ -85,16 +90,63 @@ class Status:
         return self._rows
 
     def __repr__(self) -> str:
-        lines = [f"{_GLYPHS[row['state']]} {_ranks_of(row)}  {_words(row)}" for row in self._rows]
+        lines = [f"{_GLYPHS[line.state]} {line.who}  {line.text}" for line in self._lines(_AT_ONCE)]
         counts = states_text(row["state"] for row in self._rows)
         return "\n".join([f"{self._title}   {counts}", *lines])
 
     def _repr_html_(self) -> str:
-        columns = ("rank", "place", "state", "for", "pid", "memory", "at")
+        lines, all_lines = self._lines(_AT_ONCE), self._lines(len(self._rows))
+        table = _table(lines)
+        if len(lines) < len(all_lines):
+            table += f"<details><summary>all {len(all_lines):,} ranks</summary>{_table(all_lines)}</details>"
         return (
             f'{STYLE}<div class="meshbook" role="region" aria-label="status of the mesh">{self._grid} '
-            f"<b>{escape(self._title)}</b>{table_of(columns, map(_html_row, self._rows))}</div>"
+            f"<b>{escape(self._title)}</b>{table}</div>"
         )
+
+    def _lines(self, most: int) -> list[_Line]:
+        """A line a rank; of more ranks than `most`, those that differ in their numbers alone are one."""
+        cells = [_cells(row) for row in self._rows]
+        if len(cells) <= most:
+            return [_Line([row], cell) for row, cell in zip(self._rows, cells, strict=True)]
+        return [
+            _Line([self._rows[index] for index in group], told) for group, told in condensed(cells, keeps_odd=False)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Ranks in the same state, and what is said of them."""
+
+    rows: list[dict[str, Any]]
+    cells: Sequence[str]
+
+    @property
+    def state(self) -> str:
+        return self.rows[0]["state"]
+
+    @property
+    def ranks(self) -> list[int]:
+        return [row["rank"] for row in self.rows]
+
+    @property
+    def place(self) -> str:
+        """Where they are on the axes; empty where that is their rank."""
+        [axes, *_] = points = [row["coord"] for row in self.rows]
+        return coords_text(points, list(axes)) if list(axes) != ["rank"] else ""
+
+    @property
+    def who(self) -> str:
+        return named(self.ranks) + (f" ({self.place})" if self.place else "")
+
+    @property
+    def text(self) -> str:
+        state, since, pid, memory, *others = self.cells
+        return "  ".join(filter(None, [f"{state} for {since}", f"pid {pid}" if pid else "", memory, *others]))
+
+
+def _table(lines: Sequence[_Line]) -> str:
+    return table_of(("rank", "place", "state", "for", "pid", "memory", "at"), map(_html_row, lines))
 
 
 def _facts(mesh: Mesh, rank: int, name: str, at: str, held: int) -> dict[str, Any]:
@@ -119,23 +171,17 @@ def _memory(pid: int) -> int | None:
         return None
 
 
-def _ranks_of(row: dict[str, Any]) -> str:
-    where = ",".join(f"{axis}={i}" for axis, i in row["coord"].items())
-    return f"rank {row['rank']}" + ("" if list(row["coord"]) == ["rank"] else f" ({where})")
-
-
-def _words(row: dict[str, Any]) -> str:
-    memory = readable(row["memory"]) if row["memory"] else ""
-    pid = f"pid {row['pid']}" if row["pid"] else ""
-    parts = [
-        f"{row['state']} for {seconds_text(row['seconds'], row['seconds'])}",
-        pid,
-        memory,
+def _cells(row: dict[str, Any]) -> list[str]:
+    """State, since when, pid, memory, where it is, how it ended, what it holds; empty where there is nothing to say."""
+    return [
+        row["state"],
+        seconds_text(row["seconds"], row["seconds"]),
+        str(row["pid"] or ""),
+        readable(row["memory"]) if row["memory"] else "",
         row["at"],
         row["ended"],
         _held_text(row),
     ]
-    return "  ".join(part for part in parts if part)
 
 
 def _held_text(row: dict[str, Any]) -> str:
@@ -143,18 +189,12 @@ def _held_text(row: dict[str, Any]) -> str:
     return f"holds {readable(row['held'])} for post-mortem" if row["held"] >= 1 << 20 else ""
 
 
-def _html_row(row: dict[str, Any]) -> str:
-    cells = [
-        ",".join(f"{axis}={i}" for axis, i in row["coord"].items()),
-        f"{_GLYPHS[row['state']]} {row['state']}",
-        seconds_text(row["seconds"], row["seconds"]),
-        str(row["pid"] or ""),
-        readable(row["memory"]) if row["memory"] else "",
-        row["at"] or row["ended"] or _held_text(row),
-    ]
-    kind = ' class="mb-bad"' if row["state"] in ("dead", "failed", "stuck") else ""
+def _html_row(line: _Line) -> str:
+    _, since, pid, memory, *others = line.cells
+    cells = [line.place, f"{_GLYPHS[line.state]} {line.state}", since, pid, memory, next(filter(None, others), "")]
+    kind = ' class="mb-bad"' if line.state in ("dead", "failed", "stuck") else ""
     body = "".join(map(cell_html, cells))
-    return f'<tr{kind}><th scope="row">{row["rank"]}</th>{body}</tr>'
+    return f'<tr{kind}><th scope="row">{ranks_text(line.ranks)}</th>{body}</tr>'
 
 
 class MeshList:

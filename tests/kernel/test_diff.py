@@ -63,6 +63,18 @@ def test_only_what_differs_is_measured_against_the_majority() -> None:
     ]
 
 
+def test_of_very_many_ranks_it_is_told_in_a_few_lines_how_far_they_are_apart() -> None:
+    values = [{"w": torch.full((2, 2), 99.0 if rank == 9 else 1 + rank / 64), "b": 1.0} for rank in range(20)]
+    assert lines(*values) == [
+        "ranks 0-19 all differ   dict, 1 of 2 leaves differ",
+        "≠ w  float32 [2, 2]  ranks 1-8,10-19  4 of 4 differ by up to 0.01562…0.2969 (0.015…0.23 relative), "
+        "first at [0, 0]",
+        "≠ w  float32 [2, 2]  rank 9           4 of 4 differ by up to 98 (0.99 relative), first at [0, 0]",
+        "a…b: from the least to the most of what ranks have; `.rows` has all 19 lines",
+    ]
+    assert len(compared(*values).rows) == 19
+
+
 def test_the_tolerance_and_what_is_left_of_it() -> None:
     values = [
         {"x": torch.tensor([1.0, 2.0]), "y": torch.tensor(5.0)},

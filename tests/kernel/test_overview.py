@@ -75,6 +75,21 @@ def test_odd_ones_and_failures_keep_their_rows() -> None:
     assert texts(rows) == [(usual, "0.5…19.5"), ((2,), "ValueError: 2"), ((7,), "7.5")]
 
 
+def failed(rank: int, message: str) -> Row:
+    return Row((rank,), f"dp={rank}", None, Failure("ValueError", message, (), ""), None, None, True)
+
+
+def test_failures_that_differ_in_numbers_alone_are_one() -> None:
+    rows = [failed(rank, f"loss {rank / 10}\nat {rank}" if rank != 3 else "bad") for rank in MANY]
+    others = tuple(rank for rank in MANY if rank != 3)
+    assert texts(rows) == [(others, "ValueError: loss 0.0…1.9"), ((3,), "ValueError: bad")]
+
+
+def test_deaths_that_differ_in_numbers_alone_are_one() -> None:
+    rows = [Row((rank,), "", None, None, f"exited with code 3 (pid {rank + 90})", None, False) for rank in MANY]
+    assert texts(rows) == [(ALL, "exited with code 3 (pid 90…109)")]
+
+
 def test_where_it_makes_no_few_of_them_all_stay() -> None:
     rows = [row(rank, "x" * rank + f"{number}") for rank in MANY for number in (1, 2)]
     assert told(rows) == rows

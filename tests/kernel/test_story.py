@@ -71,10 +71,19 @@ dp=1,tp=3  ValueError: loss is nan
 
 
 def test_equal_failures_are_one_chapter_and_their_messages_are_counted() -> None:
-    failures = {rank: Failure("ValueError", f"bad on {rank}", FRAMES, "") for rank in range(8)}
+    failures = {rank: Failure("ValueError", f"bad on {'abcdefgh'[rank]}", FRAMES, "") for rank in range(8)}
     [chapter] = tell(AXES, range(8), failures).chapters
     assert (chapter.where, chapter.num_ranks) == ("dp=0-1,tp=0-3", 8)
-    assert (chapter.messages, chapter.num_messages) == (("bad on 0", "bad on 1", "bad on 2"), 8)
+    assert (chapter.messages, chapter.num_messages) == (("bad on a", "bad on b", "bad on c"), 8)
+
+
+def test_many_messages_that_differ_in_their_numbers_alone_are_one() -> None:
+    losses = {rank: 99.5 if rank == 5 else 2 + rank / 8 for rank in range(8)}
+    failures = {rank: Failure("ValueError", f"loss {loss} is too high", FRAMES, "") for rank, loss in losses.items()}
+    [chapter] = tell(AXES, range(8), failures).chapters
+    assert chapter.messages == ("loss 2.0…2.875 is too high", "loss 99.5 is too high")
+    few = {rank: failures[rank] for rank in range(3)}
+    assert len(tell(AXES, range(8), few).chapters[0].messages) == 3
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,22 @@ def test_a_row_for_each_rank_with_its_state_and_line() -> None:
     assert "SIGKILL" in lines[4]
 
 
+def test_very_many_ranks_are_a_line_a_state_and_all_of_them_below_it() -> None:
+    states = ["busy" if rank == 7 else "dead" if rank > 20 else "idle" for rank in range(24)]
+    status = Status(still({"dp": 6, "tp": 4}, *states), range(24))
+    first, *lines = repr(status).splitlines()
+    assert first.endswith("20 idle, 1 busy, 3 dead")
+    assert [line.partition(" for ")[0] for line in lines] == [
+        "● ranks 0-6,8-20 (dp=(0,2-4),tp=0-3 · dp=1,tp=0-2 · dp=5,tp=0)  idle",
+        "▶ rank 7 (dp=1,tp=3)  busy",
+        "✝ ranks 21-23 (dp=5,tp=1-3)  dead",
+    ]
+    html = status._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    glance, _, below = html.partition("<summary>all 24 ranks</summary>")
+    assert (glance.count("<tr"), below.count("<tr")) == (4, 25)
+    assert len(status.data()) == 24
+
+
 def test_its_html_escapes_and_marks_what_is_bad() -> None:
     html = Status(still({"dp": 3}, "idle", "busy", "dead"), range(3))._repr_html_()  # pyright: ignore[reportPrivateUsage]
     assert "cell &lt;5&gt; line 2" in html
