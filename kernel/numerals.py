@@ -10,6 +10,9 @@ from typing import Final, NamedTuple
 _FAR: Final = 10
 """So many times as far from the median as half of the numbers lie at most, and a number is an odd one."""
 
+_NEAR: Final = 1e-3
+"""What is no farther from the median than this part of it is not: sums in another order, clocks."""
+
 LEAST_ALIKE: Final = 6
 """Of fewer numbers nobody can say which lies apart."""
 
@@ -129,5 +132,5 @@ def odd_ones(values: Mapping[int, Sequence[float]]) -> set[int]:
 def _far(values: Mapping[int, float]) -> set[int]:
     middle = median(values.values())
     away = {index: abs(value - middle) for index, value in values.items()}
-    usual = median(away.values())
-    return {index for index, distance in away.items() if distance > _FAR * usual}
+    least = max(_FAR * median(away.values()), _NEAR * abs(middle))
+    return {index for index, distance in away.items() if distance > least}

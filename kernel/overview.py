@@ -40,8 +40,7 @@ def strays(rows: Sequence[Row]) -> set[int]:
     """
     odd = set[int]()
     for alike in _groups([row if not row.record else None for row in rows]):
-        if len(alike) >= LEAST_ALIKE:
-            odd |= odd_ones({index: _read(rows[index]).values for index in alike})
+        odd |= _odd(rows, alike)
     return odd
 
 
@@ -59,7 +58,9 @@ def overview(rows: Sequence[Row], row_of: Callable[[tuple[int, ...]], Row]) -> l
     told: dict[int, Row | None] = dict(enumerate(rows))
     middle = median(finite_numbers(rows) or [0.0])
     usual = [row if row.is_failed or not row.is_odd else None for row in rows]
-    for first, *others in _groups(usual):
+    for group in _groups(usual):
+        odd = _odd(rows, group) if rows[group[0]].is_failed else set[int]()  # what failed is odd in any case
+        first, *others = [index for index in group if index not in odd]
         if others:
             alike = [rows[index] for index in (first, *others)]
             row = row_of(tuple(sorted(rank for row in alike for rank in row.ranks)))
@@ -67,6 +68,11 @@ def overview(rows: Sequence[Row], row_of: Callable[[tuple[int, ...]], Row]) -> l
             told.update(dict.fromkeys(others))
     few = [row for row in told.values() if row is not None]
     return few if len(few) <= MOST_ROWS else list(rows)
+
+
+def _odd(rows: Sequence[Row], alike: Sequence[int]) -> set[int]:
+    values = {index: _read(rows[index]).values for index in alike}
+    return odd_ones(values) if len(alike) >= LEAST_ALIKE else set()
 
 
 def _groups(rows: Sequence[Row | None]) -> list[list[int]]:
@@ -134,7 +140,7 @@ def _joined_entries(entries: Sequence[Entry]) -> Entry:
     if len(set(entries)) == 1:
         return entries[0]
     if all(map(is_finite, entries)):
-        return spread([read(entry_text(number)) for number in entries])
+        return spread([_brief(read(str(number))) for number in entries])
     return spread([_brief(read(str(entry))) for entry in entries])
 
 
@@ -148,4 +154,4 @@ def _brief(whole: Read) -> Read:
 
 
 def _brief_number(number: str) -> str:
-    return f"{float(number):.4g}" if "." in number and len(number) > 7 and "," not in number else number
+    return f"{float(number):#.4g}" if "." in number and len(number) > 7 and "," not in number else number

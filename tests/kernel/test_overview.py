@@ -85,6 +85,11 @@ def test_failures_that_differ_in_numbers_alone_are_one() -> None:
     assert texts(rows) == [(others, "ValueError: loss 0.0…1.9"), ((3,), "ValueError: bad")]
 
 
+def test_of_failures_the_odd_one_keeps_its_row() -> None:
+    rows = [failed(rank, f"loss {99 if rank == 3 else rank / 10}") for rank in MANY]
+    assert [text for _, text in texts(rows)] == ["ValueError: loss 0.0…1.9", "ValueError: loss 99"]
+
+
 def test_deaths_that_differ_in_numbers_alone_are_one() -> None:
     rows = [Row((rank,), "", None, None, f"exited with code 3 (pid {rank + 90})", None, False) for rank in MANY]
     assert texts(rows) == [(ALL, "exited with code 3 (pid 90…109)")]
@@ -114,13 +119,13 @@ def record(rank: int, entries: Mapping[str, Any]) -> Row:
 def test_of_records_each_entry_is_told() -> None:
     rows = [record(rank, {"loss": rank / 7, "step": 3, "host": f"n{rank // 10}", "ok": True}) for rank in MANY]
     [one] = told(rows)
-    assert one.record == {"loss": "0…2.714", "step": 3, "host": "n0…1", "ok": True}
-    assert one.text == "loss: 0…2.714, step: 3, host: n0…1, ok: True"
+    assert one.record == {"loss": "0.0…2.714", "step": 3, "host": "n0…1", "ok": True}
+    assert one.text == "loss: 0.0…2.714, step: 3, host: n0…1, ok: True"
 
 
 def test_records_with_an_entry_that_is_no_number_are_others() -> None:
     rows = [record(rank, {"loss": float("nan") if rank % 2 else rank / 7, "step": rank}) for rank in MANY]
-    assert [one.record for one in told(rows)] == [{"loss": "0…2.571", "step": "0…18"}, {"loss": "nan", "step": "1…19"}]
+    assert [one.record for one in told(rows)] == [{"loss": "0.0…2.571", "step": "0…18"}, {"loss": "nan", "step": "1…19"}]
 
 
 def test_how_far_they_lie_from_the_median() -> None:
