@@ -410,6 +410,7 @@ class _Weave:
         self._keys = [[*voice.keys, ""] for voice in voices]
         self._heads = [keys[0] for keys in self._keys]
         self._next = [0] * len(voices)
+        self._last = set[int]()  # who has said what was told last
         self._holders: dict[str, dict[int, int]] = {}  # key -> voice -> how often it still has it
         for index, voice in enumerate(voices):
             for key in voice.keys:
@@ -438,10 +439,14 @@ class _Weave:
     def _is_continued(self, index: int, end: int) -> bool:
         """Does the next line of this voice belong to the one before, as a row of a printed tensor, which is indented?
 
-        No other turn comes between them, unless another voice says it too.
+        No other turn comes between them, unless another voice says it too that has not said the one before.
         """
         at = self._next[index]
-        return at < end and self._voices[index].lines[at][1:2].isspace() and self._is_own(index)
+        if at >= end or not self._voices[index].lines[at][1:2].isspace():
+            return False
+        key = self._heads[index]
+        holders = self._holders[key]
+        return len(holders) == 1 or (holders.keys() == self._last and all(self._heads[i] == key for i in holders))
 
     def _is_own(self, index: int) -> bool:
         """Is the next line of this voice no other's?"""
@@ -454,6 +459,7 @@ class _Weave:
             self._advance(index)
         else:
             indices = self._take(self._free_key(index))
+        self._last = set(indices)
         first = indices[0]
         line = self._voices[first].lines[self._next[first] - 1]
         return _told(tuple([self._voices[index].rank for index in indices]), line)

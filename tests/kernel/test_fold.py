@@ -126,6 +126,19 @@ def test_an_extra_line_of_one_rank_does_not_tear_the_others_apart() -> None:
     assert text_of(folder.poll(0.0)) + text_of(folder.poll(0.05)) == told
 
 
+def test_rows_of_a_tensor_that_several_ranks_print_stay_together_beside_another() -> None:
+    folder = LineFolder(range(3))
+    for rank, number in ((0, 1), (1, 7), (2, 1)):
+        folder.feed(rank, "stdout", f"tensor([[{number}.],\n        [{number}.]])\nstep\n", 0.0)
+    assert [(line.ranks, line.text) for line in folder.poll(1.0)] == [
+        ((0, 2), "tensor([[1.],"),
+        ((0, 2), "        [1.]])"),
+        ((1,), "tensor([[7.],"),
+        ((1,), "        [7.]])"),
+        ((0, 1, 2), "step"),
+    ]
+
+
 def test_rows_of_a_tensor_stay_together_and_lines_alternate() -> None:
     said: list[Feed] = [
         (rank, "stdout", f"tensor([[{rank}.],\n        [{rank}.]])\nloss {rank}\nstep {rank}\n") for rank in (0, 1)
