@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ import msgspec
 
 from .fold import named
 from .names import Held
+from .numerals import brief, read, spread
 from .rows import clipped, facts_text
 from .summary import readable
 
@@ -28,7 +29,7 @@ class Holding:
     is_agreed: bool
     """All ranks have the same type and size behind it."""
     value: str = ""
-    """Of a number or text that is the same on these ranks."""
+    """Of a number or text: what it is on these ranks, or lies between, or that it differs."""
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
@@ -69,8 +70,7 @@ class Inventory:
 
     def _line(self, name: str, ranks: list[int], is_agreed: bool) -> Holding:
         values = {each.value if (each := self._held[rank].get(name)) else None for rank in ranks}
-        value = next(iter(values)) or "" if len(values) == 1 else "differs"
-        return Holding(name, tuple(ranks), self._held[ranks[0]].get(name), is_agreed, value)
+        return Holding(name, tuple(ranks), self._held[ranks[0]].get(name), is_agreed, _value_text(values))
 
     @property
     def rows(self) -> list[Holding]:
@@ -109,6 +109,16 @@ class Inventory:
             for mark, (name, what, size, ranks) in zip(marks, rows, strict=True)
         ]
         return "\n".join([*table, *self.remarks])
+
+
+def _value_text(values: Collection[str | None]) -> str:
+    """What ranks have under one name, if one line can say it."""
+    texts = [value for value in values if value is not None]
+    if len(values) == 1:
+        return "".join(texts)
+    reads = [brief(read(text)) for text in texts]
+    are_alike = len(texts) == len(values) and len({each.around for each in reads}) == 1
+    return spread(reads) if are_alike else "differs"
 
 
 def _sort_of(held: Held | None) -> object:

@@ -66,6 +66,20 @@ def _without_colours(parts: list[str]) -> list[str]:
     return left
 
 
+def brief(whole: Read) -> Read:
+    """The same with no more digits than are read at a glance.
+
+    Example:
+        >>> brief(read("loss 2.0003335354257166 of 12345678")).numbers
+        ('2.000', '12345678')
+    """
+    return whole._replace(numbers=tuple(map(_brief_number, whole.numbers)))
+
+
+def _brief_number(number: str) -> str:
+    return f"{float(number):#.4g}" if "." in number and len(number) > 7 and "," not in number else number
+
+
 def spread(reads: Sequence[Read]) -> str:
     """Texts that differ in their numbers alone as one, each number from the least to the most.
 

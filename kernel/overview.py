@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace as changed
 
 from .chance import without_addresses
-from .numerals import LEAST_ALIKE, Read, odd_ones, read, spread
+from .numerals import LEAST_ALIKE, Read, brief, odd_ones, read, spread
 from .outcome import Value
 from .records import Entry, entry_text, is_finite
 from .rows import Row, finite_numbers
@@ -124,7 +124,7 @@ def _common(alike: Sequence[Row]) -> Value:
     first = alike[0].value
     assert first is not None
     record = _joined_records([row.record for row in alike]) if first.record else {}
-    text = _record_text(record) if record else spread([_brief(_read(row)) for row in alike])
+    text = _record_text(record) if record else spread([brief(_read(row)) for row in alike])
     return Value(first.type_name, text, shape=first.shape, dtype=first.dtype, device=first.device, record=record)
 
 
@@ -140,18 +140,9 @@ def _joined_entries(entries: Sequence[Entry]) -> Entry:
     if len(set(entries)) == 1:
         return entries[0]
     if all(map(is_finite, entries)):
-        return spread([_brief(read(str(number))) for number in entries])
-    return spread([_brief(read(str(entry))) for entry in entries])
+        return spread([brief(read(str(number))) for number in entries])
+    return spread([brief(read(str(entry))) for entry in entries])
 
 
 def _record_text(record: Mapping[str, Entry]) -> str:
     return ", ".join(f"{name}: {entry_text(entry)}" for name, entry in record.items())
-
-
-def _brief(whole: Read) -> Read:
-    """With no more digits than one reads at a glance."""
-    return whole._replace(numbers=tuple(map(_brief_number, whole.numbers)))
-
-
-def _brief_number(number: str) -> str:
-    return f"{float(number):#.4g}" if "." in number and len(number) > 7 and "," not in number else number

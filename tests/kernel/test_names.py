@@ -96,6 +96,12 @@ def test_what_was_there_before_is_left_out_unless_it_was_replaced() -> None:
     assert len(held_in({f"x{i}": i for i in range(MOST + 5)}, {})) == MOST
 
 
+def test_numbers_lie_between_the_least_and_the_most_and_other_texts_differ() -> None:
+    values = [(2.000333535, "node1", "a"), (2.0987654321, "node7", "b")]
+    held = {rank: held_in(dict(zip(("x", "y", "z"), each, strict=True)), {}) for rank, each in enumerate(values)}
+    assert [line.value for line in Inventory(held).holdings] == ["2.000…2.099", "'node1…7'", "differs"]
+
+
 def test_disagreement_comes_first() -> None:
     same = [held_in({"a": 1, "f": len, "t": torch.ones(2)}, {})[i] for i in range(3)]
     other = held_in({"a": 2, "f": len, "t": torch.ones(3), "z": [1]}, {})
@@ -114,7 +120,7 @@ def test_disagreement_comes_first() -> None:
         "≠ t  Tensor   float32 [3]    rank 2",
         "≠ z  missing                 ranks 0-1",
         "≠ z  list     length 1       rank 2",
-        "  a  int      differs        ranks 0-2",
+        "  a  int      1…2            ranks 0-2",
         "functions: f",
         "no answer from rank 3",
     ]

@@ -125,7 +125,10 @@ def test_of_records_each_entry_is_told() -> None:
 
 def test_records_with_an_entry_that_is_no_number_are_others() -> None:
     rows = [record(rank, {"loss": float("nan") if rank % 2 else rank / 7, "step": rank}) for rank in MANY]
-    assert [one.record for one in told(rows)] == [{"loss": "0.0…2.571", "step": "0…18"}, {"loss": "nan", "step": "1…19"}]
+    assert [one.record for one in told(rows)] == [
+        {"loss": "0.0…2.571", "step": "0…18"},
+        {"loss": "nan", "step": "1…19"},
+    ]
 
 
 def test_how_far_they_lie_from_the_median() -> None:
