@@ -8,11 +8,11 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+from ..runtime.numerals import condensed
 from .fold import named
 from .kept import Summary
 from .leaves import Leaf
 from .measure import Apart, Tolerance, index_text
-from .numerals import condensed
 from .rows import facts_text
 from .summary import readable
 

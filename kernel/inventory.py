@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from ..runtime.numerals import brief, read, spread
 from .fold import named
 from .names import Held
-from .numerals import brief, read, spread
 from .rows import clipped, facts_text
 from .summary import readable
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec.structs import replace as changed
 
+from ..runtime.numerals import LEAST_ALIKE, Read, brief, odd_ones, read, spread
 from .chance import without_addresses
-from .numerals import LEAST_ALIKE, Read, brief, odd_ones, read, spread
 from .outcome import Value
 from .records import Entry, entry_text, is_finite
 from .rows import Row, finite_numbers
@@ -60,12 +60,12 @@ def overview(rows: Sequence[Row], row_of: Callable[[tuple[int, ...]], Row]) -> l
     usual = [row if row.is_failed or not row.is_odd else None for row in rows]
     for group in _groups(usual):
         odd = _odd(rows, group) if rows[group[0]].is_failed else set[int]()  # what failed is odd in any case
-        first, *others = [index for index in group if index not in odd]
-        if others:
-            alike = [rows[index] for index in (first, *others)]
-            row = row_of(tuple(sorted(rank for row in alike for rank in row.ranks)))
-            told[first] = _joined(alike, row, middle)
-            told.update(dict.fromkeys(others))
+        places = [index for index in group if index not in odd]
+        if len(places) > 1:
+            alike = [rows[index] for index in places]
+            ranks = tuple(sorted(rank for row in alike for rank in row.ranks))
+            told |= dict.fromkeys(places)
+            told[places[0]] = _joined(alike, row_of(ranks), middle)
     few = [row for row in told.values() if row is not None]
     return few if len(few) <= MOST_ROWS else list(rows)
 
@@ -86,10 +86,12 @@ def _groups(rows: Sequence[Row | None]) -> list[list[int]]:
 
 
 def _kind_of(row: Row) -> _Kind | None:
+    if len(_text_of(row)) > _LONGEST:
+        return None
     if row.is_failed:
         return (row.failure is not None, _read(row).around)
     value = row.value
-    if value is None or value.mime or value.stayed or len(_text_of(row)) > _LONGEST:
+    if value is None or value.mime or value.stayed:
         return None
     if row.record:
         return tuple((name, *_entry_kind(entry)) for name, entry in row.record.items())

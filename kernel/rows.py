@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from ..runtime.numerals import LEAST_ALIKE, odd_ones
 from .fold import named
-from .numerals import LEAST_ALIKE, odd_ones
 from .outcome import Failure, Gist, Value
 from .records import Entry, entry_text, is_finite, is_number, names_of
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ..runtime.numerals import Read, odd_ones, read, spread
 from .chance import without_addresses
-from .numerals import Read, odd_ones, read, spread
 from .stamps import parted
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 
+from ..runtime.numerals import condensed
 from ..runtime.ranks.place import coordinates
 from .chance import essence
 from .fold import coords_text, named, ranks_text
-from .numerals import condensed
 from .outcome import Failure, Frame
 from .summary import readable
 from .together import Together

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from operator import index
 from pprint import pformat
@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from .errors import checks_for_caller, marked
 from .ndslice import NDSlice, spans
+from .numerals import condensed
 from .shape import Extent, MeshTrait, Point, Shape
 
 R = TypeVar("R")
@@ -18,6 +19,9 @@ V = TypeVar("V")
 
 MOST_LINES = 40
 """How many different values a notebook shows; `items()` has all."""
+
+_MOST_APART = 16
+"""So many have each a line of its own."""
 
 MOST_CHARACTERS = 2000
 """How much of one value's text a notebook shows."""
@@ -165,19 +169,25 @@ class _Fold(NamedTuple):
     text: str
 
 
-def _folds(mesh: ValueMesh[Any]) -> list[_Fold]:
-    """Equal values together, in the order of their first rank.
-
-    Equal is what reads equal, because `==` of two arrays is an array.
-    """
+def _by_text(mesh: ValueMesh[Any]) -> dict[str, list[Point]]:
+    """Who has what, in the order of the first: equal is what reads equal, because `==` of two arrays is an array."""
     text_of: dict[int, str] = {}
     points: dict[str, list[Point]] = {}
     for point, value in mesh.items():
         if id(value) not in text_of:
             text_of[id(value)] = repr(value)
         points.setdefault(text_of[id(value)], []).append(point)
+    return points
+
+
+def _few(points: Mapping[str, list[Point]]) -> list[tuple[str, list[Point]]]:
+    """Very many texts that differ in their numbers alone as one, each number from the least to the most."""
+    texts = list(points)
+    if len(texts) <= _MOST_APART or any(len(text) > MOST_CHARACTERS for text in texts):
+        return list(points.items())
     return [
-        _Fold(spans(point.rank for point in same), _shared(same), _shortened(text)) for text, same in points.items()
+        (told, sorted((point for index in alike for point in points[texts[index]]), key=lambda point: point.rank))
+        for alike, [told] in condensed([[text] for text in texts])
     ]
 
 
@@ -197,10 +207,13 @@ def _shortened(text: str) -> str:
 
 
 def _shown(mesh: ValueMesh[Any]) -> tuple[list[_Fold], str]:
-    """The folds to show, and a word about those left out."""
-    folds = _folds(mesh)
-    more = len(folds) - MOST_LINES
-    return folds[:MOST_LINES], f"... {more} more different values; items() has all" if more > 0 else ""
+    """The folds to show, and a word about what they do not tell."""
+    by_text = _by_text(mesh)
+    few = _few(by_text)
+    folds = [_Fold(spans(point.rank for point in same), _shared(same), _shortened(text)) for text, same in few]
+    if (more := len(folds) - MOST_LINES) > 0:
+        return folds[:MOST_LINES], f"... {more} more different values; items() has all"
+    return folds, "... a…b: from the least to the most; items() has all" if len(few) < len(by_text) else ""
 
 
 def _as_text(mesh: ValueMesh[Any]) -> str:

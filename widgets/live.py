@@ -26,7 +26,7 @@ EVERYTHING = math.inf
 """A time by which nothing waits any more. (`now + WINDOW - now` is, by rounding, often less than `WINDOW`.)"""
 
 MANY_WINDOW = 0.1
-"""The same of more ranks than are told one by one: the more there are, the less they are in step."""
+"""Seconds that a line waits for its like where there are many ranks: the more there are, the less they are in step."""
 
 BUDGET = 48_000
 """Bytes of printed lines that one cell puts into the notebook."""

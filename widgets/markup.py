@@ -19,7 +19,6 @@ _ALIVE: Final = re.compile(
 )
 """Tags of what moves or answers, which must not be drawn anew, and of what reaches beyond its own place."""
 
-
 _END: Final = "meshbook-end"
 """A tag that stands behind all of it: what a comment without an end swallows, it swallows too."""
 

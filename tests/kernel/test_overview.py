@@ -90,6 +90,13 @@ def test_of_failures_the_odd_one_keeps_its_row() -> None:
     assert [text for _, text in texts(rows)] == ["ValueError: loss 0.0…1.9", "ValueError: loss 99"]
 
 
+def test_failures_that_are_all_odd_in_something_stay_apart() -> None:
+    numbers = [[0, 0, 0, 9, 9], [0, 0, 9, 0, 9], [9, 0, 0, 0, 0], [0, 9, 0, 0, 0], [0, 0, 9, 0, 0], [9, 0, 0, 0, 0]]
+    rows = [failed(rank, f"{row[0]} {row[1]} {row[2]} {row[3]} {row[4]}") for rank, row in enumerate(numbers)]
+    rows += [row(rank, "x" * rank) for rank in range(6, 18)]
+    assert told(rows) == rows
+
+
 def test_deaths_that_differ_in_numbers_alone_are_one() -> None:
     rows = [Row((rank,), "", None, None, f"exited with code 3 (pid {rank + 90})", None, False) for rank in MANY]
     assert texts(rows) == [(ALL, "exited with code 3 (pid 90…109)")]

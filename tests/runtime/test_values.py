@@ -154,12 +154,22 @@ class TestDisplay:
 
     def test_long_and_many_values_are_cut_and_said_so(self) -> None:
         shape = Shape.row_major({"rank": MOST_LINES + 2})
-        lines = text_of(ValueMesh(shape, range(len(shape))))
+        lines = text_of(ValueMesh(shape, ["a" * rank for rank in range(len(shape))]))
         assert len(lines) == MOST_LINES + 2
         assert lines[-1] == "  ... 2 more different values; items() has all"
         long = text_of(ValueMesh(Shape.unity(), ["a" * 9000]))[1]
         assert long.endswith("a... (7002 characters more)")
         assert len(long) < 2100
+
+    def test_very_many_that_differ_in_their_numbers_alone_are_one_and_the_odd_one_is_another(self) -> None:
+        values = ValueMesh(Shape.row_major({"dp": 5, "tp": 4}), [99.0 if i == 7 else i / 4 for i in range(20)])
+        assert text_of(values)[1:] == [
+            "  0-6,8-19:       0.0…4.75",
+            "  7 (dp=1, tp=3): 99.0",
+            "  ... a…b: from the least to the most; items() has all",
+        ]
+        assert "<p>... a…b" in values._repr_html_()  # pyright: ignore[reportPrivateUsage]
+        assert len(text_of(values.slice(tp=0))) == 6
 
     def test_html_is_escaped_and_folded(self) -> None:
         html = ValueMesh(GRID, ["<b>"] * 5 + ["&"])._repr_html_()  # pyright: ignore[reportPrivateUsage]

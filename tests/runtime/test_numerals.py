@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshbook.kernel.numerals import condensed, odd_ones, read, spread
+from meshbook.runtime.numerals import condensed, odd_ones, read, spread
 
 
 @pytest.mark.parametrize(
