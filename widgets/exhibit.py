@@ -62,7 +62,9 @@ def exhibit(caption: str, mime: Mapping[str, str], metadata: Mapping[str, object
 def side_by_side(exhibits: Sequence[Exhibit]) -> str:
     """All of them as HTML: pictures in rows that are about as many as each has."""
     num_columns = min(len(exhibits), max(_ROW, ceil(sqrt(len(exhibits)))))
-    return f'<div class="mb-wall" style="--mb-columns:{num_columns}">{"".join(_framed(exhibits))}</div>'
+    is_wide = not all(each.is_picture for each in exhibits)  # perhaps: who has no mouse can scroll then, too
+    focus = ' tabindex="0"' if is_wide else ""
+    return f'<div class="mb-wall" style="--mb-columns:{num_columns}"{focus}>{"".join(_framed(exhibits))}</div>'
 
 
 def _framed(exhibits: Iterable[Exhibit]) -> Iterable[str]:

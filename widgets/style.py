@@ -83,7 +83,8 @@ LINE_STYLE: Final = f"<style>{_LINE.strip()}</style>"
 """For an output that is one line."""
 
 _WALL: Final = """
-.mb-wall{display:flex;flex-wrap:wrap;gap:8px;margin:4px 0;align-items:start}
+.mb-wall{display:flex;flex-wrap:wrap;gap:8px;margin:4px 0;align-items:start;overflow-x:auto}
+.mb-wall:focus-visible{outline:2px solid var(--mb-ok);outline-offset:-2px}
 .mb-wall>details{margin:0;max-width:max(90px,calc((100% - (var(--mb-columns) - 1)*8px)/var(--mb-columns)))}
 .mb-wall>details[open]{flex-basis:100%;max-width:100%}
 .mb-wall>*>:is(summary,figcaption){font:12.5px/1.5 var(--mb-mono);color:var(--mb-dim)}
@@ -92,7 +93,7 @@ _WALL: Final = """
 .mb-wall>*>summary::-webkit-details-marker{display:none}
 .mb-wall>*>summary:focus-visible{outline:2px solid var(--mb-ok);outline-offset:1px}
 .mb-wall>*>summary>img{display:block;max-width:100%;height:auto}
-.mb-wall>figure{margin:0 16px 8px 0;max-width:100%;overflow-x:auto}
+.mb-wall>figure{margin:0 16px 8px 0}
 """
 # Not inside of `.meshbook`: tables of the user's look as everywhere in the notebook.
 

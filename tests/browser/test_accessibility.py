@@ -18,6 +18,11 @@ import pandas as pd, torch
 TENSORS = """%%on_mesh
 torch.tensor(float("nan") if rank == 3 else rank / 8)"""
 
+TABLES = """%%on_mesh
+import pandas as pd
+display(pd.DataFrame({"rank": [rank]}))
+pd.DataFrame({f"column {i}": [rank] for i in range(40)})"""
+
 BARS = """%%on_mesh
 import sys, time
 for step in range(11):
@@ -36,6 +41,7 @@ CELLS = {
     "banner": UP,
     "table": RESULTS,
     "numbers": TENSORS,
+    "tables": TABLES,
     "explorer": "figures.table()",
     "dashboard": "%mesh dash",
     "bars": BARS,
@@ -87,8 +93,8 @@ def test_axe_finds_no_serious_fault_in_our_outputs(open_notebook: Any) -> None:
     for index, name in enumerate(CELLS):
         assert nb.run(index) == "done"
         assert nb.outputs(index), f"{name} shows nothing"
-    nb.output(3).locator(".mb-explorer tr[data-rank='2']").click()
-    nb.output(3).locator(".mb-explorer img.mb-heat").wait_for()
+    nb.output(4).locator(".mb-explorer tr[data-rank='2']").click()
+    nb.output(4).locator(".mb-explorer img.mb-heat").wait_for()
     nb.page.locator(".mbd[data-frame] .mbd-grid").click(position={"x": 10, "y": 10})
     nb.page.locator(".mbd").get_by_text("rank 0").first.wait_for()
     nb.output(1).locator("summary").last.click()

@@ -77,6 +77,20 @@ def test_a_static_table_is_sorted_filtered_and_copied(open_notebook: Any, front_
     assert not nb.errors
 
 
+def test_of_very_many_rows_a_few_are_seen_and_the_others_can_be_sorted_and_filtered(open_notebook: Any) -> None:
+    nb = open_notebook(["%load_ext meshbook", MANY.replace("r.table()", "r.sel(dp=0)")], kernel="warm")
+    assert nb.run_all() == "done"
+    table = nb.output(1).locator(".mb-result")
+    assert first_cells(table) == ["0-31"] and not table.get_by_role("searchbox").is_visible()
+    table.get_by_text("all 32 rows").click()
+    table.get_by_role("button", name="Δ to median").click()
+    table.get_by_role("button", name="Δ to median").click()
+    assert first_cells(table)[:3] == ["0-31", "31", "30"]
+    table.get_by_role("searchbox").fill("rank=7")
+    assert first_cells(table) == ["0-31", "7"] and table.get_by_role("status").inner_text() == "1 of 32 rows"
+    assert not nb.errors
+
+
 def test_a_rich_value_is_unfolded_in_place_and_all_of_it_is_in_the_file(open_notebook: Any) -> None:
     nb = open_notebook([UP, FIGURES], theme="JupyterLab Dark", kernel="warm")
     assert nb.run_all() == "done"

@@ -26,3 +26,5 @@ def test_a_table_has_the_width_that_it_needs_and_its_caption_is_no_button() -> N
     html = side_by_side([exhibit("rank <0>", {"text/html": TABLE}, {}), exhibit("rank 1", {"image/png": "UE5H"}, {})])
     assert f"<figure><figcaption>rank &lt;0&gt;</figcaption>{TABLE}</figure>" in html
     assert html.count("<summary>") == 1
+    assert html.count('tabindex="0"') == 1
+    assert "tabindex" not in side_by_side([exhibit("rank 1", {"image/png": "UE5H"}, {})])

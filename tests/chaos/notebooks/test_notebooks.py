@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("how", [(), ("--presses",)], ids=["cells", "presses"])
 def test_cells_do_in_a_kernel_what_they_do_here(how: tuple[str, ...]) -> None:
     """In a process of its own, which nothing is to outlive."""
-    command = [sys.executable, "-m", "tests.chaos.notebooks", "--steps", "40", *how]
+    command = [sys.executable, "-m", "tests.chaos.notebooks", "--steps", "25", *how]
     done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("seed 0: well")
