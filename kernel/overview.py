@@ -40,7 +40,7 @@ def strays(rows: Sequence[Row]) -> set[int]:
     """
     odd = set[int]()
     for alike in _groups([row if not row.record else None for row in rows]):
-        odd |= _odd(rows, alike)
+        odd |= _odd(alike)
     return odd
 
 
@@ -59,74 +59,68 @@ def overview(rows: Sequence[Row], row_of: Callable[[tuple[int, ...]], Row]) -> l
     middle = median(finite_numbers(rows) or [0.0])
     usual = [row if row.is_failed or not row.is_odd else None for row in rows]
     for group in _groups(usual):
-        odd = _odd(rows, group) if rows[group[0]].is_failed else set[int]()  # what failed is odd in any case
-        places = [index for index in group if index not in odd]
-        if len(places) > 1:
-            alike = [rows[index] for index in places]
-            ranks = tuple(sorted(rank for row in alike for rank in row.ranks))
-            told |= dict.fromkeys(places)
-            told[places[0]] = _joined(alike, row_of(ranks), middle)
+        odd = _odd(group) if rows[min(group)].is_failed else set[int]()  # what failed is odd in any case
+        alike = {index: each for index, each in group.items() if index not in odd}
+        if len(alike) > 1:
+            ranks = tuple(sorted(rank for index in alike for rank in rows[index].ranks))
+            joined = _joined([rows[index] for index in alike], [*alike.values()], row_of(ranks), middle)
+            told |= dict.fromkeys(alike)
+            told[min(alike)] = joined
     few = [row for row in told.values() if row is not None]
     return few if len(few) <= MOST_ROWS else list(rows)
 
 
-def _odd(rows: Sequence[Row], alike: Sequence[int]) -> set[int]:
-    values = {index: _read(rows[index]).values for index in alike}
-    return odd_ones(values) if len(alike) >= LEAST_ALIKE else set()
+def _odd(alike: Mapping[int, Read]) -> set[int]:
+    return odd_ones({index: each.values for index, each in alike.items()}) if len(alike) >= LEAST_ALIKE else set()
 
 
-def _groups(rows: Sequence[Row | None]) -> list[list[int]]:
-    """Rows of one kind, by index."""
-    groups: dict[_Kind, list[int]] = {}
+def _groups(rows: Sequence[Row | None]) -> list[dict[int, Read]]:
+    """Rows of one kind, by index, each with its text."""
+    groups: dict[_Kind, dict[int, Read]] = {}
     for index, row in enumerate(rows):
-        kind = _kind_of(row) if row is not None else None
-        if kind is not None:
-            groups.setdefault(kind, []).append(index)
+        text = _text_of(row) if row is not None else None
+        if row is not None and text is not None and len(text) <= _LONGEST:
+            said = read(without_addresses(text))
+            groups.setdefault(_kind_of(row, said), {})[index] = said
     return list(groups.values())
 
 
-def _kind_of(row: Row) -> _Kind | None:
-    if len(_text_of(row)) > _LONGEST:
-        return None
-    if row.is_failed:
-        return (row.failure is not None, _read(row).around)
-    value = row.value
-    if value is None or value.mime or value.stayed:
-        return None
+def _text_of(row: Row) -> str | None:
+    """What a row says; None if it is shown in another way."""
+    if row.value is None:
+        return row.text if row.is_failed else None
+    return None if row.value.mime or row.value.stayed else row.gist or row.text
+
+
+def _kind_of(row: Row, said: Read) -> _Kind:
+    if row.value is None:
+        return (row.failure is not None, said.around)
     if row.record:
         return tuple((name, *_entry_kind(entry)) for name, entry in row.record.items())
-    return (value.type_name, row.facts, _read(row).around)
+    return (row.value.type_name, row.facts, said.around)
 
 
 def _entry_kind(entry: Entry) -> _Kind:
     return ("number",) if is_finite(entry) else (type(entry), read(str(entry)).around)
 
 
-def _text_of(row: Row) -> str:
-    return row.gist or row.text
-
-
-def _read(row: Row) -> Read:
-    return read(without_addresses(_text_of(row)))
-
-
-def _joined(alike: Sequence[Row], row: Row, middle: float) -> Row:
-    """The row of all of these, as one."""
+def _joined(alike: Sequence[Row], said: Sequence[Read], row: Row, middle: float) -> Row:
+    """The row of all of these, as one; `said` is the text of each."""
     [first, *_] = alike
     if first.failure is not None:
         messages = [each.failure.message.strip().partition("\n")[0] for each in alike if each.failure is not None]
         return replace(row, failure=changed(first.failure, message=spread([*map(read, messages)])))
     if first.lost is not None:
-        return replace(row, lost=spread([_read(each) for each in alike]))
-    return replace(row, value=_common(alike), note="", away=_away(row.numbers, middle))
+        return replace(row, lost=spread(said))
+    return replace(row, value=_common(alike, said), note="", away=_away(row.numbers, middle))
 
 
-def _common(alike: Sequence[Row]) -> Value:
+def _common(alike: Sequence[Row], said: Sequence[Read]) -> Value:
     """What all of these come to."""
     first = alike[0].value
     assert first is not None
     record = _joined_records([row.record for row in alike]) if first.record else {}
-    text = _record_text(record) if record else spread([brief(_read(row)) for row in alike])
+    text = _record_text(record) if record else spread([*map(brief, said)])
     return Value(first.type_name, text, shape=first.shape, dtype=first.dtype, device=first.device, record=record)
 
 
