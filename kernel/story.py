@@ -305,11 +305,17 @@ def shortened_frames(failure: Failure) -> tuple[Frame | int, ...]:
 def _fates(
     where: _Where, texts: Mapping[int, str], is_lost: bool, last_lines: Mapping[int, Sequence[str]]
 ) -> list[Fate]:
-    keys = {rank: (text, tuple(last_lines.get(rank, ()))) for rank, text in texts.items()}
-    return [
-        Fate(where.text(ranks), len(ranks), text, is_lost, tuple(map(without_escapes, lines)))
-        for (text, lines), ranks in _grouped(keys)
-    ]
+    keys = {rank: (text, *map(without_escapes, last_lines.get(rank, ()))) for rank, text in texts.items()}
+    fates = [(ranks, [*said]) for said, ranks in _grouped(keys)]
+    if len(fates) > _MAX_FATES:
+        fates = _condensed(fates)
+    return [Fate(where.text(ranks), len(ranks), text, is_lost, tuple(lines)) for ranks, (text, *lines) in fates]
+
+
+def _condensed(fates: Sequence[tuple[list[int], list[str]]]) -> list[tuple[list[int], list[str]]]:
+    """Those that differ in their numbers alone, such as their pids, as one."""
+    told = condensed([said for _, said in fates], keeps_odd=False)
+    return [(sorted(rank for index in alike for rank in fates[index][0]), said) for alike, said in told]
 
 
 def _grouped(keys: Mapping[int, T]) -> list[tuple[T, list[int]]]:

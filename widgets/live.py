@@ -44,6 +44,7 @@ class Live:
 
     _is_late_full = False
     _has_spread = False
+    _num_deaths = 0  # that were told
 
     def __init__(
         self,
@@ -142,7 +143,9 @@ class Live:
 
     def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None:
         """Say how ranks ended while others still work: a line each with its facts, then its last words."""
-        self._write("".join(_death_lines(lost, _still_working(owing), self._width)), "stderr")
+        in_full = max(_MOST_DEATHS - self._num_deaths, 0)
+        self._num_deaths += len(lost)
+        self._write("".join(_death_lines(lost, _still_working(owing), self._width, in_full)), "stderr")
 
     def late(self, said: Iterable[Said], now: float, is_last: bool = False) -> float | None:
         """Tell what came after the end: whole lines, at once; of very many the first, and that there are more.
@@ -250,10 +253,11 @@ def _still_working(owing: Sequence[int]) -> str:
     return f"; {ranks_text(owing)} still {'work' if len(owing) > 1 else 'works'}" if owing else ""
 
 
-def _death_lines(lost: Mapping[int, str], others: str, width: int) -> Iterator[str]:
+def _death_lines(lost: Mapping[int, str], others: str, width: int, in_full: int) -> Iterator[str]:
     for count, (rank, why) in enumerate(sorted(lost.items())):
-        if count == _MOST_DEATHS:
-            yield f"{'…':>{width}} ✗ and {len(lost) - count:,} more ranks: {ranks_text(sorted(lost)[count:])}\n"
+        if count == in_full:
+            more = f"{len(lost) - count:,} more rank{'s' * (len(lost) - count > 1)}"
+            yield f"{'…':>{width}} ✗ and {more}: {ranks_text(sorted(lost)[count:])}{others if not count else ''}\n"
             return
         end, *words = why.splitlines()
         yield f"{rank:>{width}} ✗ {end}{others if not count else ''}\n"

@@ -130,6 +130,17 @@ def test_messages_that_differ_in_the_number_of_their_own_rank_are_told_once(mess
     assert messages == tuple(each.message for each in failures.values())[:num_told]
 
 
+def test_very_many_deaths_that_differ_in_their_numbers_alone_are_one() -> None:
+    lost = {rank: f"rank {rank} (pid {rank + 70}) exited with code 3" for rank in range(8)}
+    last = {rank: [f"out of memory on {rank}"] if rank else ["out of luck"] for rank in lost}
+    first, others = tell(AXES, range(8), {}, lost, last_lines=last).fates
+    assert (first.num_ranks, first.text, first.last_lines) == (1, lost[0], ("out of luck",))
+    assert (others.num_ranks, others.text) == (7, "rank 1…7 (pid 71…77) exited with code 3")
+    assert others.last_lines == ("out of memory on 1…7",)
+    few = {rank: lost[rank] for rank in range(6)}
+    assert len(tell(AXES, range(8), {}, few, last_lines=last).fates) == 6
+
+
 def test_a_dead_rank_has_its_last_words() -> None:
     story = tell(AXES, range(8), {}, {3: "died: SIGSEGV, pid 9"}, last_lines={3: ["\x1b[31mFatal\x1b[0m"]})
     assert story.headline == "1 of 8 ranks lost"

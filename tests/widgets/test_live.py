@@ -342,6 +342,16 @@ def test_of_many_deaths_a_few_are_told_in_full(paper: Paper) -> None:
     assert (told.count("ended"), told.count("60-61 still work")) == (4, 1)
 
 
+def test_of_deaths_that_come_one_after_the_other_a_few_are_told_in_full_too(paper: Paper) -> None:
+    live = Live(paper, range(64))
+    live.tell_deaths({rank: f"rank {rank} ended\n  words" for rank in range(3)}, [9])
+    live.tell_deaths({rank: f"rank {rank} ended\n  words" for rank in range(3, 6)}, [9])
+    live.tell_deaths({7: "rank 7 ended"}, [9])
+    told = "".join(text for _, text in paper.events).splitlines()
+    assert sum(line.endswith("words") for line in told) == 4
+    assert told[-2:] == ["   … ✗ and 2 more ranks: 4-5", "   … ✗ and 1 more rank: 7; 9 still works"]
+
+
 def test_last_lines_join_what_was_written_in_pieces() -> None:
     kept = LastLines(2)
     for piece in ("one\ntw", "o\nth", "ree\nfo", "ur"):
