@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ..kernel.fold import FoldedGap, FoldedLine, ranks_text
+from ..kernel.fold import FoldedGap, FoldedLine
 from ..kernel.in_step import in_step
 from ..kernel.lines import Stream
 from ..kernel.stamps import unstamped
+from .gutter import gutter
 from .stage import Stage
 
 PERIOD = 0.2
@@ -62,7 +63,7 @@ class _Block:
         """The rows, equal ones of one turn as one; while they move, also those in step, as the last of them is."""
         below = f"\n{'':>{width}} │ "  # of bars in bars
         lines = [
-            f"{ranks_text(row.key[0] for row in rows):>{width}} │ {rows[0].text.replace(chr(10), below)}"
+            f"{gutter([row.key[0] for row in rows]):>{width}} │ {rows[0].text.replace(chr(10), below)}"
             for rows in self._groups()
         ]
         num_more = len(lines) - MOST_ROWS

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 
 import msgspec
 
-from ..kernel.fold import ranks_text
 from ..kernel.mime import unpacked
 from ..kernel.outcome import Display
 from .exhibit import can_hang
+from .gutter import gutter
 from .slots import Slots
 from .stage import Stage
 from .wall import Wall, num_fitting
@@ -267,8 +267,8 @@ class Displays:
             self._stage.display({"text/plain": gutter}, {}, f"{place}-ranks", update=not is_new)
             self._gutters[place] = gutter
 
-    def _gutter(self, ranks: Iterable[int]) -> str:
-        return f"{ranks_text(ranks):>{self._width}} │"
+    def _gutter(self, ranks: Collection[int]) -> str:
+        return f"{gutter(ranks):>{self._width}} │"
 
     def _show(self, waiting: _Waiting) -> None:
         display = waiting.display

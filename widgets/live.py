@@ -11,7 +11,7 @@ from functools import cached_property
 import msgspec
 
 from ..kernel.comms import CommMessage
-from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
+from ..kernel.fold import FoldedGap, FoldedLine, LineFolder
 from ..kernel.outcome import Display, Outcome
 from ..kernel.rows import error_line
 from ..kernel.run import Progress, Said
@@ -20,6 +20,7 @@ from ..kernel.summary import readable
 from ..runtime.wire.tape import Text
 from .bars import Bars
 from .displays import WINDOW, Displays, NamedPlaces
+from .gutter import gutter
 from .stage import Stage, StreamName
 
 EVERYTHING = math.inf
@@ -61,7 +62,7 @@ class Live:
         self._ranks = tuple(ranks)
         self._budget = budget
         self._on_comm = on_comm
-        self._width = max(3, len(ranks_text(ranks)))
+        self._width = max(3, len(gutter(ranks)))
         self._displays = Displays(stage, self._ranks, self._width, {} if named is None else named, self._before_display)
         self._is_quiet = is_quiet or tail is not None  # collect now, tell at the end
         self._held: list[Said] = []
@@ -133,13 +134,13 @@ class Live:
 
     def tell_failures(self, progress: Progress, owing: Sequence[int]) -> None:
         """Say that ranks failed while others still work."""
-        ranks = ranks_text(sorted(progress.failed))
+        ranks = gutter(progress.failed)
         words = f"{_first_words(progress)}{_still_working(owing)}"
         self._write(f"{ranks:>{self._width}} ✗ {words}\n", "stderr")
 
     def note(self, ranks: Sequence[int], mark: str, line: str) -> None:
         """A line about ranks that they did not say themselves."""
-        self._write(f"{ranks_text(ranks):>{self._width}} {mark} {line}\n", "stderr")
+        self._write(f"{gutter(ranks):>{self._width}} {mark} {line}\n", "stderr")
 
     def tell_deaths(self, lost: Mapping[int, str], owing: Sequence[int]) -> None:
         """Say how ranks ended while others still work: a line each with its facts, then its last words."""
@@ -250,14 +251,14 @@ def _as_seen(line: str) -> str:
 
 
 def _still_working(owing: Sequence[int]) -> str:
-    return f"; {ranks_text(owing)} still {'work' if len(owing) > 1 else 'works'}" if owing else ""
+    return f"; {gutter(owing)} still {'work' if len(owing) > 1 else 'works'}" if owing else ""
 
 
 def _death_lines(lost: Mapping[int, str], others: str, width: int, in_full: int) -> Iterator[str]:
     for count, (rank, why) in enumerate(sorted(lost.items())):
         if count == in_full:
             more = f"{len(lost) - count:,} more rank{'s' * (len(lost) - count > 1)}"
-            yield f"{'…':>{width}} ✗ and {more}: {ranks_text(sorted(lost)[count:])}{others if not count else ''}\n"
+            yield f"{'…':>{width}} ✗ and {more}: {gutter(sorted(lost)[count:])}{others if not count else ''}\n"
             return
         end, *words = why.splitlines()
         yield f"{rank:>{width}} ✗ {end}{others if not count else ''}\n"
@@ -281,7 +282,7 @@ def blocks(
     lines: Sequence[FoldedLine | FoldedGap],
     width: int,
     advice: str = "`%mesh logs` has all",
-    who: Callable[[Sequence[int]], str] = ranks_text,
+    who: Callable[[Sequence[int]], str] = gutter,
 ) -> list[tuple[StreamName, str]]:
     """Lines with their gutter, neighbours of one stream joined: a message each would be dear."""
     joined: list[tuple[StreamName, list[str]]] = []

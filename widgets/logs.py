@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
+from ..kernel.fold import FoldedGap, FoldedLine, LineFolder
 from ..kernel.logs import LogLine, Section
+from .gutter import gutter
 from .live import WINDOW, blocks
 from .stage import Stage
 
@@ -22,7 +23,7 @@ class LogPrinter:
     def __init__(self, stage: Stage, ranks: Sequence[int], budget: int = BUDGET) -> None:
         self._stage = stage
         self._ranks = tuple(ranks)
-        self._width = max(3, len(ranks_text(ranks)))
+        self._width = max(3, len(gutter(ranks)))
         self._folder = LineFolder(self._ranks, WINDOW, budget)
 
     @property
