@@ -95,7 +95,9 @@ def spread(reads: Sequence[Read]) -> str:
 def _span(numbers: Sequence[str]) -> str:
     if len(set(numbers)) == 1:
         return numbers[0]
-    return f"{min(numbers, key=_value)}…{max(numbers, key=_value)}"
+    # By their texts too: whole numbers may be longer than floats tell apart.
+    least, *_, most = sorted(set(numbers), key=lambda number: (_value(number), number))
+    return f"{least}…{most}"
 
 
 def _value(number: str) -> float:

@@ -26,6 +26,11 @@ def test_what_a_number_is(text: str, numbers: tuple[str, ...]) -> None:
     assert read(text).numbers == numbers
 
 
+def test_whole_numbers_that_are_longer_than_floats_are_told_apart() -> None:
+    assert spread([read(f"id {(1 << 62) + step}") for step in (3, 1, 2)]) == f"id {(1 << 62) + 1}…{(1 << 62) + 3}"
+    assert spread([read("1.0"), read("1.00")]) == "1.0…1.00"
+
+
 @given(st.lists(st.text("a1.-+,e \x1b[m", max_size=20), min_size=1, max_size=3))
 def test_a_text_alone_is_told_as_it_is(texts: list[str]) -> None:
     for text in texts:
