@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from .lines import BAR, CUT, MARK, STREAM, Cutter, Stream, Tail
-from .spread import MOST_ALONE, Gatherer
+from .spread import LEAST_RANKS, Gatherer
 from .stamps import said_by_many, unstamped
 
 _LEAST_TAIL: Final = 200
@@ -333,7 +333,7 @@ class LineFolder:
 
     def _merged(self, voices: Iterable[_Voice], due: float) -> list[FoldedLine]:
         lines = _merge(list(voices), due)
-        is_many = len(lines) > 1 and len(self._voices) > MOST_ALONE
+        is_many = len(lines) > 1 and len(self._voices) >= LEAST_RANKS
         return self._gatherer.gather(lines) if self._gatherer and is_many else lines
 
 

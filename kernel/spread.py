@@ -7,11 +7,12 @@ The odd one out keeps a line of its own.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..runtime.numerals import Read, odd_ones, read, spread
+from ..runtime.numerals import LEAST_ALIKE, Read, odd_ones, read, spread
 from .chance import without_addresses
 from .stamps import parted
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
 MOST_ALONE: Final = 8
 """So many lines that differ in their numbers are told one by one."""
+
+LEAST_RANKS: Final = 3
+"""Of two, what each says is as short as what both do."""
+
+_LONG: Final = 80
+"""Lines of one kind that were told one by one, as in a loop: from then on they are told as one."""
 
 _LONGEST: Final = 2_000
 """Characters of a line that is looked at."""
@@ -61,9 +68,10 @@ class Gatherer:
 
     def __init__(self) -> None:
         self._known = set[_Kind]()  # of these some were told as one: all are, from then on
+        self._alone = Counter[_Kind]()  # lines that were told one by one though others were like them
 
     def gather(self, lines: Sequence[FoldedLine]) -> list[FoldedLine]:
-        """The same lines, but more than `MOST_ALONE` that differ in their numbers alone as one."""
+        """The same lines, but more than `MOST_ALONE` that differ in their numbers alone as one; fewer in a long loop."""
         paragraphs = [list(each) for _, each in groupby(lines, key=lambda line: line.ranks)]
         return [line for turn in _turns(paragraphs) for told in self._told(turn) for line in told]
 
@@ -85,14 +93,25 @@ class Gatherer:
         """Those that are told as one, by index; none where there are few."""
         most_alone = 1 if kind in self._known else MOST_ALONE
         if len(alike) <= most_alone:
+            self._count(kind, len(alike))
             return []
-        odd = odd_ones({index: said.values for index, said in alike.items()})
+        values = {index: said.values for index, said in alike.items()}
+        odd = odd_ones(values) if len(alike) >= LEAST_ALIKE else set[int]()
         usual = [index for index in alike if index not in odd]
         if len(usual) <= most_alone:
             return []
+        self._know(kind)
+        return usual
+
+    def _count(self, kind: _Kind, num_alike: int) -> None:
+        if num_alike >= LEAST_RANKS and (kind in self._alone or len(self._alone) < _MOST_KINDS):
+            self._alone[kind] += num_alike
+            if self._alone[kind] >= _LONG:
+                self._know(kind)
+
+    def _know(self, kind: _Kind) -> None:
         if len(self._known) < _MOST_KINDS:
             self._known.add(kind)
-        return usual
 
 
 def _turns(paragraphs: Sequence[list[FoldedLine]]) -> Iterator[list[list[FoldedLine]]]:

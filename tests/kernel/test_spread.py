@@ -79,11 +79,20 @@ def test_where_many_are_odd_none_is() -> None:
     assert told(texts) == [(tuple(range(22)), "step 0…1 loss 1.0…1.021")]
 
 
-def test_of_three_that_are_all_odd_in_something_none_is_told_with_others() -> None:
+def test_of_few_none_is_odd() -> None:
     gatherer = Gatherer()
     gatherer.gather(said([f"{rank} {rank} {rank}" for rank in ALL]))
-    texts = ["0 7 0", "0 0 7", "5 0 0"]
-    assert [line.text for line in gatherer.gather(said(texts))] == texts
+    assert [line.text for line in gatherer.gather(said(["0 7 0", "0 0 7", "5 0 0"]))] == ["0…5 0…7 0…7"]
+
+
+def test_in_a_long_loop_few_are_one_too() -> None:
+    gatherer = Gatherer()
+    for num_ranks, num_lines in ((2, 2), (3, 1), (8, 1)):
+        for step in range(100):
+            told = gatherer.gather(said([f"step {step}{'.' * num_ranks} loss {rank}" for rank in range(num_ranks)]))
+            assert len(told) in (num_ranks, num_lines)
+        assert len(told) == num_lines
+    assert len(gatherer.gather(said(["another 1", "another 2", "another 3"]))) == 3
 
 
 def test_lines_that_each_rank_says_together_stay_together() -> None:
