@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from .lines import BAR, CUT, MARK, STREAM, Cutter, Stream, Tail
-from .spread import LEAST_RANKS, Gatherer
+from .spread import FLOOD, LEAST_RANKS, MOST_ALONE, Gatherer
 from .stamps import said_by_many, unstamped
 
 _LEAST_TAIL: Final = 200
@@ -333,8 +333,9 @@ class LineFolder:
 
     def _merged(self, voices: Iterable[_Voice], due: float) -> list[FoldedLine]:
         lines = _merge(list(voices), due)
-        is_many = len(lines) > 1 and len(self._voices) >= LEAST_RANKS
-        return self._gatherer.gather(lines) if self._gatherer and is_many else lines
+        most = FLOOD if len(self._voices) <= MOST_ALONE else len(lines)
+        is_some = len(self._voices) >= LEAST_RANKS and 1 < len(lines) <= most
+        return self._gatherer.gather(lines) if self._gatherer and is_some else lines
 
 
 def _size(text: str) -> int:

@@ -25,6 +25,9 @@ MOST_ALONE: Final = 8
 LEAST_RANKS: Final = 3
 """Of two, what each says is as short as what both do."""
 
+FLOOD: Final = 2_000
+"""More lines of few ranks at once are read by nobody, and not looked at."""
+
 _LONG: Final = 80
 """Lines of one kind that were told one by one, as in a loop: from then on they are told as one."""
 
@@ -71,7 +74,7 @@ class Gatherer:
         self._alone = Counter[_Kind]()  # lines that were told one by one though others were like them
 
     def gather(self, lines: Sequence[FoldedLine]) -> list[FoldedLine]:
-        """The same lines, but more than `MOST_ALONE` that differ in their numbers alone as one; fewer in a long loop."""
+        """The same lines, but more than `MOST_ALONE` that differ in numbers alone as one; in a long loop fewer, too."""
         paragraphs = [list(each) for _, each in groupby(lines, key=lambda line: line.ranks)]
         return [line for turn in _turns(paragraphs) for told in self._told(turn) for line in told]
 

@@ -141,6 +141,14 @@ def test_a_folder_spreads_where_it_is_told_to() -> None:
         assert len(folder.poll(1.0)) == num_lines
 
 
+@pytest.mark.parametrize(("num_lines", "is_spread"), [(100, True), (1000, False)])
+def test_a_flood_of_few_ranks_is_told_as_it_comes(num_lines: int, is_spread: bool) -> None:
+    folder = LineFolder(range(4), budget=1 << 30, spreads=True)
+    for rank in range(4):
+        folder.feed(rank, "stdout", "".join(f"line {line} of {rank}\n" for line in range(num_lines)), 0.0)
+    assert any(line.is_spread for line in folder.poll(1.0)) is is_spread
+
+
 def test_what_is_told_as_one_costs_the_budget_as_one() -> None:
     folder = LineFolder(range(100), budget=9_000, spreads=True)
     for step in range(50):

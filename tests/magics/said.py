@@ -13,5 +13,15 @@ def who_said(output: str, text: str) -> set[int]:
         {0, 1, 2, 3}
     """
     lines = re.findall(rf"^ *([\d,-]+) │ {re.escape(text)}", output, re.MULTILINE)
-    parts = [part.split("-") for line in lines for part in line.split(",")]
-    return {rank for ends in parts for rank in range(int(ends[0]), int(ends[-1]) + 1)}
+    return {rank for line in lines for rank in ranks_in(line)}
+
+
+def ranks_in(text: str) -> list[int]:
+    """The ranks of a gutter.
+
+    Example:
+        >>> ranks_in("  0,2-3 ")
+        [0, 2, 3]
+    """
+    parts = [part.split("-") for part in text.split(",")]
+    return [rank for ends in parts for rank in range(int(ends[0]), int(ends[-1]) + 1)]

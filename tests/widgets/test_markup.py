@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meshbook.widgets.markup import is_still
@@ -38,6 +38,8 @@ def test_what_can_stand_beside_others(source: str) -> None:
         "<!-- no end <b>",
         "<div class='no end",
         "<style>no end",
+        "<![x[",
+        "<![",
         "x" * 200_000,
     ],
 )
@@ -46,5 +48,6 @@ def test_what_moves_or_swallows_what_follows(source: str) -> None:
 
 
 @given(st.text("<>/!-&;b='i \n[]?#x"))
+@example("<![b")
 def test_any_text_is_judged(source: str) -> None:
     assert is_still(source) in (True, False)
