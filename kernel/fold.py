@@ -7,11 +7,12 @@ characters. All of it is pure: time is an argument.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from .lines import BAR, CUT, MARK, STREAM, Cutter, Stream, Tail
-from .spread import FLOOD, LEAST_RANKS, MOST_ALONE, Gatherer
+from .spread import FLOOD, LEAST_RANKS, MOST_ALONE, Gatherer, in_rounds
 from .stamps import said_by_many, unstamped
 
 _LEAST_TAIL: Final = 200
@@ -185,6 +186,12 @@ class _Voice:
         if (held := self.cutter.held) is not None:
             self.say(self.cutter.overdue(since), held.since)
 
+    def take(self, are_told: Callable[[FoldedLine], bool]) -> list[FoldedLine]:
+        """Its first lines, as far as they need not wait: others like them are told now."""
+        said = [*takewhile(are_told, (_told((self.rank,), line) for line in self.lines))]
+        self.drop(len(said))
+        return said
+
     def drop(self, count: int) -> None:
         self.size -= sum(map(len, self.lines[:count]))
         del self.lines[:count], self.keys[:count], self.times[:count]
@@ -331,11 +338,14 @@ class LineFolder:
         gap = [FoldedGap(num_lines, max(num_bytes, 0), len(tails))] if num_lines or (is_cut and num_bytes > 0) else []
         return [*gap, *self._merged(shown, now)]
 
-    def _merged(self, voices: Iterable[_Voice], due: float) -> list[FoldedLine]:
+    def _merged(self, voices: Collection[_Voice], due: float) -> list[FoldedLine]:
         lines = _merge(list(voices), due)
         most = FLOOD if len(self._voices) <= MOST_ALONE else len(lines)
-        is_some = len(self._voices) >= LEAST_RANKS and 1 < len(lines) <= most
-        return self._gatherer.gather(lines) if self._gatherer and is_some else lines
+        if self._gatherer is None or len(self._voices) < LEAST_RANKS or len(lines) > most:
+            return lines
+        if any(map(self._gatherer.knows, lines)):
+            lines += in_rounds(lines, {voice.rank: voice.take(self._gatherer.knows) for voice in voices})
+        return self._gatherer.gather(lines)
 
 
 def _size(text: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -71,12 +71,17 @@ class Gatherer:
 
     def __init__(self) -> None:
         self._known = set[_Kind]()  # of these some were told as one: all are, from then on
-        self._alone = Counter[_Kind]()  # lines that were told one by one though others were like them
+        self._alone = Counter[_Kind]()  # lines that were told one by one
+        self._speakers: dict[_Kind, set[int]] = {}  # who has said them
 
     def gather(self, lines: Sequence[FoldedLine]) -> list[FoldedLine]:
         """The same lines, but more than `MOST_ALONE` that differ in numbers alone as one; in a long loop fewer, too."""
         paragraphs = [list(each) for _, each in groupby(lines, key=lambda line: line.ranks)]
         return [line for turn in _turns(paragraphs) for told in self._told(turn) for line in told]
+
+    def knows(self, line: FoldedLine) -> bool:
+        """Are lines like this one told as one?"""
+        return bool(self._known) and _is_readable([line]) and _said([line]).kind in self._known
 
     def _told(self, turn: list[list[FoldedLine]]) -> list[list[FoldedLine]]:
         by_kind: dict[_Kind, dict[int, _Said]] = {}
@@ -96,7 +101,7 @@ class Gatherer:
         """Those that are told as one, by index; none where there are few."""
         most_alone = 1 if kind in self._known else MOST_ALONE
         if len(alike) <= most_alone:
-            self._count(kind, len(alike))
+            self._count(kind, alike.values())
             return []
         values = {index: said.values for index, said in alike.items()}
         odd = odd_ones(values) if len(alike) >= LEAST_ALIKE else set[int]()
@@ -106,15 +111,26 @@ class Gatherer:
         self._know(kind)
         return usual
 
-    def _count(self, kind: _Kind, num_alike: int) -> None:
-        if num_alike >= LEAST_RANKS and (kind in self._alone or len(self._alone) < _MOST_KINDS):
-            self._alone[kind] += num_alike
-            if self._alone[kind] >= _LONG:
-                self._know(kind)
+    def _count(self, kind: _Kind, alike: Iterable[_Said]) -> None:
+        if kind not in self._alone and len(self._alone) >= _MOST_KINDS:
+            return
+        speakers = self._speakers.setdefault(kind, set())
+        for said in alike:
+            self._alone[kind] += len(said.lines)
+            speakers.update(said.lines[0].ranks)
+        if self._alone[kind] >= _LONG and len(speakers) >= LEAST_RANKS:
+            self._know(kind)
 
     def _know(self, kind: _Kind) -> None:
         if len(self._known) < _MOST_KINDS:
             self._known.add(kind)
+
+
+def in_rounds(lines: Iterable[FoldedLine], said: Mapping[int, Sequence[FoldedLine]]) -> list[FoldedLine]:
+    """What ranks have said beside these lines, a line of each in turn; first those that have said fewer of them."""
+    counts = Counter(rank for line in lines for rank in line.ranks)
+    rounds = [(counts[rank] + number, line) for rank, each in said.items() for number, line in enumerate(each)]
+    return [line for _, line in sorted(rounds, key=lambda each: each[0])]
 
 
 def _turns(paragraphs: Sequence[list[FoldedLine]]) -> Iterator[list[list[FoldedLine]]]:

@@ -13,6 +13,12 @@ _FAR: Final = 10
 _NEAR: Final = 1e-3
 """What is no farther from the median than this part of it is not: sums in another order, clocks."""
 
+_FEW_STEPS: Final = 2
+"""So far may counts be apart, of steps say: ranks are seldom in step."""
+
+_PART: Final = 0.05
+"""So large a part of them, too."""
+
 LEAST_ALIKE: Final = 6
 """Of fewer numbers nobody can say which lies apart."""
 
@@ -149,4 +155,6 @@ def _far(values: Mapping[int, float]) -> set[int]:
     middle = median(values.values())
     away = {index: abs(value - middle) for index, value in values.items()}
     least = max(_FAR * median(away.values()), _NEAR * abs(middle))
+    if all(map(float.is_integer, map(float, values.values()))):
+        least = max(least, _FEW_STEPS, _PART * abs(middle))
     return {index for index, distance in away.items() if distance > least}

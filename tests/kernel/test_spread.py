@@ -141,6 +141,20 @@ def test_a_folder_spreads_where_it_is_told_to() -> None:
         assert len(folder.poll(1.0)) == num_lines
 
 
+def test_ranks_that_are_not_in_step_are_told_together_all_the_same() -> None:
+    folder = LineFolder(ALL, window=0.1, spreads=True)
+    said: dict[int, list[str]] = {rank: [] for rank in ALL}
+    told: list[FoldedLine] = []
+    for tick in range(240):  # each rank says something every 0.06 s, one after the other
+        rank, step = tick % len(ALL), tick // len(ALL)
+        folder.feed(rank, "stdout", f"step {step} of {rank}\n", tick * 0.005)
+        said[rank].append(f"step {step} of {rank}")
+        told += folder.poll(tick * 0.005)
+    told += [line for line in folder.finish(9.0) if isinstance(line, FoldedLine)]
+    assert {rank: sum(rank in line.ranks for line in told) for rank in ALL} == {rank: len(said[rank]) for rank in ALL}
+    assert len(told) < 80 + 30
+
+
 @pytest.mark.parametrize(("num_lines", "is_spread"), [(100, True), (1000, False)])
 def test_a_flood_of_few_ranks_is_told_as_it_comes(num_lines: int, is_spread: bool) -> None:
     folder = LineFolder(range(4), budget=1 << 30, spreads=True)
