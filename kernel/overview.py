@@ -135,8 +135,6 @@ def _joined_records(records: Sequence[Mapping[str, Entry]]) -> dict[str, Entry]:
 def _joined_entries(entries: Sequence[Entry]) -> Entry:
     if len(set(entries)) == 1:
         return entries[0]
-    if all(map(is_finite, entries)):
-        return spread([brief(read(str(number))) for number in entries])
     return spread([brief(read(str(entry))) for entry in entries])
 
 

@@ -64,14 +64,14 @@ def entry_text(entry: Entry) -> str:
     return f"{entry:.4g}" if isinstance(entry, float) else str(entry)
 
 
-def is_number(entry: Entry) -> bool:
+def is_number(entry: Entry) -> TypeGuard[int | float]:
     """Is it a number? (True is none.)"""
     return isinstance(entry, int | float) and not isinstance(entry, bool)
 
 
 def is_finite(entry: Entry) -> TypeGuard[int | float]:
     """Is it a number that can be compared with others?"""
-    return isinstance(entry, int | float) and not isinstance(entry, bool) and math.isfinite(entry)
+    return is_number(entry) and math.isfinite(entry)
 
 
 def _named(value: Any) -> Mapping[Any, object]:
