@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from ..runtime.errors import Storied
 
-class Interrupted(KeyboardInterrupt):
-    """The user stopped a cell."""
 
-    story = ""
-    """Of the ranks that have failed by themselves, if there are any."""
+class Interrupted(Storied, KeyboardInterrupt):
+    """The user stopped a cell. Its story is of the ranks that have failed by themselves, if there are any."""
 
     def plain(self) -> KeyboardInterrupt:
         """The same of Python's own class: only of that a script ends as by Ctrl-C, and the loop of a shell with it."""
@@ -18,9 +17,6 @@ class Interrupted(KeyboardInterrupt):
         for note in getattr(self, "__notes__", ()):
             plain.add_note(note)
         return plain
-
-    def _render_traceback_(self) -> list[str]:
-        return [*self.story.splitlines(), f"KeyboardInterrupt: {self}"]
 
 
 Interrupted.__name__ = "KeyboardInterrupt"  # what front-ends show as the name of the error, and look for

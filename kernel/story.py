@@ -1,15 +1,18 @@
 """The story of an error: who failed and where in the user's own lines, what others did, what to type next.
 
-`tell` makes a `Story` of plain facts; `Story.text` is what a notebook and a terminal show.
+`tell` makes a `Story` of plain facts; `Story.text` is what a notebook and a terminal show. What it leaves out stands in
+the tracebacks, `in_full`.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from bisect import bisect
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final, Protocol, TypeVar
 
 from ..runtime.numerals import condensed
@@ -24,6 +27,7 @@ MUCH_MEMORY = 100 << 20
 """Bytes of which it is told that frames hold them."""
 
 _POST_MORTEM = "%mesh debug --pm"
+_IN_FULL = "%tb"
 _UNREADABLE = {"SyntaxError", "IndentationError", "TabError"}
 """A cell that is no Python: there is nothing to look into, and no other end to hope for from running it again."""
 
@@ -36,6 +40,9 @@ _MAX_FATES = 6
 _MAX_NOTES = 3
 _MAX_FRAMES = 6
 _MAX_MESSAGE = 2_000
+_MAX_LINES, _MAX_LINE = 24, 1_000
+"""Of one message; of more, the first and the last, or of a line its ends."""
+_MAX_TRACEBACKS = 8
 _MOST_NUMBERS = 60
 """Characters of a group of ranks by number; longer than that, it is named by its first coordinates."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -54,6 +61,7 @@ class Told(Protocol):
     """An error that can have a story."""
 
     story: str
+    in_full: str
 
     def add_note(self, note: str, /) -> None: ...
 
@@ -73,6 +81,9 @@ class Chapter:
     """The user's frames from the outside in; a number stands for that many left out."""
     library: Frame | None
     """Where it was raised, if not in the user's own lines."""
+
+    is_whole: bool
+    """Do its tracebacks say no more?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +196,29 @@ def tell(
     )
 
 
-def noted(error: E, story: Story) -> E:
+def in_full(axes: Mapping[str, int], failures: Mapping[int, Failure]) -> str:
+    """The tracebacks of ranks that failed, with the frames of libraries; of those at the same place the first rank's.
+
+    Example:
+        >>> text = "Traceback (most recent call last):\\n  ...\\nValueError: loss is nan"
+        >>> failures = dict.fromkeys(range(4), Failure("ValueError", "loss is nan", (), text))
+        >>> print(without_escapes(in_full({"tp": 4}, failures)))
+        tp=0-3 ×4
+        Traceback (most recent call last):
+          ...
+        ValueError: loss is nan
+    """
+    where, groups = _Where(axes), [ranks for _, ranks in _alike(failures)]
+    texts = [_traceback(where, ranks, failures) for ranks in groups[:_MAX_TRACEBACKS]]
+    if more := len(groups) - len(texts):
+        texts.append(f"… and {more:,} more of the kind")
+    return "\n\n".join(texts)
+
+
+def noted(error: E, story: Story, tracebacks: str = "") -> E:
     """The error with its story, for those who read it: IPython asks for it, scripts, pytest and logs show notes.
+
+    `%tb` shows the `tracebacks`, if there are any.
 
     Example:
         >>> from meshbook import MeshError
@@ -194,9 +226,23 @@ def noted(error: E, story: Story) -> E:
         >>> noted(MeshError(story.summary), story).__notes__
         ['tp=1  ValueError: boom']
     """
-    error.story = story.text(ansi=True)
+    error.story, error.in_full = story.text(ansi=True), tracebacks
     error.add_note(story.body())
     return error
+
+
+def with_tracebacks(story: Story) -> Story:
+    """The story with a word of where the rest of its tracebacks is, if it leaves out some; for the error of a cell.
+
+    Example:
+        >>> story = tell({"tp": 2}, range(2), {1: Failure("ValueError", "x" * 9_000, (), "")})
+        >>> with_tracebacks(story).hints[1]
+        Hint(purpose='whole traceback', command='%tb')
+    """
+    if all(chapter.is_whole for chapter in story.chapters):
+        return story
+    after = next((number for number, hint in enumerate(story.hints, 1) if hint.command == _POST_MORTEM), 0)
+    return replace(story, hints=(*story.hints[:after], Hint("whole traceback", _IN_FULL), *story.hints[after:]))
 
 
 def with_memory(story: Story, held: Mapping[int, int]) -> Story:
@@ -268,8 +314,12 @@ def _stopped(num_stopped: int, num_ranks: int) -> str:
 
 def _chapters(where: _Where, failures: Mapping[int, Failure]) -> list[Chapter]:
     """Failures told together: the same type at the same place of the user's lines."""
-    keys = {rank: (f.type_name, tuple(x for x in f.frames if x.is_user)) for rank, f in failures.items()}
-    return [_chapter(where, ranks, failures) for _, ranks in _grouped(keys)]
+    return [_chapter(where, ranks, failures) for _, ranks in _alike(failures)]
+
+
+def _alike(failures: Mapping[int, Failure]) -> list[tuple[object, list[int]]]:
+    keys = {rank: (f.type_name, _users(f)) for rank, f in failures.items()}
+    return [*_grouped(keys)]
 
 
 def _chapter(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure]) -> Chapter:
@@ -278,28 +328,66 @@ def _chapter(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure
     for rank in ranks:
         message = without_escapes(failures[rank].message.strip())
         different.setdefault(essence(message, rank), message)
-    messages = [message[:_MAX_MESSAGE] for message in different.values()]
+    messages = [_both_ends(message) for message in different.values()]
     if len(messages) > _MAX_MESSAGES:
         messages = [message for _, [message] in condensed([[message] for message in messages])]
+    shown, frames = tuple(messages[:_MAX_MESSAGES]), shortened_frames(first)
     last = first.frames[-1] if first.frames else None
+    library = None if last is None or last.is_user or first.type_name == _MISUSE else last
     return Chapter(
         where=where.text(ranks),
         num_ranks=len(ranks),
         type_name=first.type_name,
-        messages=tuple(messages[:_MAX_MESSAGES]),
+        messages=shown,
         num_messages=len(messages),
-        frames=shortened_frames(first),
-        library=None if last is None or last.is_user or first.type_name == _MISUSE else last,
+        frames=frames,
+        library=library,
+        is_whole=library is None and shown == tuple(different.values()) and frames == _users(first),
     )
+
+
+def _both_ends(message: str) -> str:
+    """A message, or the lines that it begins and ends with: libraries add what to do about it, and we its causes."""
+    lines = [_line_of(line) for line in message.split("\n")]
+    head = _num_fitting(lines, _MAX_LINES * 3 // 4, _MAX_MESSAGE * 3 // 4)
+    tail = _num_fitting(lines[head:][::-1], _MAX_LINES // 4, _MAX_MESSAGE // 4)
+    left_out = len(lines) - head - tail
+    more = [f"… {left_out:,} more line{'s' * (left_out > 1)} …"] * (left_out > 0)
+    return "\n".join([*lines[:head], *more, *lines[len(lines) - tail :]])
+
+
+def _num_fitting(lines: Sequence[str], most: int, room: int) -> int:
+    """How many of the first lines there is room for, in lines and in characters; one in any case, if there are any."""
+    sizes = list(accumulate(len(line) + 1 for line in lines[:most]))
+    return max(bisect(sizes, room), min(len(sizes), 1))
+
+
+def _line_of(line: str) -> str:
+    if len(line) <= _MAX_LINE:
+        return line
+    half = _MAX_LINE // 2
+    return f"{line[:half]} … {len(line) - 2 * half:,} more characters … {line[-half:]}"
+
+
+def _traceback(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure]) -> str:
+    first = failures[ranks[0]]
+    text = first.traceback or f"{first.type_name}: {first.message}".removesuffix(": ")
+    is_same = all(failures[rank].traceback == first.traceback for rank in ranks)
+    whose = "" if is_same else f", as rank {ranks[0]} tells it"
+    return f"{_COLOURS['bold']}{where.text(ranks)}\x1b[0m{times(len(ranks))}{whose}\n{text}"
 
 
 def shortened_frames(failure: Failure) -> tuple[Frame | int, ...]:
     """The user's own frames from the outside in; a number stands for that many left out."""
-    frames = [frame for frame in failure.frames if frame.is_user]
+    frames = _users(failure)
     if len(frames) <= _MAX_FRAMES:
-        return tuple(frames)
+        return frames
     half = _MAX_FRAMES // 2
     return (*frames[:half], len(frames) - 2 * half, *frames[-half:])
+
+
+def _users(failure: Failure) -> tuple[Frame, ...]:
+    return tuple(frame for frame in failure.frames if frame.is_user)
 
 
 def _fates(

@@ -20,7 +20,7 @@ from .queued import taken_back_text
 from .results import MeshResult
 from .slips import with_launchers, with_lines, with_lost_gpus, with_makers
 from .stopped import stopped
-from .story import Hint, Story, noted, tell, with_memory
+from .story import Hint, Story, in_full, noted, tell, with_memory, with_tracebacks
 
 
 def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> MeshResult:
@@ -33,19 +33,23 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     if not result.failed and not result.lost:
         return result
     story = _story(drive, result, notebook)
+    tracebacks = in_full(drive.run.axes, result.failures)
     if gone := sorted(drive.run.progress.gone | _missed(drive, result.failures)):
-        raise noted(DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result), story)
-    raise noted(MeshError(story.summary, by_rank=result.errors, result=result), story)
+        raise noted(DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result), story, tracebacks)
+    raise noted(MeshError(story.summary, by_rank=result.errors, result=result), story, tracebacks)
 
 
 def stopped_by(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Interrupted:
     """What the user's press raises: where ranks were, and the story of those that have failed by themselves."""
     text = interrupted_text(drive, result.failures)
+    tracebacks = in_full(drive.run.axes, result.failures)
     if not _failed_by_themselves(drive, result.failures):
-        return Interrupted(text)
+        stop = Interrupted(text)
+        stop.in_full = tracebacks
+        return stop
     story = _story(drive, result, notebook)
     is_in_story = not (drive.killed or drive.abandoned or drive.taken_back or _absent(drive))
-    return noted(Interrupted(f"{'interrupted' if is_in_story else text}; {story.summary}"), story)
+    return noted(Interrupted(f"{'interrupted' if is_in_story else text}; {story.summary}"), story, tracebacks)
 
 
 def _story(drive: Drive, result: MeshResult, notebook: Container[str]) -> Story:
@@ -89,7 +93,7 @@ def _advised(drive: Drive, story: Story, failures: Mapping[int, Failure], notebo
     if drive.abandoned:
         end = Hint("end what does not react", f"%mesh interrupt {ranks_text(drive.abandoned)} --kill")
         story = replace(story, hints=(*story.hints, end))
-    return story
+    return story if drive.is_background else with_tracebacks(story)
 
 
 def note_failed(drive: Drive, result: MeshResult) -> None:

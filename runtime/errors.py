@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import GetSetDescriptorType, MemberDescriptorType
@@ -82,11 +83,23 @@ class SpawnError(MeshbookError, RuntimeError):
     """Some ranks did not say they are ready; the text names the first with its last stderr lines."""
 
 
-class MeshError(MeshbookError, RuntimeError):
+class Storied(BaseException):
+    """An error that IPython shows by its story, and `%tb` afterwards with all that its tracebacks say."""
+
+    story = ""
+    in_full = ""
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython's hook, instead of the controller's own frames. `%tb` asks when nothing is being handled any more."""
+        text = self.story if sys.exc_info()[1] is self else self.in_full or self.story
+        return [*text.splitlines(), f"{type(self).__name__}: {self}"]
+
+
+class MeshError(Storied, MeshbookError, RuntimeError):
     """A cell or a call failed on some ranks.
 
     `by_rank` maps each failed rank to its exception, `result` holds what came back from all of them, also from the
-    ranks that did well, and `story` is the account a reader sees.
+    ranks that did well, `story` is the account a reader sees, and `in_full` has the tracebacks.
 
     Example:
         >>> error = MeshError("1 of 4 ranks failed (dp=1)", by_rank={1: ValueError("boom")})
@@ -106,10 +119,6 @@ class MeshError(MeshbookError, RuntimeError):
         self.by_rank = dict(by_rank or {})
         self.result = result
         self.story = story
-
-    def _render_traceback_(self) -> list[str]:
-        """IPython's hook: the story of the ranks instead of the controller's own frames."""
-        return [*self.story.splitlines(), f"{type(self).__name__}: {self}"]
 
 
 class DeviceMeshError(MeshError):

@@ -21,6 +21,7 @@ from IPython.core.debugger import Pdb
 from ...runtime.ours import is_ours
 from ...runtime.ranks.users import is_users
 from ..source import name_of
+from ..summary import shortened
 from .brief import brief_text
 from .dialog import PROMPT, Dialog
 from .places import Stack, is_for_users, place_of, users_frame, users_index
@@ -86,7 +87,7 @@ class RankPdb(Pdb):
     def look_at(self, error: BaseException) -> None:
         """The frames of an exception, after its end."""
         self.reset()
-        self.message("".join(format_exception_only(error)).strip()[:_MOST_OF_AN_ERROR])
+        self.message(shortened("".join(format_exception_only(error)).strip(), _MOST_OF_AN_ERROR))
         self.interaction(None, error)
 
     @property

@@ -7,9 +7,11 @@ import traceback
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meshbook.kernel.outcome import Failure, Frame
-from meshbook.kernel.story import noted, tell, without_escapes
+from meshbook.kernel.story import in_full, noted, tell, with_tracebacks, without_escapes
 from meshbook.runtime.errors import MeshError
 
 AXES = {"dp": 2, "tp": 4}
@@ -68,6 +70,7 @@ dp=1,tp=3  ValueError: loss is nan
         assert str(each) == story.summary
         assert "".join(traceback.format_exception(each)).removeprefix("meshbook.runtime.errors.") == told
         assert without_escapes("\n".join(each._render_traceback_()[:-1])) == story.text()
+    assert noted(MeshError(story.summary), story, "all")._render_traceback_()[0] == "all"
 
 
 def test_equal_failures_are_one_chapter_and_their_messages_are_counted() -> None:
@@ -75,6 +78,42 @@ def test_equal_failures_are_one_chapter_and_their_messages_are_counted() -> None
     [chapter] = tell(AXES, range(8), failures).chapters
     assert (chapter.where, chapter.num_ranks) == ("dp=0-1,tp=0-3", 8)
     assert (chapter.messages, chapter.num_messages) == (("bad on a", "bad on b", "bad on c"), 8)
+
+
+@given(st.lists(st.text("ab\u00e9 ", max_size=3_000), max_size=60), st.integers(0, 40))
+def test_of_a_long_message_both_ends_are_told(lines: list[str], num_short: int) -> None:
+    message = "\n".join(["beginning", *lines, *map(str, range(num_short)), "end"])
+    [chapter] = tell(AXES, [0], {0: Failure("ValueError", message, FRAMES, "")}).chapters
+    [told] = chapter.messages
+    assert told.startswith("beginning") and told.endswith("end")
+    assert len(told) <= 2_700 and told.count("\n") <= 24
+    assert chapter.is_whole == (told == message) and (told == message) == (" more " not in told)
+    if len(message) <= 500 and message.count("\n") < 24:
+        assert told == message
+
+
+def test_what_a_story_leaves_out_stands_in_the_tracebacks() -> None:
+    inner = Frame("/lib/json/decoder.py", 353, "raw_decode", "scan(s)", False)
+    cases = {
+        "whole": Failure("ValueError", "loss is nan", FRAMES, "Traceback …"),
+        "long": Failure("ValueError", "x" * 5_000, FRAMES, "Traceback …"),
+        "deep": Failure("ValueError", "loss is nan", FRAMES * 9, "Traceback …"),
+        "library": Failure("ValueError", "loss is nan", (*FRAMES, inner), "Traceback …"),
+        "unreadable": Failure("SyntaxError", "y" * 5_000, FRAMES[:1], ""),
+    }
+    hinted = {name: "%tb" in with_tracebacks(tell(AXES, [0, 1], {0: each})).text() for name, each in cases.items()}
+    assert hinted == {"whole": False, "long": True, "deep": True, "library": True, "unreadable": True}
+    [*_, hints] = with_tracebacks(tell(AXES, [0, 1], {0: cases["long"]})).text().splitlines()
+    assert hints.startswith("look inside: %mesh debug --pm   whole traceback: %tb   run again on it alone: ")
+
+
+def test_tracebacks_are_told_once_for_ranks_at_one_place() -> None:
+    failures = {rank: Failure("ValueError", f"loss {rank}", FRAMES, f"Traceback\nloss {rank}") for rank in range(4)}
+    failures[7] = Failure("KeyError", "'x'", (), "")
+    told = without_escapes(in_full(AXES, failures))
+    assert told == "dp=0,tp=0-3 ×4, as rank 0 tells it\nTraceback\nloss 0\n\ndp=1,tp=3\nKeyError: 'x'"
+    many = {rank: Failure(f"Error{rank}", "", (), "") for rank in range(12)}
+    assert in_full({"r": 12}, many).endswith("\n\n… and 4 more of the kind")
 
 
 def test_many_messages_that_differ_in_their_numbers_alone_are_one() -> None:

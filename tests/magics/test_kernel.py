@@ -229,6 +229,19 @@ def test_an_expression_that_fails_is_where_it_stands(kernel: Kernel) -> None:
     assert f"cell {failed.reply['execution_count']}, line 2\n" in failed.traceback
 
 
+def test_tb_shows_the_whole_traceback_afterwards(kernel: Kernel) -> None:
+    failed = kernel.cell("%%on_mesh dp=1\nimport json\njson.loads('{')").traceback
+    assert "raised in …/json/decoder.py" in failed and "   whole traceback: %tb   " in failed
+    whole = kernel.cell("%tb").traceback
+    assert whole.startswith("dp=1,tp=0-1 ×2\nTraceback (most recent call last):\n") and "in raw_decode\n" in whole
+    assert "look inside" not in whole and whole.endswith("MeshError: 2 of 2 ranks failed (dp=1,tp=0-1)")
+    assert "%tb" not in kernel.cell("%%on_mesh dp=1\n1/0").traceback
+    kernel.ok("future = %on_mesh -b 2 -- json.loads('{')\ntry: future.result()\nexcept RuntimeError: caught = 1")
+    assert "in raw_decode" not in kernel.cell("%tb").traceback, "a cell in the background is not the last error"
+    kernel.cell("future.result()")
+    assert "in raw_decode" in kernel.cell("%tb").traceback
+
+
 def test_a_cell_may_run_here_too(kernel: Kernel) -> None:
     outputs = kernel.ok("%%on_mesh --local --show first\nfrom math import pi as both\nboth > 3")
     assert outputs.results == ["True"]

@@ -155,9 +155,16 @@ def test_every_builtin_error_can_be_told():
         assert isinstance(actor_error("told", kind.__new__(kind, "message", [ValueError()]), ""), ActorError)
 
 
-def test_a_mesh_error_shows_its_story():
+def test_a_mesh_error_shows_its_story_and_its_tracebacks_afterwards():
     error = MeshError("1 of 2 ranks failed", by_rank={1: ValueError()}, story="rank 1:\n  boom")
     assert error._render_traceback_() == ["rank 1:", "  boom", "MeshError: 1 of 2 ranks failed"]
+    error.in_full = "all\nof it"
+    assert error._render_traceback_() == ["all", "of it", "MeshError: 1 of 2 ranks failed"]
+    with pytest.raises(MeshError):
+        try:
+            raise error
+        finally:
+            assert error._render_traceback_() == ["rank 1:", "  boom", "MeshError: 1 of 2 ranks failed"]
     assert MeshError("none").by_rank == {}
 
 
