@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..runtime.gather import Gather
-from .fold import named
+from ..runtime.ranges import named
 from .interrupted import Interrupted
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
+from ..runtime.ranges import named, ranks_text
 from ..runtime.ranks.ledger import BUFFER_SIZE, Entry, RankLedger
 from ..runtime.regroup import ask
 from ..runtime.roster import Roster
-from .fold import named, ranks_text
 from .latecomers import Late, latecomers
 from .ledger import Finding, History, compare, group_text, histories, parted_by_cells, place_text, tensors_text, unlike
 from .rows import seconds_text

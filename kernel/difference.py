@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from ..runtime.numerals import condensed
-from .fold import named
+from ..runtime.ranges import named
 from .kept import Summary
 from .leaves import Leaf
 from .measure import Apart, Tolerance, index_text

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.errors import DeviceMeshError, SupervisionError
+from ..runtime.ranges import ranks_text
 from ..runtime.shape import Shape
 from ..runtime.values import ValueMesh
 from ..runtime.wire import codec
 from .drive import Drive
 from .driver import drive_by
-from .fold import ranks_text
 from .hangs import watches_of
 from .patience import Patience
 from .results import MeshResult

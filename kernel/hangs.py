@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..runtime.ranges import named
 from .attention import Attention
-from .fold import named
 from .halts import HaltWatch
 from .ledger import Finding
 from .queued import QueueWatch

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..runtime.numerals import brief, read, spread
-from .fold import named
+from ..runtime.ranges import named
 from .names import Held
 from .rows import clipped, facts_text
 from .summary import readable

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from types import FunctionType, ModuleType
 from typing import Literal, TypeVar
 
-from ..runtime.ndslice import spans
+from ..runtime.ranges import ranks_text
 from ..runtime.reshape import Reshape
 from ..runtime.wire import codec
 from ..runtime.wire.outlet import owned
@@ -201,7 +201,9 @@ class Journal:
         """Raises `ValueError` where cells are chosen by numbers, and none of these has run on the mesh."""
         known = [entry.number for entry in self.entries if entry.number is not None]
         if isinstance(choice, frozenset) and choice.isdisjoint(known):
-            raise ValueError(f"no cell {spans(choice)} has run on the mesh: there is {spans(known) or 'none'}")
+            raise ValueError(
+                f"no cell {ranks_text(choice)} has run on the mesh: there is {ranks_text(known) or 'none'}"
+            )
 
     def left_out(self, plan: Iterable[Replay | Pushed], new: Collection[int]) -> tuple[str, ...]:
         """The cells that ran to their end on ranks that come new, and of which the plan has nothing."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, median_low
 
+from ..runtime.ranges import named
 from ..runtime.ranks.ledger import RankLedger
-from .fold import named
 from .ledger import History, group_text, histories
 
 _FEWEST = 5

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ..runtime.cells import cell_of
+from ..runtime.ranges import named
 from ..runtime.ranks.ledger import Entry, Exchange, Group, RankLedger
 from ..runtime.regroup import out_of_step
-from .fold import named
 from .source import name_of
 
 PATIENCE = 0.1

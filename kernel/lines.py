@@ -6,6 +6,7 @@ A line is *marked*: its first character says its stream, so that one string comp
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -23,6 +24,20 @@ BAR: Final = "b"
 STREAM: Final[dict[str, Stream]] = {"o": "stdout", "e": "stderr", BAR: "stderr"}
 _BARS: Final[dict[Stream, str]] = {"stdout": "o", "stderr": BAR}
 _OTHER: Final[dict[Stream, Stream]] = {"stdout": "stderr", "stderr": "stdout"}
+
+
+def byte_size(text: str) -> int:
+    """Its bytes in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def fitting(lines: Sequence[str], room: int, margin: int = 0) -> int:
+    """How many lines, from the first on, fit into `room` bytes."""
+    for count, line in enumerate(lines):
+        room -= byte_size(line) + margin
+        if room < 0:
+            return count
+    return len(lines)
 
 
 def _last_state(line: str) -> str:
@@ -244,7 +259,7 @@ class Tail:
 
     def _count(self, text: str) -> None:
         self.num_lines += text.count("\n")
-        self.num_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        self.num_bytes += byte_size(text)
 
     def lines(self) -> list[str]:
         """The marked lines that are left; what was never ended counts as a line from now on."""

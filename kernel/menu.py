@@ -10,10 +10,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..runtime.future import Future
+from ..runtime.ranges import named
 from .debug.asking import Asker
 from .debug.ladder import Rung, enter
 from .debug.sitting import selecting_in, serve
-from .fold import named
 from .heard import listen, reactions
 from .waited import Tell
 

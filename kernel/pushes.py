@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..runtime.errors import DeviceMeshError, MeshError, SupervisionError
-from .fold import named
+from ..runtime.ranges import named
 
 
 def takers(ranks: Sequence[int], errors: Mapping[int, BaseException]) -> list[int]:

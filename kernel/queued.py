@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .fold import named
+from ..runtime.ranges import named
 from .run import Run
 from .waited import Tell, Waited
 

@@ -13,6 +13,7 @@ from ..runtime.errors import MeshbookError, checks_for_caller
 from ..runtime.gather import Gather
 from ..runtime.healing import Healed, check_room, heal_roster
 from ..runtime.mesh import ProcMesh
+from ..runtime.ranges import named
 from ..runtime.regroup import Unstuck, are_gone, busy_ranks, mend, release, unstick, wait_until
 from ..runtime.reshape import Reshape
 from ..runtime.resize import resize_roster
@@ -21,7 +22,6 @@ from ..runtime.wire.deferred import untorn
 from ..runtime.wire.messages import Strike
 from .collectives import MeshLedger, in_vain
 from .debug.points import Points
-from .fold import named
 from .heard import listen
 from .journal import Choice, Journal
 from .lent import Lent

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..runtime.ranges import coords_text, named
 from ..runtime.ranks.place import coordinates
 from .debug.converse import gutter
-from .fold import coords_text, named
 from .outcome import Frame
 from .stacks import Branch, RankStack, Stack, endings, folded_frames, folded_threads, merge, place_of, without_place
 

@@ -12,9 +12,9 @@ from typing import Any, Self
 import msgspec
 
 from ..runtime.errors import SupervisionError, actor_error, checks_for_caller
+from ..runtime.ranges import blocks_text, coord_blocks, coords_text, ranks_text
 from ..runtime.shape import Extent, Point
 from .chance import essence, unaddressed
-from .fold import blocks_text, coord_blocks, coords_text, ranks_text
 from .outcome import Failure, Outcome, Value
 from .overview import overview, strays
 from .prose import markdown_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from ..runtime.numerals import LEAST_ALIKE, odd_ones
-from .fold import named
+from ..runtime.ranges import named
 from .outcome import Failure, Gist, Value
 from .records import Entry, entry_text, is_finite, is_number, names_of
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..runtime.ranges import named
 from .facts import INTERRUPTED, RankFacts
-from .fold import named
 
 Tone = Literal["quiet", "wait", "bad"]
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .fold import named
+from ..runtime.ranges import named
 
 GROUP_POSITIONS: dict[str, int] = {
     "all_gather": 2,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 
+from ..runtime.ranges import named, ranks_text
 from .cut_off import is_cut_off
-from .fold import named, ranks_text
 from .journal import Entry
 from .outcome import Failure
 from .story import Hint, Story

@@ -10,14 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..runtime.numerals import LEAST_ALIKE, Read, odd_ones, read, spread
 from .chance import without_addresses
 from .stamps import parted
-
-if TYPE_CHECKING:
-    from .fold import FoldedLine
+from .weave import FoldedLine
 
 MOST_ALONE: Final = 8
 """So many lines that differ in their numbers are told one by one."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .fold import named
+from ..runtime.ranges import named
 from .size import is_tensor
 
 

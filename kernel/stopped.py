@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .fold import named
+from ..runtime.ranges import named
 from .heard import listen
 from .ledger import Finding
 from .outcome import Outcome

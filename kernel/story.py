@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Final, Protocol, TypeVar
 
 from ..runtime.numerals import condensed
+from ..runtime.ranges import coords_text, named, ranks_text
 from ..runtime.ranks.place import coordinates
+from .abridged import abridged
 from .chance import essence
-from .fold import coords_text, named, ranks_text
 from .outcome import Failure, Frame
 from .summary import readable
 from .together import Together
@@ -39,9 +38,6 @@ _MAX_MESSAGES = 3
 _MAX_FATES = 6
 _MAX_NOTES = 3
 _MAX_FRAMES = 6
-_MAX_MESSAGE = 2_000
-_MAX_LINES, _MAX_LINE = 24, 1_000
-"""Of one message; of more, the first and the last, or of a line its ends."""
 _MAX_TRACEBACKS = 8
 _MOST_NUMBERS = 60
 """Characters of a group of ranks by number; longer than that, it is named by its first coordinates."""
@@ -328,7 +324,7 @@ def _chapter(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure
     for rank in ranks:
         message = without_escapes(failures[rank].message.strip())
         different.setdefault(essence(message, rank), message)
-    messages = [_both_ends(message) for message in different.values()]
+    messages = [abridged(message) for message in different.values()]
     if len(messages) > _MAX_MESSAGES:
         messages = [message for _, [message] in condensed([[message] for message in messages])]
     shown, frames = tuple(messages[:_MAX_MESSAGES]), shortened_frames(first)
@@ -344,29 +340,6 @@ def _chapter(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure
         library=library,
         is_whole=library is None and shown == tuple(different.values()) and frames == _users(first),
     )
-
-
-def _both_ends(message: str) -> str:
-    """A message, or the lines that it begins and ends with: libraries add what to do about it, and we its causes."""
-    lines = [_line_of(line) for line in message.split("\n")]
-    head = _num_fitting(lines, _MAX_LINES * 3 // 4, _MAX_MESSAGE * 3 // 4)
-    tail = _num_fitting(lines[head:][::-1], _MAX_LINES // 4, _MAX_MESSAGE // 4)
-    left_out = len(lines) - head - tail
-    more = [f"… {left_out:,} more line{'s' * (left_out > 1)} …"] * (left_out > 0)
-    return "\n".join([*lines[:head], *more, *lines[len(lines) - tail :]])
-
-
-def _num_fitting(lines: Sequence[str], most: int, room: int) -> int:
-    """How many of the first lines there is room for, in lines and in characters; one in any case, if there are any."""
-    sizes = list(accumulate(len(line) + 1 for line in lines[:most]))
-    return max(bisect(sizes, room), min(len(sizes), 1))
-
-
-def _line_of(line: str) -> str:
-    if len(line) <= _MAX_LINE:
-        return line
-    half = _MAX_LINE // 2
-    return f"{line[:half]} … {len(line) - 2 * half:,} more characters … {line[-half:]}"
 
 
 def _traceback(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failure]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from .fold import named, ranks_text
+from ..runtime.ranges import named, ranks_text
 from .run import Run
 from .waited import Tell
 

@@ -9,10 +9,10 @@ import msgspec
 
 from ..runtime.errors import DeviceMeshError, MeshError
 from ..runtime.long_calls import actors_at_work
+from ..runtime.ranges import named, ranks_text
 from ..runtime.ranks.place import axes_text
 from .cut_off import is_cut_off
 from .drive import Drive
-from .fold import named, ranks_text
 from .interrupted import Interrupted
 from .outcome import Failure
 from .patience import Step

@@ -12,8 +12,8 @@ from typing import Annotated
 from ..kernel.debug.breakpoints import Breakpoint, lines_with_code, target_of
 from ..kernel.debug.functions import Doubt
 from ..kernel.debug.points import Points
-from ..kernel.fold import named
 from ..kernel.mesh import Mesh
+from ..runtime.ranges import named
 from .book import Book
 from .inquiries import MeshOption
 from .options import Command, GrammarError, Option, count, tokens_of

@@ -12,12 +12,12 @@ from ..kernel.debug.asking import Asker, asker
 from ..kernel.debug.bare import BareMesh, bare_meshes, on_bare
 from ..kernel.debug.desk import SOON
 from ..kernel.debug.sitting import announce, serve
-from ..kernel.fold import ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.waited import Tell
 from ..runtime import meanwhile
 from ..runtime.errors import ActorError, SupervisionError
 from ..runtime.long_calls import actors_at_work
+from ..runtime.ranges import ranks_text
 from ..runtime.session import session
 from ..runtime.wire.reactor import When
 from ..widgets.stage import NotebookStage

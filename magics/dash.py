@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..kernel.debug.ladder import enter
-from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.patience import Step
 from ..kernel.presses import Presses
@@ -17,6 +16,7 @@ from ..kernel.repairs import mended_text
 from ..kernel.sentence import sentence
 from ..kernel.stopped import stop
 from ..kernel.survey import MeshWatch
+from ..runtime.ranges import named, ranks_text
 from ..runtime.regroup import wait_until
 from ..widgets.dashboard_twin import Twin
 from ..widgets.hands import Deed

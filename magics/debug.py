@@ -12,9 +12,9 @@ from ..kernel.debug.editors import bridges, folder_of, listen, snippet
 from ..kernel.debug.ladder import Rung, enter
 from ..kernel.debug.post_mortem import post_mortem
 from ..kernel.debug.sitting import serve
-from ..kernel.fold import named, ranks_text
 from ..kernel.mesh import Mesh
 from ..runtime import meanwhile
+from ..runtime.ranges import named, ranks_text
 from ..widgets.stage import NotebookStage
 from ..widgets.status import axes_text
 from .book import Book

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from IPython.core.error import UsageError
 
-from ..kernel.fold import named, ranks_text
 from ..kernel.interrupted import Interrupted
 from ..kernel.mesh import Mesh
 from ..kernel.repairs import mended_text
@@ -16,6 +15,7 @@ from ..kernel.stopped import stop
 from ..runtime.errors import MeshbookError
 from ..runtime.long_calls import actors_at_work
 from ..runtime.mesh_spec import NAMELESS
+from ..runtime.ranges import named, ranks_text
 from ..runtime.regroup import Unstuck
 from ..runtime.roster import Roster
 from . import grammar

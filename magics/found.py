@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..kernel.debug.letters import List, Listing, Wire
-from ..kernel.fold import ranks_text
 from ..kernel.report import states_text
 from ..runtime.hatch import SUFFIX, is_welcome, short_name
+from ..runtime.ranges import ranks_text
 from ..runtime.ranks.place import axes_text
 from ..runtime.registry import state_folder
 

@@ -14,11 +14,11 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from ..kernel.collectives import MeshLedger
-from ..kernel.fold import named
 from ..kernel.interrupted import Interrupted
 from ..kernel.mesh import PULL_LIMIT, Mesh
 from ..runtime import leftovers
 from ..runtime.errors import MeshbookError, MeshError
+from ..runtime.ranges import named
 from ..runtime.session import session
 from ..runtime.wire.codec import EncodeError
 from ..widgets.actors import ActorList

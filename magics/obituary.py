@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from ..kernel.fold import ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.rows import seconds_text
+from ..runtime.ranges import ranks_text
 from ..runtime.rank_state import RankState
 from ..runtime.roster import Roster
 

@@ -18,10 +18,10 @@ from typing import Any
 from ..kernel.debug.dap import spare_our_threads
 from ..kernel.debug.editors import listen
 from ..kernel.debug.framing import Message
-from ..kernel.fold import named
 from ..kernel.mesh import Mesh
 from ..kernel.panel.adapter import AdapterLost
 from ..kernel.panel.session import Own, Session
+from ..runtime.ranges import named
 from ..runtime.ranks.place import coordinates
 from .book import Book
 

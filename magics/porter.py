@@ -23,10 +23,10 @@ from ..kernel.debug.places import place_of, users_frame
 from ..kernel.debug.sitting import names_of
 from ..kernel.debug.stoppable import Stoppable
 from ..kernel.debug.visitor import Visitor
-from ..kernel.fold import named
 from ..kernel.look import look as look_at
 from ..kernel.questions import Questions
 from ..runtime.errors import MeshbookError
+from ..runtime.ranges import named
 from ..runtime.roster import Roster
 from ..runtime.session import session
 from . import unattended

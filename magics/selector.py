@@ -23,8 +23,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from ..kernel.fold import named
 from ..runtime.engines.seating import local_ranks
+from ..runtime.ranges import named
 from .terms import OTHER_AXES, Not, Picks, SelectorError, Span, State, Term, near, read_terms
 
 

@@ -18,8 +18,8 @@ from ..kernel.debug.bare import BareMesh, bare_meshes
 from ..kernel.debug.converse import pass_over
 from ..kernel.debug.desk import SOON
 from ..kernel.debug.sitting import serve
-from ..kernel.fold import ranks_text
 from ..kernel.hangs import FIRST
+from ..runtime.ranges import ranks_text
 from .asker import NotebookAsker
 from .hanging_calls import HangingCalls
 

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from .actor import endpoints_of
-from .ndslice import spans
+from .ranges import named
 
 if TYPE_CHECKING:
     from .mesh import ActorMesh, ProcMesh
@@ -22,11 +22,7 @@ def state_of(mesh: ProcMesh | ActorMesh[Any]) -> str:
     ranks = set(mesh._shape.ranks())
     dead = sorted(ranks & set(mesh._fleet.dead()))
     failed = sorted(ranks & mesh._failed - set(dead))
-    told = [
-        f"rank{'s' * (len(which) > 1)} {spans(which)} {how}"
-        for which, how in ((failed, "failed"), (dead, "dead"))
-        if which
-    ]
+    told = [f"{named(which)} {how}" for which, how in ((failed, "failed"), (dead, "dead")) if which]
     return ", ".join(told) or "alive"
 
 

@@ -233,25 +233,6 @@ def places(position: int, sizes: Sequence[int]) -> list[int]:
     return found[::-1]
 
 
-def spans(ranks: Iterable[int]) -> str:
-    """Ranks in few characters, for people.
-
-    Example:
-        >>> spans([0, 1, 2, 3, 6]), spans([4, 5]), spans(range(0, 512, 2))
-        ('0-3,6', '4,5', '0,2,...,510')
-    """
-    known = sorted(set(ranks))
-    runs: list[list[int]] = []
-    for rank in known:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    if len(runs) == len(known) > 4 and len(NDSlice.from_list(known)) == 1:
-        return f"{known[0]},{known[1]},...,{known[-1]}"
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
-
-
 def unsigned(number: SupportsIndex) -> int:
     """A number that counts or places. Raises `OverflowError` where it is negative, `TypeError` where it is none."""
     known = index(number)

@@ -23,7 +23,8 @@ from typing import Self, SupportsIndex, TypeAlias, cast
 
 from .axes import cut_sizes, read_changes
 from .errors import checks_for_caller, marked
-from .ndslice import NDSlice, Slice, numbers, places, spans, unsigned
+from .ndslice import NDSlice, Slice, numbers, places, unsigned
+from .ranges import ranks_text
 
 __all__ = ["Extent", "MeshTrait", "NDSlice", "Point", "Region", "Selector", "Shape", "Slice"]
 
@@ -218,7 +219,7 @@ class MeshTrait(ABC):
         if not ndslice.is_dense:
             dense = NDSlice.new_row_major(ndslice.sizes).strides
             differ = f"ndslice.strides={ndslice.strides} != dense_strides={dense}"
-            raise marked(ValueError(f"cannot flatten sparse mesh: {differ}; its ranks {spans(ndslice)} have gaps"))
+            raise marked(ValueError(f"cannot flatten sparse mesh: {differ}; its ranks {ranks_text(ndslice)} have gaps"))
         flat = NDSlice(offset=ndslice.offset, sizes=[len(ndslice)], strides=[1])
         return self._new_with_shape(Shape([name], flat))
 
@@ -315,7 +316,7 @@ class Shape(MeshTrait):
         try:
             return Point(self._places.index(base_rank), self.extent)
         except ValueError as error:
-            raise ValueError(f"{error}: the ranks of {self} are {spans(self._places)}") from None
+            raise ValueError(f"{error}: the ranks of {self} are {ranks_text(self._places)}") from None
 
     def at(self, label: str, position: int) -> Shape:
         """The shape at one position of an axis, without that axis.

@@ -17,7 +17,7 @@ from typing import Any
 from .cells import readable
 from .ending import leave
 from .last_words import end_of_actors
-from .ndslice import spans
+from .ranges import named
 
 _PLACE = re.compile(r" +cell \d+, line \d+")
 """A frame of a notebook's cell in a traceback, as `readable` has it."""
@@ -155,10 +155,7 @@ def fault_lines(failures: Iterable[MeshFailure]) -> list[str]:
     ranks: dict[tuple[str, str], list[int]] = {}
     for failure in failures:
         ranks.setdefault((failure.mesh_name, failure.cause), []).extend(failure.ranks)
-    return [
-        f"meshbook: unhandled fault: {name} on rank{'s' * (len(which) > 1)} {spans(sorted(which))}: {cause}"
-        for (name, cause), which in ranks.items()
-    ]
+    return [f"meshbook: unhandled fault: {name} on {named(which)}: {cause}" for (name, cause), which in ranks.items()]
 
 
 def raise_unhandled(hook: Any, failure: MeshFailure) -> None:

@@ -10,8 +10,9 @@ from textwrap import indent
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from .errors import checks_for_caller, marked
-from .ndslice import NDSlice, spans
+from .ndslice import NDSlice
 from .numerals import condensed
+from .ranges import ranks_text
 from .shape import Extent, MeshTrait, Point, Shape
 
 R = TypeVar("R")
@@ -66,9 +67,9 @@ class ValueMesh(MeshTrait, Generic[R]):
         """
         found, shape = dict(pairs), _shape_of(shape)
         if beyond := [rank for rank in found if not 0 <= rank < len(shape)]:
-            raise ValueError(f"rank {spans(beyond)} out of range: the shape {shape} has {len(shape)} ranks")
+            raise ValueError(f"rank {ranks_text(beyond)} out of range: the shape {shape} has {len(shape)} ranks")
         if missing := [rank for rank in range(len(shape)) if rank not in found]:
-            contains = f"but contains {len(found)} ranks: no value for rank {spans(missing)}"
+            contains = f"but contains {len(found)} ranks: no value for rank {ranks_text(missing)}"
             raise ValueError(f"invalid value mesh: expected {len(shape)} ranks, {contains}")
         return ValueMesh(shape, [found[rank] for rank in range(len(shape))])
 
@@ -210,7 +211,7 @@ def _shown(mesh: ValueMesh[Any]) -> tuple[list[_Fold], str]:
     """The folds to show, and a word about what they do not tell."""
     by_text = _by_text(mesh)
     few = _few(by_text)
-    folds = [_Fold(spans(point.rank for point in same), _shared(same), _shortened(text)) for text, same in few]
+    folds = [_Fold(ranks_text(point.rank for point in same), _shared(same), _shortened(text)) for text, same in few]
     if (more := len(folds) - MOST_LINES) > 0:
         return folds[:MOST_LINES], f"... {more} more different values; items() has all"
     return folds, "... a…b: from the least to the most; items() has all" if len(few) < len(by_text) else ""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from ..kernel.fold import ranks_text
 from ..kernel.rows import clipped, seconds_text
 from ..kernel.run import Progress, Run
 from ..kernel.story import without_escapes
+from ..runtime.ranges import ranks_text
 from .sheet import SheetRow, sheet_html
 from .stage import CountedStage
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..kernel.facts import RankFacts
-from ..kernel.fold import ranks_text
 from ..kernel.summary import readable
+from ..runtime.ranges import ranks_text
 from ..runtime.ranks.place import coordinates
 from .dashboard_twin import counts_text, cpu_text, gpu_text, progress_text, state_text
 

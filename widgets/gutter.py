@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from ..kernel.fold import ranks_text
+from ..runtime.ranges import ranks_text
 
 _MOST: Final = 32
 """Characters of ranks in front of a line, which moves to the right by them."""

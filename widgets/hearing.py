@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ..kernel.fold import FoldedGap, FoldedLine, LineFolder, ranks_text
+from ..kernel.fold import FoldedGap, LineFolder
+from ..kernel.weave import FoldedLine
+from ..runtime.ranges import ranks_text
 from ..runtime.roster import Roster
 from ..runtime.wire.tape import Event, Text
 from .live import BUDGET, WINDOW, are_spread, blocks, full_line, spread_line

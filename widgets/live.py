@@ -11,12 +11,13 @@ from functools import cached_property
 import msgspec
 
 from ..kernel.comms import CommMessage
-from ..kernel.fold import FoldedGap, FoldedLine, LineFolder
+from ..kernel.fold import FoldedGap, LineFolder
 from ..kernel.outcome import Display, Outcome
 from ..kernel.rows import error_line
 from ..kernel.run import Progress, Said
 from ..kernel.spread import MOST_ALONE
 from ..kernel.summary import readable
+from ..kernel.weave import FoldedLine
 from ..runtime.wire.tape import Text
 from .bars import Bars
 from .displays import WINDOW, Displays, NamedPlaces

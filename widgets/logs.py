@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..kernel.fold import FoldedGap, FoldedLine, LineFolder
+from ..kernel.fold import FoldedGap, LineFolder
 from ..kernel.logs import LogLine, Section
+from ..kernel.weave import FoldedLine
 from .gutter import gutter
 from .live import WINDOW, blocks
 from .stage import Stage

@@ -10,13 +10,13 @@ from typing import Any
 
 import psutil
 
-from ..kernel.fold import coords_text, named, ranks_text
 from ..kernel.mesh import Mesh
 from ..kernel.report import states_text
 from ..kernel.rows import seconds_text
 from ..kernel.summary import readable
 from ..runtime.devices import split_device
 from ..runtime.numerals import condensed
+from ..runtime.ranges import coords_text, named, ranks_text
 from ..runtime.ranks.place import coordinates
 from ..runtime.spares import spares_text
 from .grid import grid_html

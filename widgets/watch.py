@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from ..kernel.fold import ranks_text
 from ..kernel.series import Series, bounds, sparkline
+from ..runtime.ranges import ranks_text
 from .style import STYLE
 
 MOST_ROWS = 40

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 
-from ..fold import ranks_text
+from ...runtime.ranges import ranks_text
 from .asking import Asker, Withdrawn
 from .desk import SOON, Desk
 from .dialog import PROMPT

@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ...runtime.ranges import ranks_text
 from ...runtime.ranks.place import coordinates
-from ..fold import ranks_text
 from ..waited import Tell
 from .asking import Asker
 from .converse import Conversation, pass_over

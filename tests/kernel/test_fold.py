@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from meshbook.kernel.fold import FoldedGap, FoldedLine, LineFolder, coords_text, ranks_text
+from meshbook.kernel.fold import FoldedGap, LineFolder
 from meshbook.kernel.lines import LINE_CAP, Stream
+from meshbook.kernel.weave import FoldedLine
+from meshbook.runtime.ranges import ranks_text
 
 Feed = tuple[int, Stream, str]
 STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
@@ -241,43 +243,6 @@ def test_equal_long_lines_fold_however_they_came(pieces: int) -> None:
 def test_ranks_that_are_not_of_the_run_are_refused() -> None:
     with pytest.raises(KeyError):
         LineFolder([0]).feed(1, "stdout", "a\n", 0.0)
-
-
-@given(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), min_size=1))
-@settings(max_examples=50)
-def test_coordinates_name_exactly_the_points(points: set[tuple[int, int, int]]) -> None:
-    axes = ["pp", "dp", "tp"]
-    text = coords_text([dict(zip(axes, point, strict=True)) for point in points], axes, limit=10**6)
-    named: list[tuple[int, ...]] = []
-    for block in text.split(" · "):
-        sizes = [_numbers(part.split("=")[1]) for part in _split_axes(block)]
-        named += [(a, b, c) for a in sizes[0] for b in sizes[1] for c in sizes[2]]
-    assert sorted(named) == sorted(points)
-
-
-def _split_axes(block: str) -> list[str]:
-    return block.replace(",dp=", ";dp=").replace(",tp=", ";tp=").split(";")
-
-
-def _numbers(text: str) -> list[int]:
-    pairs = [part.split("-") for part in text.strip("()").split(",")]
-    return [number for pair in pairs for number in range(int(pair[0]), int(pair[-1]) + 1)]
-
-
-def test_coordinates_of_many_scattered_points_are_cut_and_counted() -> None:
-    points = [{"dp": i, "tp": i} for i in range(100)]
-    text = coords_text(points, ["dp", "tp"])
-    assert text.startswith("dp=0,tp=0 · dp=1,tp=1") and text.endswith("… (100 points)") and len(text) <= 60
-
-
-def test_coordinates_of_one_block_are_one_text() -> None:
-    points = [{"dp": d, "tp": t} for d in range(2) for t in (0, 2)]
-    assert coords_text(points, ["dp", "tp"]) == "dp=0-1,tp=(0,2)"
-
-
-def test_ranks_are_ranges() -> None:
-    assert ranks_text([7, 0, 1, 3, 2]) == "0-3,7"
-    assert ranks_text([]) == ""
 
 
 def test_what_ranks_log_alike_is_told_once_with_the_time_of_the_first() -> None:

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from meshbook.kernel.fold import FoldedLine, LineFolder
+from meshbook.kernel.fold import LineFolder
 from meshbook.kernel.spread import MOST_ALONE, Gatherer
+from meshbook.kernel.weave import FoldedLine
 
 
 def said(texts: list[str]) -> list[FoldedLine]:

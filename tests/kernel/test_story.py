@@ -7,8 +7,6 @@ import traceback
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from meshbook.kernel.outcome import Failure, Frame
 from meshbook.kernel.story import in_full, noted, tell, with_tracebacks, without_escapes
@@ -78,18 +76,6 @@ def test_equal_failures_are_one_chapter_and_their_messages_are_counted() -> None
     [chapter] = tell(AXES, range(8), failures).chapters
     assert (chapter.where, chapter.num_ranks) == ("dp=0-1,tp=0-3", 8)
     assert (chapter.messages, chapter.num_messages) == (("bad on a", "bad on b", "bad on c"), 8)
-
-
-@given(st.lists(st.text("ab\u00e9 ", max_size=3_000), max_size=60), st.integers(0, 40))
-def test_of_a_long_message_both_ends_are_told(lines: list[str], num_short: int) -> None:
-    message = "\n".join(["beginning", *lines, *map(str, range(num_short)), "end"])
-    [chapter] = tell(AXES, [0], {0: Failure("ValueError", message, FRAMES, "")}).chapters
-    [told] = chapter.messages
-    assert told.startswith("beginning") and told.endswith("end")
-    assert len(told) <= 2_700 and told.count("\n") <= 24
-    assert chapter.is_whole == (told == message) and (told == message) == (" more " not in told)
-    if len(message) <= 500 and message.count("\n") < 24:
-        assert told == message
 
 
 def test_what_a_story_leaves_out_stands_in_the_tracebacks() -> None:

@@ -50,7 +50,7 @@ def test_it_goes_on_without_a_constructor_that_takes_long(kernel: Kernel, gate: 
     kernel.ok("remaking.PATIENCE = patience")
     assert "slow.__init__ is not done yet (rank 1): calls wait for it\n" in told and "replayed cell" in told
     gate.unlink()
-    assert "0,1: 1" in kernel.ok("slow.ping.call().get()").text
+    assert "0-1: 1" in kernel.ok("slow.ping.call().get()").text
 
 
 def test_it_may_be_stopped_and_cells_run_there_all_the_same(kernel: Kernel, gate: Path) -> None:
@@ -68,7 +68,7 @@ def test_it_may_be_stopped_and_cells_run_there_all_the_same(kernel: Kernel, gate
     assert kernel.value("r.values()") == [0, 2]
     gate.unlink()
     assert "replayed cell" in kernel.ok("%mesh restart 1").stdout
-    assert "0,1: 1" in kernel.ok("slow.ping.call().get()").text
+    assert "0-1: 1" in kernel.ok("slow.ping.call().get()").text
 
 
 def test_who_stops_it_before_it_begins_is_told_that_nothing_was_done(kernel: Kernel) -> None:
@@ -98,7 +98,7 @@ def test_a_rank_that_dies_again_is_not_called_back(kernel: Kernel, gate: Path) -
     gate.with_suffix(".exit").unlink()
     gate.unlink()
     assert "set up again" not in kernel.ok("%mesh restart @dead").stdout
-    assert "0,1: 1" in kernel.ok("slow.ping.call().get()").text
+    assert "0-1: 1" in kernel.ok("slow.ping.call().get()").text
 
 
 def test_what_a_new_rank_lacks_is_told_with_the_cell_that_makes_it(kernel: Kernel) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshbook.runtime.ndslice import numbers, spans
+from meshbook.runtime.ndslice import numbers
 from meshbook.runtime.shape import Extent, MeshTrait, NDSlice, Point, Region, Selector, Shape, Slice
 
 Ranks: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
@@ -198,19 +198,6 @@ class TestNDSlice:
     def test_numbers_are_counted_once(self) -> None:
         first = numbers(Shape.row_major({"dp": 32, "tp": 32}).slice(tp=7).ndslice)
         assert numbers(Shape.row_major({"dp": 32, "tp": 32}).slice(tp=7).ndslice) is first
-
-    @pytest.mark.parametrize(
-        ("ranks", "text"),
-        [
-            ([], ""),
-            ([3], "3"),
-            ([1, 0], "0,1"),
-            ([0, 1, 2, 5, 7, 8, 9], "0-2,5,7-9"),
-            (range(1, 64, 2), "1,3,...,63"),
-        ],
-    )
-    def test_spans(self, ranks: list[int], text: str) -> None:
-        assert spans(ranks) == text
 
 
 class TestShape:
@@ -416,7 +403,7 @@ class TestMeshTrait:
     def test_flatten(self) -> None:
         assert Shape.unity().flatten("rank").sizes == {"rank": 1}
         assert self.mesh.slice(dp=slice(1, 2), tp=slice(0, 2)).flatten("rank").ranks() == [4, 5]
-        strides = r"ndslice.strides=\[4, 1\] != dense_strides=\[2, 1\]; its ranks 0,1,4,5 have gaps"
+        strides = r"ndslice.strides=\[4, 1\] != dense_strides=\[2, 1\]; its ranks 0-1,4-5 have gaps"
         with pytest.raises(ValueError, match=f"cannot flatten sparse mesh: {strides}"):
             self.mesh.slice(tp=slice(0, 2)).flatten("rank")
 

@@ -141,8 +141,8 @@ class TestOwners:
         with pytest.raises(SupervisionError):
             counters.add.call(1).get(10)
         assert (sorted(failure.ranks[0] for failure in failures), stage.faults.empty()) == ([0, 1], True)
-        assert fault_lines(failures) == ["meshbook: unhandled fault: counter on ranks 0,1: ValueError: x"]
-        assert "ranks 0,1 failed\n" in actors_text(counters)
+        assert fault_lines(failures) == ["meshbook: unhandled fault: counter on ranks 0-1: ValueError: x"]
+        assert "ranks 0-1 failed\n" in actors_text(counters)
 
     def test_of_what_was_stopped_after_it_failed_calls_tell_the_failure(self, stage: Stage) -> None:
         counters = stage.spawn(Counter)

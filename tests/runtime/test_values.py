@@ -143,14 +143,14 @@ class TestDisplay:
 
     def test_a_fold_says_what_its_ranks_share(self) -> None:
         assert text_of(ValueMesh(Shape.row_major({"dp": 2, "tp": 2}), [6.0, 6.0, 6.5, 7.0]))[1:] == [
-            "  0,1 (dp=0):     6.0",
+            "  0-1 (dp=0):     6.0",
             "  2 (dp=1, tp=0): 6.5",
             "  3 (dp=1, tp=1): 7.0",
         ]
 
     def test_arrays_fold_and_stay_in_column(self) -> None:
         values = ValueMesh(Shape.row_major({"dp": 2}), [np.eye(2), np.eye(2)])
-        assert text_of(values)[1:] == ["  0,1: array([[1., 0.],", "              [0., 1.]])"]
+        assert text_of(values)[1:] == ["  0-1: array([[1., 0.],", "              [0., 1.]])"]
 
     def test_long_and_many_values_are_cut_and_said_so(self) -> None:
         shape = Shape.row_major({"rank": MOST_LINES + 2})

@@ -257,8 +257,8 @@ def test_a_mesh_says_who_is_gone() -> None:
     assert "ranks 0-2 failed, rank 3 dead" in pretty(actors(dead=(3,), failed=(0, 1, 2, 3)))
     assert "stopped" in pretty(actors(is_stopped=True))
     procs = ProcMesh(actors(dead=(1, 2))._fleet, Shape.row_major({"dp": 4}))
-    assert repr(procs) == "<ProcMesh {dp=4}, ranks 1,2 dead>"
-    assert "dp=4 · 4 ranks · ranks 1,2 dead" in procs._repr_html_()
+    assert repr(procs) == "<ProcMesh {dp=4}, ranks 1-2 dead>"
+    assert "dp=4 · 4 ranks · ranks 1-2 dead" in procs._repr_html_()
 
 
 def test_the_list_escapes_names_and_counts_who_is_left() -> None:

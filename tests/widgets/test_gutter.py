@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshbook.kernel.fold import ranks_text
+from meshbook.runtime.ranges import ranks_text
 from meshbook.widgets.gutter import gutter
 
 
