@@ -9,9 +9,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ..runtime.crash import Sieve
+from ..runtime.crash import Place, Sieve
 from ..runtime.future import Future, Promise
+from ..runtime.ours import is_ours
 from ..runtime.ranks.failure import RemoteFailure, rebuild
+from ..runtime.ranks.users import is_users
 from ..runtime.roster import Roster
 from ..runtime.supervision import end_told
 from ..runtime.wire import codec
@@ -20,9 +22,10 @@ from ..runtime.wire.messages import Answer, Note, Reply
 from ..runtime.wire.tape import Event, Text
 from .comms import CommMessage
 from .display_order import DisplayOrder
-from .outcome import Display
+from .outcome import Display, Frame
 from .sightings import Sightings
 from .source import lines_text
+from .story import place_text
 
 Said = tuple[int, Text | Display | CommMessage]
 """A rank, and what it printed or showed, or what a widget of it says to its other half."""
@@ -218,7 +221,7 @@ class Run:
         if crash is not None:
             stack = crash.stack or crash.others
             if lines := lines_text((place.file, place.line) for place in reversed(stack)):
-                return f", at {lines}"
+                return f", at {lines}{_within(crash.stack)}"
         seen = self.sightings.last(rank)
         return f", {seen}" if seen else ""
 
@@ -239,3 +242,11 @@ class Run:
         if not self._owing:
             self._promise.resolve(self)
             self.roster.reactor.announce(self.news)
+
+
+def _within(stack: Sequence[Place]) -> str:
+    """Which line of a library that was, if it was one; the innermost frame comes first."""
+    inner = next((each for each in stack if not (is_ours(each.file) or each.file.startswith("<frozen "))), None)
+    if inner is None or is_users(inner.file):
+        return ""
+    return f" ({place_text(Frame(inner.file, inner.line, inner.name, '', False))})"
