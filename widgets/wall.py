@@ -1,4 +1,4 @@
-"""Pictures that ranks show in a cell, side by side: 64 charts one below the other are seen by nobody. Pure."""
+"""Pictures and tables that ranks show, side by side: 64 charts one below the other are seen by nobody. Pure."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _FULL: Final = 8_000_000
 """Bytes of one wall. It is one message; what comes after goes onto another."""
 
 
-def num_fitting(pictures: Iterable[Display]) -> int:
+def num_fitting(displays: Iterable[Display]) -> int:
     """How many of these one wall holds; the first in any case."""
-    return max(1, sum(size <= _FULL for size in accumulate(map(_size_of, pictures))))
+    return max(1, sum(size <= _FULL for size in accumulate(map(_size_of, displays))))
 
 
-def _size_of(picture: Display) -> int:
-    return max(map(len, picture.mime.values()), default=0)
+def _size_of(display: Display) -> int:
+    return max(map(len, display.mime.values()), default=0)
 
 
 @dataclass(slots=True)
-class _Picture:
+class _Hung:
     ranks: set[int]
     """Those that show it, as it was equal."""
     display: Display
 
 
 class Wall:
-    """One place in a cell's output, and the picture of each rank in it.
+    """One place in a cell's output, and what each rank has hung up in it.
 
     Example:
         >>> wall = Wall("a display id")
@@ -55,22 +55,22 @@ class Wall:
 
     def __init__(self, place: str) -> None:
         self.place = place
-        self._pictures: list[_Picture] = []
+        self._hung: list[_Hung] = []
         self._passed: set[int] = set()  # said something since, which stands below: so does what follows
-        self._cleared: set[int] = set()  # their pictures make room for the next ones
+        self._cleared: set[int] = set()  # what they have makes room for the next
         self._drawn_at: float | None = None
         self.has_changed = False
         """Since it was drawn last."""
 
     @property
     def ranks(self) -> set[int]:
-        """All that have a picture here."""
-        return {rank for picture in self._pictures for rank in picture.ranks}
+        """All that have something here."""
+        return {rank for each in self._hung for rank in each.ranks}
 
     @property
     def size(self) -> int:
-        """Bytes of all pictures."""
-        return sum(_size_of(picture.display) for picture in self._pictures)
+        """Bytes of all that hangs here."""
+        return sum(_size_of(each.display) for each in self._hung)
 
     def takes(self, ranks: Iterable[int]) -> bool:
         """Does what these ranks show now belong here?"""
@@ -82,17 +82,17 @@ class Wall:
         ranks = set(ranks)
         self._cleared -= ranks
         self.has_changed = True
-        for picture in self._pictures:
-            picture.ranks -= ranks
-        equal = next((picture for picture in self._pictures if picture.display.mime == display.mime), None)
+        for each in self._hung:
+            each.ranks -= ranks
+        equal = next((each for each in self._hung if each.display.mime == display.mime), None)
         if equal is not None:
             equal.ranks |= ranks
         else:
-            self._pictures.append(_Picture(ranks, display))
-        self._pictures = [picture for picture in self._pictures if picture.ranks]
+            self._hung.append(_Hung(ranks, display))
+        self._hung = [each for each in self._hung if each.ranks]
 
     def clear(self, rank: int) -> None:
-        """The next picture of this rank takes the place of this one."""
+        """What this rank shows next takes the place of this."""
         if rank in self.ranks:
             self._cleared.add(rank)
 
@@ -110,24 +110,24 @@ class Wall:
         return 0.0 if self._drawn_at is None else self._drawn_at + calm - now
 
     def drawn(self, now: float) -> tuple[Mapping[str, object], Mapping[str, object]]:
-        """What the front-end is to show, and its metadata; one picture alone as its rank has shown it."""
+        """What the front-end is to show, and its metadata; what hangs alone as its rank has shown it."""
         self.has_changed, self._drawn_at = False, now
-        if len(self._pictures) == 1:
-            return unpacked(self._pictures[0].display.mime), self._pictures[0].display.metadata
-        pictures = sorted(self._pictures, key=lambda picture: min(picture.ranks))
-        return {"text/html": _html(pictures), "text/plain": _text(pictures)}, {}
+        if len(self._hung) == 1:
+            return unpacked(self._hung[0].display.mime), self._hung[0].display.metadata
+        hung = sorted(self._hung, key=lambda each: min(each.ranks))
+        return {"text/html": _html(hung), "text/plain": _text(hung)}, {}
 
 
-def _html(pictures: list[_Picture]) -> str:
-    label = f"displays of {named([rank for picture in pictures for rank in picture.ranks])}"
-    hung = [exhibit(named(picture.ranks), picture.display.mime, picture.display.metadata) for picture in pictures]
-    return f'{WALL_STYLE}<div role="group" aria-label="{label}">{side_by_side(hung)}</div>'
+def _html(hung: list[_Hung]) -> str:
+    label = f"displays of {named([rank for each in hung for rank in each.ranks])}"
+    exhibits = [exhibit(named(each.ranks), each.display.mime, each.display.metadata) for each in hung]
+    return f'{WALL_STYLE}<div role="group" aria-label="{label}">{side_by_side(exhibits)}</div>'
 
 
-def _text(pictures: list[_Picture]) -> str:
+def _text(hung: list[_Hung]) -> str:
     by_text: dict[str, list[int]] = {}
-    for picture in pictures:
-        by_text.setdefault(picture.display.mime.get("text/plain", ""), []).extend(picture.ranks)
+    for each in hung:
+        by_text.setdefault(each.display.mime.get("text/plain", ""), []).extend(each.ranks)
     if len(by_text) == 1:
         return next(iter(by_text))
     return "\n".join(_text_of(ranks, text) for text, ranks in by_text.items())
