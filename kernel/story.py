@@ -45,7 +45,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b
 _COLOURS: Final = {
     "bad": "\x1b[1;31m",
     "bold": "\x1b[1m",
-    "wait": "\x1b[33m",
+    "wait": "\x1b[1;33m",
     "dim": "\x1b[2m",
 }
 

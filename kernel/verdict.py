@@ -33,7 +33,7 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     if not result.failed and not result.lost:
         return result
     story = _story(drive, result, notebook)
-    tracebacks = in_full(drive.run.axes, result.failures)
+    tracebacks = _tracebacks(drive, result.failures)
     if gone := sorted(drive.run.progress.gone | _missed(drive, result.failures)):
         raise noted(DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result), story, tracebacks)
     raise noted(MeshError(story.summary, by_rank=result.errors, result=result), story, tracebacks)
@@ -42,7 +42,7 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
 def stopped_by(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Interrupted:
     """What the user's press raises: where ranks were, and the story of those that have failed by themselves."""
     text = interrupted_text(drive, result.failures)
-    tracebacks = in_full(drive.run.axes, result.failures)
+    tracebacks = _tracebacks(drive, result.failures)
     if not _failed_by_themselves(drive, result.failures):
         stop = Interrupted(text)
         stop.in_full = tracebacks
@@ -50,6 +50,14 @@ def stopped_by(drive: Drive, result: MeshResult, notebook: Container[str] = ()) 
     story = _story(drive, result, notebook)
     is_in_story = not (drive.killed or drive.abandoned or drive.taken_back or _absent(drive))
     return noted(Interrupted(f"{'interrupted' if is_in_story else text}; {story.summary}"), story, tracebacks)
+
+
+def _tracebacks(drive: Drive, failures: Mapping[int, Failure]) -> str:
+    """Of those that failed by themselves first."""
+    own = _failed_by_themselves(drive, failures)
+    others = failures.keys() - own
+    parts = [in_full(drive.run.axes, {rank: failures[rank] for rank in ranks}) for ranks in (own, others) if ranks]
+    return "\n\n".join(parts)
 
 
 def _story(drive: Drive, result: MeshResult, notebook: Container[str]) -> Story:

@@ -12,7 +12,7 @@ from meshbook.kernel.drive import Drive
 from meshbook.kernel.driver import drive
 from meshbook.kernel.outcome import Failure, Frame
 from meshbook.kernel.patience import Patience
-from meshbook.kernel.verdict import _fates, interrupted_text, note_failed
+from meshbook.kernel.verdict import _fates, _tracebacks, interrupted_text, note_failed
 from tests.kernel.pretended import RANKS, PretendedLive, PretendedMesh, PretendedRun, drive_of
 
 FRAMES = (Frame("cell 7", 3, "<module>", "while True: pass", True), Frame("x.py", 9, "spin", "", False))
@@ -53,6 +53,12 @@ def test_who_has_failed_by_itself_meanwhile_is_not_said_to_have_been_interrupted
     broken = Failure("ValueError", "it is nan", FRAMES, "")
     told = interrupted_text(stopped_drive(), {0: HIT, 1: HIT, 2: broken})
     assert told == "interrupted: ranks 0-1 at cell 7 line 3; they are idle and keep their state"
+
+
+def test_the_tracebacks_of_who_has_failed_by_itself_come_first() -> None:
+    failures = {0: HIT, 1: HIT, 2: Failure("ValueError", "it is nan", FRAMES, "Traceback: it is nan")}
+    first, second = _tracebacks(stopped_drive(), failures).split("\n\n")
+    assert "Traceback: it is nan" in first and "KeyboardInterrupt" in second
 
 
 def test_one_that_died_meanwhile_is_not_said_to_be_idle() -> None:
