@@ -27,7 +27,7 @@ class PretendedRun:
     """A run on three ranks; a test says what they do."""
 
     def __init__(self) -> None:
-        self.ranks = RANKS
+        self.ranks, self.axes = RANKS, {"rank": len(RANKS)}
         self.roster = SimpleNamespace(is_stopped=False)
         self.call = 7
         self.mended = ""
