@@ -8,9 +8,9 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -19,7 +19,7 @@ from IPython.core.error import UsageError
 
 from ..kernel.comms import CommMessage
 from ..kernel.drive import Drive
-from ..kernel.driver import drive, drive_async, drive_in_background
+from ..kernel.driver import drive, drive_async
 from ..kernel.hangs import watches_of
 from ..kernel.interrupted import Interrupted, told_in_one_line
 from ..kernel.magic_shell import refusal
@@ -29,17 +29,15 @@ from ..kernel.patience import Patience
 from ..kernel.results import MeshResult
 from ..kernel.run import Run
 from ..kernel.slice_check import groupless
-from ..kernel.verdict import check, note_failed, stopped_by, was_stopped
-from ..runtime.errors import MeshbookError, MeshError
-from ..runtime.future import Promise
-from ..runtime.wire import codec, sigint
+from ..kernel.verdict import note_failed, stopped_by, was_stopped
+from ..runtime.errors import MeshbookError
+from ..runtime.wire import sigint
 from ..widgets.arrivals import Arrivals
 from ..widgets.comms import Comms
 from ..widgets.difference import DiffView
 from ..widgets.live import BUDGET, Live
-from ..widgets.pages import Pages
 from ..widgets.stage import NotebookStage
-from ..widgets.table import result_html
+from .background import MeshFuture, watch
 from .book import Book
 from .code import freshen
 from .diff import view_of
@@ -48,10 +46,8 @@ from .options import GrammarError, HelpRequested
 from .pull import pull
 from .running_cell import running_cell
 from .selector import parse_selector
+from .sent_cell import LAST_RESULT, Cell, bundle_of, checked, is_shown, result_of, shaped
 from .terms import SelectorError
-
-LAST_RESULT = "_mesh"
-"""The name under which the notebook finds the last result."""
 
 NOTHING_TO_RUN = "there is nothing to run: put Python lines below %%on_mesh, or write `%on_mesh [SELECTOR] -- EXPR`"
 
@@ -60,67 +56,6 @@ _AS_IT_CAME_BACK = "the cell was stopped after its end, as its results were put 
 
 _UNBOUNDED = 1 << 60
 _MAX_WARNINGS = 3
-
-
-@dataclass(slots=True)
-class Cell:
-    """One `%%on_mesh` cell: read, sent, and to be driven to its end."""
-
-    args: OnMeshArgs
-    mesh: Mesh
-    run: Run
-    drive: Drive
-    stage: NotebookStage
-    arrivals: Arrivals
-    notebook: Mapping[str, object]
-    """Its variables."""
-    told: MeshError | None = None
-    """What a cell in the background was found to have failed with, at its end: the mesh may be another one since."""
-    shown: Promise[None] = field(default_factory=Promise[None])
-    """Settled when a cell in the background has shown all that it said until its end, and what it came to."""
-
-
-class MeshFuture:
-    """What `%%on_mesh -b` gives: the run goes on, its output appears in the cell that started it.
-
-    `result()` waits and gives the `MeshResult` (or raises `MeshError`); `done()` asks; `await future` does not block.
-    """
-
-    def __init__(self, cell: Cell) -> None:
-        self._cell = cell
-
-    def done(self) -> bool:
-        return self._cell.run.finished.done()
-
-    def result(self, timeout: float | None = None) -> MeshResult:
-        """Wait for the ranks. Raises `TimeoutError` after `timeout` seconds, `MeshError` if ranks failed."""
-        try:
-            self._cell.run.finished.get(timeout)
-        except TimeoutError:
-            if timeout is None:  # raised by a signal handler of the user's
-                raise
-            raise TimeoutError(f"{self!r} after {timeout:g} s: it goes on") from None
-        self._cell.shown.future.get()  # so that it stands before what the caller shows
-        return checked(self._cell)
-
-    def __await__(self) -> Any:
-        yield from self._cell.run.finished.__await__()
-        yield from self._cell.shown.future.__await__()
-        return checked(self._cell)
-
-    def __repr__(self) -> str:
-        return f"<MeshFuture {self._cell.run.name}: {self._state}>"
-
-    @property
-    def _state(self) -> str:
-        if self._cell.told is not None:
-            return str(self._cell.told)
-        run = self._cell.run
-        bad = {*run.progress.failed, *run.progress.lost}
-        if self.done() and not bad:
-            return "done"
-        num_well = len({*run.ranks} - {*run.owing} - bad)
-        return f"{num_well} of {len(run.ranks)} ranks done{f', {len(bad)} failed' if bad else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,11 +195,9 @@ class OnMesh:
         _check_ran_here(ran)
 
     def _leave_running(self, cell: Cell) -> MeshFuture:
-        """Let a thread show what comes, in the output of this cell, and interrupt late ranks."""
         future = MeshFuture(cell)
         self._keep(cell.args, future)
-        cell.stage.leave()
-        threading.Thread(target=_watch, args=(cell,), name="meshbook-cell", daemon=True).start()
+        watch(cell)
         return future
 
     def _finish(self, cell: Cell) -> object:
@@ -275,8 +208,8 @@ class OnMesh:
             self._book.note_told(cell.mesh, result.lost)
         self._keep(cell.args, result)
         is_line = cell.args.expr is not None
-        shown = _shaped(cell, result)
-        cell.arrivals.settle(_bundle_of(shown) if _is_shown(cell, result) else None)
+        shown = shaped(cell, result)
+        cell.arrivals.settle(bundle_of(shown) if is_shown(cell, result) else None)
         cell.stage.leave()
         _raise_if_stopped(cell, result)
         checked(cell, result)
@@ -377,84 +310,8 @@ def _warn_of_groupless(mesh: Mesh, ranks: Sequence[int], source: str, first_line
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def _shaped(cell: Cell, result: MeshResult) -> MeshResult | DiffView | Pages:
-    """A result as `--show` asks for it."""
-    show = cell.args.show
-    if show == "diff" and result.ok and result.has_values and not was_stopped(cell.drive, result):
-        return view_of(cell.mesh, cell.run, Tolerance())
-    if show == "first":
-        return result.sel(rank=result.ranks[0])
-    if show == "tabs":
-        return Pages(result)
-    return result.by_rank() if show == "table" else result
-
-
-def _is_shown(cell: Cell, result: MeshResult) -> bool:
-    return cell.args.show != "none" and cell.args.expr is None and result.has_values
-
-
-def _bundle_of(shown: MeshResult | DiffView | Pages) -> Mapping[str, object]:
-    return shown._repr_mimebundle_()  # pyright: ignore[reportPrivateUsage] - what IPython calls
-
-
 def _raise_if_stopped(cell: Cell, result: MeshResult) -> None:
     if was_stopped(cell.drive, result):
         raise stopped_by(cell.drive, result, cell.notebook)
     if cell.drive.mended and result.ok:  # no story tells it
         print(f"↻ {cell.drive.mended}", file=sys.stderr)
-
-
-def _watch(cell: Cell) -> None:
-    """The thread of a cell that runs in the background."""
-    try:
-        drive_in_background(cell.drive)
-        _tell_end(cell)
-    finally:
-        cell.mesh.desk.end_background()
-        cell.shown.resolve(None)
-
-
-def _tell_end(cell: Cell) -> None:
-    """Show what came back, or say at once that ranks have failed."""
-    result = result_of(cell)
-    note_failed(cell.drive, result)
-    try:
-        checked(cell, result)
-        if _is_shown(cell, result):
-            cell.stage.display(_bundle_of(_shaped(cell, result)))
-    except MeshError as error:
-        cell.told = error
-        cell.stage.write(f"{error.story}\n{error}: `result()` of its future raises this\n", "stderr")
-
-
-def checked(cell: Cell, result: MeshResult | None = None) -> MeshResult:
-    """The result, if all ranks did well. Raises `MeshError`, with the story of those that did not."""
-    if cell.told is not None:
-        raise cell.told.with_traceback(None)
-    return check(cell.drive, result or result_of(cell), cell.notebook)
-
-
-def result_of(cell: Cell) -> MeshResult:
-    """What came back so far."""
-    progress = cell.run.progress
-    return MeshResult(
-        cell.run.axes,
-        cell.run.ranks,
-        progress.outcomes,
-        progress.seconds,
-        progress.lost,
-        codec.loads,
-        result_html,
-        cell.args.out or LAST_RESULT,
-        _explored,
-    )
-
-
-def _explored(result: MeshResult) -> object:
-    """A result as a live widget where somebody may see one, else a row a rank. (The import takes 0.2 s.)"""
-    from IPython.core.getipython import get_ipython
-
-    from ..widgets.base import has_widgets
-    from ..widgets.explorer import ResultTable
-
-    return ResultTable(result) if has_widgets(get_ipython()) else result.by_rank()

@@ -26,7 +26,7 @@ MANY = """
 import msgspec, pickle
 from meshbook.kernel.outcome import Outcome, Value
 from meshbook.kernel.results import MeshResult
-from meshbook.magics.on_mesh import _explored
+from meshbook.magics.sent_cell import _explored
 from meshbook.widgets.table import result_html
 def seen(rank):
     return msgspec.msgpack.encode(Outcome(Value("float", repr(rank / 7), pickled=pickle.dumps(rank / 7))))

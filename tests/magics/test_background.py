@@ -49,16 +49,16 @@ def test_a_future_says_who_has_failed(kernel: Kernel) -> None:
 @pytest.mark.parametrize("wait", ["f.result()", "await f"])
 def test_who_waits_for_it_goes_on_when_all_it_said_is_shown(kernel: Kernel, wait: str) -> None:
     kernel.ok(
-        "import asyncio, threading, meshbook.magics.on_mesh as on_mesh\n"
-        "gate, former, order = threading.Event(), on_mesh._bundle_of, []\n"
-        "on_mesh._bundle_of = lambda shown: gate.wait() and (order.append('shown') or former(shown))"
+        "import asyncio, threading, meshbook.magics.background as background\n"
+        "gate, former, order = threading.Event(), background.bundle_of, []\n"
+        "background.bundle_of = lambda shown: gate.wait() and (order.append('shown') or former(shown))"
     )
     cell = kernel.start("%%on_mesh -b -o f\n54321 + rank")
     cell.end()
     kernel.ok(
         f"async def go():\n    {wait}\n    order.append('went on')\n"
         "waiting = threading.Thread(target=asyncio.run, args=(go(),))\nwaiting.start()\n"
-        "f._cell.run.finished.get()\nwaiting.join(0.05)\ngate.set()\nwaiting.join()\non_mesh._bundle_of = former"
+        "f._cell.run.finished.get()\nwaiting.join(0.05)\ngate.set()\nwaiting.join()\nbackground.bundle_of = former"
     )
     assert kernel.value("order") == ["shown", "went on"]
     assert "54324" in cell.text
@@ -85,6 +85,21 @@ def test_it_can_be_interrupted_by_another_cell(kernel: Kernel) -> None:
     assert "interrupted by `%mesh interrupt`" in failed.traceback
     assert "interrupts.py" not in failed.traceback
     cell.until("2 of 2 ranks interrupted (dp=0,tp=0-1): `result()` of its future raises this\n")
+
+
+def test_it_can_be_cancelled_also_where_it_has_not_begun(kernel: Kernel) -> None:
+    first = kernel.start("%%on_mesh 0-1 -b -o f\nimport time\nprint('in')\ntime.sleep(60)")
+    first.until_all(2, "in")
+    second = kernel.start("%%on_mesh 1-2 -b -o g\nprint('begun')\nimport time; time.sleep(60)")
+    second.until("begun")  # on rank 2; rank 1 works on the first
+    assert kernel.value("g.cancel(), f.cancel()") == (True, True)
+    for name, who in (("f", "dp=0,tp=0-1"), ("g", "dp=0,tp=1 · dp=1,tp=0")):
+        assert kernel.value(f"str({name}.exception(30))") == f"2 of 2 ranks interrupted ({who})"
+        assert "interrupted by `cancel()` of its future" in kernel.cell(f"{name}.get()").traceback
+    assert kernel.value("(f.cancel(), g.cancel())") == (False, False)
+    assert kernel.ok("%%on_mesh\nrank").text.count("rank ") == 4
+    kernel.ok("%%on_mesh -b -o f\nrank")
+    assert kernel.value("(f.exception(), f.get(30).values())") == (None, [0, 1, 2, 3])
 
 
 def test_a_cell_behind_one_says_so_and_is_taken_back_by_stop(kernel: Kernel) -> None:
