@@ -41,6 +41,7 @@ from .names import held_in
 from .odd_tensors import for_notebook
 from .outcome import Display, Outcome
 from .reading import read_number
+from .sightings import WAITING
 from .source import call_cell, lines_text
 from .summary import readable
 from .together import Deeds
@@ -333,7 +334,7 @@ class KernelActor(Actor):
     def where(self) -> str:
         """Which line of which cell runs now, and the collective it waits in, in one line."""
         line, waiting = self._now()
-        return ", ".join(filter(None, [line, "" if waiting is None else f"waiting in {waiting.call}"]))
+        return ", ".join(filter(None, [line, "" if waiting is None else WAITING + waiting.call]))
 
     def _now(self) -> tuple[str, waits.Wait | None]:
         """The line that runs now, and what it waits in: of the main thread, or of an actor while that one rests."""

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 FIRST, FIRST_WITH_DEAD = 3.0, 1.0
 """Seconds that a run is left alone; fewer where a rank of the mesh is dead."""
 
+ALL_WAIT, BETWEEN = 0.5, 1.5
+"""Seconds that all its ranks have waited in collectives, as was seen in passing, until it is looked for which; and
+between two such looks, as those that reduce much are seen to wait most of the time.
+"""
+
 AFTER_DONE = 1.0
 """Seconds after a rank has done its part until it is looked whether others wait for it: it will not come any more."""
 
@@ -64,7 +69,14 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tu
         return {*mesh.desk.held, *mesh.queued(run), *hangs.stuck}
 
     advice = ADVICE_ON_BARE if is_bare else ADVICE
-    hangs = HangWatch(run, look, mesh.roster.dead, tell, advice, place_of, lambda: {*run.ranks} - {*run.owing})
+
+    def done() -> set[int]:
+        return {*run.ranks} - {*run.owing}
+
+    def all_wait() -> bool:
+        return run.sightings.are_waiting(run.owing, ALL_WAIT)
+
+    hangs = HangWatch(run, look, mesh.roster.dead, tell, advice, place_of, done, all_wait)
     halts = HaltWatch(mesh.roster, run, tell, is_bare=is_bare)
     waits = QueueWatch(run, lambda: mesh.queued(run), tell), halts, hangs
     unfinished = UnfinishedWatch(run, told, tell, is_bare=is_bare)
@@ -75,7 +87,7 @@ class HangWatch:
     """Looks at the collectives of what is waited for, as often as it is called but at a calm pace.
 
     `look` gives what the ledgers of the mesh say of some ranks, `dead` its dead ranks, `place_of` the line that a rank
-    was seen at, if any, and `done` the ranks that have done their part.
+    was seen at, if any, `done` the ranks that have done their part, and `all_wait` says whether all others wait.
     """
 
     def __init__(
@@ -87,6 +99,7 @@ class HangWatch:
         advice: str = ADVICE,
         place_of: Callable[[int], str] = lambda rank: "",
         done: Callable[[], Collection[int]] = tuple[int, ...],
+        all_wait: Callable[[], bool] = lambda: False,
     ) -> None:
         self._run = run
         self._look = look
@@ -95,6 +108,9 @@ class HangWatch:
         self._advice = advice
         self._place_of = place_of
         self._done = done
+        self._all_wait = all_wait
+        self._is_standstill = False  # which was looked at
+        self._looked_at = -math.inf
         self._num_done, self._after_done = 0, math.inf
         self._next = run.started + (FIRST_WITH_DEAD if dead() else FIRST)
         self._attention = Attention(PATIENCE, run.started)
@@ -115,12 +131,22 @@ class HangWatch:
         done = frozenset(self._done())
         if len(done) != self._num_done:
             self._num_done, self._after_done = len(done), now + AFTER_DONE
-        if now >= self._next:
+        if now >= self._next or self._is_new_standstill(now):
+            self._looked_at = now
             self._next = now + FIRST + A_RANK * len(self._run.owing)
             self._look_for(now)
         elif now >= self._after_done:
             self._after_done = math.inf
             self._look_for(now, only=done)
+
+    def _is_new_standstill(self, now: float) -> bool:
+        """Do all wait, so that most likely nobody will come, and was it not looked for why?"""
+        if not self._all_wait():
+            self._is_standstill = False
+        elif not self._is_standstill and now >= self._looked_at + BETWEEN + A_RANK * len(self._run.owing):
+            self._is_standstill = True
+            return True
+        return False
 
     def _look_for(self, now: float, only: frozenset[int] = frozenset()) -> None:
         """Tell what is to be told; or only who waits for nobody but these."""

@@ -23,6 +23,9 @@ EVERY = 0.5
 
 _A_RANK = 0.02
 
+WAITING = "waiting in "
+"""Begins what a rank says of the collective that it waits in, behind its line."""
+
 _AWAY = 3.0
 """Seconds without a question after which nothing is known of the time between: somebody was at a prompt, say."""
 
@@ -76,6 +79,11 @@ class Sightings:
         if seen is None and rank not in self._asked:
             return "", 0.0
         return (seen.place if seen else ""), self._clock() - max(self._since, seen.first if seen else 0.0)
+
+    def are_waiting(self, ranks: Iterable[int], seconds: float) -> bool:
+        """Was each of these seen in one collective, at two times or more that are so far apart?"""
+        seen = (self._seen.get(rank) for rank in ranks)
+        return all(each and WAITING in each.place and each.last - each.first >= seconds for each in seen)
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         self._asked.discard(rank)

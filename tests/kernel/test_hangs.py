@@ -32,6 +32,7 @@ class World:
         self.told: list[tuple[list[int], str]] = []
         self.moving: list[tuple[list[int], str]] = []
         self.places: dict[int, str] = {}
+        self.all_wait = False
         self._now = 0.0
         run: Any = self.run
         self._watch = HangWatch(
@@ -41,6 +42,7 @@ class World:
             self._tell,
             place_of=lambda rank: self.places.get(rank, ""),
             done=lambda: {0, 1, 2} - {*self.run.owing},
+            all_wait=lambda: self.all_wait,
         )
 
     def _look(self, ranks: Sequence[int]) -> Sequence[Finding]:
@@ -76,6 +78,25 @@ def test_looks_go_on_at_a_calm_pace() -> None:
     world.pass_time(400)
     assert [round(look, 1) for look in world.looks[:3]] == [3.0, 6.2, 9.4]
     assert len(world.looks) > 120
+
+
+def test_a_standstill_of_all_is_looked_at_at_once_and_once() -> None:
+    world = World()
+    world.findings = [Finding("rank 1 called all_gather; ranks 0,2 called all_reduce", (1,), (0, 1, 2), 1.1)]
+    world.pass_time(1)
+    world.all_wait = True
+    world.pass_time(1.2)
+    assert [round(look, 1) for look in world.looks] == [1.1] and len(world.told) == 1
+    world.pass_time(9)
+    assert [round(look, 1) for look in world.looks[1:]] == [4.3, 7.5] and len(world.told) == 1
+
+
+def test_who_reduces_much_is_seen_to_wait_again_and_again_and_seldom_looked_at() -> None:
+    world = World()
+    for tenth in range(1, 100):
+        world.all_wait = tenth % 2 == 1
+        world.pass_time(tenth / 10)
+    assert len(world.looks) == 6
 
 
 def test_who_waits_for_a_rank_that_has_done_its_part_is_told_sooner() -> None:

@@ -56,6 +56,28 @@ def test_for_how_long_a_rank_was_seen_at_one_place() -> None:
     assert sightings.still(0) == ("cell 3 line 4", 1.0)
 
 
+def test_all_wait_where_each_was_seen_in_one_collective_for_so_long() -> None:
+    now = [0.0]
+    sightings = Sightings(started=0.0, num_ranks=2, clock=lambda: now[0])
+
+    def see(when: float, *places: str) -> None:
+        now[0] = when
+        sightings.due(when, [0, 1])
+        for rank, place in enumerate(places):
+            sightings.on_reply(rank, Answer(1), frames_of(place))
+
+    assert not sightings.are_waiting([0, 1], 0.5)
+    see(1.0, "cell 3 line 2, waiting in all_reduce")
+    see(2.0, "cell 3 line 2, waiting in all_reduce")
+    assert sightings.are_waiting([0], 0.5) and not sightings.are_waiting([0, 1], 0.5), "rank 1 has not answered"
+    see(3.0, "cell 3 line 2, waiting in all_reduce", "cell 3 line 2, waiting in all_gather")
+    assert not sightings.are_waiting([0, 1], 0.5), "rank 1 was seen once"
+    see(3.6, "cell 3 line 2, waiting in all_reduce", "cell 3 line 2, waiting in all_gather")
+    assert sightings.are_waiting([0, 1], 0.5)
+    see(4.2, "cell 3 line 2, waiting in all_reduce", "cell 3 line 3")
+    assert not sightings.are_waiting([0, 1], 0.5)
+
+
 @given(st.integers(1, 5000), st.lists(st.floats(0, 0.2), max_size=200))
 def test_nobody_is_asked_too_early_or_too_often(num_ranks: int, steps: list[float]) -> None:
     sightings = Sightings(started=0.0, num_ranks=num_ranks)
