@@ -151,7 +151,8 @@ def interrupting(fifo: Path, asked: list[float]) -> Callable[[int], None]:
 @pytest.mark.parametrize(
     "source",
     [
-        "import time\nopen({fifo!r}, 'w').close()\ntime.sleep(100)",
+        # In naps: a signal that comes as Python begins to sleep would not end a long one.
+        "import time\nopen({fifo!r}, 'w').close()\nfor _ in range(1_000): time.sleep(0.1)",
         "import asyncio\nopen({fifo!r}, 'w').close()\nawait asyncio.sleep(100)",
         "import asyncio\nopen({fifo!r}, 'w').close()\nwhile True: await asyncio.sleep(0)",
         "import asyncio\nopen({fifo!r}, 'w').close()\nasyncio.run(asyncio.sleep(100))",
