@@ -119,14 +119,28 @@ class Story:
     """What else explains it: where ranks parted in their collectives."""
     mended: str = ""
     """What was done so that the next cell works."""
+    tracebacks: str = ""
+    """What its chapters are told from (see `in_full`)."""
+    has_all: bool = False
+    """Do they stand above it, where it leaves out some? As is best where nobody is there to ask for them."""
 
     def text(self, ansi: bool = False) -> str:
         """The story as plain text, with `ansi` in colour."""
-        return "\n".join(_Painter(ansi).lines(self))
+        return "\n".join([*self._above(ansi), *_Painter(ansi).lines(self)])
 
     def body(self) -> str:
         """What belongs under the summary in a traceback of Python: no headline again, nothing to type in a notebook."""
-        return "\n".join(_Painter(ansi=False).lines(self)[1:-1])
+        return "\n".join([*self._above(), *_Painter(ansi=False).lines(self)[1:-1]])
+
+    @property
+    def is_whole(self) -> bool:
+        """Do the tracebacks say no more?"""
+        return all(chapter.is_whole for chapter in self.chapters)
+
+    def _above(self, ansi: bool = False) -> list[str]:
+        if self.is_whole or not self.has_all:
+            return []
+        return [self.tracebacks if ansi else without_escapes(self.tracebacks), ""]
 
 
 def tell(
@@ -211,10 +225,8 @@ def in_full(axes: Mapping[str, int], failures: Mapping[int, Failure]) -> str:
     return "\n\n".join(texts)
 
 
-def noted(error: E, story: Story, tracebacks: str = "") -> E:
+def noted(error: E, story: Story) -> E:
     """The error with its story, for those who read it: IPython asks for it, scripts, pytest and logs show notes.
-
-    `%tb` shows the `tracebacks`, if there are any.
 
     Example:
         >>> from meshbook import MeshError
@@ -222,20 +234,20 @@ def noted(error: E, story: Story, tracebacks: str = "") -> E:
         >>> noted(MeshError(story.summary), story).__notes__
         ['tp=1  ValueError: boom']
     """
-    error.story, error.in_full = story.text(ansi=True), tracebacks
+    error.story, error.in_full = story.text(ansi=True), story.tracebacks
     error.add_note(story.body())
     return error
 
 
-def with_tracebacks(story: Story) -> Story:
+def with_way_to_tracebacks(story: Story) -> Story:
     """The story with a word of where the rest of its tracebacks is, if it leaves out some; for the error of a cell.
 
     Example:
         >>> story = tell({"tp": 2}, range(2), {1: Failure("ValueError", "x" * 9_000, (), "")})
-        >>> with_tracebacks(story).hints[1]
+        >>> with_way_to_tracebacks(story).hints[1]
         Hint(purpose='whole traceback', command='%tb')
     """
-    if all(chapter.is_whole for chapter in story.chapters):
+    if story.is_whole:
         return story
     after = next((number for number, hint in enumerate(story.hints, 1) if hint.command == _POST_MORTEM), 0)
     return replace(story, hints=(*story.hints[:after], Hint("whole traceback", _IN_FULL), *story.hints[after:]))

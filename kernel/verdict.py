@@ -20,7 +20,7 @@ from .queued import taken_back_text
 from .results import MeshResult
 from .slips import with_launchers, with_lines, with_lost_gpus, with_makers
 from .stopped import stopped
-from .story import Hint, Story, in_full, noted, tell, with_memory, with_tracebacks
+from .story import Hint, Story, in_full, noted, tell, with_memory, with_way_to_tracebacks
 
 
 def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> MeshResult:
@@ -33,23 +33,21 @@ def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Me
     if not result.failed and not result.lost:
         return result
     story = _story(drive, result, notebook)
-    tracebacks = _tracebacks(drive, result.failures)
     if gone := sorted(drive.run.progress.gone | _missed(drive, result.failures)):
-        raise noted(DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result), story, tracebacks)
-    raise noted(MeshError(story.summary, by_rank=result.errors, result=result), story, tracebacks)
+        raise noted(DeviceMeshError(story.summary, lost=gone, by_rank=result.errors, result=result), story)
+    raise noted(MeshError(story.summary, by_rank=result.errors, result=result), story)
 
 
 def stopped_by(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> Interrupted:
     """What the user's press raises: where ranks were, and the story of those that have failed by themselves."""
     text = interrupted_text(drive, result.failures)
-    tracebacks = _tracebacks(drive, result.failures)
     if not _failed_by_themselves(drive, result.failures):
         stop = Interrupted(text)
-        stop.in_full = tracebacks
+        stop.in_full = _tracebacks(drive, result.failures)
         return stop
     story = _story(drive, result, notebook)
     is_in_story = not (drive.killed or drive.abandoned or drive.taken_back or _absent(drive))
-    return noted(Interrupted(f"{'interrupted' if is_in_story else text}; {story.summary}"), story, tracebacks)
+    return noted(Interrupted(f"{'interrupted' if is_in_story else text}; {story.summary}"), story)
 
 
 def _tracebacks(drive: Drive, failures: Mapping[int, Failure]) -> str:
@@ -85,6 +83,7 @@ def _story(drive: Drive, result: MeshResult, notebook: Container[str]) -> Story:
         drive.run.progress.unclear,
     )
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
+    story = replace(story, tracebacks=_tracebacks(drive, result.failures), has_all=drive.user is None)
     return _advised(drive, with_memory(story, held), failures, notebook)
 
 
@@ -101,7 +100,7 @@ def _advised(drive: Drive, story: Story, failures: Mapping[int, Failure], notebo
     if drive.abandoned:
         end = Hint("end what does not react", f"%mesh interrupt {ranks_text(drive.abandoned)} --kill")
         story = replace(story, hints=(*story.hints, end))
-    return story if drive.is_background else with_tracebacks(story)
+    return story if drive.is_background or drive.user is None else with_way_to_tracebacks(story)
 
 
 def note_failed(drive: Drive, result: MeshResult) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from meshbook.kernel.outcome import Failure, Frame
-from meshbook.kernel.story import in_full, noted, tell, with_tracebacks, without_escapes
+from meshbook.kernel.story import in_full, noted, tell, with_way_to_tracebacks, without_escapes
 from meshbook.runtime.errors import MeshError
 
 AXES = {"dp": 2, "tp": 4}
@@ -68,7 +69,7 @@ dp=1,tp=3  ValueError: loss is nan
         assert str(each) == story.summary
         assert "".join(traceback.format_exception(each)).removeprefix("meshbook.runtime.errors.") == told
         assert without_escapes("\n".join(each._render_traceback_()[:-1])) == story.text()
-    assert noted(MeshError(story.summary), story, "all")._render_traceback_()[0] == "all"
+    assert noted(MeshError(story.summary), replace(story, tracebacks="all"))._render_traceback_()[0] == "all"
 
 
 def test_equal_failures_are_one_chapter_and_their_messages_are_counted() -> None:
@@ -87,10 +88,23 @@ def test_what_a_story_leaves_out_stands_in_the_tracebacks() -> None:
         "library": Failure("ValueError", "loss is nan", (*FRAMES, inner), "Traceback …"),
         "unreadable": Failure("SyntaxError", "y" * 5_000, FRAMES[:1], ""),
     }
-    hinted = {name: "%tb" in with_tracebacks(tell(AXES, [0, 1], {0: each})).text() for name, each in cases.items()}
+    hinted = {
+        name: "%tb" in with_way_to_tracebacks(tell(AXES, [0, 1], {0: each})).text() for name, each in cases.items()
+    }
     assert hinted == {"whole": False, "long": True, "deep": True, "library": True, "unreadable": True}
-    [*_, hints] = with_tracebacks(tell(AXES, [0, 1], {0: cases["long"]})).text().splitlines()
+    [*_, hints] = with_way_to_tracebacks(tell(AXES, [0, 1], {0: cases["long"]})).text().splitlines()
     assert hints.startswith("look inside: %mesh debug --pm   whole traceback: %tb   run again on it alone: ")
+
+
+def test_where_nobody_can_ask_for_them_the_tracebacks_stand_above() -> None:
+    inner = Frame("/lib/json/decoder.py", 353, "raw_decode", "scan(s)", False)
+    story = tell(AXES, [0], {0: Failure("ValueError", "loss is nan", (*FRAMES, inner), "")})
+    story = replace(story, tracebacks="\x1b[1mdp=0\x1b[0m\nTraceback …", has_all=True)
+    assert story.text().startswith("dp=0\nTraceback …\n\n✗ 1 of 1 rank failed\n")
+    assert story.body().startswith("dp=0\nTraceback …\n\ndp=0,tp=0  ValueError: loss is nan\n")
+    assert story.text(ansi=True).startswith("\x1b[1mdp=0\x1b[0m\nTraceback …\n\n")
+    whole = replace(tell(AXES, [0], {0: BOOM}), tracebacks="Traceback …", has_all=True)
+    assert "Traceback …" not in whole.text() + whole.body(), "it says no more than the story"
 
 
 def test_tracebacks_are_told_once_for_ranks_at_one_place() -> None:

@@ -72,6 +72,14 @@ def test_run_all_stops_at_a_failing_cell(run_all: Run) -> None:
         assert "ValueError: boom" in page
 
 
+def test_who_reads_it_later_finds_the_whole_traceback(run_all: Run) -> None:
+    cell = "%%on_mesh\nimport json\nif rank: json.loads('{')"
+    notebook = run_all("%load_ext meshbook", "m = %mesh up dp=2 --pg none", cell)
+    told = "\n".join(notebook.cells[2].outputs[-1].traceback)
+    assert "in raw_decode\n" in told and told.index("in raw_decode") < told.index("1 of 2 ranks failed")
+    assert "%tb" not in told
+
+
 def test_run_all_stops_at_a_mistake(run_all: Run) -> None:
     notebook = run_all("%load_ext meshbook", "%%on_mesh\n1", "print('never')")
     failure = notebook.metadata["failure"]
