@@ -18,6 +18,7 @@ _BUDGET = 20_000
 _MAX_LINES = 160
 _LEAST_LINES = 4
 _WIDE = 60
+_LONGEST_MESSAGE = 300
 _READ_AT_A_GLANCE = 8
 """Of so many numbers the text says it all."""
 
@@ -208,13 +209,13 @@ def _most_telling(rows: Sequence[Row], count: int) -> list[Row]:
 
 
 def error_line(type_name: str, message: str) -> str:
-    """An error in one line.
+    """An error in one line, though its message fills pages: some name each of a thousand tensors.
 
     Example:
         >>> error_line("ValueError", "loss is nan\\nin step 3")
         'ValueError: loss is nan'
     """
-    first = message.strip().partition("\n")[0]
+    first = clipped(message.strip().partition("\n")[0], _LONGEST_MESSAGE)
     return f"{type_name}: {first}" if first else type_name
 
 

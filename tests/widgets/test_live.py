@@ -311,6 +311,15 @@ def test_a_failure_is_told_while_others_work(paper: Paper, message: str) -> None
     assert paper.events == [("stderr", "  3 ✗ ValueError: boom (cell 3 line 7); 0-1 still work\n")]
 
 
+def test_a_failure_with_a_line_without_end_is_told_by_its_beginning(paper: Paper) -> None:
+    failure = Failure("ValueError", "x" * 9_000, (Frame("cell 3", 7, "<module>", "f()", True),), "")
+    outcome = msgspec.msgpack.encode(Outcome(failure=failure))
+    Live(paper, range(4)).tell_failures(Progress(outcomes={3: outcome}, failed=[3]), [0])
+    [(_, told)] = paper.events
+    assert told.startswith("  3 ✗ ValueError: xxx") and told.endswith("xxx… (cell 3 line 7); 0 still works\n")
+    assert len(told) < 400
+
+
 def test_a_syntax_error_says_itself_where(paper: Paper) -> None:
     said = "invalid syntax (cell 3, line 7)"
     outcome = Outcome(failure=Failure("SyntaxError", said, (Frame("cell 3", 7, "<module>", "x = = 1", True),), ""))
