@@ -81,9 +81,9 @@ class Sightings:
         return (seen.place if seen else ""), self._clock() - max(self._since, seen.first if seen else 0.0)
 
     def are_waiting(self, ranks: Iterable[int], seconds: float) -> bool:
-        """Was each of these seen in one collective, at two times or more that are so far apart?"""
-        seen = (self._seen.get(rank) for rank in ranks)
-        return all(each and WAITING in each.place and each.last - each.first >= seconds for each in seen)
+        """Was each of these (at least one) seen in one collective, at two times or more that are so far apart?"""
+        seen = [self._seen.get(rank) for rank in ranks]
+        return bool(seen) and all(each and WAITING in each.place and each.last - each.first >= seconds for each in seen)
 
     def on_reply(self, rank: int, reply: Reply | Answer, frames: Frames) -> None:
         self._asked.discard(rank)

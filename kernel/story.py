@@ -77,7 +77,6 @@ class Chapter:
     """The user's frames from the outside in; a number stands for that many left out."""
     library: Frame | None
     """Where it was raised, if not in the user's own lines."""
-
     is_whole: bool
     """Do its tracebacks say no more?"""
 
@@ -119,6 +118,8 @@ class Story:
     """What else explains it: where ranks parted in their collectives."""
     mended: str = ""
     """What was done so that the next cell works."""
+    is_whole: bool = True
+    """Do the tracebacks say no more?"""
     tracebacks: str = ""
     """What its chapters are told from (see `in_full`)."""
     has_all: bool = False
@@ -131,11 +132,6 @@ class Story:
     def body(self) -> str:
         """What belongs under the summary in a traceback of Python: no headline again, nothing to type in a notebook."""
         return "\n".join([*self._above(), *_Painter(ansi=False).lines(self)[1:-1]])
-
-    @property
-    def is_whole(self) -> bool:
-        """Do the tracebacks say no more?"""
-        return all(chapter.is_whole for chapter in self.chapters)
 
     def _above(self, ansi: bool = False) -> list[str]:
         if self.is_whole or not self.has_all:
@@ -203,6 +199,7 @@ def tell(
         num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
         notes=(*notes[:_MAX_NOTES], *together.notes),
         mended=mended,
+        is_whole=len(chapters) <= _MAX_CHAPTERS and all(chapter.is_whole for chapter in chapters),
     )
 
 

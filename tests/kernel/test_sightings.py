@@ -66,7 +66,7 @@ def test_all_wait_where_each_was_seen_in_one_collective_for_so_long() -> None:
         for rank, place in enumerate(places):
             sightings.on_reply(rank, Answer(1), frames_of(place))
 
-    assert not sightings.are_waiting([0, 1], 0.5)
+    assert not sightings.are_waiting([0, 1], 0.5) and not sightings.are_waiting([], 0.5)
     see(1.0, "cell 3 line 2, waiting in all_reduce")
     see(2.0, "cell 3 line 2, waiting in all_reduce")
     assert sightings.are_waiting([0], 0.5) and not sightings.are_waiting([0, 1], 0.5), "rank 1 has not answered"

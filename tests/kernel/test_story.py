@@ -96,6 +96,13 @@ def test_what_a_story_leaves_out_stands_in_the_tracebacks() -> None:
     assert hints.startswith("look inside: %mesh debug --pm   whole traceback: %tb   run again on it alone: ")
 
 
+def test_of_more_failures_than_are_told_the_tracebacks_say_more() -> None:
+    failures = {rank: Failure(f"Error{rank}", "", FRAMES, "") for rank in range(6)}
+    assert not tell(AXES, range(8), failures).is_whole
+    assert tell(AXES, range(8), dict.fromkeys(range(6), BOOM)).is_whole
+    assert tell(AXES, range(8), {}, {rank: f"died {rank}" for rank in range(8)}).is_whole
+
+
 def test_where_nobody_can_ask_for_them_the_tracebacks_stand_above() -> None:
     inner = Frame("/lib/json/decoder.py", 353, "raw_decode", "scan(s)", False)
     story = tell(AXES, [0], {0: Failure("ValueError", "loss is nan", (*FRAMES, inner), "")})
