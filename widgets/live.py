@@ -273,7 +273,8 @@ def _first_words(progress: Progress) -> str:
         failure = msgspec.msgpack.decode(progress.outcomes[rank], type=Outcome).failure
         assert failure is not None
         line = error_line(failure.type_name, failure.message)
-        says_where = not failure.place or line.endswith(")")  # as syntax errors do
+        file, _, number = failure.place.rpartition(" line ")
+        says_where = not file or line.endswith(f"({file}, line {number})")  # as syntax errors do
         told[line if says_where else f"{line} ({failure.place})"] = None
     first, *others = told
     return f"{first}, and {len(others)} other{'s' * (len(others) > 1)}" if others else first

@@ -320,6 +320,13 @@ def test_a_failure_with_a_line_without_end_is_told_by_its_beginning(paper: Paper
     assert len(told) < 400
 
 
+def test_what_ends_in_brackets_has_its_line_too(paper: Paper) -> None:
+    said = "mat1 and mat2 shapes cannot be multiplied (2x9 and 8x8)"
+    outcome = Outcome(failure=Failure("RuntimeError", said, (Frame("cell 3", 7, "<module>", "f(x)", True),), ""))
+    Live(paper, range(4)).tell_failures(Progress(outcomes={3: msgspec.msgpack.encode(outcome)}, failed=[3]), [0])
+    assert paper.events == [("stderr", f"  3 ✗ RuntimeError: {said} (cell 3 line 7); 0 still works\n")]
+
+
 def test_a_syntax_error_says_itself_where(paper: Paper) -> None:
     said = "invalid syntax (cell 3, line 7)"
     outcome = Outcome(failure=Failure("SyntaxError", said, (Frame("cell 3", 7, "<module>", "x = = 1", True),), ""))
