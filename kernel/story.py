@@ -362,7 +362,7 @@ def _traceback(where: _Where, ranks: Sequence[int], failures: Mapping[int, Failu
 def shortened_frames(failure: Failure) -> tuple[Frame | int, ...]:
     """The user's own frames from the outside in; a number stands for that many left out."""
     frames = _users(failure)
-    if len(frames) <= _MAX_FRAMES:
+    if len(frames) <= _MAX_FRAMES + 1:  # that one is left out is a line, too
         return frames
     half = _MAX_FRAMES // 2
     return (*frames[:half], len(frames) - 2 * half, *frames[-half:])

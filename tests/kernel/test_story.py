@@ -96,6 +96,14 @@ def test_what_a_story_leaves_out_stands_in_the_tracebacks() -> None:
     assert hints.startswith("look inside: %mesh debug --pm   whole traceback: %tb   run again on it alone: ")
 
 
+def test_no_single_frame_is_left_out() -> None:
+    """Its place would take as much as it does."""
+    for depth, left_out in ((6, ""), (7, ""), (8, "… 2 more frames")):
+        frames = tuple(Frame("cell 1", line, "f", "f()", True) for line in range(depth))
+        text = tell(AXES, [0], {0: Failure("ValueError", "no", frames, "")}).text()
+        assert left_out in text and ("more frame" in text) == bool(left_out)
+
+
 def test_of_more_failures_than_are_told_the_tracebacks_say_more() -> None:
     failures = {rank: Failure(f"Error{rank}", "", FRAMES, "") for rank in range(6)}
     assert not tell(AXES, range(8), failures).is_whole
