@@ -122,7 +122,7 @@ class Story:
     """Do the tracebacks say no more?"""
     tracebacks: str = ""
     """What its chapters are told from (see `in_full`)."""
-    has_all: bool = False
+    shows_tracebacks: bool = False
     """Do they stand above it, where it leaves out some? As is best where nobody is there to ask for them."""
 
     def text(self, ansi: bool = False) -> str:
@@ -134,7 +134,7 @@ class Story:
         return "\n".join([*self._above(), *_Painter(ansi=False).lines(self)[1:-1]])
 
     def _above(self, ansi: bool = False) -> list[str]:
-        if self.is_whole or not self.has_all:
+        if self.is_whole or not self.shows_tracebacks:
             return []
         return [self.tracebacks if ansi else without_escapes(self.tracebacks), ""]
 

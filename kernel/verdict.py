@@ -83,7 +83,8 @@ def _story(drive: Drive, result: MeshResult, notebook: Container[str]) -> Story:
         drive.run.progress.unclear,
     )
     held = drive.mesh.held_by_errors([rank for rank in failures if rank not in lost])
-    story = replace(story, tracebacks=_tracebacks(drive, result.failures), has_all=drive.user is None)
+    tracebacks = _tracebacks(drive, result.failures)
+    story = replace(story, tracebacks=tracebacks, shows_tracebacks=drive.user is None)
     return _advised(drive, with_memory(story, held), failures, notebook)
 
 

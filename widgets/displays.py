@@ -260,12 +260,12 @@ class Displays:
         data, metadata = wall.drawn(now)
         self._stage.display(data, metadata, wall.place, update=is_again)
 
-    def _say_above(self, place: str, gutter: str) -> None:
+    def _say_above(self, place: str, who: str) -> None:
         """Whose pictures these are stands in a display of its own: more may come."""
-        if self._gutters.get(place) != gutter:
+        if self._gutters.get(place) != who:
             is_new = place not in self._gutters
-            self._stage.display({"text/plain": gutter}, {}, f"{place}-ranks", update=not is_new)
-            self._gutters[place] = gutter
+            self._stage.display({"text/plain": who}, {}, f"{place}-ranks", update=not is_new)
+            self._gutters[place] = who
 
     def _gutter(self, ranks: Collection[int]) -> str:
         return f"{gutter(ranks):>{self._width}} │"

@@ -114,11 +114,11 @@ def test_of_more_failures_than_are_told_the_tracebacks_say_more() -> None:
 def test_where_nobody_can_ask_for_them_the_tracebacks_stand_above() -> None:
     inner = Frame("/lib/json/decoder.py", 353, "raw_decode", "scan(s)", False)
     story = tell(AXES, [0], {0: Failure("ValueError", "loss is nan", (*FRAMES, inner), "")})
-    story = replace(story, tracebacks="\x1b[1mdp=0\x1b[0m\nTraceback …", has_all=True)
+    story = replace(story, tracebacks="\x1b[1mdp=0\x1b[0m\nTraceback …", shows_tracebacks=True)
     assert story.text().startswith("dp=0\nTraceback …\n\n✗ 1 of 1 rank failed\n")
     assert story.body().startswith("dp=0\nTraceback …\n\ndp=0,tp=0  ValueError: loss is nan\n")
     assert story.text(ansi=True).startswith("\x1b[1mdp=0\x1b[0m\nTraceback …\n\n")
-    whole = replace(tell(AXES, [0], {0: BOOM}), tracebacks="Traceback …", has_all=True)
+    whole = replace(tell(AXES, [0], {0: BOOM}), tracebacks="Traceback …", shows_tracebacks=True)
     assert "Traceback …" not in whole.text() + whole.body(), "it says no more than the story"
 
 
