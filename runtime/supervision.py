@@ -94,6 +94,8 @@ def default_fault_hook(failure: MeshFailure) -> None:
     """
     tell(failure)
     if not _is_interactive():
+        if _is_first.acquire(blocking=False):  # ranks fail together, and the program ends once
+            print(_ENDS, end="", file=sys.stderr, flush=True)
         sys.exit(1)
 
 
@@ -105,6 +107,11 @@ def tell(failure: MeshFailure) -> None:
     # In one piece, as several ranks may fail at once, and each is told on a thread of its own.
     print(f"meshbook: unhandled fault: {readable(failure.report())}\n", end="", file=sys.stderr, flush=True)
 
+
+_ENDS = """meshbook: the program ends, as nobody has dealt with this. It goes on where __supervise__ of the owner \
+returns True, or meshbook.runtime.unhandled_fault_hook is a function of yours.
+"""
+_is_first = threading.Lock()
 
 _MOMENT = 0.2
 """Seconds within which failures are one: those of all ranks of a mesh, say, on which a constructor raises; and within

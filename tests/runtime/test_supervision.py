@@ -209,6 +209,7 @@ class TestTheClient:
         assert ended.stdout.split() == ["finally", "late", "early"]
         assert "unhandled fault: The actor <root>.<__main__.A a" in ended.stderr
         assert "ValueError: nobody waits" in ended.stderr
+        assert ended.stderr.count("It goes on where __supervise__ of the owner returns True, or meshbook.runtime.") == 1
         assert "KeyboardInterrupt" not in ended.stderr
         assert time.monotonic() - began < 15
 
