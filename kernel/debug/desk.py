@@ -263,6 +263,8 @@ class Desk:
 
     def _on_change(self, rank: int) -> None:
         """It has come or gone: a new process counts its conversations anew."""
+        if not (self.stops.left or self.stops.waiting):
+            return  # nearly always, and each answer of a rank comes by here
         with self._lock:
             self.stops.renew(rank)
         if any(key[0] == rank for key in self.stops.waiting):
