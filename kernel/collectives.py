@@ -112,6 +112,10 @@ class MeshLedger:
         """Who keeps the others waiting; told where somebody looks, not at each look whether ranks hang."""
         return tuple(late for late in latecomers(self._ledgers, self._hosts) if {*self.ranks} & {*late.ranks})
 
+    def late_within(self, seconds: float) -> list[Late]:
+        """The same of what was issued in the last seconds."""
+        return latecomers({rank: _last(own, seconds) for rank, own in self._ledgers.items()}, self._hosts)
+
     def unlike(self) -> list[str]:
         """Where the ranks have called different things last, though it has ended since: their connections have."""
         return [finding.text for finding in unlike(self._ledgers, self.ranks)]
@@ -193,6 +197,10 @@ class MeshLedger:
         table = f"<table><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>" if body else ""
         label = "collectives of the mesh"
         return f'<div class="meshbook" role="region" aria-label="{label}">{head}{table}{foot}</div>'
+
+
+def _last(ledger: RankLedger, seconds: float) -> RankLedger:
+    return msgspec.structs.replace(ledger, entries=tuple(each for each in ledger.entries if each.seconds <= seconds))
 
 
 def _folded(here: Mapping[int, Entry]) -> Iterable[tuple[int, ...]]:

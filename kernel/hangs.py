@@ -18,6 +18,7 @@ from .ledger import Finding
 from .queued import QueueWatch
 from .run import Run
 from .stopped import stop_watch
+from .stragglers import StragglerWatch
 from .unfinished import UnfinishedWatch
 from .waited import Tell, Waited
 
@@ -60,7 +61,7 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tu
     """All that looks after the ranks of a run while it is driven; a bare mesh is that of a script, without magics."""
 
     def look(ranks: Sequence[int]) -> Sequence[Finding]:
-        return mesh.ledger(ranks, timeout=0.2).findings
+        return stragglers.findings(mesh.ledger(ranks, timeout=0.2))
 
     def place_of(rank: int) -> str:
         return run.sightings.still(rank)[0]
@@ -76,6 +77,7 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tu
     def all_wait() -> bool:
         return run.sightings.are_waiting(run.owing, ALL_WAIT)
 
+    stragglers = StragglerWatch(run, tell, run.sightings.usual)
     hangs = HangWatch(run, look, mesh.roster.dead, tell, advice, place_of, done, all_wait)
     halts = HaltWatch(mesh.roster, run, tell, is_bare=is_bare)
     waits = QueueWatch(run, lambda: mesh.queued(run), tell), halts, hangs

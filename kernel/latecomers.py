@@ -1,27 +1,29 @@
 """Which ranks come late to collectives, so that the others wait: by the times at which each issued them. Pure.
 
 A slow rank shows nowhere else: every rank of a step takes as long as the slowest, which is the only one that does not
-wait. Times are compared on one host only, as the clocks of two differ by more than what is looked for.
+wait. Each line of the user's that issues collectives is looked at by itself, as a rank that is late to the first of a
+step is in time for the others. Times are compared on one host only, as the clocks of two differ by more than what is
+looked for.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median, median_low
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median_low
 
 from ..runtime.ranges import named
-from ..runtime.ranks.ledger import RankLedger
-from .ledger import History, group_text, histories
+from ..runtime.ranks.ledger import Entry, RankLedger
+from .ledger import History, group_text, histories, place_text
+from .source import name_of
 
 _FEWEST = 5
-"""So many collectives make a habit."""
-
-_MOST = 64
-"""So many of the last ones are looked at, of those that the same cell or file has issued."""
+"""So many delays make a habit. One that is much longer than the others counts as one by itself."""
 
 _MOSTLY = 2 / 3
-"""The part of them to which such a rank comes late. Half of them is what chance does to each of two ranks."""
+"""The part of what is waited at a line that such a rank was late. Half of it is what chance does to each of two."""
 
 _LEAST_SECONDS = 0.001
 """What counts as late."""
@@ -32,30 +34,54 @@ _LEAST_PART = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Ranks that were late to most of the last collectives of a group."""
+    """Ranks that were late to collectives of a group, where some of its lines issued them."""
 
-    group: str
+    what: str
+    """To which: `all_reduce at cell 5, line 3`, or `collectives of the default group` if at all lines."""
     ranks: tuple[int, ...]
     delay: float
-    """Seconds by which they came later than at least half of the ranks there: the median, of the latest of them."""
+    """Seconds by which they came later than at least half of the ranks there, as it weighs in what was waited."""
     waited: float
     """Seconds that the others waited for them."""
     seconds: float
-    """From the first of these collectives to the last."""
+    """From the first collective of the group to its last."""
+
+    @property
+    def part(self) -> float:
+        """Of the time: what was waited."""
+        return self.waited / self.seconds
 
     @property
     def text(self) -> str:
-        """Example: `rank 3 comes 12 ms late to collectives of the default group: 31 % of 2 s were waiting for it`."""
+        """Example: `rank 3 comes 12 ms late to barrier at cell 5, line 3: 31 % of 2 s were waiting for it`."""
         comes, it = ("comes", "it") if len(self.ranks) == 1 else ("come", "them")
-        waited = f"{100 * self.waited / self.seconds:.0f} % of {_text(self.seconds)} were waiting for {it}"
-        return f"{named(self.ranks)} {comes} {_text(self.delay)} late to collectives of {self.group}: {waited}"
+        waited = f"{100 * self.part:.0f} % of {_text(self.seconds)} were waiting for {it}"
+        return f"{named(self.ranks)} {comes} {_text(self.delay)} late to {self.what}: {waited}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """One collective, as the ranks of a host came to it."""
+
+    line: str
+    """What was called, and where."""
+    start: float
+    """When at least half of them were there."""
+    delays: Mapping[int, float]
+    """By how much each came later than that."""
+    went_on: float
+    """When half of those who were there issued the next: what does not wait by itself was not waited for until then."""
+
+    def waited(self, late: Iterable[int]) -> tuple[float, float]:
+        """From when to when for these ranks."""
+        return self.start, min(self.start + max(self.delays[rank] for rank in late), self.went_on)
 
 
 def latecomers(ledgers: Mapping[int, RankLedger], hosts: Mapping[int, str]) -> list[Late]:
-    """Who keeps others waiting, a line for each group and host; ranks that are not in `hosts` are on one of their own.
+    """Who keeps others waiting, for each group and host; ranks that are not in `hosts` are on one of their own.
 
     Example:
-        >>> from meshbook.runtime.ranks.ledger import Entry, Group
+        >>> from meshbook.runtime.ranks.ledger import Group
         >>> group = Group("0", "gloo", "default_pg", (0, 1, 2))
         >>> def told(late):
         ...     issued = [Entry(0, n, "barrier", "barrier", (), (), False, 9 - n - late, "", 0) for n in range(1, 7)]
@@ -66,39 +92,118 @@ def latecomers(ledgers: Mapping[int, RankLedger], hosts: Mapping[int, str]) -> l
     on_host: dict[str, list[int]] = {}
     for rank in ledgers:
         on_host.setdefault(hosts.get(rank, ""), []).append(rank)
-    found = (
-        _late(history, ledgers, sorted({*ranks} & {*history.by_rank}))
+    clocks = {rank: _Clock.of(ledger) for rank, ledger in ledgers.items()}
+    return [
+        late
         for history in histories(ledgers)
         for ranks in on_host.values()
-    )
-    return [late for late in found if late is not None]
+        for late in _late(history, clocks, sorted({*ranks} & {*history.by_rank}))
+    ]
 
 
-def _late(history: History, ledgers: Mapping[int, RankLedger], ranks: Sequence[int]) -> Late | None:
-    issued = list(_times(history, ledgers, ranks))[-_MOST:]
-    if len(ranks) < 2 or len(issued) < _FEWEST:
-        return None
-    starts = [median_low(times.values()) for times in issued]
-    delays = {rank: [times[rank] - start for times, start in zip(issued, starts, strict=True)] for rank in ranks}
-    late = tuple(rank for rank, each in delays.items() if _is_mostly_late(each))
-    waits = [(start, max(times[rank] for rank in late)) for times, start in zip(issued, starts, strict=True) if late]
-    waited, seconds = _covered(waits), max(issued[-1].values()) - starts[0]
-    if waited <= _LEAST_PART * seconds:
-        return None
-    return Late(group_text(history.group), late, max(median(delays[rank]) for rank in late), waited, seconds)
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """When a rank issued what, in seconds since 1970 by the clock of its host."""
+
+    read_at: float
+    following: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
+    """When it issued what came after each, of whatever group."""
+
+    @staticmethod
+    def of(ledger: RankLedger) -> _Clock:
+        in_order = sorted(ledger.entries, key=lambda entry: -entry.seconds)
+        following = {(a.group, a.number): ledger.read_at - b.seconds for a, b in pairwise(in_order)}
+        return _Clock(ledger.read_at, following)
+
+    def issued(self, entry: Entry) -> float:
+        return self.read_at - entry.seconds
+
+    def went_on(self, entry: Entry) -> float:
+        return self.following.get((entry.group, entry.number), math.inf)
 
 
-def _is_mostly_late(delays: Sequence[float]) -> bool:
-    return sum(delay >= _LEAST_SECONDS for delay in delays) >= _MOSTLY * len(delays)
+def _late(history: History, clocks: Mapping[int, _Clock], ranks: Sequence[int]) -> Iterator[Late]:
+    meetings = list(_meetings(history, clocks, ranks)) if len(ranks) > 1 else []
+    by_line: dict[str, list[_Meeting]] = {}
+    for meeting in meetings:
+        by_line.setdefault(meeting.line, []).append(meeting)
+    lines_of: dict[tuple[int, ...], list[str]] = {}
+    for line, there in by_line.items():
+        if late := _mostly_late(there, ranks):
+            lines_of.setdefault(late, []).append(line)
+    for late, lines in lines_of.items():
+        met = [meeting for meeting in meetings if meeting.line in lines]
+        waited = _covered(meeting.waited(late) for meeting in met)
+        seconds = max(meeting.start + max(meeting.delays.values()) for meeting in meetings) - meetings[0].start
+        if waited > _LEAST_PART * seconds:
+            delay = max(_weighed([meeting.delays[rank] for meeting in met]) for rank in late)
+            is_all = all(line in lines for line, there in by_line.items() if len(there) >= _FEWEST)
+            yield Late(_what(history, lines, is_all), late, delay, waited, seconds)
 
 
-def _times(history: History, ledgers: Mapping[int, RankLedger], ranks: Sequence[int]) -> Iterator[dict[int, float]]:
-    """For each collective that all these ranks have issued where they issued the last one: when each did."""
-    files = {rank: entries[history.last(rank)].file for rank, entries in history.by_rank.items() if entries}
-    for number in history.numbers:
+def _what(history: History, lines: Sequence[str], is_all: bool) -> str:
+    of = group_text(history.group)
+    if is_all:
+        return f"collectives of {of}"
+    others = f" and {len(lines) - 1} other line{'s' * (len(lines) > 2)}" if len(lines) > 1 else ""
+    return lines[0] + others + ("" if history.group.about == "default_pg" else f" (of {of})")
+
+
+def _mostly_late(meetings: Sequence[_Meeting], ranks: Sequence[int]) -> tuple[int, ...]:
+    waited = sum(max(_counted(meeting.delays.values())) for meeting in meetings)
+    found: list[int] = []
+    for rank in ranks:
+        delays = _counted(meeting.delays[rank] for meeting in meetings)
+        if waited and sum(delays) >= _MOSTLY * waited and _num_alike(delays) > _FEWEST - 0.5:
+            found.append(rank)
+    return tuple(found)
+
+
+def _counted(delays: Iterable[float]) -> list[float]:
+    return [delay if delay >= _LEAST_SECONDS else 0.0 for delay in delays]
+
+
+def _num_alike(delays: Sequence[float]) -> float:
+    """As how many equal delays these weigh: Kish's effective sample size.
+
+    Example:
+        >>> _num_alike([2, 2, 0, 2]), round(_num_alike([100, 1, 1, 1]), 2)
+        (3.0, 1.06)
+    """
+    squares = sum(delay**2 for delay in delays)
+    return sum(delays) ** 2 / squares if squares else 0.0
+
+
+def _weighed(delays: Sequence[float]) -> float:
+    """Their mean, in which each counts as much as it is long: of many short ones and a few long the long are told."""
+    counted = _counted(delays)
+    return sum(delay**2 for delay in counted) / sum(counted)
+
+
+def _meetings(history: History, clocks: Mapping[int, _Clock], ranks: Sequence[int]) -> Iterator[_Meeting]:
+    """The collectives that all these ranks have issued, the oldest first, none from before the last cell."""
+    met: list[_Meeting] = []
+    cell = ""
+    for number in reversed(history.numbers):
         here = history.at(number)
-        if all(rank in here and here[rank].file == files[rank] for rank in ranks):
-            yield {rank: ledgers[rank].read_at - here[rank].seconds for rank in ranks}
+        if not all(rank in here for rank in ranks):
+            continue
+        file = here[ranks[0]].file
+        if name_of(file):
+            if cell not in ("", file):
+                break
+            cell = file
+        met.append(_meeting(here, clocks, ranks))
+    return reversed(met)
+
+
+def _meeting(here: Mapping[int, Entry], clocks: Mapping[int, _Clock], ranks: Sequence[int]) -> _Meeting:
+    first = here[ranks[0]]
+    times = {rank: clocks[rank].issued(here[rank]) for rank in ranks}
+    start = median_low(times.values())
+    went_on = median_low([clocks[rank].went_on(here[rank]) for rank in ranks if times[rank] <= start])
+    delays = {rank: time - start for rank, time in times.items()}
+    return _Meeting(f"{first.call} at {place_text(first)}", start, delays, went_on)
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:

@@ -12,6 +12,7 @@ from ..kernel.halts import HaltWatch
 from ..kernel.hangs import ADVICE_ON_BARE, ADVICE_ON_CALLS, HangWatch
 from ..kernel.ledger import Finding
 from ..kernel.queued import QueueWatch
+from ..kernel.stragglers import StragglerWatch
 from ..kernel.waited import Tell
 from ..runtime.long_calls import actors_at_work, behind
 from ..runtime.roster import Roster
@@ -68,9 +69,10 @@ class HangingCalls:
 
     def _watch(self, roster: Roster, started: float) -> _Watches:
         def look(ranks: Sequence[int]) -> Sequence[Finding]:
-            return ledger_of(roster, ranks, timeout=0.2).findings
+            return stragglers.findings(ledger_of(roster, ranks, timeout=0.2))
 
         calls, is_bare = _Calls(roster, started), not self._has_magics(roster)
+        stragglers = StragglerWatch(calls, self._tell)
         advice = ADVICE_ON_BARE if is_bare else ADVICE_ON_CALLS
         waits = QueueWatch(calls, partial(behind, roster, self._since), self._tell, "a call of this cell", advice)
         halts = HaltWatch(roster, calls, self._tell, is_bare=is_bare)

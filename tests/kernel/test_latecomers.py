@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
@@ -13,11 +13,25 @@ from meshbook.runtime.ranks.ledger import Entry, Group, RankLedger
 READ_AT = 1e9
 
 
-def told(times: Sequence[float], behind: float = 0.0) -> RankLedger:
-    """A rank of the default group of four that issued barriers at these times, by a clock that is `behind`."""
+FILE = "<ipython-input-2-00000001>"
+
+
+def told(times: Sequence[float], behind: float = 0.0, lines: Sequence[int] = (1,), file: str = FILE) -> RankLedger:
+    """A rank of the default group of four that issued barriers at these times, by a clock that is `behind`.
+
+    At each of these lines of a cell in turn.
+    """
     group = Group("0", "gloo", "default_pg", (0, 1, 2, 3))
-    entries = (Entry(0, n, "barrier", "barrier", (), (), False, 100 - t, "", 0) for n, t in enumerate(times, 1))
+    placed = [(time, lines[n % len(lines)]) for n, time in enumerate(times)]
+    entries = (
+        Entry(0, n, "barrier", "barrier", (), (), False, 100 - time, file, line)
+        for n, (time, line) in enumerate(placed, 1)
+    )
     return RankLedger((group,), tuple(entries), read_at=READ_AT - behind)
+
+
+def of_ranks(times: Mapping[int, Sequence[float]], lines: Sequence[int] = (1,)) -> dict[int, RankLedger]:
+    return {rank: told(each, lines=lines) for rank, each in times.items()}
 
 
 def every(period: float, late: Sequence[float] = (0.0,), num: int = 9) -> list[float]:
@@ -54,9 +68,81 @@ def test_what_overlaps_is_waited_for_once() -> None:
     assert late.waited == pytest.approx(5 * 0.503) and late.seconds == pytest.approx(4.503)
 
 
+def test_who_is_late_at_one_line_of_several_is_found_there() -> None:
+    """A step that ends in a barrier: the rank that is slow in its gradients is in time there."""
+    steps = {rank: [time for n in range(9) for time in (n + 0.5 * (rank == 2), n + 0.6)] for rank in range(4)}
+    (late,) = latecomers(of_ranks(steps, lines=[8, 9]), {})
+    assert late.text == "rank 2 comes 500 ms late to barrier at cell 2, line 8: 52 % of 8.6 s were waiting for it"
+
+
+def test_ranks_that_are_late_at_different_lines_are_told_each() -> None:
+    steps = {
+        rank: [time for n in range(9) for time in (n + 0.2 * (rank == 2), n + 0.5 + 0.3 * (rank == 0))]
+        for rank in range(4)
+    }
+    found = latecomers(of_ranks(steps, lines=[8, 9]), {})
+    assert [(late.ranks, late.what) for late in found] == [
+        ((2,), "barrier at cell 2, line 8"),
+        ((0,), "barrier at cell 2, line 9"),
+    ]
+
+
+def test_many_lines_are_counted() -> None:
+    steps = {
+        rank: [n + 0.1 * i + 0.05 * (rank == 1 and i < 3) for n in range(9) for i in range(4)] for rank in range(4)
+    }
+    (late,) = latecomers(of_ranks(steps, lines=[3, 4, 5, 6]), {})
+    assert late.what == "barrier at cell 2, line 3 and 2 other lines"
+
+
+def test_a_rank_that_is_late_to_every_tenth_by_much_is_found_and_by_how_much() -> None:
+    """It saves a checkpoint, say."""
+    saves = {rank: [n + (n // 10) * 2.0 * (rank != 0) for n in range(60)] for rank in range(4)}
+    for n in range(60):  # all go on when it comes
+        saves[0][n] = n + (n // 10) * 2.0 + 2.0 * (n % 10 == 0)
+        for rank in range(1, 4):
+            saves[rank][n] = n + (n // 10) * 2.0 + 0.0015 * (rank == n % 3 + 1)
+    (late,) = latecomers(of_ranks(saves), {})
+    assert late.ranks == (0,) and late.delay == pytest.approx(2.0, rel=0.01)
+    assert late.waited == pytest.approx(6 * 1.0, rel=0.02)  # until the next: what goes on did not wait
+
+
+def test_one_long_stop_is_no_habit() -> None:
+    times = {rank: every(1.0, [0.002 * (rank == n) for n in range(4)], num=20) for rank in range(4)}
+    times[3][7] += 0.9
+    assert latecomers(of_ranks(times), {}) == []
+
+
+def test_who_goes_on_meanwhile_has_not_waited() -> None:
+    """Collectives that are begun and waited for later, while much is computed."""
+    times = {rank: every(1.0, [0.9 * (rank == 3)]) for rank in range(4)}
+    (late,) = latecomers(of_ranks(times), {})
+    assert late.waited == pytest.approx(9 * 0.9)
+    both = {rank: [t for n in times[rank] for t in (n, n + 0.001)] for rank in times}
+    for rank in range(3):
+        both[rank] = [t for n in range(9) for t in (n, n + 0.001)]
+    (late,) = latecomers(of_ranks(both, lines=[8, 9]), {})
+    assert late.waited == pytest.approx(9 * 0.901)
+
+
+def test_what_modules_issue_counts_with_the_cell_that_calls_them() -> None:
+    ledgers: dict[int, RankLedger] = {}
+    for rank in range(4):
+        of_cell = told(every(1.0), lines=[5]).entries
+        of_module = [
+            msgspec.structs.replace(entry, file="step.py", line=30, seconds=entry.seconds - 0.4 - 0.3 * (rank == 1))
+            for entry in of_cell
+        ]
+        entries = [entry for pair in zip(of_cell, of_module, strict=True) for entry in pair]
+        numbered = [msgspec.structs.replace(entry, number=n) for n, entry in enumerate(entries, 1)]
+        ledgers[rank] = msgspec.structs.replace(told([]), entries=tuple(numbered))
+    (late,) = latecomers(ledgers, {})
+    assert late.what == "barrier at step.py, line 30"
+
+
 def test_only_what_the_last_cell_has_issued_counts() -> None:
     even, slow = (told(every(1.0, [late])).entries for late in (0.0, 0.5))
-    now = [msgspec.structs.replace(entry, number=9 + entry.number, file="cell 3") for entry in even]
+    now = [msgspec.structs.replace(entry, number=9 + entry.number, file="<ipython-input-3-00000001>") for entry in even]
     ledgers = {rank: told([]) for rank in range(4)}
     for rank, ledger in ledgers.items():
         ledgers[rank] = msgspec.structs.replace(ledger, entries=(*(slow if rank == 3 else even), *now))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.magics.front_end import Kernel
+from tests.magics.hurry import hurried
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
@@ -140,3 +141,22 @@ def test_no_warning(spare: Kernel, source: str) -> None:
 
 def test_the_line_form_is_warned_of_too(spare: Kernel) -> None:
     assert "line 2: dist.barrier() without group=" in spare.ok("1\n%on_mesh 0:2 -- 0 and dist.barrier()").stderr
+
+
+def test_a_cell_says_while_it_runs_which_rank_keeps_the_others_waiting_and_where(spare: Kernel) -> None:
+    steps = "while True:\n    if rank == 2:\n        time.sleep(0.02)\n    dist.all_reduce(x)\n    dist.barrier()"
+    with (
+        hurried(spare, "meshbook.kernel.hangs", FIRST=2.0),
+        hurried(spare, "meshbook.kernel.sightings", EVERY=0.1),
+    ):
+        cell = spare.start(f"%%on_mesh\nimport time\n{steps}")
+        cell.until("mostly at")
+        spare.interrupt()
+        stopped = cell.end()
+    here = cell_of(stopped)
+    [line] = [line for line in stopped.stderr.splitlines() if "◷" in line]
+    assert line.startswith("  2 ◷ rank 2 comes 2")
+    assert f" ms late to all_reduce at {here}, line 6: " in line
+    assert line.endswith(f"were waiting for it; it is mostly at {here} line 5")
+    told = spare.ok("%mesh ledger").text
+    assert "◷ rank 2 comes 2" in told and f"late to all_reduce at {here}, line 6: " in told

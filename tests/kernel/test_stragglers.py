@@ -1,0 +1,91 @@
+"""When it is told in the cell that ranks come late: of made-up ledgers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from meshbook.kernel.collectives import MeshLedger
+from meshbook.kernel.stragglers import StragglerWatch
+from meshbook.runtime.ranks.ledger import Entry, Group, RankLedger
+
+GROUP = Group("0", "gloo", "default_pg", (0, 1, 2, 3))
+STEP = 0.1
+
+
+class World:
+    """A cell on four ranks that began some steps ago; what is told of it."""
+
+    def __init__(self, steps: int = 20, usual: Mapping[int, str] | None = None) -> None:
+        self.started = time.monotonic() - steps * STEP
+        self.owing = [0, 1, 2, 3]
+        self.told: list[str] = []
+        self._usual = dict(usual or {})
+        self._watch = StragglerWatch(self, self._tell, lambda rank: self._usual.get(rank, ""))
+
+    def miss(self, ranks: set[int]) -> None:
+        raise AssertionError(ranks)
+
+    def look(self, late: Mapping[int, float], steps: int = 10, before: int = 1) -> None:
+        """These ranks came so late to each of these steps, the last of which was `before` steps ago."""
+        ledgers = {
+            rank: _ledger([(before + n) * STEP - late.get(rank, 0.0) for n in range(steps)]) for rank in range(4)
+        }
+        ledger = MeshLedger(ledgers, range(4))
+        assert self._watch.findings(ledger) is ledger.findings
+
+    def _tell(self, ranks: Sequence[int], mark: str, text: str) -> None:
+        assert mark == "◷"
+        self.told.append(text)
+
+
+def _ledger(ages: Sequence[float]) -> RankLedger:
+    issued = enumerate(sorted(ages, reverse=True), 1)
+    file = "<ipython-input-4-00000001>"
+    entries = (Entry(0, n, "barrier", "barrier", (), (), False, age, file, 3) for n, age in issued)
+    return RankLedger((GROUP,), tuple(entries), read_at=1e9)
+
+
+def test_what_is_seen_twice_is_told_once() -> None:
+    world = World()
+    world.look({2: 0.06})
+    assert world.told == []
+    world.look({2: 0.06})
+    world.look({2: 0.06})
+    [text] = world.told
+    assert text == "rank 2 comes 60 ms late to collectives of the default group: 62 % of 960 ms were waiting for it"
+
+
+def test_what_another_rank_does_next_is_chance() -> None:
+    world = World()
+    for rank in (2, 1, 2, 0):
+        world.look({rank: 0.06})
+    assert world.told == []
+
+
+def test_little_is_left_to_who_asks() -> None:
+    world = World()
+    for _ in range(3):
+        world.look({1: 0.02})
+    assert world.told == []
+
+
+def test_what_cells_before_have_issued_is_not_told_of_this_one() -> None:
+    world = World(steps=5)
+    for _ in range(3):
+        world.look({1: 0.06}, before=6)
+    assert world.told == []
+
+
+def test_it_says_where_they_are_when_that_is_not_where_all_are() -> None:
+    def told(usual: Mapping[int, str]) -> str:
+        world = World(usual=usual)
+        for _ in range(2):
+            world.look({1: 0.06, 2: 0.06})
+        [text] = world.told
+        return text.partition("them")[2]
+
+    loads, computes = "cell 4 line 2", "cell 4 line 3"
+    assert told({0: computes, 1: loads, 2: loads, 3: computes}) == f"; they are mostly at {loads}"
+    assert told({1: loads, 2: loads}) == f"; they are mostly at {loads}"
+    assert told({0: loads, 1: loads, 2: loads}) == told({1: loads, 2: computes}) == told({}) == ""
