@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
 
 from ..runtime.ranges import named
 from ..runtime.ranks.ledger import Entry, RankLedger
-from .ledger import History, group_text, histories, place_text
+from .ledger import ROOTED, History, group_text, histories, place_text
 from .source import name_of
 
 _FEWEST = 5
@@ -37,7 +37,7 @@ class Late:
     """Ranks that were late to collectives of a group, where some of its lines issued them."""
 
     what: str
-    """To which: `all_reduce at cell 5, line 3`, or `collectives of the default group` if at all lines."""
+    """To which: `all_reduce at cell 5, line 3`, or `collectives of the default group` if at all of several lines."""
     ranks: tuple[int, ...]
     delay: float
     """Seconds by which they came later than at least half of the ranks there, as it weighs in what was waited."""
@@ -65,16 +65,17 @@ class _Meeting:
 
     line: str
     """What was called, and where."""
-    start: float
-    """When at least half of them were there."""
+    times: Mapping[int, float]
+    """When each came."""
     delays: Mapping[int, float]
-    """By how much each came later than that."""
+    """By how much each came later than at least half of them, without what others have held it for before."""
     went_on: float
     """When half of those who were there issued the next: what does not wait by itself was not waited for until then."""
 
     def waited(self, late: Iterable[int]) -> tuple[float, float]:
         """From when to when for these ranks."""
-        return self.start, min(self.start + max(self.delays[rank] for rank in late), self.went_on)
+        latest = max(late, key=self.delays.__getitem__)
+        return self.times[latest] - self.delays[latest], min(self.times[latest], self.went_on)
 
 
 def latecomers(ledgers: Mapping[int, RankLedger], hosts: Mapping[int, str]) -> list[Late]:
@@ -87,7 +88,7 @@ def latecomers(ledgers: Mapping[int, RankLedger], hosts: Mapping[int, str]) -> l
         ...     issued = [Entry(0, n, "barrier", "barrier", (), (), False, 9 - n - late, "", 0) for n in range(1, 7)]
         ...     return RankLedger((group,), tuple(issued), read_at=100.0)
         >>> [late.text for late in latecomers({0: told(0.0), 1: told(0.0), 2: told(0.25)}, {})]
-        ['rank 2 comes 250 ms late to collectives of the default group: 29 % of 5.25 s were waiting for it']
+        ['rank 2 comes 250 ms late to barrier at an unknown line: 29 % of 5.25 s were waiting for it']
     """
     on_host: dict[str, list[int]] = {}
     for rank in ledgers:
@@ -106,20 +107,25 @@ class _Clock:
     """When a rank issued what, in seconds since 1970 by the clock of its host."""
 
     read_at: float
-    following: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
-    """When it issued what came after each, of whatever group."""
+    _before: Mapping[tuple[int, int], Entry]
+    _after: Mapping[tuple[int, int], Entry]
+    """What it issued before and after each, in whatever group."""
 
     @staticmethod
     def of(ledger: RankLedger) -> _Clock:
-        in_order = sorted(ledger.entries, key=lambda entry: -entry.seconds)
-        following = {(a.group, a.number): ledger.read_at - b.seconds for a, b in pairwise(in_order)}
-        return _Clock(ledger.read_at, following)
+        pairs = list(pairwise(sorted(ledger.entries, key=lambda entry: -entry.seconds)))
+        before = {(after.group, after.number): before for before, after in pairs}
+        return _Clock(ledger.read_at, before, {(before.group, before.number): after for before, after in pairs})
 
     def issued(self, entry: Entry) -> float:
         return self.read_at - entry.seconds
 
     def went_on(self, entry: Entry) -> float:
-        return self.following.get((entry.group, entry.number), math.inf)
+        after = self._after.get((entry.group, entry.number))
+        return math.inf if after is None else self.issued(after)
+
+    def before(self, entry: Entry) -> Entry | None:
+        return self._before.get((entry.group, entry.number))
 
 
 def _late(history: History, clocks: Mapping[int, _Clock], ranks: Sequence[int]) -> Iterator[Late]:
@@ -134,7 +140,7 @@ def _late(history: History, clocks: Mapping[int, _Clock], ranks: Sequence[int]) 
     for late, lines in lines_of.items():
         met = [meeting for meeting in meetings if meeting.line in lines]
         waited = _covered(meeting.waited(late) for meeting in met)
-        seconds = max(meeting.start + max(meeting.delays.values()) for meeting in meetings) - meetings[0].start
+        seconds = max(meetings[-1].times.values()) - median_low(meetings[0].times.values())
         if waited > _LEAST_PART * seconds:
             delay = max(_weighed([meeting.delays[rank] for meeting in met]) for rank in late)
             is_all = all(line in lines for line, there in by_line.items() if len(there) >= _FEWEST)
@@ -143,7 +149,7 @@ def _late(history: History, clocks: Mapping[int, _Clock], ranks: Sequence[int]) 
 
 def _what(history: History, lines: Sequence[str], is_all: bool) -> str:
     of = group_text(history.group)
-    if is_all:
+    if is_all and len(lines) > 1:
         return f"collectives of {of}"
     others = f" and {len(lines) - 1} other line{'s' * (len(lines) > 2)}" if len(lines) > 1 else ""
     return lines[0] + others + ("" if history.group.about == "default_pg" else f" (of {of})")
@@ -193,17 +199,40 @@ def _meetings(history: History, clocks: Mapping[int, _Clock], ranks: Sequence[in
             if cell not in ("", file):
                 break
             cell = file
-        met.append(_meeting(here, clocks, ranks))
+        met.append(_meeting(history, here, clocks, ranks))
     return reversed(met)
 
 
-def _meeting(here: Mapping[int, Entry], clocks: Mapping[int, _Clock], ranks: Sequence[int]) -> _Meeting:
+def _meeting(
+    history: History, here: Mapping[int, Entry], clocks: Mapping[int, _Clock], ranks: Sequence[int]
+) -> _Meeting:
     first = here[ranks[0]]
     times = {rank: clocks[rank].issued(here[rank]) for rank in ranks}
     start = median_low(times.values())
     went_on = median_low([clocks[rank].went_on(here[rank]) for rank in ranks if times[rank] <= start])
-    delays = {rank: time - start for rank, time in times.items()}
-    return _Meeting(f"{first.call} at {place_text(first)}", start, delays, went_on)
+    raw = {rank: time - start for rank, time in times.items()}
+    held = {rank: _held(history, rank, clocks[rank].before(here[rank]), raw[rank], clocks, ranks) for rank in ranks}
+    delays = {rank: max(0.0, raw[rank] - held[rank]) for rank in ranks}
+    return _Meeting(f"{first.call} at {place_text(first)}", times, delays, went_on)
+
+
+def _held(
+    history: History, rank: int, before: Entry | None, delay: float, clocks: Mapping[int, _Clock], ranks: Sequence[int]
+) -> float:
+    """Of the delay of a rank, what others may have caused that came late to what it issued before.
+
+    Where all wait for all they go on together. What is around one rank, which is not known, holds some for longer.
+    """
+    if before is None or before.op not in ROOTED:
+        return 0.0
+    there = history.at(before.number)
+    if there.get(rank) is not before or any(each not in there for each in ranks):
+        return math.inf
+    times = {each: clocks[each].issued(there[each]) for each in ranks}
+    if set(history.group.ranks or ()) == set(ranks):
+        return max(times.values()) - times[rank]
+    own = times[rank] - median_low(times.values())  # of those on other hosts it is not known when they came
+    return max(0.0, delay - own)
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:

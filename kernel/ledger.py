@@ -41,7 +41,7 @@ _ONE_SIZE = {"all_reduce", "broadcast", "reduce", "all_reduce_coalesced"}
 """Operations for which all ranks must bring tensors of one size."""
 _ANY_SIZE = {"scatter", "all_to_all", "alltoall", "all_to_all_single", "alltoall_base", "gather", "coalesced"}
 """Operations to which a rank may bring what the others do not."""
-_ROOTED = {"broadcast": "src", "scatter": "src", "gather": "dst", "reduce": "dst"}
+ROOTED = {"broadcast": "src", "scatter": "src", "gather": "dst", "reduce": "dst"}
 """Operations around one rank, and what they call it. No record has it; where each has another, they never end."""
 
 _NUMBERS_A_SECOND = 10_000_000
@@ -361,7 +361,7 @@ def _endless(
     ranks work. What runs on a GPU may always stand in a queue behind what is not seen here.
     """
     first = here[waiting[0]]
-    root = _ROOTED.get(first.op, "")
+    root = ROOTED.get(first.op, "")
     seconds = _overdue(history, number)
     is_late = seconds >= (patience if root or set(waiting) <= set(idle) else OVERDUE)
     if history.group.backend == "nccl" or not is_late:

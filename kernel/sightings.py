@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -31,10 +31,6 @@ _AWAY = 3.0
 """Seconds without a question after which nothing is known of the time between: somebody was at a prompt, say."""
 
 
-_OFTEN = 4
-"""So many sightings at one line make it a rank's usual place."""
-
-
 class Seen(NamedTuple):
     """Where a rank was seen last, and since when it was seen nowhere else."""
 
@@ -53,7 +49,7 @@ class Sightings:
         self._clock = clock
         self._asked: set[int] = set()
         self._seen: dict[int, Seen] = {}
-        self._at_work: dict[int, Counter[str]] = {}
+        self._places: dict[int, Counter[str]] = {}
 
     def due(self, now: float, ranks: Iterable[int]) -> list[int]:
         """Which of `ranks` to ask now, most often none. One that still owes an answer is not asked again.
@@ -86,11 +82,9 @@ class Sightings:
             return "", 0.0
         return (seen.place if seen else ""), self._clock() - max(self._since, seen.first if seen else 0.0)
 
-    def usual(self, rank: int) -> str:
-        """Where a rank mostly was when it did not wait for others; empty if nowhere, or if it was seen too rarely."""
-        places = self._at_work.get(rank)
-        [(place, times)] = places.most_common(1) if places else [("", 0)]
-        return place if places and times >= max(_OFTEN, places.total() / 2) else ""
+    def places(self, rank: int) -> Mapping[str, int]:
+        """How often a rank was seen where."""
+        return self._places.get(rank, Counter())
 
     def are_waiting(self, ranks: Iterable[int], seconds: float) -> bool:
         """Was each of these (at least one) seen in one collective, at two times or more that are so far apart?"""
@@ -104,8 +98,7 @@ class Sightings:
                 now, before = self._clock(), self._seen.get(rank)
                 first = before.first if before is not None and before.place == place else now
                 self._seen[rank] = Seen(place, first, now)
-                if WAITING not in place:
-                    self._at_work.setdefault(rank, Counter())[place] += 1
+                self._places.setdefault(rank, Counter())[place] += 1
 
     def on_note(self, rank: int, note: Note, frames: Frames) -> None: ...
 

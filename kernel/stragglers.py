@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from .collectives import MeshLedger
 from .latecomers import Late
 from .ledger import Finding
+from .sightings import WAITING
 from .waited import Tell, Waited
 
 MUCH = 0.25
 """The part of the time that must be lost to be told unasked; `%mesh ledger` tells of less."""
 
+FEWEST = 6
+"""Sightings that are enough to say where ranks mostly are."""
+
 _Habit = tuple[tuple[int, ...], str]
+_Places = Callable[[int], Mapping[str, int]]
+
+
+def _nowhere(rank: int) -> Mapping[str, int]:
+    """Nobody has looked."""
+    return {}
 
 
 class StragglerWatch:
     """Looks at each ledger that somebody has asked for anyway, while a cell or calls run.
 
-    What is seen twice in succession is told: of a few collectives one rank may be the last by chance. `usual` gives
-    the line at which a rank mostly was when it did not wait, if there is one.
+    What is seen twice in succession is told: of a few collectives one rank may be the last by chance. `places` says how
+    often a rank was seen where.
     """
 
-    def __init__(self, run: Waited, tell: Tell, usual: Callable[[int], str] = lambda rank: "") -> None:
+    def __init__(self, run: Waited, tell: Tell, places: _Places = _nowhere) -> None:
         self._run = run
         self._tell = tell
-        self._usual = usual
+        self._places = places
         self._seen: set[_Habit] = set()
         self._told: set[_Habit] = set()
 
@@ -43,8 +54,16 @@ class StragglerWatch:
         return [late for late in ledger.late_within(time.monotonic() - self._run.started) if late.part >= MUCH]
 
     def _whereabouts(self, ranks: Sequence[int]) -> str:
-        """What they do meanwhile, where that is not what all do."""
-        others = {self._usual(rank) for rank in self._run.owing if rank not in ranks}
-        places = {self._usual(rank) for rank in ranks} - others - {""}
-        it = "it is" if len(ranks) == 1 else "they are"
-        return f"; {it} mostly at {places.pop()}" if len(places) == 1 else ""
+        """What they do while the others wait: the line at which they are seen more often than those."""
+        late, others = _parts(map(self._places, ranks)), _parts(map(self._places, {*self._run.owing} - {*ranks}))
+        more = {place: part - others.get(place, 0.0) for place, part in late.items() if WAITING not in place}
+        place = max(more, key=more.__getitem__, default="")
+        return f"; {'it is' if len(ranks) == 1 else 'they are'} at {place} then" if more.get(place, 0.0) >= MUCH else ""
+
+
+def _parts(seen: Iterable[Mapping[str, int]]) -> dict[str, float]:
+    """At which places these ranks were in which part of the times; nowhere if they were seen too rarely."""
+    places: Counter[str] = Counter()
+    for each in seen:
+        places.update(each)
+    return {place: times / places.total() for place, times in places.items()} if places.total() >= FEWEST else {}

@@ -13,7 +13,7 @@ from meshbook.runtime.ranks.ledger import Entry, Group, RankLedger
 READ_AT = 1e9
 
 
-FILE = "<ipython-input-2-00000001>"
+FILE, OTHER = "<ipython-input-2-00000001>", "<ipython-input-3-00000001>"
 
 
 def told(times: Sequence[float], behind: float = 0.0, lines: Sequence[int] = (1,), file: str = FILE) -> RankLedger:
@@ -45,10 +45,8 @@ def test_who_is_late_by_turns_is_not_slow() -> None:
 
 def test_several_slow_ranks_are_told_together() -> None:
     (late,) = latecomers({rank: told(every(1.0, [0.2 if rank > 1 else 0.0])) for rank in range(4)}, {})
-    assert (
-        late.text
-        == "ranks 2-3 come 200 ms late to collectives of the default group: 22 % of 8.2 s were waiting for them"
-    )
+    where = "barrier at cell 2, line 1"
+    assert late.text == f"ranks 2-3 come 200 ms late to {where}: 22 % of 8.2 s were waiting for them"
 
 
 def test_what_is_little_beside_a_step_is_not_told() -> None:
@@ -85,6 +83,32 @@ def test_ranks_that_are_late_at_different_lines_are_told_each() -> None:
         ((2,), "barrier at cell 2, line 8"),
         ((0,), "barrier at cell 2, line 9"),
     ]
+
+
+def test_who_is_late_everywhere_is_late_to_the_group() -> None:
+    steps = {rank: [time + 0.2 * (rank == 3) for n in range(9) for time in (n, n + 0.5)] for rank in range(4)}
+    (late,) = latecomers(of_ranks(steps, lines=[8, 9]), {})
+    assert late.what == "collectives of the default group"
+
+
+@pytest.mark.parametrize("hosts", [{}, {0: "a", 1: "a", 2: "b", 3: "b"}], ids=["one host", "two hosts"])
+def test_whom_a_late_rank_holds_in_a_broadcast_is_not_late_to_what_comes_next(hosts: dict[int, str]) -> None:
+    """From rank 0, which goes on to the barrier at once, as does rank 2; rank 1 is held until rank 3 has come."""
+    late = 0.5
+    next_at = {0: 0.01, 1: late + 0.01, 2: 0.01, 3: late + 0.01}
+    steps = {
+        rank: [time for n in range(9) for time in (n + late * (rank == 3), n + next_at[rank])] for rank in range(4)
+    }
+    ledgers = of_ranks(steps, lines=[8, 9])
+    for rank, ledger in ledgers.items():
+        ops = [
+            msgspec.structs.replace(entry, op="broadcast", call="broadcast") if entry.line == 8 else entry
+            for entry in ledger.entries
+        ]
+        ledgers[rank] = msgspec.structs.replace(ledger, entries=tuple(ops))
+    [found] = latecomers(ledgers, hosts)
+    assert found.ranks == (3,) and found.what == "collectives of the default group"
+    assert found.waited == pytest.approx(9 * 0.51, abs=0.02)
 
 
 def test_many_lines_are_counted() -> None:
@@ -142,10 +166,13 @@ def test_what_modules_issue_counts_with_the_cell_that_calls_them() -> None:
 
 def test_only_what_the_last_cell_has_issued_counts() -> None:
     even, slow = (told(every(1.0, [late])).entries for late in (0.0, 0.5))
-    now = [msgspec.structs.replace(entry, number=9 + entry.number, file="<ipython-input-3-00000001>") for entry in even]
-    ledgers = {rank: told([]) for rank in range(4)}
+    ledgers = {rank: msgspec.structs.replace(told([]), entries=slow if rank == 3 else even) for rank in range(4)}
+    assert [late.ranks for late in latecomers(ledgers, {})] == [(3,)]
+    now = [
+        msgspec.structs.replace(each, number=9 + each.number, seconds=each.seconds - 20, file=OTHER) for each in even
+    ]
     for rank, ledger in ledgers.items():
-        ledgers[rank] = msgspec.structs.replace(ledger, entries=(*(slow if rank == 3 else even), *now))
+        ledgers[rank] = msgspec.structs.replace(ledger, entries=(*ledger.entries, *now))
     assert latecomers(ledgers, {}) == []
 
 

@@ -36,19 +36,12 @@ def test_who_owes_an_answer_is_not_asked_again_and_who_is_nowhere_keeps_the_old_
     assert sightings.last(0).startswith("last seen at cell 3 line 2")
 
 
-def test_the_usual_place_is_where_most_of_its_work_is_done() -> None:
+def test_places_are_counted() -> None:
     sightings = Sightings(started=0.0, num_ranks=1)
-
-    def see(*places: str) -> str:
-        for place in places:
-            sightings.on_reply(0, Answer(1), frames_of(place))
-        return sightings.usual(0)
-
-    assert see() == see(*["cell 3 line 2"] * 3) == ""
-    assert see("cell 3 line 5, waiting in all_reduce") == "", "nothing is done there"
-    assert see("cell 3 line 2") == "cell 3 line 2"
-    assert see(*["cell 3 line 3"] * 4) == "cell 3 line 2"
-    assert see("cell 3 line 4") == "", "it is at many lines"
+    assert sightings.places(0) == {}
+    for place in ("cell 3 line 2", "cell 3 line 4, waiting in barrier", "cell 3 line 2"):
+        sightings.on_reply(0, Answer(1), frames_of(place))
+    assert sightings.places(0) == {"cell 3 line 2": 2, "cell 3 line 4, waiting in barrier": 1}
 
 
 def test_for_how_long_a_rank_was_seen_at_one_place() -> None:

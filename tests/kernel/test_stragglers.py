@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+import pytest
+
 from meshbook.kernel.collectives import MeshLedger
 from meshbook.kernel.stragglers import StragglerWatch
 from meshbook.runtime.ranks.ledger import Entry, Group, RankLedger
@@ -16,12 +18,12 @@ STEP = 0.1
 class World:
     """A cell on four ranks that began some steps ago; what is told of it."""
 
-    def __init__(self, steps: int = 20, usual: Mapping[int, str] | None = None) -> None:
+    def __init__(self, steps: int = 20, places: Mapping[int, Mapping[str, int]] | None = None) -> None:
         self.started = time.monotonic() - steps * STEP
         self.owing = [0, 1, 2, 3]
         self.told: list[str] = []
-        self._usual = dict(usual or {})
-        self._watch = StragglerWatch(self, self._tell, lambda rank: self._usual.get(rank, ""))
+        seen = dict(places or {})
+        self._watch = StragglerWatch(self, self._tell, lambda rank: seen.get(rank, {}))
 
     def miss(self, ranks: set[int]) -> None:
         raise AssertionError(ranks)
@@ -53,7 +55,7 @@ def test_what_is_seen_twice_is_told_once() -> None:
     world.look({2: 0.06})
     world.look({2: 0.06})
     [text] = world.told
-    assert text == "rank 2 comes 60 ms late to collectives of the default group: 62 % of 960 ms were waiting for it"
+    assert text == "rank 2 comes 60 ms late to barrier at cell 4, line 3: 62 % of 960 ms were waiting for it"
 
 
 def test_what_another_rank_does_next_is_chance() -> None:
@@ -77,15 +79,26 @@ def test_what_cells_before_have_issued_is_not_told_of_this_one() -> None:
     assert world.told == []
 
 
-def test_it_says_where_they_are_when_that_is_not_where_all_are() -> None:
-    def told(usual: Mapping[int, str]) -> str:
-        world = World(usual=usual)
-        for _ in range(2):
-            world.look({1: 0.06, 2: 0.06})
-        [text] = world.told
-        return text.partition("them")[2]
+LOADS, COMPUTES = "cell 4 line 2", "cell 4 line 3"
+WAITS = "cell 4 line 4, waiting in barrier"
 
-    loads, computes = "cell 4 line 2", "cell 4 line 3"
-    assert told({0: computes, 1: loads, 2: loads, 3: computes}) == f"; they are mostly at {loads}"
-    assert told({1: loads, 2: loads}) == f"; they are mostly at {loads}"
-    assert told({0: loads, 1: loads, 2: loads}) == told({1: loads, 2: computes}) == told({}) == ""
+
+@pytest.mark.parametrize(
+    ("places", "told"),
+    [
+        ({0: {COMPUTES: 9}, 1: {LOADS: 6, COMPUTES: 3}, 2: {LOADS: 4, COMPUTES: 5}}, f"; they are at {LOADS} then"),
+        ({0: {COMPUTES: 1}, 1: {LOADS: 4}, 2: {LOADS: 4}}, f"; they are at {LOADS} then"),
+        ({0: {COMPUTES: 2, WAITS: 7}, 1: {COMPUTES: 5}, 2: {COMPUTES: 5}}, f"; they are at {COMPUTES} then"),
+        ({0: {COMPUTES: 9}, 1: {WAITS: 9}, 2: {COMPUTES: 9}}, ""),
+        ({rank: {COMPUTES: 9} for rank in range(4)}, ""),
+        ({0: {COMPUTES: 9}, 1: {LOADS: 3}}, ""),
+        ({0: {COMPUTES: 9}, 1: {LOADS: 2, COMPUTES: 8}}, ""),
+        ({}, ""),
+    ],
+)
+def test_it_says_where_they_are_more_often_than_the_others(places: dict[int, dict[str, int]], told: str) -> None:
+    world = World(places=places)
+    for _ in range(2):
+        world.look({1: 0.06, 2: 0.06})
+    [text] = world.told
+    assert text.partition("waiting for them")[2] == told

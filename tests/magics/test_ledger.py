@@ -150,13 +150,13 @@ def test_a_cell_says_while_it_runs_which_rank_keeps_the_others_waiting_and_where
         hurried(spare, "meshbook.kernel.sightings", EVERY=0.1),
     ):
         cell = spare.start(f"%%on_mesh\nimport time\n{steps}")
-        cell.until("mostly at")
+        cell.until(" then")
         spare.interrupt()
         stopped = cell.end()
     here = cell_of(stopped)
     [line] = [line for line in stopped.stderr.splitlines() if "◷" in line]
     assert line.startswith("  2 ◷ rank 2 comes 2")
     assert f" ms late to all_reduce at {here}, line 6: " in line
-    assert line.endswith(f"were waiting for it; it is mostly at {here} line 5")
+    assert line.endswith(f"were waiting for it; it is at {here} line 5 then")
     told = spare.ok("%mesh ledger").text
     assert "◷ rank 2 comes 2" in told and f"late to all_reduce at {here}, line 6: " in told
