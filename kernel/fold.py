@@ -75,15 +75,26 @@ class LineFolder:
         voice = self._voices[rank]
         if voice.tail:
             return voice.tail.add(stream, text)
-        voice.say(voice.cutter.cut(stream, text, now), now)
+        voice.hear(stream, text, now)
         if voice.size > self._room:
             voice.spill(self._room, self._tail_budget)
 
-    def poll(self, now: float) -> list[FoldedLine]:
-        """The lines that are due."""
-        for voice in self._voices.values():
+    def poll(self, now: float, *, stops_at_bars: bool = False) -> list[FoldedLine]:
+        """The lines that are due; of each rank those alone that come before a bar of it begins, if there are some."""
+        voices = self._voices.values()
+        for voice in voices:
             voice.lose_patience(now - self._window)
-        return self._admit(self._merged(self._voices.values(), now - self._window))
+        held = [(voice, voice.hold_back()) for voice in voices if stops_at_bars and len(voice.lines) > 1]
+        lines = self._merged(voices, now - self._window)
+        for voice, rest in held:
+            if rest is not None:
+                voice.put_back(rest)
+        return self._admit(lines)
+
+    def overtaken(self) -> dict[tuple[int, Stream], str]:
+        """Bars that began before what their ranks have said since and `poll` has not told yet: they stand above it."""
+        waiting = (voice for voice in self._voices.values() if voice.lines and voice.tail is None)
+        return {key: text for voice in waiting for key, text in voice.overtaken().items()}
 
     def unfinished(self, now: float) -> dict[tuple[int, Stream], str]:
         """The last state of each rank's unfinished line: the one that it wrote to last, if all before it was told.

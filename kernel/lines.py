@@ -65,9 +65,13 @@ class OpenLine:
         self._pieces: list[str] = []
         self._held = self._length = 0
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._length and not self._has_returned
+
     def add(self, text: str, now: float) -> None:
         body = text.rstrip("\r")
-        if not self._length and not self._has_returned:
+        if self.is_empty:
             self.since = now
         if body:
             self._add_visible(body)

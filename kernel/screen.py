@@ -62,6 +62,7 @@ class Screen:
     """
 
     is_rewritten = True
+    is_empty = False
 
     def __init__(self, first: str, now: float) -> None:
         self.since = now

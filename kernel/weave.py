@@ -27,10 +27,13 @@ class FoldedLine(NamedTuple):
     """Its numbers are those of all its ranks, from the least to the most (see `spread`)."""
 
 
+_Lines = tuple[list[str], list[str], list[float]]
+
+
 class Voice:
     """One rank in a `LineFolder`: its finished lines that wait to be told, how they compare, and when they came."""
 
-    __slots__ = ("cutter", "keys", "lines", "rank", "size", "tail", "times")
+    __slots__ = ("_begun", "_num_said", "cutter", "keys", "lines", "rank", "size", "tail", "times")
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -40,11 +43,49 @@ class Voice:
         self.times: list[float] = []
         self.size = 0
         self.tail: Tail | None = None
+        self._num_said = 0
+        self._begun: dict[Stream, int] = {}  # how many lines it had said when the unfinished one began
+
+    def hear(self, stream: Stream, text: str, now: float) -> None:
+        """Take text that its rank wrote."""
+        begins = self.cutter.open[stream].is_empty or "\n" in text
+        self.say(self.cutter.cut(stream, text, now), now)
+        if begins:  # behind a bar that may have ended, too
+            self._begun[stream] = self._num_said + (self.cutter.held is not None)
+
+    def hold_back(self) -> _Lines | None:
+        """Put aside the lines before which a bar begins that has not been overtaken yet, until they are `put_back`."""
+        num_told = self._num_said - len(self.lines)
+        starts = [
+            self._begun.get(stream, 0) - num_told for stream, line in self.cutter.open.items() if line.is_rewritten
+        ]
+        at = min((start for start in starts if 0 < start < len(self.lines)), default=0)
+        if not at:
+            return None
+        held = self.lines[at:], self.keys[at:], self.times[at:]
+        del self.lines[at:], self.keys[at:], self.times[at:]
+        return held
+
+    def put_back(self, held: _Lines) -> None:
+        lines, keys, times = held
+        self.lines += lines
+        self.keys += keys
+        self.times += times
+
+    def overtaken(self) -> dict[tuple[int, Stream], str]:
+        """The last states of its bars that began before the lines that wait."""
+        num_told = self._num_said - len(self.lines)
+        return {
+            (self.rank, stream): line.text()
+            for stream, line in self.cutter.open.items()
+            if line.is_rewritten and self._begun.get(stream, 0) <= num_told
+        }
 
     def say(self, lines: list[str], now: float) -> None:
         self.lines += lines
         self.keys += [line[0] + unstamped(line[1:]) for line in lines]
         self.times += [now] * len(lines)
+        self._num_said += len(lines)
         self.size += sum(map(len, lines))  # the mark stands for the newline
 
     def lose_patience(self, since: float) -> None:

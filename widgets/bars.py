@@ -8,7 +8,7 @@ that are in a block of their own: so the order of the page is the order of thing
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -56,6 +56,10 @@ class _Block:
     turns: dict[Key, int] = field(default_factory=dict[Key, int])
     shown: str | None = None
 
+    @property
+    def moves(self) -> bool:
+        return not all(row.has_ended for row in self.rows)
+
     def begin(self, key: Key, text: str) -> None:
         self.turns[key] = turn = self.turns.get(key, -1) + 1
         self.rows.append(_Row(key, turn, text))
@@ -92,6 +96,8 @@ class Bars:
         self._width = width
         self._homes: dict[Key, tuple[_Block, _Row]] = {}  # of lines that have not ended
         self._last: _Block | None = None
+        self._former: _Block | None = None  # below which only some ranks have said something
+        self._spoken: set[int] = set()
         self._changed: dict[str, _Block] = {}
         self._drawn = float("-inf")
 
@@ -101,12 +107,16 @@ class Bars:
     def draw(self, unfinished: Mapping[Key, str], now: float) -> None:
         """Show the state of these lines: what stands here and is not among them stays as it is."""
         self._drawn = now
+        self.begin(unfinished)
+        self._publish()
+
+    def begin(self, unfinished: Mapping[Key, str]) -> None:
+        """The same, without showing it before it is due, or before something else is."""
         for key, text in unfinished.items():
             if key in self._homes:
                 self._change(key, text)
             elif _may_be_bar(text):
                 self._begin(key, text)
-        self._publish()
 
     def settle(self, lines: Sequence[FoldedLine | FoldedGap]) -> list[FoldedLine | FoldedGap]:
         """Take those that are the ends of lines shown here; the others are returned."""
@@ -114,11 +124,16 @@ class Bars:
             return list(lines)
         return [rest for line in lines if (rest := self._settled(line)) is not None]
 
-    def step_aside(self) -> None:
-        """Something is written below: lines that begin later stand below that."""
+    def step_aside(self, ranks: Collection[int] | None = None) -> None:
+        """These ranks, or somebody, write something below: lines of theirs that begin later stand below that."""
         if self._last is not None:
             self._publish()
-            self._last = None
+            self._former, self._last = self._last, None
+            self._spoken.clear()
+        if ranks is None:
+            self._former = None
+        else:
+            self._spoken.update(ranks)
 
     def finish(self) -> None:
         """No line ends here any more: of those that went over the budget the last state would mislead."""
@@ -127,10 +142,17 @@ class Bars:
         self._publish()
 
     def _begin(self, key: Key, text: str) -> None:
-        block = self._last = self._last or _Block()
+        block = self._home_of(key[0])
         block.begin(key, text)
         self._homes[key] = (block, block.rows[-1])
         self._changed[block.display_id] = block
+
+    def _home_of(self, rank: int) -> _Block:
+        former = self._former
+        if self._last is None and former is not None and former.moves and rank not in self._spoken:
+            return former  # it is later than the others, with which it is to be one
+        self._last = self._last or _Block()
+        return self._last
 
     def _change(self, key: Key, text: str) -> None:
         block, row = self._homes[key]

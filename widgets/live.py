@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -85,14 +85,23 @@ class Live:
         """Progress bars, drawn while they run; None where only their last states can be told."""
         return Bars(self._stage, self._width) if self._stage.can_update else None
 
-    def _due(self, now: float) -> Sequence[FoldedLine | FoldedGap]:
-        return self._folder.poll(now) if "_folder" in vars(self) else ()
+    def _tell_due(self, now: float) -> None:
+        """Tell the lines that are due, and let bars begin where they stand among them."""
+        if "_folder" not in vars(self):
+            return
+        if self._bars is None:
+            self._tell(self._folder.poll(now))
+            return
+        self._bars.begin(self._folder.overtaken())
+        while lines := self._folder.poll(now, stops_at_bars=True):
+            self._tell(lines)
+            self._bars.begin(self._folder.overtaken())
 
     def update(self, said: Iterable[Said], now: float) -> None:
         """Take what came, tell what is due."""
         self._take(said, now)
         if not self._is_quiet:
-            self._tell(self._due(now))
+            self._tell_due(now)
             self._displays.tell(now)
             self._draw_bars(now)
 
@@ -100,7 +109,7 @@ class Live:
         """Tell all that came but unfinished lines, and wait for no equal ones: the user is asked something now."""
         self.update(said, now)
         if not self._is_quiet:
-            self._tell(self._due(EVERYTHING))
+            self._tell_due(EVERYTHING)
             self._displays.finish(now)
 
     def _take(self, said: Iterable[Said], now: float) -> None:
@@ -124,6 +133,7 @@ class Live:
         if self._last_lines is not None:
             for rank, text in self._last_lines.take():
                 self._folder.feed(rank, text.stream, text.text, now)
+        self._tell_due(EVERYTHING)
         if "_folder" in vars(self):
             self._tell(self._folder.finish(now))
             if self._bars is not None:
@@ -183,27 +193,28 @@ class Live:
     def _tell(self, lines: Sequence[FoldedLine | FoldedGap]) -> None:
         if lines and self._bars is not None:
             lines = self._bars.settle(lines)
+        ranks = {rank for line in lines if isinstance(line, FoldedLine) for rank in line.ranks}
         for stream, text in blocks(lines, self._width):
-            self._write(text, stream)
+            self._write(text, stream, ranks)
         if not self._has_spread and are_spread(lines):
             self._has_spread = True
             self._write(spread_line(self._width))
 
-    def _write(self, text: str, stream: StreamName = "stdout") -> None:
-        self._step_aside()
+    def _write(self, text: str, stream: StreamName = "stdout", ranks: Collection[int] | None = None) -> None:
+        self._step_aside(ranks)
         self._stage.write(text, stream)
 
     def _before_display(self) -> None:
         """What ranks have said before stands before."""
-        self._tell(self._due(EVERYTHING))
+        self._tell_due(EVERYTHING)
         if "_late" in vars(self):
             self._tell(self._late.poll(EVERYTHING))
         self._step_aside()
 
-    def _step_aside(self) -> None:
-        """What bars there are is to stand below what comes now."""
+    def _step_aside(self, ranks: Collection[int] | None = None) -> None:
+        """What bars there are is to stand below what comes now, of these ranks or of nobody in particular."""
         if "_bars" in vars(self) and self._bars is not None:
-            self._bars.step_aside()
+            self._bars.step_aside(ranks)
 
     def _take_comm(self, rank: int, message: CommMessage) -> None:
         if self._on_comm is not None:

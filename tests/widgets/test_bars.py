@@ -201,6 +201,75 @@ def test_of_bars_in_bars_whose_writes_come_apart_no_stray_line_is_left(
         assert lines_of(page, rank) == [*expected, "outer 3/3"]
 
 
+PAUSES = st.sampled_from([0.0, 0.01, 0.1, 0.4])
+
+
+@given(st.permutations(range(3)), st.lists(PAUSES, min_size=9, max_size=9))
+def test_bars_below_which_ranks_print_are_one_whenever_they_are_drawn(order: list[int], pauses: list[float]) -> None:
+    page = Page()
+    live, now = Live(page, range(3)), 0.0
+    steps = [err("\r0%"), out("step 0\n"), err("\r50%")]
+    for step, said in enumerate(steps):
+        for place, rank in enumerate(order):
+            live.update([(rank, said)], now)
+            now += pauses[3 * step + place]
+    live.update([(rank, err("\r100%\n")) for rank in range(3)], now)
+    live.finish(now + 9)
+    assert page.text.startswith("[0-2 │ 100%]\n") and page.text.count("100%") == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["bar", "line", "both", "end"]), PAUSES), max_size=30))
+def test_what_a_rank_says_stands_in_the_order_in_which_it_began(said: list[tuple[int, str, float]]) -> None:
+    page = Page()
+    live, now = Live(page, range(3)), 0.0
+    expected: dict[int, list[str]] = {0: [], 1: [], 2: []}
+    is_open = dict.fromkeys(range(3), False)
+    for rank, what, pause in said:
+        new = str(len(expected[rank]))
+        if what == "end":  # of one that was seen: others are told when they end
+            live.update([], now + 9)
+            live.update([(rank, err("\n"))] if is_open[rank] else [], now := now + 10)
+            is_open[rank] = False
+        elif what == "line" or is_open[rank]:
+            live.update([(rank, out(f"{new}\n"))], now)
+            expected[rank].append(new)
+        else:  # in one instant, or a bar alone
+            texts = [out(f"{new}\n")] if what == "both" else []
+            expected[rank] += [new] * len(texts)
+            bar = str(len(expected[rank]))
+            live.update([(rank, text) for text in [*texts, err(f"\r{bar}")]], now)
+            expected[rank].append(bar)
+            is_open[rank] = True
+        now += pause
+    live.finish(now + 9)
+    assert {rank: lines_of(page, rank) for rank in range(3)} == expected
+
+
+def test_a_bar_that_begins_late_joins_the_others_if_its_rank_has_said_nothing_since() -> None:
+    for rank, text in ((1, "[0-1 │ 50%]\n  0 │ step 0\n"), (0, "[  0 │ 50%]\n  0 │ step 0\n[  0 │ 50%]\n")):
+        page = Page()
+        live = Live(page, range(2))
+        live.update([(0, err("\r50%"))], 0.0)
+        live.update([(0, out("step 0\n"))], 1.0)
+        live.update([], 2.0)
+        live.update([(0, err("\n"))] if rank == 0 else [], 3.0)
+        live.update([], 4.0)
+        live.update([(rank, err("\r50%"))], 5.0)
+        live.finish(9.0)
+        assert page.text == text
+
+
+def test_a_bar_that_begins_when_the_others_have_ended_stands_where_it_is_seen() -> None:
+    page = Page()
+    live = Live(page, range(2))
+    live.update([(0, err("\r50%"))], 0.0)
+    live.update([(0, err("\r100%\n")), (0, out("done\n"))], 1.0)
+    live.update([], 2.0)
+    live.update([(1, err("\r50%"))], 3.0)
+    live.finish(9.0)
+    assert page.text == "[  0 │ 100%]\n  0 │ done\n[  1 │ 50%]\n"
+
+
 def test_a_bar_that_ends_is_told_soon_though_nothing_follows() -> None:
     page = Page(can_update=False)
     live = Live(page, range(2))
