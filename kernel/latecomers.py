@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median_low
 
@@ -98,7 +98,7 @@ def latecomers(ledgers: Mapping[int, RankLedger], hosts: Mapping[int, str]) -> l
         late
         for history in histories(ledgers)
         for ranks in on_host.values()
-        for late in _late(history, clocks, sorted({*ranks} & {*history.by_rank}))
+        for late in _Company(history, sorted({*ranks} & {*history.by_rank}), clocks).late()
     ]
 
 
@@ -128,23 +128,81 @@ class _Clock:
         return self._before.get((entry.group, entry.number))
 
 
-def _late(history: History, clocks: Mapping[int, _Clock], ranks: Sequence[int]) -> Iterator[Late]:
-    meetings = list(_meetings(history, clocks, ranks)) if len(ranks) > 1 else []
-    by_line: dict[str, list[_Meeting]] = {}
-    for meeting in meetings:
-        by_line.setdefault(meeting.line, []).append(meeting)
-    lines_of: dict[tuple[int, ...], list[str]] = {}
-    for line, there in by_line.items():
-        if late := _mostly_late(there, ranks):
-            lines_of.setdefault(late, []).append(line)
-    for late, lines in lines_of.items():
-        met = [meeting for meeting in meetings if meeting.line in lines]
-        waited = _covered(meeting.waited(late) for meeting in met)
-        seconds = max(meetings[-1].times.values()) - median_low(meetings[0].times.values())
-        if waited > _LEAST_PART * seconds:
-            delay = max(_weighed([meeting.delays[rank] for meeting in met]) for rank in late)
-            is_all = all(line in lines for line, there in by_line.items() if len(there) >= _FEWEST)
-            yield Late(_what(history, lines, is_all), late, delay, waited, seconds)
+@dataclass(slots=True)
+class _Company:
+    """The ranks of one group on one host, and what they issued in it."""
+
+    history: History
+    ranks: Sequence[int]
+    clocks: Mapping[int, _Clock]
+    _times: dict[int, dict[int, float]] = field(default_factory=dict[int, dict[int, float]])
+
+    def late(self) -> Iterator[Late]:
+        meetings = list(self._meetings()) if len(self.ranks) > 1 else []
+        by_line: dict[str, list[_Meeting]] = {}
+        for meeting in meetings:
+            by_line.setdefault(meeting.line, []).append(meeting)
+        lines_of: dict[tuple[int, ...], list[str]] = {}
+        for line, there in by_line.items():
+            if late := _mostly_late(there, self.ranks):
+                lines_of.setdefault(late, []).append(line)
+        for late, lines in lines_of.items():
+            met = [meeting for meeting in meetings if meeting.line in lines]
+            waited = _covered(meeting.waited(late) for meeting in met)
+            seconds = max(meetings[-1].times.values()) - median_low(meetings[0].times.values())
+            if waited > _LEAST_PART * seconds:
+                delay = max(_weighed([meeting.delays[rank] for meeting in met]) for rank in late)
+                is_all = all(line in lines for line, there in by_line.items() if len(there) >= _FEWEST)
+                yield Late(_what(self.history, lines, is_all), late, delay, waited, seconds)
+
+    def _meetings(self) -> Iterator[_Meeting]:
+        """The collectives that all have issued, the oldest first, none from before the last cell."""
+        met: list[_Meeting] = []
+        cell = ""
+        for number in reversed(self.history.numbers):
+            if not self._came(number):
+                continue
+            file = self.history.by_rank[self.ranks[0]][number].file
+            if name_of(file):
+                if cell not in ("", file):
+                    break
+                cell = file
+            met.append(self._meeting(number))
+        return reversed(met)
+
+    def _came(self, number: int) -> dict[int, float]:
+        """When each issued the collective of this number; none if not all have."""
+        if number not in self._times:
+            here = self.history.at(number)
+            is_whole = all(rank in here for rank in self.ranks)
+            self._times[number] = {r: self.clocks[r].issued(here[r]) for r in self.ranks} if is_whole else {}
+        return self._times[number]
+
+    def _meeting(self, number: int) -> _Meeting:
+        here, times = self.history.at(number), self._came(number)
+        start = median_low(times.values())
+        went_on = median_low([self.clocks[rank].went_on(here[rank]) for rank, time in times.items() if time <= start])
+        delays = {
+            rank: max(0.0, time - start - self._held(here[rank], rank, time - start)) for rank, time in times.items()
+        }
+        first = here[self.ranks[0]]
+        return _Meeting(f"{first.call} at {place_text(first)}", times, delays, went_on)
+
+    def _held(self, entry: Entry, rank: int, delay: float) -> float:
+        """Of the delay of a rank, what others may have caused that came late to what it issued before.
+
+        Where all wait for all they go on together. What is around one rank, which is not known, holds some for longer.
+        """
+        before = self.clocks[rank].before(entry)
+        if delay < _LEAST_SECONDS or before is None or before.op not in ROOTED:
+            return 0.0
+        times = self._came(before.number)
+        if not times or self.history.by_rank[rank].get(before.number) is not before:  # of another group
+            return math.inf
+        if len(self.ranks) == len(self.history.group.ranks or ()):
+            return max(times.values()) - times[rank]
+        own = times[rank] - median_low(times.values())  # of those on other hosts it is not known when they came
+        return max(0.0, delay - own)
 
 
 def _what(history: History, lines: Sequence[str], is_all: bool) -> str:
@@ -184,55 +242,6 @@ def _weighed(delays: Sequence[float]) -> float:
     """Their mean, in which each counts as much as it is long: of many short ones and a few long the long are told."""
     counted = _counted(delays)
     return sum(delay**2 for delay in counted) / sum(counted)
-
-
-def _meetings(history: History, clocks: Mapping[int, _Clock], ranks: Sequence[int]) -> Iterator[_Meeting]:
-    """The collectives that all these ranks have issued, the oldest first, none from before the last cell."""
-    met: list[_Meeting] = []
-    cell = ""
-    for number in reversed(history.numbers):
-        here = history.at(number)
-        if not all(rank in here for rank in ranks):
-            continue
-        file = here[ranks[0]].file
-        if name_of(file):
-            if cell not in ("", file):
-                break
-            cell = file
-        met.append(_meeting(history, here, clocks, ranks))
-    return reversed(met)
-
-
-def _meeting(
-    history: History, here: Mapping[int, Entry], clocks: Mapping[int, _Clock], ranks: Sequence[int]
-) -> _Meeting:
-    first = here[ranks[0]]
-    times = {rank: clocks[rank].issued(here[rank]) for rank in ranks}
-    start = median_low(times.values())
-    went_on = median_low([clocks[rank].went_on(here[rank]) for rank in ranks if times[rank] <= start])
-    raw = {rank: time - start for rank, time in times.items()}
-    held = {rank: _held(history, rank, clocks[rank].before(here[rank]), raw[rank], clocks, ranks) for rank in ranks}
-    delays = {rank: max(0.0, raw[rank] - held[rank]) for rank in ranks}
-    return _Meeting(f"{first.call} at {place_text(first)}", times, delays, went_on)
-
-
-def _held(
-    history: History, rank: int, before: Entry | None, delay: float, clocks: Mapping[int, _Clock], ranks: Sequence[int]
-) -> float:
-    """Of the delay of a rank, what others may have caused that came late to what it issued before.
-
-    Where all wait for all they go on together. What is around one rank, which is not known, holds some for longer.
-    """
-    if before is None or before.op not in ROOTED:
-        return 0.0
-    there = history.at(before.number)
-    if there.get(rank) is not before or any(each not in there for each in ranks):
-        return math.inf
-    times = {each: clocks[each].issued(there[each]) for each in ranks}
-    if set(history.group.ranks or ()) == set(ranks):
-        return max(times.values()) - times[rank]
-    own = times[rank] - median_low(times.values())  # of those on other hosts it is not known when they came
-    return max(0.0, delay - own)
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:
