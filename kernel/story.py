@@ -26,7 +26,7 @@ MUCH_MEMORY = 100 << 20
 """Bytes of which it is told that frames hold them."""
 
 _POST_MORTEM = "%mesh debug --pm"
-_IN_FULL = "%tb"
+_IN_FULL, _IN_FULL_LATER = "%tb", "%tb after its `result()`"
 _UNREADABLE = {"SyntaxError", "IndentationError", "TabError"}
 """A cell that is no Python: there is nothing to look into, and no other end to hope for from running it again."""
 
@@ -157,9 +157,9 @@ def tell(
 
     `failures` raised, `lost` are gone (with why, and in `last_lines` the end of their stderr), `waiting` did
     something worth telling (waited for the failed ones, or were interrupted by the user). The first few
-    `notes` are told. `mended` is what was done afterwards. Of the lost, `dead` still are (None: all), `late` were
-    given up: they live, and are not done; `unclear` live too, and failed to tell what came of it. `together` is
-    what ranks did in common.
+    `notes` are told, each a place where ranks part. `mended` is what was done afterwards. Of the lost, `dead` still are
+    (None: all), `late` were given up: they live, and are not done; `unclear` live too, and failed to tell what came of
+    it. `together` is what ranks did in common.
 
     Example:
         >>> frame = Frame("cell 5", 1, "<module>", "check(l)", True)
@@ -197,10 +197,14 @@ def tell(
             )
         ),
         num_more=max(len(chapters) - _MAX_CHAPTERS, 0) + len(fates) - len(shown_fates),
-        notes=(*notes[:_MAX_NOTES], *together.notes),
+        notes=(*notes[:_MAX_NOTES], *_more_notes(len(notes) - _MAX_NOTES), *together.notes),
         mended=mended,
         is_whole=len(chapters) <= _MAX_CHAPTERS and all(chapter.is_whole for chapter in chapters),
     )
+
+
+def _more_notes(num_more: int) -> list[str]:
+    return [f"and {num_more:,} more place{'s' * (num_more > 1)} where ranks part"] if num_more > 0 else []
 
 
 def in_full(axes: Mapping[str, int], failures: Mapping[int, Failure]) -> str:
@@ -236,8 +240,10 @@ def noted(error: E, story: Story) -> E:
     return error
 
 
-def with_way_to_tracebacks(story: Story) -> Story:
-    """The story with a word of where the rest of its tracebacks is, if it leaves out some; for the error of a cell.
+def with_way_to_tracebacks(story: Story, *, has_future: bool = False) -> Story:
+    """The story with a word of where the rest of its tracebacks is, if it leaves out some.
+
+    For the error of a cell; one that `has_future` raises it later, when it is asked.
 
     Example:
         >>> story = tell({"tp": 2}, range(2), {1: Failure("ValueError", "x" * 9_000, (), "")})
@@ -247,7 +253,8 @@ def with_way_to_tracebacks(story: Story) -> Story:
     if story.is_whole:
         return story
     after = next((number for number, hint in enumerate(story.hints, 1) if hint.command == _POST_MORTEM), 0)
-    return replace(story, hints=(*story.hints[:after], Hint("whole traceback", _IN_FULL), *story.hints[after:]))
+    way = Hint("whole traceback", _IN_FULL_LATER if has_future else _IN_FULL)
+    return replace(story, hints=(*story.hints[:after], way, *story.hints[after:]))
 
 
 def with_memory(story: Story, held: Mapping[int, int]) -> Story:

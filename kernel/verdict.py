@@ -101,7 +101,7 @@ def _advised(drive: Drive, story: Story, failures: Mapping[int, Failure], notebo
     if drive.abandoned:
         end = Hint("end what does not react", f"%mesh interrupt {ranks_text(drive.abandoned)} --kill")
         story = replace(story, hints=(*story.hints, end))
-    return story if drive.is_background or drive.user is None else with_way_to_tracebacks(story)
+    return story if drive.user is None else with_way_to_tracebacks(story, has_future=drive.is_background)
 
 
 def note_failed(drive: Drive, result: MeshResult) -> None:

@@ -169,9 +169,13 @@ def test_different_failures_are_different_chapters_and_not_too_many() -> None:
 
 
 def test_what_explains_it_stands_below_everybodys_fate() -> None:
-    story = tell(AXES, range(8), {7: BOOM}, waiting={1: "waited"}, notes=["rank 7 has issued none", "b", "c", "d"])
-    assert story.text().splitlines()[-5:-1] == ["◌ dp=0,tp=1  waited", "≠ rank 7 has issued none", "≠ b", "≠ c"]
+    notes = ["rank 7 has issued none", "b", "c", "d", "e"]
+    story = tell(AXES, range(8), {7: BOOM}, waiting={1: "waited"}, notes=notes[:4])
+    above = ["◌ dp=0,tp=1  waited", "≠ rank 7 has issued none", "≠ b", "≠ c"]
+    assert story.text().splitlines()[-6:-1] == [*above, "≠ and 1 more place where ranks part"]
     assert story.hints[-1].command == "%mesh ledger"
+    assert "≠ and 2 more places where" in tell(AXES, range(8), {7: BOOM}, notes=notes).text()
+    assert "more place" not in tell(AXES, range(8), {7: BOOM}, notes=notes[:3]).text()
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,13 @@ def test_its_timeout_holds(kernel: Kernel) -> None:
     assert "TimeoutError: not done after 0.2 s" in kernel.cell("f.result()").traceback
 
 
+def test_what_its_story_leaves_out_is_in_the_traceback_of_its_result(kernel: Kernel) -> None:
+    cell = kernel.start("%%on_mesh dp=0,tp=0 -b -o f\nimport json\njson.loads('{')")
+    cell.until("whole traceback: %tb after its `result()`")
+    assert "→ 3  json.loads('{')" in kernel.cell("f.result()").traceback
+    assert "json/decoder.py" in kernel.cell("%tb").traceback
+
+
 def test_ranks_that_wait_for_one_that_raised_are_released(kernel: Kernel) -> None:
     kernel.ok("%mesh up torn dp=2")
     cell = kernel.start(
