@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import os
 import signal
 import sys
 import threading
@@ -95,6 +94,10 @@ def _gone(found: Found) -> int:
     return 0
 
 
+_DEAF = 0.2
+"""Seconds after which who types has not heard a signal."""
+
+
 class _News(BaseException):
     """Something came while a line was typed."""
 
@@ -107,6 +110,8 @@ class Terminal:
         self._news: SimpleQueue[Out | Question | End | None] = SimpleQueue()  # None: the other side has gone
         self._words: SimpleQueue[Words] = SimpleQueue()
         self._is_typing = self._is_called = False
+        self._heard = threading.Event()
+        """Nothing is typed any more of what was when a signal was sent."""
         self._typed = ""
         """What was typed when news came: it stands at the next prompt."""
         self._found: list[str] = []
@@ -167,6 +172,7 @@ class Terminal:
     def _typed_line(self, asked: Question) -> str:
         lines: list[str] = []
         try:
+            self._heard = threading.Event()
             self._is_called, self._is_typing = False, True
             try:
                 if not self._news.empty():
@@ -175,6 +181,7 @@ class Terminal:
                 lines.extend(map(getpass.getpass if asked.is_secret else input, [asked.prompt]))
             finally:
                 self._is_typing = False
+                self._heard.set()
         except _News:
             if asked.is_secret or lines:
                 self._typed = "" if asked.is_secret else lines[0]
@@ -184,6 +191,7 @@ class Terminal:
     def _on_news(self, signum: int, frame: FrameType | None) -> None:
         if self._is_typing:
             self._is_typing = False
+            self._heard.set()
             self._typed = _line_so_far()
             raise _News
 
@@ -199,9 +207,19 @@ class Terminal:
 
     def _tell(self, letter: Out | Question | End | None) -> None:
         self._news.put(letter)
-        if self._is_typing and not self._is_called:  # twice, while `input` is left, is a SystemError of Python's
+        if self._is_typing and not self._is_called:
             self._is_called = True
-            os.kill(os.getpid(), signal.SIGUSR1)
+            self._call(self._heard)
+
+    def _call(self, heard: threading.Event) -> None:
+        """End the typing. Once, as a second signal while `input` is left is a SystemError of Python's.
+
+        But not one that is about to begin: it has looked for signals, and sleeps until the next letter. One that has
+        not heard it gets another.
+        """
+        while not heard.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            heard.wait(_DEAF)
 
     def _complete(self, text: str, number: int) -> str | None:
         """What readline calls for the Tab key: the word of this number that begins so."""

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from meshbook import Actor, endpoint, this_host
+import meshbook.runtime
+from meshbook import Actor, SupervisionError, endpoint, this_host
 from meshbook.runtime.session import ZYGOTE_MODULES, session, spawn_procs
 
 ZYGOTE_MODULES.remove("torch?")  # these ranks need none
@@ -67,6 +68,7 @@ def two() -> Any:
 
 
 def main() -> None:
+    meshbook.runtime.unhandled_fault_hook = list[Any]().append  # a rank that dies ends what waits for it alone
     with two() as procs:
         worker = procs.spawn("worker", Worker)
         waiter = procs.spawn("waiter", Waiter)
@@ -74,10 +76,11 @@ def main() -> None:
         print("up", flush=True)
         while line := sys.stdin.readline():
             word, *rest = line.split()
-            if word == "async":
-                print(waiter.hang.call(*rest).get().values(), flush=True)
-            else:
-                print(getattr(worker, word).call(*rest).get().values(), flush=True)
+            called = waiter.hang if word == "async" else getattr(worker, word)
+            try:
+                print(called.call(*rest).get().values(), flush=True)
+            except SupervisionError as error:
+                print(type(error).__name__, flush=True)
 
 
 if __name__ == "__main__":

@@ -286,6 +286,37 @@ def test_ranks_wait_for_who_attaches(path: Path, terminal: Callable[..., Termina
         assert f"pid {script.pid} has ended" in attached.end()
 
 
+def test_who_begins_to_type_as_the_process_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal that comes after `input` has looked for signals, and before it sleeps, wakes nobody."""
+    is_typing, sent = threading.Event(), list[int]()
+
+    class Side:
+        def __init__(self) -> None:
+            self._letters = iter([Question(1, PROMPT), None])
+
+        def recv_from_process(self) -> Question | None:
+            if (letter := next(self._letters)) is None:
+                assert is_typing.wait(30)
+            return letter
+
+    def kill(thread: int, signum: int, really: Any = signal.pthread_kill) -> None:
+        sent.append(signum)
+        if len(sent) > 1:
+            really(thread, signum)
+
+    def sleeping(prompt: str) -> None:
+        is_typing.set()
+        assert not threading.Event().wait(30)
+
+    side: Any = Side()
+    monkeypatch.setattr("builtins.input", sleeping)
+    monkeypatch.setattr(attach, "_prepare_editing", lambda *_: None)
+    monkeypatch.setattr(signal, "pthread_kill", kill)
+    began = time.monotonic()
+    assert attach.Terminal(side).run() is None
+    assert time.monotonic() - began < 20 and sent == [signal.SIGUSR1] * 2
+
+
 def wait_and_go_on(script: Script, terminal: Callable[..., Terminal]) -> None:
     script.do("halt 3")
     line = line_of("breakpoint()")
