@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NoReturn
 
 from .breaks import Break, read_break
-from .inquiries import Dash, Debug, Diff, Ledger, Logs, MeshOption, Stacks, Watch, Who, watch_words
+from .inquiries import Dash, Debug, Diff, Ledger, Logs, MeshOption, Profile, Stacks, Watch, Who, watch_words
 from .manage import (
     Actors,
     Attach,
@@ -156,6 +156,7 @@ COMMANDS = {
         Command("%mesh unstick", Unstick, "%mesh unstick", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh dash", Dash, "%mesh dash"),
         Command("%mesh stacks", Stacks, "%mesh stacks dp=1", "[SELECTOR]", selector_words, "selector"),
+        Command("%mesh profile", Profile, "%mesh profile dp=1 --for 10", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh debug", Debug, "%mesh debug dp=1,tp=0", "[SELECTOR]", selector_words, "selector"),
         Command("%mesh break", Break, "%mesh break 5:3 dp=1 if loss != loss", "[WHERE [SELECTOR] [if COND]]"),
         Command("%mesh ledger", Ledger, "%mesh ledger dp=0 -n 20", "[SELECTOR]", selector_words, "selector"),
@@ -186,6 +187,7 @@ _MEANT = {
     "get": "pull",
     "put": "push",
     "trace": "stacks",
+    **dict.fromkeys(("prof", "prun", "perf"), "profile"),
     "compare": "diff",
 }
 """What others call our sub-commands: only named to the user, as some of these end things."""

@@ -38,6 +38,16 @@ class Stacks:
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """Show on which lines ranks spend their time, side by side: look at them for some seconds, or until Ctrl-C."""
+
+    selector: str = ""
+    mesh: MeshOption = None
+    duration: Annotated[float, Option("--for", "look for so long (else 3 s)", "SECONDS", seconds)] = 3.0
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
 class Dash:
     """Show the mesh live: what every rank does, metrics, and buttons to interrupt, un-stick and restart."""
 

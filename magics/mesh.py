@@ -16,6 +16,7 @@ from IPython.core.error import UsageError
 from ..kernel.collectives import MeshLedger
 from ..kernel.interrupted import Interrupted
 from ..kernel.mesh import PULL_LIMIT, Mesh
+from ..kernel.profile import Profile, profile
 from ..runtime import leftovers
 from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.ranges import named
@@ -77,6 +78,7 @@ class MeshMagic:
             grammar.Unstick: lambda args: faults.unstick(book, args),
             grammar.Dash: self.dashboards.show,
             grammar.Stacks: self._stacks,
+            grammar.Profile: self._profile,
             grammar.Debug: lambda args: debug(book, self.consoles, args),
             grammar.Break: lambda args: set_break(book, args, shell.history_manager.input_hist_raw),
             grammar.Ledger: self._ledger,
@@ -227,6 +229,10 @@ class MeshMagic:
         mesh = self._book.get(args.mesh)
         ranks = self._book.select(args.selector, mesh) if args.selector else None
         return StacksView(mesh.stacks(ranks, native=args.native, locals_of=args.locals_of))
+
+    def _profile(self, args: grammar.Profile) -> Profile:
+        mesh, ranks = self._book.chosen_of_all(args.mesh, args.selector)
+        return profile(lambda: mesh.stacks(ranks).stacks, args.duration)
 
     def _ledger(self, args: grammar.Ledger) -> MeshLedger:
         mesh, ranks = self._book.chosen_of_all(args.mesh, args.selector)

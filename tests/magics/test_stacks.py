@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from meshbook.magics.grammar import GrammarError, MeshCommand, Stacks, parse_mesh
+from meshbook.magics.grammar import GrammarError, MeshCommand, Profile, Stacks, parse_mesh
 from tests.magics.front_end import Kernel
 
 
@@ -23,9 +23,14 @@ def test_the_line_is_read(line: str, args: Stacks) -> None:
     assert parse_mesh(line) == MeshCommand("stacks", args)
 
 
-def test_a_misspelt_option_is_refused() -> None:
-    with pytest.raises(GrammarError, match="--native"):
-        parse_mesh("stacks --nativ")
+def test_how_long_to_look_is_read() -> None:
+    assert parse_mesh("profile dp=1 --for 10") == MeshCommand("profile", Profile("dp=1", duration=10.0))
+
+
+@pytest.mark.parametrize(("line", "why"), [("stacks --nativ", "--native"), ("profile --for 0", "seconds over 0")])
+def test_a_misspelt_option_is_refused(line: str, why: str) -> None:
+    with pytest.raises(GrammarError, match=why):
+        parse_mesh(line)
 
 
 @pytest.fixture
@@ -60,6 +65,33 @@ def test_a_running_cell_is_shown_with_its_line(own: Kernel) -> None:
     rows = json.loads(own.value("get_ipython().run_line_magic('mesh', 'stacks dp=0 --json')"))
     assert [row["waiting"] for row in rows] == ["", "barrier"]
     assert own.completions("%mesh stac") == ["%mesh stacks"]
+
+
+STEPS = """%%on_mesh -b -o steps
+import time, torch.distributed as dist
+while True:
+    if rank == 2:
+        time.sleep(0.05)
+    dist.barrier()"""
+
+
+@pytest.mark.far
+@pytest.mark.slow
+@pytest.mark.real
+def test_where_ranks_spend_their_time_is_shown_side_by_side(own: Kernel) -> None:
+    assert own.ok("%mesh profile").results[0].endswith("at one with `-b`"), "nobody works"
+    number = own.ok(STEPS).reply["execution_count"]
+    shown = own.ok("%mesh profile --for 1.5")
+    title, *lines = shown.results[0].splitlines()
+    assert title.startswith("where ranks 0-3 were in ")
+    [sleeping] = [line for line in lines if f"cell {number}, line 5" in line]
+    assert "time.sleep(0.05)" in sleeping and "rank 2: " in sleeping and sleeping.lstrip().startswith("0")
+    [waiting] = [line for line in lines if f"cell {number}, line 6" in line]
+    assert "dist.barrier()" in waiting and "rank 2: " in waiting
+    assert "time.sleep(0.05)" in shown.shown[0]["text/html"]
+    told = json.loads(own.value("get_ipython().run_line_magic('mesh', 'profile 2 --for 0.5 --json')"))
+    assert told["ranks"] == [2] and told["shares"][0]["source"] == "time.sleep(0.05)"
+    own.ok("steps.cancel()")
 
 
 WITH_LOCALS = """%%on_mesh --on-error wait
