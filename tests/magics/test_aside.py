@@ -43,6 +43,16 @@ def test_stop_reaches_a_cell_of_a_subshell_while_the_notebook_rests(kernel: Kern
     kernel.interrupt()  # nothing runs that it could hit
 
 
+def test_where_ranks_spend_their_time(kernel: Kernel) -> None:
+    cell = kernel.start("%%on_mesh\nprint('in')\nwhile True: pass")
+    cell.until_all(4, "in")
+    told = kernel.start_aside("%mesh profile --for 0.5").end()
+    assert told.text.startswith("where ranks 0-3 were in ")
+    assert "\n   100 %  cell " in told.text and ", line 3  while True: pass\n" in told.text
+    kernel.interrupt()
+    assert cell.end().status == "error"
+
+
 def test_unstick_and_where_everybody_is(kernel: Kernel) -> None:
     cell = kernel.start("%%on_mesh\nprint('in')\nif rank != 1:\n    dist.barrier()")
     cell.until_all(4, "in")
