@@ -77,7 +77,7 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tu
     def all_wait() -> bool:
         return run.sightings.are_waiting(run.owing, ALL_WAIT)
 
-    stragglers = StragglerWatch(run, tell, run.sightings.places)
+    stragglers = StragglerWatch(run, tell, run.sightings.places, is_bare=is_bare)
     hangs = HangWatch(run, look, mesh.roster.dead, tell, advice, place_of, done, all_wait)
     halts = HaltWatch(mesh.roster, run, tell, is_bare=is_bare)
     waits = QueueWatch(run, lambda: mesh.queued(run), tell), halts, hangs

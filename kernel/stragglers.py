@@ -18,6 +18,8 @@ MUCH = 0.25
 FEWEST = 6
 """Sightings that are enough to say where ranks mostly are."""
 
+ADVICE = "`%mesh profile`, in a console, shows what each rank does"
+
 _Habit = tuple[tuple[int, ...], str]
 _Places = Callable[[int], Mapping[str, int]]
 
@@ -31,13 +33,14 @@ class StragglerWatch:
     """Looks at each ledger that somebody has asked for anyway, while a cell or calls run.
 
     What is seen twice in succession is told: of a few collectives one rank may be the last by chance. `places` says how
-    often a rank was seen where.
+    often a rank was seen where; a bare mesh is that of a script, without magics.
     """
 
-    def __init__(self, run: Waited, tell: Tell, places: _Places = _nowhere) -> None:
+    def __init__(self, run: Waited, tell: Tell, places: _Places = _nowhere, *, is_bare: bool = False) -> None:
         self._run = run
         self._tell = tell
         self._places = places
+        self._advice = "" if is_bare else f": {ADVICE}"
         self._seen: set[_Habit] = set()
         self._told: set[_Habit] = set()
 
@@ -54,11 +57,13 @@ class StragglerWatch:
         return [late for late in ledger.late_within(time.monotonic() - self._run.started) if late.part >= MUCH]
 
     def _whereabouts(self, ranks: Sequence[int]) -> str:
-        """What they do while the others wait: the line at which they are seen more often than those."""
+        """What they do while the others wait: the line at which they are seen more often; else how to look."""
         late, others = _parts(map(self._places, ranks)), _parts(map(self._places, {*self._run.owing} - {*ranks}))
         more = {place: part - others.get(place, 0.0) for place, part in late.items() if WAITING not in place}
         place = max(more, key=more.__getitem__, default="")
-        return f"; {'it is' if len(ranks) == 1 else 'they are'} at {place} then" if more.get(place, 0.0) >= MUCH else ""
+        if more.get(place, 0.0) < MUCH:
+            return self._advice
+        return f"; {'it is' if len(ranks) == 1 else 'they are'} at {place} then"
 
 
 def _parts(seen: Iterable[Mapping[str, int]]) -> dict[str, float]:

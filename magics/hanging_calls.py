@@ -72,7 +72,7 @@ class HangingCalls:
             return stragglers.findings(ledger_of(roster, ranks, timeout=0.2))
 
         calls, is_bare = _Calls(roster, started), not self._has_magics(roster)
-        stragglers = StragglerWatch(calls, self._tell)
+        stragglers = StragglerWatch(calls, self._tell, is_bare=is_bare)
         advice = ADVICE_ON_BARE if is_bare else ADVICE_ON_CALLS
         waits = QueueWatch(calls, partial(behind, roster, self._since), self._tell, "a call of this cell", advice)
         halts = HaltWatch(roster, calls, self._tell, is_bare=is_bare)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from meshbook.kernel.collectives import MeshLedger
-from meshbook.kernel.stragglers import StragglerWatch
+from meshbook.kernel.stragglers import ADVICE, StragglerWatch
 from meshbook.runtime.ranks.ledger import Entry, Group, RankLedger
 
 GROUP = Group("0", "gloo", "default_pg", (0, 1, 2, 3))
@@ -18,12 +18,14 @@ STEP = 0.1
 class World:
     """A cell on four ranks that began some steps ago; what is told of it."""
 
-    def __init__(self, steps: int = 20, places: Mapping[int, Mapping[str, int]] | None = None) -> None:
+    def __init__(
+        self, steps: int = 20, places: Mapping[int, Mapping[str, int]] | None = None, *, is_bare: bool = False
+    ) -> None:
         self.started = time.monotonic() - steps * STEP
         self.owing = [0, 1, 2, 3]
         self.told: list[str] = []
         seen = dict(places or {})
-        self._watch = StragglerWatch(self, self._tell, lambda rank: seen.get(rank, {}))
+        self._watch = StragglerWatch(self, self._tell, lambda rank: seen.get(rank, {}), is_bare=is_bare)
 
     def miss(self, ranks: set[int]) -> None:
         raise AssertionError(ranks)
@@ -55,7 +57,8 @@ def test_what_is_seen_twice_is_told_once() -> None:
     world.look({2: 0.06})
     world.look({2: 0.06})
     [text] = world.told
-    assert text == "rank 2 comes 60 ms late to barrier at cell 4, line 3: 62 % of 960 ms were waiting for it"
+    late = "rank 2 comes 60 ms late to barrier at cell 4, line 3: 62 % of 960 ms were waiting for it"
+    assert text == f"{late}: {ADVICE}"
 
 
 def test_what_another_rank_does_next_is_chance() -> None:
@@ -80,6 +83,7 @@ def test_what_cells_before_have_issued_is_not_told_of_this_one() -> None:
 
 
 LOADS, COMPUTES = "cell 4 line 2", "cell 4 line 3"
+HOW = f": {ADVICE}"
 WAITS = "cell 4 line 4, waiting in barrier"
 
 
@@ -89,11 +93,11 @@ WAITS = "cell 4 line 4, waiting in barrier"
         ({0: {COMPUTES: 9}, 1: {LOADS: 6, COMPUTES: 3}, 2: {LOADS: 4, COMPUTES: 5}}, f"; they are at {LOADS} then"),
         ({0: {COMPUTES: 1}, 1: {LOADS: 4}, 2: {LOADS: 4}}, f"; they are at {LOADS} then"),
         ({0: {COMPUTES: 2, WAITS: 7}, 1: {COMPUTES: 5}, 2: {COMPUTES: 5}}, f"; they are at {COMPUTES} then"),
-        ({0: {COMPUTES: 9}, 1: {WAITS: 9}, 2: {COMPUTES: 9}}, ""),
-        ({rank: {COMPUTES: 9} for rank in range(4)}, ""),
-        ({0: {COMPUTES: 9}, 1: {LOADS: 3}}, ""),
-        ({0: {COMPUTES: 9}, 1: {LOADS: 2, COMPUTES: 8}}, ""),
-        ({}, ""),
+        ({0: {COMPUTES: 9}, 1: {WAITS: 9}, 2: {COMPUTES: 9}}, HOW),
+        ({rank: {COMPUTES: 9} for rank in range(4)}, HOW),
+        ({0: {COMPUTES: 9}, 1: {LOADS: 3}}, HOW),
+        ({0: {COMPUTES: 9}, 1: {LOADS: 2, COMPUTES: 8}}, HOW),
+        ({}, HOW),
     ],
 )
 def test_it_says_where_they_are_more_often_than_the_others(places: dict[int, dict[str, int]], told: str) -> None:
@@ -102,3 +106,10 @@ def test_it_says_where_they_are_more_often_than_the_others(places: dict[int, dic
         world.look({1: 0.06, 2: 0.06})
     [text] = world.told
     assert text.partition("waiting for them")[2] == told
+
+
+def test_a_script_is_told_of_no_magic() -> None:
+    world = World(is_bare=True)
+    for _ in range(2):
+        world.look({1: 0.06})
+    assert world.told[0].endswith("were waiting for it")
