@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import median_low
 
 from ..runtime.ranges import named
@@ -79,7 +78,7 @@ class _Meeting:
 
 
 def latecomers(ledgers: Mapping[int, RankLedger], hosts: Mapping[int, str]) -> list[Late]:
-    """Who keeps others waiting, for each group and host; ranks that are not in `hosts` are on one of their own.
+    """Who keeps others waiting, for each host and group; ranks that are not in `hosts` are on one of their own.
 
     Example:
         >>> from meshbook.runtime.ranks.ledger import Group
@@ -90,42 +89,58 @@ def latecomers(ledgers: Mapping[int, RankLedger], hosts: Mapping[int, str]) -> l
         >>> [late.text for late in latecomers({0: told(0.0), 1: told(0.0), 2: told(0.25)}, {})]
         ['rank 2 comes 250 ms late to barrier at an unknown line: 29 % of 5.25 s were waiting for it']
     """
-    on_host: dict[str, list[int]] = {}
+    on_host: dict[str, set[int]] = {}
     for rank in ledgers:
-        on_host.setdefault(hosts.get(rank, ""), []).append(rank)
-    clocks = {rank: _Clock.of(ledger) for rank, ledger in ledgers.items()}
-    return [
-        late
-        for history in histories(ledgers)
-        for ranks in on_host.values()
-        for late in _Company(history, sorted({*ranks} & {*history.by_rank}), clocks).late()
-    ]
+        on_host.setdefault(hosts.get(rank, ""), set()).add(rank)
+    told = histories(ledgers)
+    return [late for ranks in on_host.values() for late in _of_host(told, ledgers, ranks)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    """When a rank issued what, in seconds since 1970 by the clock of its host."""
+def _of_host(told: Iterable[History], ledgers: Mapping[int, RankLedger], ranks: set[int]) -> Iterator[Late]:
+    here = [(history, sorted(ranks & history.by_rank.keys())) for history in told]
+    companies = [_Company.of(history, members, ledgers) for history, members in here if members]
+    for rank in ranks:
+        _follow(rank, companies)
+    across = [set(company.ranks) for company in companies if not company.is_whole]
+    for company in companies:
+        # Where others on other hosts may have held some of them, and not all, it is not known for how long.
+        if all(some.isdisjoint(company.ranks) or some.issuperset(company.ranks) for some in across):
+            yield from company.late()
 
-    read_at: float
-    _before: Mapping[tuple[int, int], Entry]
-    _after: Mapping[tuple[int, int], Entry]
-    """What it issued before and after each, in whatever group."""
 
-    @staticmethod
-    def of(ledger: RankLedger) -> _Clock:
-        pairs = list(pairwise(sorted(ledger.entries, key=lambda entry: -entry.seconds)))
-        before = {(after.group, after.number): before for before, after in pairs}
-        return _Clock(ledger.read_at, before, {(before.group, before.number): after for before, after in pairs})
+@dataclass(slots=True)
+class _Step:
+    """What one rank did in one collective."""
 
-    def issued(self, entry: Entry) -> float:
-        return self.read_at - entry.seconds
+    time: float
+    """When it issued it, in seconds since 1970 by the clock of its host."""
+    entry: Entry
+    freed: float = -math.inf
+    """Until when others have held it before: the last came then to something that it had issued."""
+    went_on: float = math.inf
+    """When it issued the next, in whatever group."""
+    inherited: float = math.inf
+    """All that its delay can be, where it is not known who has held it: what it was before."""
 
-    def went_on(self, entry: Entry) -> float:
-        after = self._after.get((entry.group, entry.number))
-        return math.inf if after is None else self.issued(after)
 
-    def before(self, entry: Entry) -> Entry | None:
-        return self._before.get((entry.group, entry.number))
+@dataclass(slots=True)
+class _Collective:
+    """One collective of a group, as far as ranks of one host have issued it."""
+
+    steps: dict[int, _Step] = field(default_factory=dict[int, _Step])
+    start: float = 0.0
+    """When at least half of them were there."""
+    last: float = -math.inf
+    last_but_one: float = -math.inf
+
+    def settle(self) -> None:
+        times = sorted(step.time for step in self.steps.values())
+        self.start = times[(len(times) - 1) // 2]
+        self.last, self.last_but_one = times[-1], times[-2] if len(times) > 1 else -math.inf
+
+    def last_without(self, step: _Step) -> float:
+        """When the last of the others came."""
+        return self.last_but_one if step.time == self.last else self.last
 
 
 @dataclass(slots=True)
@@ -134,8 +149,21 @@ class _Company:
 
     history: History
     ranks: Sequence[int]
-    clocks: Mapping[int, _Clock]
-    _times: dict[int, dict[int, float]] = field(default_factory=dict[int, dict[int, float]])
+    is_whole: bool
+    """Are these all ranks of the group?"""
+    collectives: Mapping[int, _Collective]
+    """By number."""
+
+    @staticmethod
+    def of(history: History, ranks: Sequence[int], ledgers: Mapping[int, RankLedger]) -> _Company:
+        collectives: dict[int, _Collective] = {}
+        for rank in ranks:
+            read_at = ledgers[rank].read_at
+            for number, entry in history.by_rank[rank].items():
+                collectives.setdefault(number, _Collective()).steps[rank] = _Step(read_at - entry.seconds, entry)
+        for collective in collectives.values():
+            collective.settle()
+        return _Company(history, ranks, len(ranks) == len(history.group.ranks or ()), collectives)
 
     def late(self) -> Iterator[Late]:
         meetings = list(self._meetings()) if len(self.ranks) > 1 else []
@@ -159,50 +187,50 @@ class _Company:
         """The collectives that all have issued, the oldest first, none from before the last cell."""
         met: list[_Meeting] = []
         cell = ""
-        for number in reversed(self.history.numbers):
-            if not self._came(number):
+        for number in sorted(self.collectives, reverse=True):
+            collective = self.collectives[number]
+            if len(collective.steps) < len(self.ranks):
                 continue
-            file = self.history.by_rank[self.ranks[0]][number].file
+            file = collective.steps[self.ranks[0]].entry.file
             if name_of(file):
                 if cell not in ("", file):
                     break
                 cell = file
-            met.append(self._meeting(number))
+            met.append(_meeting(collective, self.ranks[0]))
         return reversed(met)
 
-    def _came(self, number: int) -> dict[int, float]:
-        """When each issued the collective of this number; none if not all have."""
-        if number not in self._times:
-            here = self.history.at(number)
-            is_whole = all(rank in here for rank in self.ranks)
-            self._times[number] = {r: self.clocks[r].issued(here[r]) for r in self.ranks} if is_whole else {}
-        return self._times[number]
 
-    def _meeting(self, number: int) -> _Meeting:
-        here, times = self.history.at(number), self._came(number)
-        start = median_low(times.values())
-        went_on = median_low([self.clocks[rank].went_on(here[rank]) for rank, time in times.items() if time <= start])
-        delays = {
-            rank: max(0.0, time - start - self._held(here[rank], rank, time - start)) for rank, time in times.items()
-        }
-        first = here[self.ranks[0]]
-        return _Meeting(f"{first.call} at {place_text(first)}", times, delays, went_on)
+def _meeting(collective: _Collective, first: int) -> _Meeting:
+    steps, start = collective.steps, collective.start
+    return _Meeting(
+        f"{steps[first].entry.call} at {place_text(steps[first].entry)}",
+        {rank: step.time for rank, step in steps.items()},
+        {rank: max(0.0, min(step.time - max(start, step.freed), step.inherited)) for rank, step in steps.items()},
+        median_low([step.went_on for step in steps.values() if step.time <= start]),
+    )
 
-    def _held(self, entry: Entry, rank: int, delay: float) -> float:
-        """Of the delay of a rank, what others may have caused that came late to what it issued before.
 
-        Where all wait for all they go on together. What is around one rank, which is not known, holds some for longer.
-        """
-        before = self.clocks[rank].before(entry)
-        if delay < _LEAST_SECONDS or before is None or before.op not in ROOTED:
-            return 0.0
-        times = self._came(before.number)
-        if not times or self.history.by_rank[rank].get(before.number) is not before:  # of another group
-            return math.inf
-        if len(self.ranks) == len(self.history.group.ranks or ()):
-            return max(times.values()) - times[rank]
-        own = times[rank] - median_low(times.values())  # of those on other hosts it is not known when they came
-        return max(0.0, delay - own)
+def _follow(rank: int, companies: Sequence[_Company]) -> None:
+    """Note on all steps of a rank what came before and after, and until when others have held it."""
+    taken = [
+        (collective.steps[rank], collective, company)
+        for company in companies
+        for collective in company.collectives.values()
+        if rank in collective.steps
+    ]
+    freed, to_come = -math.inf, list[float]()
+    before: tuple[_Step, _Collective, _Company] | None = None
+    for step, collective, company in sorted(taken, key=lambda each: each[0].time):
+        freed = max([freed, *(moment for moment in to_come if moment <= step.time)])
+        to_come = [moment for moment in to_come if moment > step.time]
+        step.freed = freed
+        if before is not None:
+            former, there, others = before
+            former.went_on = step.time
+            if not others.is_whole and former.entry.op in ROOTED:  # it may have held some of them, and not all
+                step.inherited = former.time - there.start
+        to_come.append(collective.last_without(step))
+        before = step, collective, company
 
 
 def _what(history: History, lines: Sequence[str], is_all: bool) -> str:

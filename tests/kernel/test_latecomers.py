@@ -111,6 +111,45 @@ def test_whom_a_late_rank_holds_in_a_broadcast_is_not_late_to_what_comes_next(ho
     assert found.waited == pytest.approx(9 * 0.51, abs=0.02)
 
 
+def two_by_two(steps: Mapping[int, Sequence[tuple[str, float]]]) -> dict[int, RankLedger]:
+    """Ranks of a square: `tp` is the group of those of a row (0-1, 2-3), `dp` of those of a column."""
+    ledgers: dict[int, RankLedger] = {}
+    for rank, issued in steps.items():
+        row, column = rank // 2 * 2, rank % 2
+        groups = {"dp": (column, column + 2), "tp": (row, row + 1)}
+        counts, entries = dict.fromkeys(groups, 0), list[Entry]()
+        for name, time in issued:
+            counts[name] += 1
+            line = 7 if name == "dp" else 8
+            kind = list(groups).index(name)
+            entries.append(Entry(kind, counts[name], "barrier", name, (), (), False, 100 - time, FILE, line))
+        known = tuple(Group(f"{name}{members}", "gloo", name, members) for name, members in groups.items())
+        ledgers[rank] = RankLedger(known, tuple(entries), read_at=READ_AT)
+    return ledgers
+
+
+SQUARE = {
+    rank: [
+        step
+        for n in range(9)
+        # Rank 3 loads for half a second; rank 1 is held by it in their column, and keeps rank 0 waiting in their row.
+        for step in (("dp", n + 0.5 * (rank == 3)), ("tp", n + 0.001 + 0.5 * (rank % 2)))
+    ]
+    for rank in range(4)
+}
+
+
+def test_whom_a_late_rank_holds_in_one_group_is_not_late_in_another() -> None:
+    found = latecomers(two_by_two(SQUARE), {})
+    assert {late.ranks for late in found} == {(3,)}
+    assert any(late.what == "dp at cell 2, line 7 (of the group 'dp' of ranks 1,3)" for late in found)
+
+
+def test_ranks_whom_other_hosts_may_hold_one_by_one_are_not_compared() -> None:
+    """Rows lie on hosts, columns across: who keeps rank 1 is not seen from its own host."""
+    assert latecomers(two_by_two(SQUARE), {0: "a", 1: "a", 2: "b", 3: "b"}) == []
+
+
 def test_many_lines_are_counted() -> None:
     steps = {
         rank: [n + 0.1 * i + 0.05 * (rank == 1 and i < 3) for n in range(9) for i in range(4)] for rank in range(4)
@@ -121,14 +160,12 @@ def test_many_lines_are_counted() -> None:
 
 def test_a_rank_that_is_late_to_every_tenth_by_much_is_found_and_by_how_much() -> None:
     """It saves a checkpoint, say."""
-    saves = {rank: [n + (n // 10) * 2.0 * (rank != 0) for n in range(60)] for rank in range(4)}
-    for n in range(60):  # all go on when it comes
-        saves[0][n] = n + (n // 10) * 2.0 + 2.0 * (n % 10 == 0)
-        for rank in range(1, 4):
-            saves[rank][n] = n + (n // 10) * 2.0 + 0.0015 * (rank == n % 3 + 1)
+    together = [n + 2.0 * ((n + 9) // 10) for n in range(60)]  # all go on when it comes
+    saves = {rank: [time + 0.0015 * (rank == n % 3 + 1) for n, time in enumerate(together)] for rank in range(1, 4)}
+    saves[0] = [time + 2.0 * (n % 10 == 0) for n, time in enumerate(together)]
     (late,) = latecomers(of_ranks(saves), {})
     assert late.ranks == (0,) and late.delay == pytest.approx(2.0, rel=0.01)
-    assert late.waited == pytest.approx(6 * 1.0, rel=0.02)  # until the next: what goes on did not wait
+    assert late.waited == pytest.approx(6 * 2.0, rel=0.01)
 
 
 def test_one_long_stop_is_no_habit() -> None:
