@@ -91,6 +91,20 @@ def test_who_is_late_everywhere_is_late_to_the_group() -> None:
     assert late.what == "collectives of the default group"
 
 
+def as_broadcasts(ledgers: Mapping[int, RankLedger], line: int) -> dict[int, RankLedger]:
+    """What is issued at this line is one."""
+    return {
+        rank: msgspec.structs.replace(
+            ledger,
+            entries=tuple(
+                msgspec.structs.replace(entry, op="broadcast", call="broadcast") if entry.line == line else entry
+                for entry in ledger.entries
+            ),
+        )
+        for rank, ledger in ledgers.items()
+    }
+
+
 @pytest.mark.parametrize("hosts", [{}, {0: "a", 1: "a", 2: "b", 3: "b"}], ids=["one host", "two hosts"])
 def test_whom_a_late_rank_holds_in_a_broadcast_is_not_late_to_what_comes_next(hosts: dict[int, str]) -> None:
     """From rank 0, which goes on to the barrier at once, as does rank 2; rank 1 is held until rank 3 has come."""
@@ -99,13 +113,7 @@ def test_whom_a_late_rank_holds_in_a_broadcast_is_not_late_to_what_comes_next(ho
     steps = {
         rank: [time for n in range(9) for time in (n + late * (rank == 3), n + next_at[rank])] for rank in range(4)
     }
-    ledgers = of_ranks(steps, lines=[8, 9])
-    for rank, ledger in ledgers.items():
-        ops = [
-            msgspec.structs.replace(entry, op="broadcast", call="broadcast") if entry.line == 8 else entry
-            for entry in ledger.entries
-        ]
-        ledgers[rank] = msgspec.structs.replace(ledger, entries=tuple(ops))
+    ledgers = as_broadcasts(of_ranks(steps, lines=[8, 9]), 8)
     [found] = latecomers(ledgers, hosts)
     assert found.ranks == (3,) and found.what == "collectives of the default group"
     assert found.waited == pytest.approx(9 * 0.51, abs=0.02)
@@ -143,6 +151,24 @@ def test_whom_a_late_rank_holds_in_one_group_is_not_late_in_another() -> None:
     found = latecomers(two_by_two(SQUARE), {})
     assert {late.ranks for late in found} == {(3,)}
     assert any(late.what == "dp at cell 2, line 7 (of the group 'dp' of ranks 1,3)" for late in found)
+
+
+def test_who_goes_on_in_another_group_has_waited_until_then() -> None:
+    """What is begun in the column and waited for later. Rank 1 is late in its row by itself."""
+    steps = {0: (0.0, 0.01), 1: (0.0, 0.1), 2: (0.0, 0.52), 3: (0.5, 0.52)}
+    square = {
+        rank: [step for n in range(9) for step in (("dp", n + dp), ("tp", n + tp))] for rank, (dp, tp) in steps.items()
+    }
+    found = {late.ranks: late for late in latecomers(two_by_two(square), {})}
+    assert found.keys() == {(3,), (1,)}
+    assert found[3,].waited == pytest.approx(9 * 0.1) and found[3,].delay == pytest.approx(0.5)
+    assert found[1,].delay == pytest.approx(0.09)
+
+
+def test_who_computes_after_a_broadcast_is_late_by_itself() -> None:
+    steps = {rank: [time for n in range(9) for time in (n, n + 0.01 + 0.4 * (rank == 2))] for rank in range(4)}
+    [late] = latecomers(as_broadcasts(of_ranks(steps, lines=[8, 9]), 8), {})
+    assert late.ranks == (2,) and late.what == "barrier at cell 2, line 9"
 
 
 def test_ranks_whom_other_hosts_may_hold_one_by_one_are_not_compared() -> None:
