@@ -170,7 +170,7 @@ _Place = tuple[str, str]
 def _line_of(stack: RankStack) -> _Place:
     """The user's innermost line; of a rank that does nothing its state."""
     for frame in reversed(stack.frames):
-        if frame.is_user:
+        if frame.is_user and not frame.file.startswith("<"):  # which has no lines to read, as a dataclass's `__init__`
             return line_text(frame.file, frame.line), frame.source
     if stack.frames:
         return place_of(stack.frames[-1]), ""
@@ -181,8 +181,9 @@ def _inside(stack: RankStack) -> _Place:
     """What it does there: waits, or stands in a library; nothing of the line's own."""
     if stack.waiting:
         return f"waiting in {stack.waiting}", ""
-    is_own = not stack.frames or stack.frames[-1].is_user or not any(frame.is_user for frame in stack.frames)
-    return ("", "") if is_own else (place_of(stack.frames[-1]), "")
+    place = place_of(stack.frames[-1]) if stack.frames else ""
+    is_own = not place or stack.frames[-1].is_user or place == _line_of(stack)[0]
+    return ("", "") if is_own else (place, "")
 
 
 def _shares(

@@ -66,6 +66,11 @@ def test_a_library_without_a_line_of_the_users_is_told_itself() -> None:
     assert share.place == "…/autograd/graph.py, line 865, in _engine_run_backward" and share.inside == ()
 
 
+def test_code_without_a_file_is_told_at_the_line_that_runs_it() -> None:
+    [share] = Profile([[at(0, LOAD, Frame("<string>", 2, "__init__", "", True))]], seconds=1.0).shares
+    assert share.place == "cell 4, line 5" and share.inside == ()
+
+
 def test_rare_lines_are_left_out_and_many_are_counted() -> None:
     often = [at(0, Frame("a.py", line, "f", "", True)) for line in range(20) for _ in range(3)]
     rare = [at(0, Frame("a.py", 99, "f", "", True))]
