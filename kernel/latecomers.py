@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median_low
 
 from ..runtime.ranges import named
 from ..runtime.ranks.ledger import RankLedger
@@ -89,7 +88,9 @@ def _late(company: Company) -> Iterator[Late]:
     for late, lines in lines_of.items():
         met = [meeting for meeting in meetings if meeting.line in lines]
         waited = _covered(meeting.waited(late) for meeting in met)
-        seconds = max(meetings[-1].times.values()) - median_low(meetings[0].times.values())
+        seconds = max(max(each.times.values()) for each in meetings) - min(
+            min(each.times.values()) for each in meetings
+        )
         if waited > _LEAST_PART * seconds:
             delay = max(_weighed([meeting.delays[rank] for meeting in met]) for rank in late)
             is_all = all(line in lines for line, there in by_line.items() if len(there) >= _FEWEST)

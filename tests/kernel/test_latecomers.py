@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meshbook.kernel.latecomers import latecomers
 from meshbook.runtime.ranks.ledger import Entry, Group, RankLedger
@@ -252,3 +254,16 @@ def test_clocks_of_hosts_are_not_compared() -> None:
     times = {rank: every(1.0, [0.1 * (rank == 1)]) for rank in range(4)}
     ledgers = {rank: told(each, behind=rank // 2) for rank, each in times.items()}
     assert [late.ranks for late in latecomers(ledgers, {0: "a", 1: "a", 2: "b", 3: "b"})] == [(1,)]
+
+
+ISSUED = st.tuples(st.sampled_from(["dp", "tp"]), st.sampled_from([0.0, 0.002, 0.5, 1.0, -0.5]))
+
+
+@given(st.dictionaries(st.integers(0, 3), st.lists(ISSUED, max_size=24), max_size=4), st.booleans())
+def test_whatever_is_issued_no_more_is_waited_than_there_was_time(
+    issued: dict[int, list[tuple[str, float]]], is_on_two_hosts: bool
+) -> None:
+    """Clocks may be set back, ranks may be in the midst of it, or have told nothing."""
+    hosts = {rank: "ab"[rank // 2] for rank in range(4)} if is_on_two_hosts else {}
+    for late in latecomers(two_by_two(issued), hosts):
+        assert 0 < late.waited <= late.seconds + 1e-9 and late.delay >= 0.001 and late.text
