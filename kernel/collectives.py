@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -110,11 +111,12 @@ class MeshLedger:
     @cached_property
     def late(self) -> tuple[Late, ...]:
         """Who keeps the others waiting; told where somebody looks, not at each look whether ranks hang."""
-        return tuple(late for late in latecomers(self._ledgers, self._hosts) if {*self.ranks} & {*late.ranks})
+        return tuple(self.late_within(math.inf))
 
     def late_within(self, seconds: float) -> list[Late]:
         """The same of what was issued in the last seconds."""
-        return latecomers({rank: _last(own, seconds) for rank, own in self._ledgers.items()}, self._hosts)
+        found = latecomers({rank: _last(own, seconds) for rank, own in self._ledgers.items()}, self._hosts)
+        return [late for late in found if {*self.ranks} & {*late.ranks}]
 
     def unlike(self) -> list[str]:
         """Where the ranks have called different things last, though it has ended since: their connections have."""

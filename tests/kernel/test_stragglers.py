@@ -30,12 +30,14 @@ class World:
     def miss(self, ranks: set[int]) -> None:
         raise AssertionError(ranks)
 
-    def look(self, late: Mapping[int, float], steps: int = 10, before: int = 1) -> None:
+    def look(
+        self, late: Mapping[int, float], steps: int = 10, before: int = 1, ranks: Sequence[int] = range(4)
+    ) -> None:
         """These ranks came so late to each of these steps, the last of which was `before` steps ago."""
         ledgers = {
             rank: _ledger([(before + n) * STEP - late.get(rank, 0.0) for n in range(steps)]) for rank in range(4)
         }
-        ledger = MeshLedger(ledgers, range(4))
+        ledger = MeshLedger(ledgers, ranks)
         assert self._watch.findings(ledger) is ledger.findings
 
     def _tell(self, ranks: Sequence[int], mark: str, text: str) -> None:
@@ -73,6 +75,16 @@ def test_little_is_left_to_who_asks() -> None:
     for _ in range(3):
         world.look({1: 0.02})
     assert world.told == []
+
+
+def test_of_ranks_on_which_another_cell_runs_that_one_tells() -> None:
+    world = World()
+    for _ in range(3):
+        world.look({2: 0.06}, ranks=[0, 1])
+    assert world.told == []
+    for _ in range(2):
+        world.look({2: 0.06}, ranks=[2, 3])
+    assert len(world.told) == 1
 
 
 def test_what_cells_before_have_issued_is_not_told_of_this_one() -> None:
