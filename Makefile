@@ -6,7 +6,8 @@ PY := .venv/bin/python
 ARGS ?=
 JOBS ?= 2
 ON ?= hosts
-FAULTS := $(addprefix tests/kernel/test_,heal.py stuck.py look.py resize.py execute.py mesh_ledger.py survey.py) \
+FAULTS := $(addprefix tests/kernel/recovery/test_,heal.py stuck.py resize.py) tests/kernel/test_execute.py \
+	$(addprefix tests/kernel/,waiting/test_look.py waiting/test_mesh_ledger.py dashboard/test_survey.py) \
 	$(addprefix tests/magics/test_,deaths.py ends.py interrupt.py resize.py stacks.py stopped.py)
 DEBUGGER := $(addprefix tests/magics/test_,attach.py break.py debug.py debug_actors.py debug_ends.py)
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from measure import Row, check
 
-from meshbook.kernel.facts import RankFacts
-from meshbook.kernel.frames import delta, pack
-from meshbook.kernel.survey import CHECKUP_A_RANK
+from meshbook.kernel.dashboard.facts import RankFacts
+from meshbook.kernel.dashboard.frames import delta, pack
+from meshbook.kernel.dashboard.survey import CHECKUP_A_RANK
 from meshbook.runtime.meters import Meters
 from meshbook.runtime.proc import stat_of
 from meshbook.runtime.wire.messages import Metered

@@ -16,8 +16,8 @@ from meshbook.kernel.drive import Drive
 from meshbook.kernel.driver import drive
 from meshbook.kernel.execute import Terse
 from meshbook.kernel.mesh import Mesh
-from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Run
+from meshbook.kernel.stopping.patience import Patience
 
 RANKS = 8
 STOP = "import time\nif rank == 0:\n    then = time.monotonic()\n    breakpoint()"

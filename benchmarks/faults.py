@@ -19,8 +19,8 @@ from measure import Row, check, seconds_text
 from meshbook.kernel.drive import Drive
 from meshbook.kernel.driver import drive
 from meshbook.kernel.mesh import Mesh
-from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Run
+from meshbook.kernel.stopping.patience import Patience
 from meshbook.runtime.regroup import wait_until
 from meshbook.widgets.live import Live
 

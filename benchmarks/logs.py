@@ -14,8 +14,8 @@ from measure import Row, check, seconds_text
 from meshbook.kernel.drive import Drive
 from meshbook.kernel.driver import drive
 from meshbook.kernel.mesh import Mesh
-from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Run
+from meshbook.kernel.stopping.patience import Patience
 from meshbook.widgets.live import Live
 
 RANKS = 8

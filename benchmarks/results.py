@@ -17,8 +17,8 @@ import torch
 from measure import Row, check, medians, seconds_text, timed
 
 from meshbook.kernel.outcome import Outcome, Value
-from meshbook.kernel.results import MeshResult
-from meshbook.kernel.summary import describe
+from meshbook.kernel.values.results import MeshResult
+from meshbook.kernel.values.summary import describe
 from meshbook.widgets.base import STATIC, script
 from meshbook.widgets.explorer import columns_of, facts_of
 from meshbook.widgets.style import RESULT_STYLE

@@ -27,7 +27,7 @@ from scaling import fit
 
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.outcome import Outcome, Value
-from meshbook.kernel.results import MeshResult
+from meshbook.kernel.values.results import MeshResult
 from meshbook.runtime.engines.monarch_jobs import hosts_of
 from meshbook.runtime.session import session
 from meshbook.widgets.dashboard import Dashboard

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from measure import Row, check, medians, seconds_text, timed
 
 from meshbook.kernel.mesh import Mesh
-from meshbook.kernel.report import StackReport
+from meshbook.kernel.waiting.report import StackReport
 from meshbook.widgets.stacks import stacks_html
 
 RANKS = 8

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..runtime.regroup import are_gone
-from .afterwards import Afterwards
-from .attention import Attention
-from .collectives import reasons
-from .cut_off import is_cut_off, is_torn
 from .debug.asking import Asker, asker
 from .debug.post_mortem import post_mortem
 from .debug.sitting import announce, serve
-from .heard import AGAIN, Heard, listen, reactions
+from .failures.cut_off import is_cut_off, is_torn
+from .failures.together import GIVEN_UP, Together, together
 from .outcome import Outcome
-from .patience import Patience, Step
-from .pressed import Pressed
-from .repairs import mended_text
+from .output.afterwards import Afterwards
+from .output.teller import Teller
+from .recovery.repairs import mended_text
 from .run import Run
-from .stopped import stop, stopped
-from .teller import Teller
-from .together import GIVEN_UP, Together, together
+from .stopping.heard import AGAIN, Heard, listen, reactions
+from .stopping.patience import Patience, Step
+from .stopping.pressed import Pressed
+from .stopping.stopped import stop, stopped
+from .waiting.attention import Attention
+from .waiting.collectives import reasons
 
 if TYPE_CHECKING:
     from .mesh import Mesh

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 from .drive import Drive
-from .stop_button import StopButton
+from .stopping.stop_button import StopButton
 
 _SPRINT = 0.004
 """Seconds that an awaited cell blocks at first: most answer in that time, and a turn of the kernel's loop is dear."""

@@ -15,13 +15,13 @@ from ..runtime.values import ValueMesh
 from ..runtime.wire import codec
 from .drive import Drive
 from .driver import drive_by
-from .hangs import watches_of
-from .patience import Patience
-from .results import MeshResult
-from .stop_button import StopButton
-from .story import noted, tell
-from .teller import Teller
-from .verdict import check, note_failed, stopped_by, was_stopped
+from .failures.story import noted, tell
+from .failures.verdict import check, note_failed, stopped_by, was_stopped
+from .output.teller import Teller
+from .stopping.patience import Patience
+from .stopping.stop_button import StopButton
+from .values.results import MeshResult
+from .waiting.hangs import watches_of
 
 if TYPE_CHECKING:
     from .mesh import Mesh

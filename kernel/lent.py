@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from .guest import Lines, cells_among
-from .source import call_cell
+from .ranks.guest import Lines, cells_among
+from .sources.source import call_cell
 
 if TYPE_CHECKING:
     from .mesh import Mesh

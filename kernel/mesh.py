@@ -24,26 +24,26 @@ from ..runtime.values import ValueMesh
 from ..runtime.wire.codec import EncodeError, encode
 from ..runtime.wire.deferred import untorn
 from . import zygote
-from .agent import KernelActor
-from .behind import NOTHING, Behind
-from .busy import wait_for
-from .comms import CommMessage
 from .debug.desk import Desk
 from .debug.points import Points
-from .diff import compare
-from .difference import Comparison
 from .event import MOST as MOST_EVENTS
 from .event import Event
 from .execute import execute
-from .guest import cells_among, pack
-from .journal import Journal, Replay
 from .lent import Lent
-from .measure import Tolerance
 from .pushes import not_taken, takers
-from .repairs import Repairs
+from .ranks.agent import KernelActor
+from .ranks.behind import NOTHING, Behind
+from .ranks.comms import CommMessage
+from .ranks.guest import cells_among, pack
+from .recovery.repairs import Repairs
 from .run import Run
-from .sent import Sent
-from .source import Sources, file_of
+from .sources.journal import Journal, Replay
+from .sources.sent import Sent
+from .sources.source import Sources, file_of
+from .stopping.busy import wait_for
+from .values.diff import compare
+from .values.difference import Comparison
+from .values.measure import Tolerance
 
 if TYPE_CHECKING:
     from ..runtime.engines.courier import Delivery

@@ -15,17 +15,17 @@ from ..runtime.ranks.ledger import BUFFER_SIZE
 from ..runtime.roster import Roster
 from ..runtime.wire import codec
 from ..runtime.wire.post import Caller
-from .collectives import LAST, MeshLedger, ledger_of
+from .dashboard.metrics import Metrics
 from .debug.desk import Desk
-from .inventory import Inventory
-from .look import look
-from .metrics import Metrics
-from .names import Held
-from .queued import queued
-from .report import StackReport
+from .failures.together import Deeds
 from .run import Run
-from .source import Sources
-from .together import Deeds
+from .sources.source import Sources
+from .values.inventory import Inventory
+from .values.names import Held
+from .waiting.collectives import LAST, MeshLedger, ledger_of
+from .waiting.look import look
+from .waiting.queued import queued
+from .waiting.report import StackReport
 
 _names_of = msgspec.msgpack.Decoder(list[Held]).decode
 

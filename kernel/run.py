@@ -20,12 +20,12 @@ from ..runtime.wire import codec
 from ..runtime.wire.lane import Frames
 from ..runtime.wire.messages import Answer, Note, Reply
 from ..runtime.wire.tape import Event, Text
-from .comms import CommMessage
-from .display_order import DisplayOrder
+from .failures.story import place_text
 from .outcome import Display, Frame
-from .sightings import Sightings
-from .source import lines_text
-from .story import place_text
+from .output.display_order import DisplayOrder
+from .ranks.comms import CommMessage
+from .sources.source import lines_text
+from .waiting.sightings import Sightings
 
 Said = tuple[int, Text | Display | CommMessage]
 """A rank, and what it printed or showed, or what a widget of it says to its other half."""

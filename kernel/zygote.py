@@ -7,7 +7,7 @@ from contextlib import suppress
 from ..runtime import session as sessions
 from ..runtime.errors import SpawnError
 
-_MODULES = ["meshbook.kernel.agent", "meshbook.kernel.cell:warm"]
+_MODULES = ["meshbook.kernel.ranks.agent", "meshbook.kernel.ranks.cell:warm"]
 
 
 def prepare() -> None:

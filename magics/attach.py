@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from ..kernel.debug.letters import Attach, Complete, End, Line, Look, Out, Question, Wire, Words
-from ..kernel.story import without_escapes
+from ..kernel.failures.story import without_escapes
 from .found import Found, NotFound, choose, find, knock
 
 _PATIENCE = 0.5

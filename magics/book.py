@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from IPython.core.error import UsageError
 
+from ..kernel.failures.slips import OF_OLD_GROUPS
 from ..kernel.mesh import Mesh
-from ..kernel.slips import OF_OLD_GROUPS
 from ..runtime.cut_off import lost_peer
 from ..runtime.supervision import shown
 from .manage import State

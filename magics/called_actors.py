@@ -13,7 +13,7 @@ from ..kernel.debug.bare import BareMesh, bare_meshes, on_bare
 from ..kernel.debug.desk import SOON
 from ..kernel.debug.sitting import announce, serve
 from ..kernel.mesh import Mesh
-from ..kernel.waited import Tell
+from ..kernel.waiting.waited import Tell
 from ..runtime import meanwhile
 from ..runtime.errors import ActorError, SupervisionError
 from ..runtime.long_calls import actors_at_work

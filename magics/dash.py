@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..kernel.dashboard.sentence import sentence
+from ..kernel.dashboard.survey import MeshWatch
 from ..kernel.debug.ladder import enter
 from ..kernel.mesh import Mesh
-from ..kernel.patience import Step
-from ..kernel.presses import Presses
-from ..kernel.repairs import mended_text
-from ..kernel.sentence import sentence
-from ..kernel.stopped import stop
-from ..kernel.survey import MeshWatch
+from ..kernel.recovery.repairs import mended_text
+from ..kernel.stopping.patience import Step
+from ..kernel.stopping.presses import Presses
+from ..kernel.stopping.stopped import stop
 from ..runtime.ranges import named, ranks_text
 from ..runtime.regroup import wait_until
 from ..widgets.dashboard_twin import Twin

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from IPython.core.error import UsageError
 
-from ..kernel.measure import Tolerance
 from ..kernel.mesh import MEASURED, Mesh
 from ..kernel.run import Run
+from ..kernel.values.measure import Tolerance
 from ..runtime.errors import MeshbookError
 from ..widgets.difference import DiffView
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from IPython.core.error import UsageError
 
-from ..kernel.export import MARK, Setting, script
 from ..kernel.mesh import Mesh
+from ..kernel.sources.export import MARK, Setting, script
 from .book import Book
 from .manage import Export
 

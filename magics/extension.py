@@ -22,7 +22,7 @@ from IPython.utils.tokenutil import token_at_cursor
 from ..kernel.debug.asking import ask_by
 from ..kernel.debug.sitting import select_with
 from ..kernel.mesh import Mesh
-from ..kernel.shell import QuietShell
+from ..kernel.ranks.shell import QuietShell
 from ..runtime import session as sessions
 from ..runtime.errors import mark
 from ..widgets.flushes import flush_what_waits

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from IPython.core.error import UsageError
 
-from ..kernel.interrupted import Interrupted
+from ..kernel.failures.interrupted import Interrupted
 from ..kernel.mesh import Mesh
-from ..kernel.repairs import mended_text
-from ..kernel.restore import HealedMesh
-from ..kernel.stopped import stop
+from ..kernel.recovery.repairs import mended_text
+from ..kernel.recovery.restore import HealedMesh
+from ..kernel.stopping.stopped import stop
 from ..runtime.errors import MeshbookError
 from ..runtime.long_calls import actors_at_work
 from ..runtime.mesh_spec import NAMELESS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..kernel.debug.letters import List, Listing, Wire
-from ..kernel.report import states_text
+from ..kernel.waiting.report import states_text
 from ..runtime.hatch import SUFFIX, is_welcome, short_name
 from ..runtime.ranges import ranks_text
 from ..runtime.ranks.place import axes_text

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..kernel.collectives import ledger_of
-from ..kernel.halts import HaltWatch
-from ..kernel.hangs import ADVICE_ON_BARE, ADVICE_ON_CALLS, HangWatch
-from ..kernel.ledger import Finding
-from ..kernel.queued import QueueWatch
-from ..kernel.stragglers import StragglerWatch
-from ..kernel.waited import Tell
+from ..kernel.waiting.collectives import ledger_of
+from ..kernel.waiting.halts import HaltWatch
+from ..kernel.waiting.hangs import ADVICE_ON_BARE, ADVICE_ON_CALLS, HangWatch
+from ..kernel.waiting.ledger import Finding
+from ..kernel.waiting.queued import QueueWatch
+from ..kernel.waiting.stragglers import StragglerWatch
+from ..kernel.waiting.waited import Tell
 from ..runtime.long_calls import actors_at_work, behind
 from ..runtime.roster import Roster
 from ..runtime.session import session

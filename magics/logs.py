@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from IPython.core.error import UsageError
 
 from ..kernel.drive import TICK
-from ..kernel.logs import Choice, LogReader, runs_of, sections, with_rest
 from ..kernel.mesh import Mesh
-from ..kernel.stop_button import StopButton
+from ..kernel.output.logs import Choice, LogReader, runs_of, sections, with_rest
+from ..kernel.stopping.stop_button import StopButton
 from ..runtime.ranges import named
 from ..runtime.wire.reactor import Reactor
 from ..widgets.logs import LogPrinter, print_sections

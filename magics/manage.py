@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
-from ..kernel.journal import Choice
+from ..kernel.sources.journal import Choice
 from .inquiries import Json, MeshOption
 from .options import (
     GrammarError,

@@ -13,10 +13,10 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from ..kernel.collectives import MeshLedger
-from ..kernel.interrupted import Interrupted
+from ..kernel.failures.interrupted import Interrupted
 from ..kernel.mesh import PULL_LIMIT, Mesh
-from ..kernel.profile import Profile, profile
+from ..kernel.waiting.collectives import MeshLedger
+from ..kernel.waiting.profile import Profile, profile
 from ..runtime import leftovers
 from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.ranges import named

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from ..kernel.mesh import Mesh
-from ..kernel.rows import seconds_text
+from ..kernel.values.rows import seconds_text
 from ..runtime.ranges import ranks_text
 from ..runtime.rank_state import RankState
 from ..runtime.roster import Roster

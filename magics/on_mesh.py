@@ -17,19 +17,19 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from ..kernel.comms import CommMessage
 from ..kernel.drive import Drive
 from ..kernel.driver import drive, drive_async
-from ..kernel.hangs import watches_of
-from ..kernel.interrupted import Interrupted, told_in_one_line
-from ..kernel.magic_shell import refusal
-from ..kernel.measure import Tolerance
+from ..kernel.failures.interrupted import Interrupted, told_in_one_line
+from ..kernel.failures.verdict import note_failed, stopped_by, was_stopped
 from ..kernel.mesh import Mesh
-from ..kernel.patience import Patience
-from ..kernel.results import MeshResult
+from ..kernel.ranks.comms import CommMessage
+from ..kernel.ranks.magic_shell import refusal
 from ..kernel.run import Run
-from ..kernel.slice_check import groupless
-from ..kernel.verdict import note_failed, stopped_by, was_stopped
+from ..kernel.sources.slice_check import groupless
+from ..kernel.stopping.patience import Patience
+from ..kernel.values.measure import Tolerance
+from ..kernel.values.results import MeshResult
+from ..kernel.waiting.hangs import watches_of
 from ..runtime.errors import MeshbookError
 from ..runtime.wire import sigint
 from ..widgets.arrivals import Arrivals

@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
-from ..kernel.journal import Choice
+from ..kernel.sources.journal import Choice
 from .terms import OTHER_AXES, near
 
 Offer = Literal["", "selector", "mesh", "remote"]

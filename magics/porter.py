@@ -23,8 +23,8 @@ from ..kernel.debug.places import place_of, users_frame
 from ..kernel.debug.sitting import names_of
 from ..kernel.debug.stoppable import Stoppable
 from ..kernel.debug.visitor import Visitor
-from ..kernel.look import look as look_at
 from ..kernel.questions import Questions
+from ..kernel.waiting.look import look as look_at
 from ..runtime.errors import MeshbookError
 from ..runtime.ranges import named
 from ..runtime.roster import Roster

@@ -8,7 +8,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from ..kernel.mesh import PULL_LIMIT, Mesh
-from ..kernel.stacking import stacked
+from ..kernel.values.stacking import stacked
 from ..runtime.errors import ActorError, MeshbookError
 from ..runtime.wire.codec import DecodeError, EncodeError
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from IPython.core.error import UsageError
 
-from ..kernel.interrupted import Interrupted
+from ..kernel.failures.interrupted import Interrupted
 from ..kernel.mesh import Mesh
-from ..kernel.restore import HealedMesh, ResizedMesh
+from ..kernel.recovery.restore import HealedMesh, ResizedMesh
 from ..runtime.errors import MeshbookError
 from ..runtime.ranges import coords_text, ranks_text
 from ..runtime.ranks.place import axes_text, coordinates

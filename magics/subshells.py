@@ -6,7 +6,7 @@ import signal
 import threading
 from typing import Any
 
-from ..kernel.beside import hear_by, presses
+from ..kernel.stopping.beside import hear_by, presses
 from ..runtime.wire import sigint
 
 _IGNORED = int(signal.SIG_IGN)

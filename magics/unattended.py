@@ -18,7 +18,7 @@ from ..kernel.debug.bare import BareMesh, bare_meshes
 from ..kernel.debug.converse import pass_over
 from ..kernel.debug.desk import SOON
 from ..kernel.debug.sitting import serve
-from ..kernel.hangs import FIRST
+from ..kernel.waiting.hangs import FIRST
 from ..runtime.ranges import ranks_text
 from .asker import NotebookAsker
 from .hanging_calls import HangingCalls

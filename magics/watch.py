@@ -6,8 +6,8 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from ..kernel.reading import check
-from ..kernel.watch import Watch
+from ..kernel.dashboard.watch import Watch
+from ..kernel.ranks.reading import check
 from ..widgets.stage import NotebookStage
 from ..widgets.watch import WatchView
 from .book import Book

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from ..kernel.rows import clipped, seconds_text
+from ..kernel.failures.story import without_escapes
 from ..kernel.run import Progress, Run
-from ..kernel.story import without_escapes
+from ..kernel.values.rows import clipped, seconds_text
 from ..runtime.ranges import ranks_text
 from .sheet import SheetRow, sheet_html
 from .stage import CountedStage

@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ..kernel.fold import FoldedGap
-from ..kernel.in_step import in_step
-from ..kernel.lines import Stream
-from ..kernel.stamps import unstamped
-from ..kernel.weave import FoldedLine
+from ..kernel.output.fold import FoldedGap
+from ..kernel.output.in_step import in_step
+from ..kernel.output.lines import Stream
+from ..kernel.output.stamps import unstamped
+from ..kernel.output.weave import FoldedLine
 from .gutter import gutter
 from .stage import Stage
 

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from comm.base_comm import BaseComm
 
-from ..kernel.comms import CommMessage, Kind
+from ..kernel.ranks.comms import CommMessage, Kind
 from ..runtime.roster import Roster
 
 Answer = Callable[[CommMessage], object]

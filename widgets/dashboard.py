@@ -11,10 +11,10 @@ from typing import Any
 import traitlets
 from IPython.core.error import UsageError
 
-from ..kernel import curves, frames
-from ..kernel.facts import STATES, RankFacts, counts
-from ..kernel.pulse import Pulse, Source
-from ..kernel.sentence import Sentence, sentence
+from ..kernel.dashboard import curves, frames
+from ..kernel.dashboard.facts import STATES, RankFacts, counts
+from ..kernel.dashboard.pulse import Pulse, Source
+from ..kernel.dashboard.sentence import Sentence, sentence
 from ..runtime.errors import MeshbookError
 from ..runtime.meters import Mark, Meters, Series
 from .base import STATIC, LiveWidget, script

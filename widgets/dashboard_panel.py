@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..kernel.facts import RankFacts
-from ..kernel.summary import readable
+from ..kernel.dashboard.facts import RankFacts
+from ..kernel.values.summary import readable
 from ..runtime.ranges import ranks_text
 from ..runtime.ranks.place import coordinates
 from .dashboard_twin import counts_text, cpu_text, gpu_text, progress_text, state_text

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from ..kernel.facts import BAD, INTERRUPTED, RankFacts, counts
-from ..kernel.sentence import Sentence, span_text
-from ..kernel.summary import readable
+from ..kernel.dashboard.facts import BAD, INTERRUPTED, RankFacts, counts
+from ..kernel.dashboard.sentence import Sentence, span_text
+from ..kernel.values.summary import readable
 from ..runtime.ranks.place import coordinates
 from .grid import grid_html
 from .style import STYLE

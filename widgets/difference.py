@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..kernel.difference import Comparison
+from ..kernel.values.difference import Comparison
 from .sheet import SheetRow, sheet_html
 
 

@@ -9,8 +9,8 @@ from itertools import groupby, takewhile
 
 import msgspec
 
-from ..kernel.mime import unpacked
 from ..kernel.outcome import Display
+from ..kernel.values.mime import unpacked
 from .exhibit import can_hang
 from .gutter import gutter
 from .slots import Slots

@@ -11,9 +11,9 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
-from ..kernel.results import MeshResult
-from ..kernel.rows import Row, clipped
-from ..kernel.story import without_escapes
+from ..kernel.failures.story import without_escapes
+from ..kernel.values.results import MeshResult
+from ..kernel.values.rows import Row, clipped
 from .base import STATIC, LiveWidget, script
 from .heat import NAN_COLOUR, cividis
 from .stage import NotebookStage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from ..kernel.facts import BAD
-from ..kernel.report import states_text
+from ..kernel.dashboard.facts import BAD
+from ..kernel.waiting.report import states_text
 from ..runtime.ranks.place import coordinates
 
 _COLOURS = {

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ..kernel.fold import FoldedGap, LineFolder
-from ..kernel.weave import FoldedLine
+from ..kernel.output.fold import FoldedGap, LineFolder
+from ..kernel.output.weave import FoldedLine
 from ..runtime.ranges import ranks_text
 from ..runtime.roster import Roster
 from ..runtime.wire.tape import Event, Text

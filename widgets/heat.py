@@ -8,8 +8,8 @@ from base64 import b64encode
 from functools import cache
 from typing import Final
 
-from ..kernel.gist import LEVELS
 from ..kernel.outcome import Heat
+from ..kernel.values.gist import LEVELS
 
 NAN_COLOUR: Final = (213, 94, 0)
 """Vermilion of Okabe and Ito: in none of its sights is it one of cividis."""

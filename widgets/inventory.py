@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..kernel.inventory import Inventory
+from ..kernel.values.inventory import Inventory
 from .sheet import SheetRow, sheet_html
 
 

@@ -10,14 +10,14 @@ from functools import cached_property
 
 import msgspec
 
-from ..kernel.comms import CommMessage
-from ..kernel.fold import FoldedGap, LineFolder
 from ..kernel.outcome import Display, Outcome
-from ..kernel.rows import error_line
+from ..kernel.output.fold import FoldedGap, LineFolder
+from ..kernel.output.spread import MOST_ALONE
+from ..kernel.output.weave import FoldedLine
+from ..kernel.ranks.comms import CommMessage
 from ..kernel.run import Progress, Said
-from ..kernel.spread import MOST_ALONE
-from ..kernel.summary import readable
-from ..kernel.weave import FoldedLine
+from ..kernel.values.rows import error_line
+from ..kernel.values.summary import readable
 from ..runtime.wire.tape import Text
 from .bars import Bars
 from .displays import WINDOW, Displays, NamedPlaces

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..kernel.fold import FoldedGap, LineFolder
-from ..kernel.logs import LogLine, Section
-from ..kernel.weave import FoldedLine
+from ..kernel.output.fold import FoldedGap, LineFolder
+from ..kernel.output.logs import LogLine, Section
+from ..kernel.output.weave import FoldedLine
 from .gutter import gutter
 from .live import WINDOW, blocks
 from .stage import Stage

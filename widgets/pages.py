@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Sequence
 from html import escape
 
-from ..kernel.results import MeshResult
-from ..kernel.rows import Row, clipped
-from ..kernel.story import without_escapes
+from ..kernel.failures.story import without_escapes
+from ..kernel.values.results import MeshResult
+from ..kernel.values.rows import Row, clipped
 from .style import RESULT_STYLE
 from .value import Values
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..kernel.debug.converse import gutter
 from ..kernel.outcome import Frame
-from ..kernel.report import StackReport
-from ..kernel.stacks import Branch, Stack, endings, folded_frames, place_of
+from ..kernel.waiting.report import StackReport
+from ..kernel.waiting.stacks import Branch, Stack, endings, folded_frames, place_of
 from .style import STYLE
 
 _INDENT = "margin-left:18px;padding-left:10px;border-left:1px solid var(--mb-line)"

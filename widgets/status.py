@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 
 from ..kernel.mesh import Mesh
-from ..kernel.report import states_text
-from ..kernel.rows import seconds_text
-from ..kernel.summary import readable
+from ..kernel.values.rows import seconds_text
+from ..kernel.values.summary import readable
+from ..kernel.waiting.report import states_text
 from ..runtime.devices import split_device
 from ..runtime.numerals import condensed
 from ..runtime.ranges import coords_text, named, ranks_text

@@ -13,9 +13,9 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from ..kernel.records import entry_text
-from ..kernel.results import MeshResult
-from ..kernel.rows import Row, clipped, record_columns
+from ..kernel.values.records import entry_text
+from ..kernel.values.results import MeshResult
+from ..kernel.values.rows import Row, clipped, record_columns
 from ..runtime.ranges import ranks_text
 from .exhibit import Exhibit, can_hang, exhibit, side_by_side
 from .style import EXHIBITS_STYLE, LINE_STYLE, RESULT_STYLE

@@ -7,9 +7,9 @@ from functools import partial
 from html import escape
 from typing import Final
 
+from ..kernel.failures.story import line_text, place_text, shortened_frames, without_escapes
 from ..kernel.outcome import Failure, Frame, Value
-from ..kernel.rows import Row, clipped
-from ..kernel.story import line_text, place_text, shortened_frames, without_escapes
+from ..kernel.values.rows import Row, clipped
 from .heat import heat_html
 from .picture import PICTURES, picture_html
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from ..kernel.mime import unpacked
 from ..kernel.outcome import Display
+from ..kernel.values.mime import unpacked
 from ..runtime.ranges import named, ranks_text
 from .exhibit import exhibit, side_by_side
 from .style import WALL_STYLE

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from ..kernel.series import Series, bounds, sparkline
+from ..kernel.dashboard.series import Series, bounds, sparkline
 from ..runtime.ranges import ranks_text
 from .style import STYLE
 

@@ -22,7 +22,7 @@ from ...runtime.shape import Shape
 from ...runtime.wire import codec
 from ...runtime.wire.unicode import packed
 from ..questions import Questions
-from ..source import Sources
+from ..sources.source import Sources
 from .debugger import STEPS, Debugger
 from .desk import Desk
 
@@ -61,7 +61,7 @@ def _prepare() -> None:
 
     It takes half a second, which a rank that is to stop in a loop would not have later.
     """
-    from ..shell import QuietShell
+    from ..ranks.shell import QuietShell
     from . import rank_pdb
 
     assert rank_pdb

@@ -10,7 +10,7 @@ from types import CodeType
 
 import msgspec
 
-from ..source import name_of
+from ..sources.source import name_of
 
 _MAGIC = re.compile(r"^[%!].*$", re.MULTILINE)
 _LINE = re.compile(r"(?P<where>.+):(?P<line>\d+)")

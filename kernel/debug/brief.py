@@ -5,10 +5,10 @@ from __future__ import annotations
 import reprlib
 from typing import Any
 
-from ..inventory import size_text, type_text
-from ..names import held_of
-from ..rows import facts_text
-from ..size import is_tensor
+from ..values.inventory import size_text, type_text
+from ..values.names import held_of
+from ..values.rows import facts_text
+from ..values.size import is_tensor
 
 _MOST = 1 << 22
 """Elements of a tensor that are looked at: more would be waited for."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..story import without_escapes
+from ..failures.story import without_escapes
 from .asking import Withdrawn
 from .desk import still_waits
 from .events import Stop

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from ...runtime.ranks.waits import ACTOR_THREADS
-from ..source import name_of
+from ..sources.source import name_of
 from .door import Door
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 from ...runtime.ours import is_ours
 from ...runtime.ranks.users import is_users
-from ..source import name_of
+from ..sources.source import name_of
 from .breakpoints import Breakpoint, is_file, is_named
 from .places import users_frame
 

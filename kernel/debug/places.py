@@ -9,7 +9,7 @@ from types import FrameType
 
 from ...runtime.ours import is_ours
 from ...runtime.ranks.users import is_users
-from ..source import name_of
+from ..sources.source import name_of
 
 _PACKAGE = f"{__name__.partition('.')[0]}."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..waited import Tell
+from ..waiting.waited import Tell
 from .asking import Asker
 from .converse import gutter
 from .sitting import serve

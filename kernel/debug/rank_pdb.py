@@ -20,8 +20,8 @@ from IPython.core.debugger import Pdb
 
 from ...runtime.ours import is_ours
 from ...runtime.ranks.users import is_users
-from ..source import name_of
-from ..summary import shortened
+from ..sources.source import name_of
+from ..values.summary import shortened
 from .brief import brief_text
 from .dialog import PROMPT, Dialog
 from .places import Stack, is_for_users, place_of, users_frame, users_index
@@ -193,7 +193,7 @@ class RankPdb(Pdb):
 
     def completions(self, prefix: str) -> list[str]:
         """What could stand where this begins: names and attributes of the frame, or commands."""
-        from ..completion import complete  # loads IPython's completer
+        from ..ranks.completion import complete  # loads IPython's completer
 
         frame: Any = self.curframe
         if frame is None:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from ...runtime.ranks.failure import plain_name, plain_traceback
 from ...runtime.ranks.users import is_users
-from ..size import bytes_of_data, is_array, is_tensor, walk
+from ..values.size import bytes_of_data, is_array, is_tensor, walk
 from .brief import safe_text
 from .places import line_text, place_of
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.ranges import ranks_text
 from ...runtime.ranks.place import coordinates
-from ..waited import Tell
+from ..waiting.waited import Tell
 from .asking import Asker
 from .converse import Conversation, pass_over
 

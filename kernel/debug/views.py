@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 
 from ...runtime.ranks.users import is_users
-from ..source import name_of
+from ..sources.source import name_of
 from .brief import safe_text
 from .places import Stack, line_text, place_of
 from .remains import is_function, locals_of

@@ -31,7 +31,7 @@ _RUNNERS = {
 }
 """The functions that call what users wrote: a stack is told from the innermost of them on."""
 _LOOP = (str(HOME / "runtime/ranks/mailbox.py"), "run")
-_BETWEEN = (str(HOME / "kernel/loop.py"), "go_on")
+_BETWEEN = (str(HOME / "kernel/ranks/loop.py"), "go_on")
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 _LOOPS = ("/selectors.py", "/nest_asyncio.py", "/contextlib.py")
 _BOOTSTRAP = {"_bootstrap", "_bootstrap_inner", "run"}

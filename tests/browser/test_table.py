@@ -25,7 +25,7 @@ table if rank < 6 else torch.arange(64.0).reshape(8, 8)
 MANY = """
 import msgspec, pickle
 from meshbook.kernel.outcome import Outcome, Value
-from meshbook.kernel.results import MeshResult
+from meshbook.kernel.values.results import MeshResult
 from meshbook.magics.sent_cell import _explored
 from meshbook.widgets.table import result_html
 def seen(rank):

@@ -23,7 +23,7 @@ from meshbook.runtime.actor import Actor, endpoint
 from meshbook.runtime.errors import ActorError, SupervisionError
 from meshbook.runtime.ranks.place import here
 from meshbook.runtime.regroup import wait_until
-from tests.kernel.test_heal import lose, ran, values
+from tests.kernel.recovery.test_heal import lose, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 

@@ -20,14 +20,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from meshbook.kernel.cut_off import NO_STORE
 from meshbook.kernel.drive import Drive
 from meshbook.kernel.driver import drive, drive_in_background
-from meshbook.kernel.halts import HaltWatch
+from meshbook.kernel.failures.cut_off import NO_STORE
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.outcome import Outcome
-from meshbook.kernel.patience import Patience
 from meshbook.kernel.run import Run
+from meshbook.kernel.stopping.patience import Patience
+from meshbook.kernel.waiting.halts import HaltWatch
 from meshbook.runtime.errors import MeshbookError
 from meshbook.runtime.regroup import wait_until
 from meshbook.widgets.live import Live

@@ -23,7 +23,7 @@ def test_imports_go_one_way_down(root: Path) -> None:
 def test_nest_asyncio_stays_on_the_ranks(modules: dict[str, ast.Module]) -> None:
     # It hangs ipykernel 7 in the notebook's own kernel: one file holds it, and only ranks ask for it there.
     users = {name for name, tree in modules.items() if "nest_asyncio" in set(_imported(tree))}
-    assert users <= {"meshbook.kernel.loop"}
+    assert users <= {"meshbook.kernel.ranks.loop"}
 
 
 def test_our_folders_know_each_other_by_relative_imports(modules: dict[str, ast.Module]) -> None:

@@ -14,13 +14,13 @@ PUBLIC = 15
 """Fewer public methods has a class."""
 
 LARGE = {
-    "meshbook.kernel.agent:KernelActor": 22,
+    "meshbook.kernel.ranks.agent:KernelActor": 22,
     "meshbook.kernel.debug.debugger:Debugger": 18,
     "meshbook.kernel.debug.desk:Desk": 26,
     "meshbook.kernel.debug.rank_pdb:RankPdb": 23,
     "meshbook.kernel.mesh:Mesh": 23,
     "meshbook.kernel.questions:Questions": 21,
-    "meshbook.kernel.results:MeshResult": 16,
+    "meshbook.kernel.values.results:MeshResult": 16,
     "meshbook.magics.terms:_Reader": 16,
     "meshbook.runtime.engines.agent:Agent": 16,
     "meshbook.runtime.engines.hosted:HostedCrew": 15,

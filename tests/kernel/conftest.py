@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from meshbook.kernel.cell import CellShell
 from meshbook.kernel.outcome import Display, Failure, Outcome, Value
+from meshbook.kernel.ranks.cell import CellShell
 from meshbook.runtime import session as sessions
 from tests.profiles import COMPILER
 

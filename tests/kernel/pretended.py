@@ -12,10 +12,10 @@ from typing import Any
 from meshbook.kernel.debug.events import Stop
 from meshbook.kernel.debug.stops import Stops
 from meshbook.kernel.drive import Drive
-from meshbook.kernel.ledger import Finding
-from meshbook.kernel.patience import Patience
+from meshbook.kernel.failures.together import Deeds
 from meshbook.kernel.run import Progress
-from meshbook.kernel.together import Deeds
+from meshbook.kernel.stopping.patience import Patience
+from meshbook.kernel.waiting.ledger import Finding
 from meshbook.runtime.errors import MeshbookError
 from meshbook.runtime.future import Promise
 from meshbook.runtime.group_state import GroupState

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from meshbook.kernel import cell
 from meshbook.kernel.outcome import Display, Outcome
+from meshbook.kernel.ranks import cell
 
 
 def serve() -> None:

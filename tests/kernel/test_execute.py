@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from meshbook.kernel.execute import tell_by
-from meshbook.kernel.export import Setting, script
-from meshbook.kernel.interrupted import Interrupted
+from meshbook.kernel.failures.interrupted import Interrupted
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.run import Said
+from meshbook.kernel.sources.export import Setting, script
 from meshbook.runtime.errors import DeviceMeshError, MeshError
 from meshbook.runtime.healing import heal_mesh
 from tests.kernel.cells import SUM, lose, ran, values
@@ -307,8 +307,8 @@ def test_who_was_given_up_is_not_lost(mesh: Mesh) -> None:
 def test_a_script_is_told_on_stderr_what_its_ranks_hang_in(
     mesh: Mesh, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("meshbook.kernel.hangs.FIRST", 0.1)
-    monkeypatch.setattr("meshbook.kernel.hangs.PATIENCE", 0.1)
+    monkeypatch.setattr("meshbook.kernel.waiting.hangs.FIRST", 0.1)
+    monkeypatch.setattr("meshbook.kernel.waiting.hangs.PATIENCE", 0.1)
     f = notebook("def f():\n    if rank == 0:\n        dist.barrier()\n    elif rank == 1:\n        time.sleep(600)")[
         "f"
     ]

@@ -11,7 +11,7 @@ from typing import Any
 def hurried(kernel: Any, module: str, **seconds: float) -> Generator[None]:
     """Public constants of a module of ours, in the notebook's own process.
 
-    Example: `with hurried(kernel, "meshbook.kernel.hangs", FIRST=0.4): ...`
+    Example: `with hurried(kernel, "meshbook.kernel.waiting.hangs", FIRST=0.4): ...`
     """
     alias = f"_{module.rpartition('.')[2]}"
     names = ", ".join(f"{alias}.{name}" for name in seconds)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from meshbook.kernel.frames import Cell, apply, unpack
+from meshbook.kernel.dashboard.frames import Cell, apply, unpack
 from tests.magics.front_end import Kernel
 from tests.magics.outputs import Message
 from tests.profiles import leave_torch_out

@@ -189,7 +189,7 @@ def test_cells_without_the_dead_name_them_where_they_fail_in_collectives_or_are_
 
 
 def test_a_cell_that_hangs_says_so_while_it_does(spare: Kernel) -> None:
-    with hurried(spare, "meshbook.kernel.hangs", FIRST=0.5, PATIENCE=0.3):
+    with hurried(spare, "meshbook.kernel.waiting.hangs", FIRST=0.5, PATIENCE=0.3):
         cell = spare.start("%%on_mesh\nif rank != 1:\n    dist.barrier()")
         cell.until("rank 1 has issued")
         spare.interrupt()

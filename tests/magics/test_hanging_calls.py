@@ -36,9 +36,9 @@ trainer.step.call().get()
 def hurry(shared_kernel: Kernel) -> Iterator[None]:
     """Who hangs is told after parts of a second."""
     with (
-        hurried(shared_kernel, "meshbook.kernel.hangs", FIRST=0.5, PATIENCE=0.3),
-        hurried(shared_kernel, "meshbook.kernel.halts", PACE=0.2, SURE=0.1),
-        hurried(shared_kernel, "meshbook.kernel.queued", TOLD_AFTER=0.1),
+        hurried(shared_kernel, "meshbook.kernel.waiting.hangs", FIRST=0.5, PATIENCE=0.3),
+        hurried(shared_kernel, "meshbook.kernel.waiting.halts", PACE=0.2, SURE=0.1),
+        hurried(shared_kernel, "meshbook.kernel.waiting.queued", TOLD_AFTER=0.1),
     ):
         yield
 

@@ -146,8 +146,8 @@ def test_the_line_form_is_warned_of_too(spare: Kernel) -> None:
 def test_a_cell_says_while_it_runs_which_rank_keeps_the_others_waiting_and_where(spare: Kernel) -> None:
     steps = "while True:\n    if rank == 2:\n        time.sleep(0.02)\n    dist.all_reduce(x)\n    dist.barrier()"
     with (
-        hurried(spare, "meshbook.kernel.hangs", FIRST=2.0),
-        hurried(spare, "meshbook.kernel.sightings", EVERY=0.1),
+        hurried(spare, "meshbook.kernel.waiting.hangs", FIRST=2.0),
+        hurried(spare, "meshbook.kernel.waiting.sightings", EVERY=0.1),
     ):
         cell = spare.start(f"%%on_mesh\nimport time\n{steps}")
         cell.until(" then")

@@ -129,5 +129,5 @@ def test_of_the_stack_of_a_rank_that_left_no_frame_of_ours_is_shown(kernel: Kern
     kernel.cell("%%on_mesh\nimport os, sys\nprint('goodbye', file=sys.stderr)\nos._exit(3)")
     told = kernel.ok("%mesh logs 0").text
     assert "goodbye" in told and "Left by os._exit(3)" in told and "line 4 in <module>" in told
-    assert "kernel/cell.py" not in told and "ranks/leaving.py" not in told
+    assert "kernel/ranks/cell.py" not in told and "ranks/leaving.py" not in told
     kernel.ok("%mesh down leaver")

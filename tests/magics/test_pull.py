@@ -62,7 +62,7 @@ def test_a_busy_rank_is_waited_for_aloud(kernel: Kernel) -> None:
     kernel.ok("%%on_mesh\nheld = rank")
     busy = kernel.ok("%%on_mesh 1 -b\nimport threading\ngo = threading.Event()\nwhile not go.wait(0.01): pass")
     place = f"rank 1 (at cell {busy.reply['execution_count']} line 4)"
-    with hurried(kernel, "meshbook.kernel.busy", TOLD_AFTER=0.3):
+    with hurried(kernel, "meshbook.kernel.stopping.busy", TOLD_AFTER=0.3):
         pulling = kernel.start("%mesh pull held")
         pulling.until(f"pull waits for {place}")
         kernel.interrupt()
@@ -83,7 +83,7 @@ def test_a_pull_that_was_stopped_keeps_no_cell_waiting(kernel: Kernel) -> None:
         "%%on_mesh\nimport threading\nasked = 0\nclass Slow:\n    def __reduce__(self):\n"
         "        global asked\n        asked += 1\n        threading.Event().wait()\nslow = Slow()"
     )
-    with hurried(kernel, "meshbook.kernel.busy", TOLD_AFTER=0.3):
+    with hurried(kernel, "meshbook.kernel.stopping.busy", TOLD_AFTER=0.3):
         at_work = kernel.start("%mesh pull slow")
         at_work.until("pull waits for ranks 0-3 (at cell ")
         kernel.interrupt()

@@ -24,7 +24,7 @@ pytestmark = [
 @pytest.fixture(scope="module", autouse=True)
 def hurry(shared_kernel: Kernel) -> Generator[None]:
     """Ranks that do not move are told after parts of a second."""
-    with hurried(shared_kernel, "meshbook.kernel.halts", PACE=0.2, SURE=0.1):
+    with hurried(shared_kernel, "meshbook.kernel.waiting.halts", PACE=0.2, SURE=0.1):
         yield
 
 

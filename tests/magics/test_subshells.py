@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from meshbook.kernel import beside
+from meshbook.kernel.stopping import beside
 from meshbook.magics.subshells import SubshellStop
 
 _LATER = 0.05  # seconds in which a cell that did not wait would have begun

@@ -1,4 +1,4 @@
-"""Whether ranks are in step, purely. What regrouping does to real process groups: `tests/kernel/test_stuck.py`."""
+"""Whether ranks are in step, purely. What regrouping does to process groups: `tests/kernel/recovery/test_stuck.py`."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from meshbook.kernel.facts import Gpu, RankFacts
-from meshbook.kernel.frames import apply, pack
-from meshbook.kernel.sentence import Sentence
+from meshbook.kernel.dashboard.facts import Gpu, RankFacts
+from meshbook.kernel.dashboard.frames import apply, pack
+from meshbook.kernel.dashboard.sentence import Sentence
 from meshbook.runtime.errors import MeshbookError
 from meshbook.runtime.meters import Meters
 from meshbook.runtime.wire.messages import Metered

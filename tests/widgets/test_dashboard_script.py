@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from meshbook.kernel.curves import pack_rows
-from meshbook.kernel.facts import STATES, Gpu, RankFacts
-from meshbook.kernel.frames import delta, pack, unpack
+from meshbook.kernel.dashboard.curves import pack_rows
+from meshbook.kernel.dashboard.facts import STATES, Gpu, RankFacts
+from meshbook.kernel.dashboard.frames import delta, pack, unpack
 from meshbook.magics.selector import parse_selector
 from meshbook.widgets.base import STATIC, script
 

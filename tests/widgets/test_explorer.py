@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from meshbook.kernel.outcome import Failure, Outcome, Value
-from meshbook.kernel.results import MeshResult
+from meshbook.kernel.values.results import MeshResult
 from meshbook.widgets.explorer import ResultTable, columns_of, facts_of
 from meshbook.widgets.table import result_html
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshbook.kernel.logs import LogLine, Section
+from meshbook.kernel.output.logs import LogLine, Section
 from meshbook.widgets.logs import LogPrinter, print_sections
 from tests.widgets.stages import Paper
 

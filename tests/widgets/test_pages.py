@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from meshbook.kernel.outcome import Failure, Frame, Outcome, Value
-from meshbook.kernel.results import MeshResult
+from meshbook.kernel.values.results import MeshResult
 from meshbook.widgets.pages import Pages
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from meshbook.kernel.difference import Comparison, LeafDiff, LeafGroup
-from meshbook.kernel.inventory import Inventory
-from meshbook.kernel.kept import Summary
-from meshbook.kernel.leaves import Leaf
-from meshbook.kernel.measure import Tolerance
-from meshbook.kernel.names import Held
+from meshbook.kernel.values.difference import Comparison, LeafDiff, LeafGroup
+from meshbook.kernel.values.inventory import Inventory
+from meshbook.kernel.values.kept import Summary
+from meshbook.kernel.values.leaves import Leaf
+from meshbook.kernel.values.measure import Tolerance
+from meshbook.kernel.values.names import Held
 from meshbook.widgets.difference import DiffView
 from meshbook.widgets.inventory import InventoryView
 from meshbook.widgets.sheet import SheetRow, sheet_html

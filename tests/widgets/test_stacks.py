@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from meshbook.kernel.outcome import Frame
-from meshbook.kernel.report import StackReport
-from meshbook.kernel.stacks import RankStack
+from meshbook.kernel.waiting.report import StackReport
+from meshbook.kernel.waiting.stacks import RankStack
 from meshbook.widgets.stacks import StacksView, stacks_html
 
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from meshbook.kernel.outcome import Failure, Frame, Gist, Outcome, Value
-from meshbook.kernel.results import MeshResult
-from meshbook.kernel.summary import describe
+from meshbook.kernel.values.results import MeshResult
+from meshbook.kernel.values.summary import describe
 from meshbook.widgets.table import result_html
 
 VOID = {"br", "img", "hr", "input"}

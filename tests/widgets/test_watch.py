@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from xml.etree import ElementTree
 
-from meshbook.kernel.series import Series
+from meshbook.kernel.dashboard.series import Series
 from meshbook.widgets.watch import MOST_ROWS, WatchView
 
 

@@ -1,6 +1,6 @@
 // The pure half of the dashboard: frames in; places, colours and selectors out. Tested by `node --test`.
 
-const RECORD = 10; // bytes; see kernel/frames.py
+const RECORD = 10; // bytes; see kernel/dashboard/frames.py
 const MEMORY_STEP = 4 * 1024 * 1024;
 export const BAD = new Set(["stopped", "failed", "dead"]);
 export const NUMBERS = {

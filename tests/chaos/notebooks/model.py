@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from meshbook.kernel.effects import definitions_of, is_setup
+from meshbook.kernel.sources.effects import definitions_of, is_setup
 
 from .cells import Body, Namespace, Ran, held, run
 

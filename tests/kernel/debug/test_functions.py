@@ -161,7 +161,7 @@ def call():
     watcher = Watcher(lambda frame, why: None)
     names = {"json": json, "sys": sys, "watcher": watcher, "point": Breakpoint(1, function="json.loads")}
     hits: list[dict[int, int]] = []
-    for file in (f"{HOME}/kernel/agent.py", "theirs.py"):
+    for file in (f"{HOME}/kernel/ranks/agent.py", "theirs.py"):
         define(text, file, names)
         thread = threading.Thread(target=names["call"])  # with no frame of this file, as below
         thread.start()
@@ -175,7 +175,7 @@ def call():
     [("oL", True), ("L", False), ("ouL", False), ("uoL", False)],  # of ours, of the user's, of a library
 )
 def test_what_runs_for_us_alone(callers: str, is_it: bool) -> None:
-    files = {"o": f"{HOME}/kernel/agent.py", "u": "theirs.py", "L": contextlib.__file__}
+    files = {"o": f"{HOME}/kernel/ranks/agent.py", "u": "theirs.py", "L": contextlib.__file__}
     said: list[bool] = []
     call: Callable[[], object] = bool
     for caller in reversed(callers):

@@ -14,7 +14,7 @@ from meshbook.kernel.debug.debugger import Debugger
 from meshbook.kernel.debug.dialog import Dialog
 from meshbook.kernel.debug.events import Event, Stop, Went
 from meshbook.kernel.debug.rank_pdb import RankPdb
-from meshbook.kernel.shell import QuietShell
+from meshbook.kernel.ranks.shell import QuietShell
 
 
 class Cut(RankPdb):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from meshbook.kernel.cell import MUCH_MEMORY, CellShell
 from meshbook.kernel.debug.remains import is_out_of_memory, let_go, num_bytes, summary_of
+from meshbook.kernel.ranks.cell import MUCH_MEMORY, CellShell
 
 MB = 1 << 20
 

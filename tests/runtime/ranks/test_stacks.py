@@ -50,7 +50,7 @@ def test_a_rank_that_waits_for_a_message_is_nowhere() -> None:
 
 
 def test_what_goes_on_between_cells_is_told_while_it_works() -> None:
-    ours, theirs = str(stacks.HOME / "kernel/loop.py"), str(Path(asyncio.__file__).parent)
+    ours, theirs = str(stacks.HOME / "kernel/ranks/loop.py"), str(Path(asyncio.__file__).parent)
     waiting = (MAILBOX, "Mailbox.run"), (ours, "CellLoop.go_on"), (f"{theirs}/base_events.py", "run_forever")
     assert stacks.visible(spots(*waiting, ("/lib/selectors.py", "select"))) == ()
     assert names(stacks.visible(spots(*waiting, (f"{theirs}/events.py", "_run"), ("mine.py", "tick")))) == ["tick"]

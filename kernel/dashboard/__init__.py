@@ -1,0 +1,1 @@
+"""What a dashboard knows: facts of every rank, kept up to date, and numbers over time."""

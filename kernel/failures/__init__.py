@@ -1,0 +1,1 @@
+"""How errors of ranks are told: taken apart on the rank, put together into one story in the notebook."""

@@ -1,0 +1,1 @@
+"""Who waits for whom, and where ranks are: hangs, ranks that come late, collectives, stacks."""
