@@ -20,8 +20,8 @@ from measure import Row, check
 from meshbook.kernel.dashboard.facts import RankFacts
 from meshbook.kernel.dashboard.frames import delta, pack
 from meshbook.kernel.dashboard.survey import CHECKUP_A_RANK
-from meshbook.runtime.meters import Meters
-from meshbook.runtime.proc import stat_of
+from meshbook.runtime.controller.meters import Meters
+from meshbook.runtime.system.proc import stat_of
 from meshbook.runtime.wire.messages import Metered
 from meshbook.widgets.dashboard import Dashboard
 from meshbook.widgets.hands import Deed

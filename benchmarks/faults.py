@@ -21,7 +21,7 @@ from meshbook.kernel.driver import drive
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.run import Run
 from meshbook.kernel.stopping.patience import Patience
-from meshbook.runtime.regroup import wait_until
+from meshbook.runtime.controller.regroup import wait_until
 from meshbook.widgets.live import Live
 
 RANKS = 8

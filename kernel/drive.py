@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..runtime.regroup import are_gone
+from ..runtime.controller.regroup import are_gone
 from .debug.asking import Asker, asker
 from .debug.post_mortem import post_mortem
 from .debug.sitting import announce, serve

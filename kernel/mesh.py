@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from ..runtime import session as sessions
 from ..runtime.actor import Actor
+from ..runtime.controller.gather import Gather
+from ..runtime.controller.spares import keep_spares
 from ..runtime.engines.base import Exit
 from ..runtime.errors import checks_for_caller
-from ..runtime.gather import Gather
 from ..runtime.mesh import ProcMesh, actor_number
 from ..runtime.orders import Order
 from ..runtime.shape import Selector
-from ..runtime.spares import keep_spares
 from ..runtime.values import ValueMesh
 from ..runtime.wire.codec import EncodeError, encode
 from ..runtime.wire.deferred import untorn

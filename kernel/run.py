@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ..runtime.crash import Place, Sieve
+from ..runtime.controller.roster import Roster
 from ..runtime.future import Future, Promise
-from ..runtime.ours import is_ours
 from ..runtime.ranks.failure import RemoteFailure, rebuild
 from ..runtime.ranks.users import is_users
-from ..runtime.roster import Roster
 from ..runtime.supervision import end_told
+from ..runtime.system.crash import Place, Sieve
+from ..runtime.system.ours import is_ours
 from ..runtime.wire import codec
 from ..runtime.wire.lane import Frames
 from ..runtime.wire.messages import Answer, Note, Reply

@@ -10,12 +10,12 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from ..runtime.devices import choose_device
 from ..runtime.engines.allocations import Allocation, Shelf
 from ..runtime.engines.jobs import KINDS, read_options
 from ..runtime.engines.seating import wanted_hosts
 from ..runtime.errors import MeshbookError
 from ..runtime.session import session
+from ..runtime.system.devices import choose_device
 from ..widgets.status import MeshList
 from . import grammar
 from .terms import near

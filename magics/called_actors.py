@@ -15,8 +15,8 @@ from ..kernel.debug.sitting import announce, serve
 from ..kernel.mesh import Mesh
 from ..kernel.waiting.waited import Tell
 from ..runtime import meanwhile
+from ..runtime.controller.long_calls import actors_at_work
 from ..runtime.errors import ActorError, SupervisionError
-from ..runtime.long_calls import actors_at_work
 from ..runtime.ranges import ranks_text
 from ..runtime.session import session
 from ..runtime.wire.reactor import When

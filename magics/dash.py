@@ -16,8 +16,8 @@ from ..kernel.recovery.repairs import mended_text
 from ..kernel.stopping.patience import Step
 from ..kernel.stopping.presses import Presses
 from ..kernel.stopping.stopped import stop
+from ..runtime.controller.regroup import wait_until
 from ..runtime.ranges import named, ranks_text
-from ..runtime.regroup import wait_until
 from ..widgets.dashboard_twin import Twin
 from ..widgets.hands import Deed
 from ..widgets.stage import NotebookStage

@@ -12,12 +12,12 @@ from ..kernel.mesh import Mesh
 from ..kernel.recovery.repairs import mended_text
 from ..kernel.recovery.restore import HealedMesh
 from ..kernel.stopping.stopped import stop
+from ..runtime.controller.long_calls import actors_at_work
+from ..runtime.controller.regroup import Unstuck
+from ..runtime.controller.roster import Roster
 from ..runtime.errors import MeshbookError
-from ..runtime.long_calls import actors_at_work
 from ..runtime.mesh_spec import NAMELESS
 from ..runtime.ranges import named, ranks_text
-from ..runtime.regroup import Unstuck
-from ..runtime.roster import Roster
 from . import grammar
 from .book import Book
 

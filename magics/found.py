@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ..kernel.debug.letters import List, Listing, Wire
 from ..kernel.waiting.report import states_text
-from ..runtime.hatch import SUFFIX, is_welcome, short_name
 from ..runtime.ranges import ranks_text
 from ..runtime.ranks.place import axes_text
-from ..runtime.registry import state_folder
+from ..runtime.system.hatch import SUFFIX, is_welcome, short_name
+from ..runtime.system.registry import state_folder
 
 _PATIENCE = 3.0
 """Seconds in which a process says what it has: the first time it imports what answers."""

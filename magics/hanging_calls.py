@@ -14,8 +14,8 @@ from ..kernel.waiting.ledger import Finding
 from ..kernel.waiting.queued import QueueWatch
 from ..kernel.waiting.stragglers import StragglerWatch
 from ..kernel.waiting.waited import Tell
-from ..runtime.long_calls import actors_at_work, behind
-from ..runtime.roster import Roster
+from ..runtime.controller.long_calls import actors_at_work, behind
+from ..runtime.controller.roster import Roster
 from ..runtime.session import session
 from ..runtime.wire.post import next_number
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..kernel.execute import tell_by
-from ..runtime.audiences import listen_by
+from ..runtime.controller.audiences import listen_by
+from ..runtime.controller.root import Root
+from ..runtime.controller.roster import Roster
 from ..runtime.here import settled
-from ..runtime.root import Root
-from ..runtime.roster import Roster
 from ..widgets.hearing import Hearing
 from ..widgets.interval import interval
 from ..widgets.live import Live

@@ -17,10 +17,10 @@ from ..kernel.failures.interrupted import Interrupted
 from ..kernel.mesh import PULL_LIMIT, Mesh
 from ..kernel.waiting.collectives import MeshLedger
 from ..kernel.waiting.profile import Profile, profile
-from ..runtime import leftovers
 from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.ranges import named
 from ..runtime.session import session
+from ..runtime.system import leftovers
 from ..runtime.wire.codec import EncodeError
 from ..widgets.actors import ActorList
 from ..widgets.inventory import InventoryView

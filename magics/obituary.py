@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from ..kernel.mesh import Mesh
 from ..kernel.values.rows import seconds_text
+from ..runtime.controller.rank_state import RankState
+from ..runtime.controller.roster import Roster
 from ..runtime.ranges import ranks_text
-from ..runtime.rank_state import RankState
-from ..runtime.roster import Roster
 
 Life = tuple[int, int, int]
 """A mesh by its number, a rank, a process: a rank that was brought back may die again."""

@@ -25,9 +25,9 @@ from ..kernel.debug.stoppable import Stoppable
 from ..kernel.debug.visitor import Visitor
 from ..kernel.questions import Questions
 from ..kernel.waiting.look import look as look_at
+from ..runtime.controller.roster import Roster
 from ..runtime.errors import MeshbookError
 from ..runtime.ranges import named
-from ..runtime.roster import Roster
 from ..runtime.session import session
 from . import unattended
 from .selection import selection

@@ -9,11 +9,11 @@ from IPython.core.error import UsageError
 from ..kernel.failures.interrupted import Interrupted
 from ..kernel.mesh import Mesh
 from ..kernel.recovery.restore import HealedMesh, ResizedMesh
+from ..runtime.controller.reshape import Reshape
+from ..runtime.controller.resize import Resized
 from ..runtime.errors import MeshbookError
 from ..runtime.ranges import coords_text, ranks_text
 from ..runtime.ranks.place import axes_text, coordinates
-from ..runtime.reshape import Reshape
-from ..runtime.resize import Resized
 from . import faults, grammar
 from .book import Book
 from .terms import SelectorError
@@ -60,7 +60,7 @@ def resize_text(done: ResizedMesh) -> str:
 
     Example:
         >>> from meshbook.runtime.healing import Healed
-        >>> from meshbook.runtime.resize import Dropped
+        >>> from meshbook.runtime.controller.resize import Dropped
         >>> plan = Reshape.of({"dp": 2, "tp": 2}, {"dp": 1, "tp": 3})
         >>> gone = tuple(Dropped(rank, {"dp": 1, "tp": rank - 2}, 70 + rank, was_dead=False) for rank in (2, 3))
         >>> healed = HealedMesh(Healed((2,), {}, (), 0.1), ("cell 1",), (), {}, (), (), 0.1)

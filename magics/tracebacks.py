@@ -13,8 +13,8 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
-from ..runtime.ours import HOME, is_our_module
 from ..runtime.ranks.users import is_users
+from ..runtime.system.ours import HOME, is_our_module
 
 _LEADING_TO_US = "torch._compile", "torch._dynamo."
 """Modules by way of which torch calls our `__torch_dispatch__`."""

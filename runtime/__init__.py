@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .adverbs import Accumulator, Endpoint, send
     from .bootstrap import default_bootstrap_cmd
     from .channel import Channel, Port, PortReceiver
+    from .controller.root_services import get_or_spawn_controller
     from .elsewhere import (
         ChannelTransport,
         attach,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from .mesh import ActorMesh, ProcMesh
     from .promises import returns_future
     from .reports import log, progress
-    from .root_services import get_or_spawn_controller
     from .scope import Context, context, current_actor_name, current_rank, current_size
     from .shape import Extent, NDSlice, Point, Region, Shape, Slice
     from .supervision import MeshFailure
@@ -67,7 +67,7 @@ _HOMES = {
     "mesh": ("ActorMesh", "ProcMesh"),
     "promises": ("returns_future",),
     "reports": ("log", "progress"),
-    "root_services": ("get_or_spawn_controller",),
+    "controller.root_services": ("get_or_spawn_controller",),
     "shape": ("Extent", "NDSlice", "Point", "Region", "Shape", "Slice"),
     "supervision": ("MeshFailure",),
     "uid": ("ProcId", "Uid"),

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar, 
 from .actor import GIVEN_PORT, EndpointProperty, plain_name
 from .cells import readable
 from .channel import Port, ReplyPort
+from .controller.last_words import end_of_actors
 from .cut_off import lost_peer
 from .errors import ActorError, MeshStopped, SupervisionError, checks_for_caller, marked, tell_of_all
 from .fleet import Fleet
 from .future import Future, Promise
-from .last_words import end_of_actors
 from .limits import check_size
 from .orders import Order
 from .ranks.failure import RemoteFailure, rebuild

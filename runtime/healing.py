@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from .controller.regroup import regroup, wait_until
+from .controller.remaking import Remade, begin_remaking, finish_remaking
+from .controller.roster import Roster
+from .controller.spares import keep_spares
 from .errors import SpawnError, checks_for_caller
 from .mesh import ActorMesh, ProcMesh, roster_of
-from .regroup import regroup, wait_until
-from .remaking import Remade, begin_remaking, finish_remaking
-from .roster import Roster
-from .spares import keep_spares
 from .wire.deferred import untorn
 
 M = TypeVar("M")

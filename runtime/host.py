@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from .binding import Binding, check
 from .bootstrap import Bootstrap, BootstrapCommands, envs_of, shared, with_envs
 from .engines.spec import HOME, PYTHON, Site
 from .errors import checks_for_caller
@@ -21,7 +20,8 @@ from .mesh_spec import NAMELESS, MeshSpec
 from .node import ROOT
 from .scope import context
 from .shape import MeshTrait, Region, Shape
-from .unguarded import refuse_unguarded
+from .system.binding import Binding, check
+from .system.unguarded import refuse_unguarded
 from .wire.deferred import Waiting, made_whole
 
 

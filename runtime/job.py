@@ -42,8 +42,8 @@ from .engines.guard import Guard
 from .engines.worker_key import own_keys
 from .errors import SpawnError
 from .host import HostMesh, this_host
-from .proc import stat_of
-from .registry import put_privately
+from .system.proc import stat_of
+from .system.registry import put_privately
 from .workers import TRUST, attach_to_workers
 
 DEFAULT_JOB_PATH = ".meshbook/job.json"

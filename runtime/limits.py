@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .config import get_global_config
-from .oom import memory_size
+from .system.oom import memory_size
 from .wire.codec import Encoded
 
 _SMALL = 1 << 20

@@ -35,7 +35,7 @@ from .wire import codec
 from .wire.messages import View
 
 if TYPE_CHECKING:
-    from .roster import Roster
+    from .controller.roster import Roster
 
 A = TypeVar("A", bound=Actor)
 
@@ -191,7 +191,7 @@ class ProcMesh(_View, TensorMesh):
             raise ValueError(f"Invalid logging level: {level} is not within 0 and 255")
         if aggregate_window_sec is not None and not stream_to_client:
             raise RuntimeError("cannot set aggregate window without streaming to client: say stream_to_client=True")
-        from .forwarding import set_up
+        from .controller.forwarding import set_up
 
         await self.initialized
         await set_up(self, stream_to_client, aggregate_window_sec, level)

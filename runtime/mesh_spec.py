@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .binding import Binding
 from .engines.spec import HOME, Site
+from .system.binding import Binding
 
 NAMELESS = "anon"
 """The name of processes that were given none."""

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from . import meanwhile, own_streams
-from .aliases import given
-from .binding import Binding
-from .devices import device_at, split_device
+from . import meanwhile
+from .controller.root import Root
+from .controller.roster import Roster
 from .engines.base import Engine
 from .engines.inproc import InprocEngine
 from .engines.local import LocalEngine
@@ -37,14 +36,16 @@ from .engines.spec import (
     with_named,
 )
 from .errors import SpawnError
-from .hatch import Hatch, look
 from .here import make_root_by, settle, settled, unsettle
 from .mesh import ProcMesh
 from .mesh_spec import MeshSpec
 from .numbers import begin_anew, new_mesh
-from .root import Root
-from .roster import Roster
 from .shape import Shape
+from .system import own_streams
+from .system.aliases import given
+from .system.binding import Binding
+from .system.devices import device_at, split_device
+from .system.hatch import Hatch, look
 from .wire.deferred import Waiting, made_whole
 from .wire.reactor import Reactor, When
 from .wire.wiring import LinkKind

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from .cells import readable
-from .ending import leave
-from .last_words import end_of_actors
+from .controller.last_words import end_of_actors
 from .ranges import named
+from .system.ending import leave
 
 _PLACE = re.compile(r" +cell \d+, line \d+")
 """A frame of a notebook's cell in a traceback, as `readable` has it."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from ..runtime.births import Made
+from ..runtime.controller.births import Made
+from ..runtime.controller.roster import Roster
 from ..runtime.node import shape_of
 from ..runtime.ranges import ranks_text
-from ..runtime.roster import Roster
 from .sheet import cell_html, table_of
 from .style import STYLE
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from comm.base_comm import BaseComm
 
 from ..kernel.ranks.comms import CommMessage, Kind
-from ..runtime.roster import Roster
+from ..runtime.controller.roster import Roster
 
 Answer = Callable[[CommMessage], object]
 """Passes on what the browser says."""

@@ -15,8 +15,8 @@ from ..kernel.dashboard import curves, frames
 from ..kernel.dashboard.facts import STATES, RankFacts, counts
 from ..kernel.dashboard.pulse import Pulse, Source
 from ..kernel.dashboard.sentence import Sentence, sentence
+from ..runtime.controller.meters import Mark, Meters, Series
 from ..runtime.errors import MeshbookError
-from ..runtime.meters import Mark, Meters, Series
 from .base import STATIC, LiveWidget, script
 from .dashboard_panel import panel
 from .dashboard_twin import Twin

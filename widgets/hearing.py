@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from ..kernel.output.fold import FoldedGap, LineFolder
 from ..kernel.output.weave import FoldedLine
+from ..runtime.controller.roster import Roster
 from ..runtime.ranges import ranks_text
-from ..runtime.roster import Roster
 from ..runtime.wire.tape import Event, Text
 from .live import BUDGET, WINDOW, are_spread, blocks, full_line, spread_line
 from .stage import Stage

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from ..runtime.own_streams import put_out
+from ..runtime.system.own_streams import put_out
 from . import at_prompt
 from .interval import interval
 

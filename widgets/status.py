@@ -14,11 +14,11 @@ from ..kernel.mesh import Mesh
 from ..kernel.values.rows import seconds_text
 from ..kernel.values.summary import readable
 from ..kernel.waiting.report import states_text
-from ..runtime.devices import split_device
+from ..runtime.controller.spares import spares_text
 from ..runtime.numerals import condensed
 from ..runtime.ranges import coords_text, named, ranks_text
 from ..runtime.ranks.place import coordinates
-from ..runtime.spares import spares_text
+from ..runtime.system.devices import split_device
 from .grid import grid_html
 from .sheet import cell_html, table_of
 from .style import STYLE

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.engines.base import Exit
 from ...runtime.errors import MeshbookError
-from ...runtime.proc import Stat
+from ...runtime.system.proc import Stat
 from ...runtime.wire import codec
 from ...runtime.wire.lane import Frames
 from ...runtime.wire.messages import Answer, Note, Reply

@@ -14,10 +14,10 @@ from typing import Any
 from ...runtime.actor import Actor, control_endpoint
 from ...runtime.adverbs import view_of
 from ...runtime.channel import Port
-from ...runtime.gather import Gather
+from ...runtime.controller.gather import Gather
+from ...runtime.controller.roster import Roster
 from ...runtime.orders import Birth
 from ...runtime.ranks.place import here
-from ...runtime.roster import Roster
 from ...runtime.shape import Shape
 from ...runtime.wire import codec
 from ...runtime.wire.unicode import packed

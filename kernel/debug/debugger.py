@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
-from ...runtime.ours import is_ours
 from ...runtime.ranks.place import Place
+from ...runtime.system.ours import is_ours
 from ...runtime.wire.unicode import packed
 from .actor_threads import actor_at_work, call_on_loop, frame_of, suspended_in
 from .breakpoints import Breakpoint

@@ -19,7 +19,7 @@ from .stops import Key, Stops, key_of
 from .views import View
 
 if TYPE_CHECKING:
-    from ...runtime.roster import Roster
+    from ...runtime.controller.roster import Roster
     from .stoppable import Stoppable
 
 _view_of = msgspec.msgpack.Decoder(View).decode

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Literal, cast
 
-from ...runtime.ours import is_ours
 from ...runtime.ranks.users import is_users
+from ...runtime.system.ours import is_ours
 from ..sources.source import name_of
 from .breakpoints import Breakpoint, is_file, is_named
 from .places import users_frame

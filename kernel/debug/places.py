@@ -7,8 +7,8 @@ import linecache
 from pathlib import Path
 from types import FrameType
 
-from ...runtime.ours import is_ours
 from ...runtime.ranks.users import is_users
+from ...runtime.system.ours import is_ours
 from ..sources.source import name_of
 
 _PACKAGE = f"{__name__.partition('.')[0]}."

@@ -13,7 +13,7 @@ from .breakpoints import Breakpoint
 from .functions import Doubt
 
 if TYPE_CHECKING:
-    from ...runtime.reshape import Reshape
+    from ...runtime.controller.reshape import Reshape
     from ..mesh import Mesh
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from IPython.core.debugger import Pdb
 
-from ...runtime.ours import is_ours
 from ...runtime.ranks.users import is_users
+from ...runtime.system.ours import is_ours
 from ..sources.source import name_of
 from ..values.summary import shortened
 from .brief import brief_text

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ...runtime.roster import Roster
+    from ...runtime.controller.roster import Roster
     from .desk import Desk
 
 

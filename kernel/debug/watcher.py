@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from ...runtime.ours import is_ours
 from ...runtime.ranks.users import is_users
+from ...runtime.system.ours import is_ours
 from .breakpoints import Breakpoint
 from .conditions import Condition, Test
 from .functions import has_user, is_for_us, is_meant, is_theirs

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING
 
-from ...runtime.ours import HOME, is_our_module
 from ...runtime.ranks.failure import message_of, plain_name, plain_traceback, quoted, safe_str
 from ...runtime.ranks.users import is_users
+from ...runtime.system.ours import HOME, is_our_module
 from ...runtime.wire import codec
 from ..outcome import Failure, Frame
 from ..sources.source import CELL_FILE, name_of

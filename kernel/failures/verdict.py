@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import msgspec
 
+from ...runtime.controller.long_calls import actors_at_work
 from ...runtime.errors import DeviceMeshError, MeshError
-from ...runtime.long_calls import actors_at_work
 from ...runtime.ranges import named, ranks_text
 from ...runtime.ranks.place import axes_text
 from ..drive import Drive

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...runtime.crash import is_our_frame
+from ...runtime.system.crash import is_our_frame
 from ...runtime.wire.log import Mark, Piece, RankLog
 from ...runtime.wire.tape import Stream
 from .lines import STREAM, Cutter

@@ -12,7 +12,7 @@ import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...runtime.ours import WINGS
+from ...runtime.system.ours import WINGS
 from ..debug.framing import Framer, Message, framed
 
 _RUNNERS = ("IPython/**", "nest_asyncio.py")

@@ -10,9 +10,9 @@ from contextlib import contextmanager, nullcontext
 from types import FrameType, TracebackType
 from typing import Any
 
-from ...runtime.ours import is_ours
 from ...runtime.ranks.place import Opened
 from ...runtime.ranks.stacks import is_of_loop
+from ...runtime.system.ours import is_ours
 from ...runtime.wire import sigint
 from ...runtime.wire.deferred import untorn
 from ..failures.failure import tell_lone

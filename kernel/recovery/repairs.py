@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from ...runtime.controller.gather import Gather
+from ...runtime.controller.regroup import Unstuck, are_gone, busy_ranks, mend, release, unstick, wait_until
+from ...runtime.controller.reshape import Reshape
+from ...runtime.controller.resize import resize_roster
 from ...runtime.errors import MeshbookError, checks_for_caller
-from ...runtime.gather import Gather
 from ...runtime.healing import Healed, check_room, heal_roster
 from ...runtime.mesh import ProcMesh
 from ...runtime.ranges import named
-from ...runtime.regroup import Unstuck, are_gone, busy_ranks, mend, release, unstick, wait_until
-from ...runtime.reshape import Reshape
-from ...runtime.resize import resize_roster
 from ...runtime.shape import Shape
 from ...runtime.wire.deferred import untorn
 from ...runtime.wire.messages import Strike

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+from ...runtime.controller.remaking import LOOK_SECONDS, Vigil, waits_of
 from ...runtime.ranges import named
-from ...runtime.remaking import LOOK_SECONDS, Vigil, waits_of
 from ..run import Run
 from ..sources.journal import Replay
 

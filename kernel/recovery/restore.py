@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...runtime.gather import Gather
+from ...runtime.controller.gather import Gather
+from ...runtime.controller.resize import Resized
 from ...runtime.healing import Healed
-from ...runtime.resize import Resized
 from ...runtime.wire.codec import EncodeError
 from ..failures.slips import missed_name
 from ..outcome import Outcome

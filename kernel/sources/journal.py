@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from types import FunctionType, ModuleType
 from typing import Literal, TypeVar
 
+from ...runtime.controller.reshape import Reshape
 from ...runtime.ranges import ranks_text
-from ...runtime.reshape import Reshape
 from ...runtime.wire import codec
 from ...runtime.wire.outlet import owned
 from ..values.size import pickles_to_at_least

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...runtime.gather import Gather
+from ...runtime.controller.gather import Gather
 from ...runtime.ranges import named
 from ..failures.interrupted import Interrupted
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ...runtime.regroup import ask
-from ...runtime.roster import Roster
+from ...runtime.controller.regroup import ask
+from ...runtime.controller.roster import Roster
 
 AGAIN = "interrupts once more, and breaks off collectives"
 """What another press of the stop button does."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from ...runtime.controller.regroup import ask
+from ...runtime.controller.roster import Roster
 from ...runtime.ranges import named, ranks_text
 from ...runtime.ranks.ledger import BUFFER_SIZE, Entry, RankLedger
-from ...runtime.regroup import ask
-from ...runtime.roster import Roster
 from ..values.rows import seconds_text
 from .latecomers import Late, latecomers
 from .ledger import Finding, History, compare, group_text, histories, parted_by_cells, place_text, tensors_text, unlike

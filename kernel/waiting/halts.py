@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...runtime.roster import Roster
-from ...runtime.vitals import PACE, SURE, Halt
+from ...runtime.controller.roster import Roster
+from ...runtime.controller.vitals import PACE, SURE, Halt
 from .waited import Tell, Waited
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ...runtime.cells import cell_of
+from ...runtime.controller.regroup import out_of_step
 from ...runtime.ranges import named
 from ...runtime.ranks.ledger import Entry, Exchange, Group, RankLedger
-from ...runtime.regroup import out_of_step
 from ..sources.source import name_of
 
 PATIENCE = 0.1

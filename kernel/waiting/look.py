@@ -5,10 +5,10 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Mapping, Sequence
 
+from ...runtime.controller.gather import Gather
+from ...runtime.controller.roster import Roster
 from ...runtime.engines.outside import Glimpse
-from ...runtime.gather import Gather
 from ...runtime.ranks.stacks import Spot, StackSample, visible
-from ...runtime.roster import Roster
 from ...runtime.wire.messages import Sample
 from ..sources.source import name_of
 from .report import StackReport

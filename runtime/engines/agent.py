@@ -19,10 +19,10 @@ from functools import partial
 from msgspec.structs import replace
 
 from ..errors import LinkClosed
-from ..forks import let_go_in_child
-from ..oom import MemoryKills
-from ..proc import Stat, stat_of
-from ..registry import registry
+from ..system.forks import let_go_in_child
+from ..system.oom import MemoryKills
+from ..system.proc import Stat, stat_of
+from ..system.registry import registry
 from ..wire.codec import Encoded
 from ..wire.deferred import untorn
 from ..wire.lane import Frames, Lane, pack

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..proc import stat_of
-from ..registry import Entry, put_privately, state_folder, this_place
+from ..system.proc import stat_of
+from ..system.registry import Entry, put_privately, state_folder, this_place
 from ..wire.link import Address
 
 NOBODY = Entry(0, 0, "nobody")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ..proc import Stat
+from ..system.proc import Stat
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.messages import AnyMessage, Peer

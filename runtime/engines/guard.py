@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from ..forks import let_go_in_child
+from ..system.forks import let_go_in_child
 
 _PROGRAM = """
 import contextlib, os, signal, sys

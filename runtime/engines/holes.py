@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import repeat
 
-from ..libc import libc
+from ..system.libc import libc
 
 SIDE_BY_SIDE = 16 * 1024
 """Bytes that must lie one behind the other before there are no more holes: Python's allocator has pools of so many."""

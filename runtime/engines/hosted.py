@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ..errors import SpawnError
-from ..proc import Stat
+from ..system.proc import Stat
 from ..wire import codec
 from ..wire.codec import Encoded
 from ..wire.lane import Frames

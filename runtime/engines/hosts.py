@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import SpawnError
-from ..forks import let_go_in_child
 from ..ranks.place import axes_text
+from ..system.forks import let_go_in_child
 from ..wire.link import Address
 from ..wire.messages import Hello, Introduce
 from ..wire.reactor import Reactor

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from ..errors import LinkClosed
 from ..numbers import STEWARD
-from ..proc import Stat
 from ..ranks import steward
 from ..ranks.cleanup import HEARING, PATIENCE
 from ..ranks.control import Control
@@ -32,6 +31,7 @@ from ..ranks.mailbox import Mailbox
 from ..ranks.outpost import Outpost
 from ..ranks.place import Place, enter
 from ..ranks.raising import be_done_with_raising, raise_in
+from ..system.proc import Stat
 from ..wire.codec import Encoded
 from ..wire.inproc import InprocLink
 from ..wire.lane import Lane, pack

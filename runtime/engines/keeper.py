@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ..errors import SpawnError
-from ..registry import this_place
+from ..system.registry import this_place
 from ..wire.link import Address
 from ..wire.zmq_door import Keys
 from .allocations import NOBODY, Allocation, Shelf, this_process

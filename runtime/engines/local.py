@@ -12,10 +12,10 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from .. import leftovers
-from ..devices import num_gpus
 from ..errors import SpawnError
-from ..registry import registry
+from ..system import leftovers
+from ..system.devices import num_gpus
+from ..system.registry import registry
 from ..wire.reactor import Reactor
 from .agent import Agent
 from .base import Crew, Listener, Party, refer

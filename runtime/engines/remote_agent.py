@@ -20,10 +20,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..devices import num_gpus
 from ..errors import LinkClosed, SpawnError
-from ..inherited import plain_signals
 from ..ranks.failure import describe
+from ..system.devices import num_gpus
+from ..system.inherited import plain_signals
 from ..wire import codec
 from ..wire.codec import Encoded
 from ..wire.lane import Frames, Lane

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..errors import LinkClosed, SpawnError
-from ..proc import Stat
+from ..system.proc import Stat
 from ..wire.codec import Encoded
 from ..wire.lane import Frames, Lane
 from ..wire.link import NearLink

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import LinkClosed
-from ..forks import let_go_in_child
+from ..system.forks import let_go_in_child
 from ..wire.lane import Lane
 from ..wire.link import PairLink
 from ..wire.messages import Exited, Fork, Forked, Warm

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import zmq
 
-from ..registry import state_folder
+from ..system.registry import state_folder
 from ..wire.zmq_door import Keys
 
 

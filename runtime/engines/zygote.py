@@ -20,9 +20,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ..errors import LinkClosed
-from ..inherited import plain_signals
-from ..libc import libc
 from ..ranks import lifeline
+from ..system.inherited import plain_signals
+from ..system.libc import libc
 from ..wire.lane import Lane
 from ..wire.link import PairLink
 from ..wire.messages import Exited, Fork, Forked, Warm

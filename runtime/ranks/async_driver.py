@@ -13,9 +13,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..actor import Actor, endpoints_of, plain_name
-from ..cores import take_share
 from ..scope import SERIAL
 from ..shape import Point
+from ..system.cores import take_share
 from . import stacks
 from .children import end_child
 from .cleanup import PATIENCE, already_gone, cleaner, gone, owned_by, why_over

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from ..forks import let_go_in_child
+from ..system.forks import let_go_in_child
 from . import forked, ledger, models, renewal
 from .loops import doze, hurry, rest, threads
 from .names import ask_no_names

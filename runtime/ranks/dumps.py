@@ -17,8 +17,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..crash import frame_in
-from ..libc import libc
+from ..system.crash import frame_in
+from ..system.libc import libc
 from .stacks import Spot, Spots
 
 _NAME = "meshbook-stack"

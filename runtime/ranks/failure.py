@@ -9,7 +9,7 @@ import msgspec
 
 from ..cells import readable
 from ..errors import ActorError, actor_error
-from ..ours import is_ours
+from ..system.ours import is_ours
 from ..wire import codec
 from .quoted import Quoted, is_remote, quoted_in, said_by
 

@@ -12,9 +12,9 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
+from ..controller.root_services import ask_root
 from ..errors import MeshbookError
 from ..here import node
-from ..root_services import ask_root
 from .imports import when_imported
 from .place import Place
 

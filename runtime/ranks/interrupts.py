@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from ..forks import let_go_in_child
+from ..system.forks import let_go_in_child
 from ..wire import sigint
 from . import offspring
 from .loading import after_loading, is_loading

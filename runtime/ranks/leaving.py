@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import NoReturn
 
-from ..crash import LEFT_BY
+from ..system.crash import LEFT_BY
 
 
 def install(is_working: Callable[[], object], err_fd: int = 2) -> None:

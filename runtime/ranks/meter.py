@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..forks import let_go_in_child
+from ..system.forks import let_go_in_child
 from ..wire.messages import BarState, Metered, Point
 
 PACE = 0.1

@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 
-from ..libc import libc
+from ..system.libc import libc
 
 codecs.lookup("idna")  # the first connection of a process loads it: better the zygote once than each rank
 

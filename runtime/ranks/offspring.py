@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..proc import stat_of
+from ..system.proc import stat_of
 
 _tended: set[int] = set()
 

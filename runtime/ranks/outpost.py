@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..controller.root_services import Leased, ask_root
 from ..engines.spec import HOME, Site
 from ..errors import LinkClosed
 from ..mesh import ProcMesh
@@ -17,7 +18,6 @@ from ..mesh_spec import MeshSpec
 from ..ndslice import NDSlice
 from ..node import ROOT, Address, Node
 from ..numbers import new_mesh
-from ..root_services import Leased, ask_root
 from ..shape import Shape
 from ..supervision import MeshFailure
 from ..wire.codec import Encoded

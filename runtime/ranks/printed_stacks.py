@@ -15,7 +15,7 @@ from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
-from ..ours import is_ours
+from ..system.ours import is_ours
 from .imports import when_imported
 from .users import is_users
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from ..cores import cores
+from ..system.cores import cores
 from .imports import when_imported
 
 _BLAS_SETTERS = (

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from ..ours import HOME, is_ours
+from ..system.ours import HOME, is_ours
 from . import waits
 
 MAX_SPOTS = 100

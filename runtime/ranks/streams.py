@@ -31,7 +31,7 @@ from queue import SimpleQueue
 from time import sleep
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
-from ..libc import libc
+from ..system.libc import libc
 from ..wire.tape import mark
 from . import raising
 from .pipe import Pipe, Standard

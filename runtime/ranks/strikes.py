@@ -19,7 +19,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from ..future import Promise
-from ..ours import is_ours
+from ..system.ours import is_ours
 from . import offspring, unlooped, waits
 from .loading import is_loading
 from .raising import be_done_with_raising, raise_in, unmet

@@ -11,8 +11,8 @@ from queue import Empty
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ..cores import take_share
 from ..shape import Point
+from ..system.cores import take_share
 from .children import end_child
 from .cleanup import cleaner, gone, stop_owned
 from .driver import Driver

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..libc import libc
+from ..system.libc import libc
 from .place import Place, axes_text
 
 _PR_SET_NAME = 15  # linux/prctl.h

@@ -6,7 +6,7 @@ import sysconfig
 from functools import cache
 from pathlib import Path
 
-from ..ours import HOME
+from ..system.ours import HOME
 
 
 @cache

@@ -11,11 +11,11 @@ import sys
 import threading
 
 from .. import numbers
-from ..aliases import assume
-from ..binding import bind
 from ..engines.preload import import_named
 from ..engines.spec import UNLESS_SAID, RankFds, RankSpec, decode_spec
-from ..inherited import plain_signals
+from ..system.aliases import assume
+from ..system.binding import bind
+from ..system.inherited import plain_signals
 from ..wire.awake import has_room
 from ..wire.lane import Lane
 from ..wire.link import Address, Link, PairLink

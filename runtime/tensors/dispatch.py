@@ -19,10 +19,10 @@ import torch
 
 from ..adverbs import Endpoint, Gather
 from ..cells import Line
+from ..controller.roster import Roster
 from ..errors import SupervisionError, marked
 from ..future import Future, Promise
 from ..mesh import ProcMesh
-from ..roster import Roster
 from ..shape import Shape
 from ..wire.codec import EncodeError, encode
 from ..wire.deferred import Deferred, untorn

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..cores import cores
+from ..system.cores import cores
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 import msgspec
 
-from ..proc import Stat
+from ..system.proc import Stat
 from .tape import Event
 
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..oom import memory_size
+from ..system.oom import memory_size
 from .extents import Extents
 from .held import held_here
 from .leases import Lease, lend_to_children

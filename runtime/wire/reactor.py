@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
-from ..forks import let_go_in_child
+from ..system.forks import let_go_in_child
 from .awake import Awake
 from .deferred import Deferred
 

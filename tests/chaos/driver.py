@@ -25,7 +25,7 @@ import psutil
 import meshbook.runtime
 from meshbook.kernel.mesh import Mesh
 from meshbook.runtime import session as sessions
-from meshbook.runtime.gather import Gather
+from meshbook.runtime.controller.gather import Gather
 from meshbook.runtime.numbers import STEWARD
 from meshbook.runtime.wire import codec
 from tests.holdings import TOKEN, Holdings, left_since

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import meshbook.runtime
-from meshbook.runtime import MeshFailure, root, this_host
+from meshbook.runtime import MeshFailure, this_host
 from meshbook.runtime import session as sessions
+from meshbook.runtime.controller import root
 
 from .driver import LAST, NUM_HOSTS, STEP_SECONDS, Overdue, deadline
 from .verdicts import Unclear, Violation

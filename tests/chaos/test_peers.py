@@ -20,9 +20,9 @@ import meshbook.runtime
 from meshbook.kernel.mesh import Mesh
 from meshbook.runtime import session as sessions
 from meshbook.runtime.actor import Actor, endpoint
+from meshbook.runtime.controller.regroup import wait_until
 from meshbook.runtime.errors import ActorError, SupervisionError
 from meshbook.runtime.ranks.place import here
-from meshbook.runtime.regroup import wait_until
 from tests.kernel.recovery.test_heal import lose, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]

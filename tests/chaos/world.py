@@ -28,8 +28,8 @@ from meshbook.kernel.outcome import Outcome
 from meshbook.kernel.run import Run
 from meshbook.kernel.stopping.patience import Patience
 from meshbook.kernel.waiting.halts import HaltWatch
+from meshbook.runtime.controller.regroup import wait_until
 from meshbook.runtime.errors import MeshbookError
-from meshbook.runtime.regroup import wait_until
 from meshbook.widgets.live import Live
 
 from . import operations as ops

@@ -11,7 +11,7 @@ import msgspec
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.outcome import Outcome
 from meshbook.kernel.run import Run
-from meshbook.runtime.regroup import wait_until
+from meshbook.runtime.controller.regroup import wait_until
 
 SUM = "x = torch.ones(1) * (rank + 1)\ndist.all_reduce(x)\nx.item()"
 """A collective of all ranks; its value on each is the sum of 1 to the world size."""

@@ -16,9 +16,9 @@ from meshbook.kernel.failures.together import Deeds
 from meshbook.kernel.run import Progress
 from meshbook.kernel.stopping.patience import Patience
 from meshbook.kernel.waiting.ledger import Finding
+from meshbook.runtime.controller.group_state import GroupState
 from meshbook.runtime.errors import MeshbookError
 from meshbook.runtime.future import Promise
-from meshbook.runtime.group_state import GroupState
 
 RANKS = [0, 1, 2]
 

@@ -17,7 +17,7 @@ from meshbook.kernel import mesh as kernel_mesh
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.outcome import Outcome
 from meshbook.kernel.run import Run
-from meshbook.runtime.gather import Gather
+from meshbook.runtime.controller.gather import Gather
 from meshbook.runtime.wire.tape import Text
 from tests.spawned import SOURCE
 

@@ -109,7 +109,7 @@ def test_what_a_notebook_left_behind_is_reaped(
     assert own.ok("%mesh reap").results == ["nothing is left behind"]
     # The lifeline leaves nothing, so an orphan is made on purpose: registered as a rank, without a lifeline.
     orphan = "orphan = subprocess.Popen(['sleep', '600'], start_new_session=True)"
-    own.ok(f"import subprocess\nfrom meshbook.runtime.registry import registry\n{orphan}")
+    own.ok(f"import subprocess\nfrom meshbook.runtime.system.registry import registry\n{orphan}")
     own.ok("registry.note('mesh', {orphan.pid: 'rank 0'})")
     pid = own.value("orphan.pid")
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from meshbook.runtime.devices import num_gpus
+from meshbook.runtime.system.devices import num_gpus
 from tests.conftest import Leaks
 from tests.magics.front_end import Kernel
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.real]
 SCRIPT = """
 import asyncio, os, time
 from meshbook import Actor, endpoint, this_host
-from meshbook.runtime import long_calls
+from meshbook.runtime.controller import long_calls
 
 long_calls.PACE = 0.6
 

@@ -12,7 +12,7 @@ import pytest
 from meshbook.kernel.mesh import Mesh
 from meshbook.magics.obituary import Obituaries
 from meshbook.runtime import session as sessions
-from meshbook.runtime.regroup import wait_until
+from meshbook.runtime.controller.regroup import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 

@@ -52,7 +52,7 @@ def test_a_dead_rank_that_comes_new_has_not_failed(elastic: Kernel) -> None:
 
 
 def test_who_stops_it_is_told_what_has_become_of_the_mesh(elastic: Kernel) -> None:
-    elastic.ok("import meshbook.runtime.roster as roster\nready = roster.Roster.wait_ready")
+    elastic.ok("import meshbook.runtime.controller.roster as roster\nready = roster.Roster.wait_ready")
     elastic.ok("def pressed(*_): raise KeyboardInterrupt\nroster.Roster.wait_ready = pressed")
     stopped = elastic.cell("%mesh resize dp=4").error
     elastic.ok("roster.Roster.wait_ready = ready")

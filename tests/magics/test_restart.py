@@ -45,7 +45,9 @@ def gate(kernel: Kernel, tmp_path: Path) -> Generator[Path]:
 
 
 def test_it_goes_on_without_a_constructor_that_takes_long(kernel: Kernel, gate: Path) -> None:
-    kernel.ok("import meshbook.runtime.remaking as remaking\npatience, remaking.PATIENCE = remaking.PATIENCE, 0.5")
+    kernel.ok(
+        "import meshbook.runtime.controller.remaking as remaking\npatience, remaking.PATIENCE = remaking.PATIENCE, 0.5"
+    )
     told = kernel.ok("%mesh restart 1").stdout
     kernel.ok("remaking.PATIENCE = patience")
     assert "slow.__init__ is not done yet (rank 1): calls wait for it\n" in told and "replayed cell" in told
@@ -74,7 +76,7 @@ def test_it_may_be_stopped_and_cells_run_there_all_the_same(kernel: Kernel, gate
 def test_who_stops_it_before_it_begins_is_told_that_nothing_was_done(kernel: Kernel) -> None:
     kernel.ok("lucky = %mesh up lucky dp=2 --pg none")
     pids = kernel.pids()
-    kernel.ok("import meshbook.runtime.roster as roster\nkill = roster.Roster.kill")
+    kernel.ok("import meshbook.runtime.controller.roster as roster\nkill = roster.Roster.kill")
     kernel.ok("def pressed(*_, **__): raise KeyboardInterrupt\nroster.Roster.kill = pressed")
     stopped = kernel.cell("%mesh restart").error
     kernel.ok("roster.Roster.kill = kill")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from meshbook.magics.tracebacks import up_to_call
-from meshbook.runtime import proc
 from meshbook.runtime.future import Promise
 from meshbook.runtime.shape import Shape
+from meshbook.runtime.system import proc
 from tests.magics.front_end import Kernel
 
 

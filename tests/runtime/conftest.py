@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime import root, session, this_host
+from meshbook.runtime import session, this_host
+from meshbook.runtime.controller import root
 from meshbook.runtime.engines.base import Engine
 from meshbook.runtime.engines.hosts import HostsEngine
 from meshbook.runtime.engines.inproc import InprocEngine

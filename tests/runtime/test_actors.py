@@ -29,8 +29,8 @@ from meshbook.runtime import (
     endpoint,
     this_proc,
 )
+from meshbook.runtime.controller.roster import Roster
 from meshbook.runtime.mesh import roster_of
-from meshbook.runtime.roster import Roster
 from tests.runtime.actors import Early
 from tests.runtime.troupe import Author, Chatterer, Child, Counter, Courier, Diary, Gate, Poet, Scribe
 

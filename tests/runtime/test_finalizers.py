@@ -6,10 +6,10 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from meshbook.runtime.controller.roster import Roster
 from meshbook.runtime.orders import Order
-from meshbook.runtime.roster import Roster
 from meshbook.runtime.wire.messages import AnyMessage, Call, Reply
-from tests.runtime.test_roster import CALL, NOTHING, Heard, PaperCrew, new_roster
+from tests.runtime.controller.test_roster import CALL, NOTHING, Heard, PaperCrew, new_roster
 
 RELEASE = Order(1, "release", NOTHING)
 

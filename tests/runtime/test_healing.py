@@ -13,9 +13,9 @@ import pytest
 from meshbook.runtime.actor import endpoint
 from meshbook.runtime.adverbs import view_of
 from meshbook.runtime.channel import Channel
+from meshbook.runtime.controller.gather import Gather
 from meshbook.runtime.engines import inproc
 from meshbook.runtime.errors import MeshStopped, SpawnError, SupervisionError
-from meshbook.runtime.gather import Gather
 from meshbook.runtime.healing import heal, heal_mesh, heal_roster
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.orders import Order

@@ -23,11 +23,11 @@ from meshbook.runtime import (
     Shape,
     SupervisionError,
     default_bootstrap_cmd,
-    root,
     shutdown_context,
     this_host,
     this_proc,
 )
+from meshbook.runtime.controller import root
 from meshbook.runtime.scope import Instance
 from meshbook.runtime.session import session
 from tests.runtime.actors import Marks, Worker

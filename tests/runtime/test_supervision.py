@@ -217,7 +217,8 @@ class TestTheClient:
 FAILING = """
 import asyncio, atexit, time
 atexit.register(print, "early", flush=True)
-from meshbook.runtime import Actor, endpoint, root, this_host
+from meshbook.runtime import Actor, endpoint, this_host
+from meshbook.runtime.controller import root
 root.default_engine[:] = ["inproc"]
 atexit.register(print, "late", flush=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from meshbook.runtime import Channel, endpoint
-from meshbook.runtime.long_calls import behind
+from meshbook.runtime.controller.long_calls import behind
 from meshbook.runtime.wire.post import next_number
 from tests.runtime.troupe import Gate, Poet, Teller
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from meshbook.runtime.actor import Actor, endpoint
-from meshbook.runtime.audiences import ECHO, MOST_SPANS, Audiences
-from meshbook.runtime.births import Made
+from meshbook.runtime.controller.audiences import ECHO, MOST_SPANS, Audiences
+from meshbook.runtime.controller.births import Made
 from meshbook.runtime.mesh import ActorMesh, ProcMesh
 from meshbook.runtime.node import shape_of
 from meshbook.runtime.shape import Shape

@@ -12,8 +12,8 @@ import pytest
 from meshbook.kernel.dashboard.facts import Gpu, RankFacts
 from meshbook.kernel.dashboard.frames import apply, pack
 from meshbook.kernel.dashboard.sentence import Sentence
+from meshbook.runtime.controller.meters import Meters
 from meshbook.runtime.errors import MeshbookError
-from meshbook.runtime.meters import Meters
 from meshbook.runtime.wire.messages import Metered
 from meshbook.widgets.dashboard import KEY_FRAME, Dashboard
 from meshbook.widgets.dashboard_panel import panel

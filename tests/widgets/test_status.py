@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from meshbook.kernel.mesh import Mesh
+from meshbook.runtime.controller.roster import RankState
 from meshbook.runtime.engines.base import Exit
-from meshbook.runtime.roster import RankState
 from meshbook.widgets.status import MeshList, Status, banner, group_words
 
 

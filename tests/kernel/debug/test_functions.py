@@ -16,7 +16,7 @@ import pytest
 from meshbook.kernel.debug.breakpoints import Breakpoint
 from meshbook.kernel.debug.functions import doubt_of, has_user, is_for_us, is_theirs
 from meshbook.kernel.debug.watcher import Watcher
-from meshbook.runtime.ours import HOME
+from meshbook.runtime.system.ours import HOME
 
 CELL_3 = "<ipython-input-3-00000003>"
 CELL_4 = "<ipython-input-4-00000004>"

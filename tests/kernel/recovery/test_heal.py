@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from meshbook.kernel.mesh import Mesh
+from meshbook.runtime.controller.regroup import wait_until
 from meshbook.runtime.errors import DeviceMeshError, MeshError, SpawnError
 from meshbook.runtime.healing import heal, heal_mesh
-from meshbook.runtime.regroup import wait_until
 from tests.kernel.cells import SUM, lose, ran, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]

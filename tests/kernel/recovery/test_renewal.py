@@ -21,9 +21,10 @@ from meshbook.kernel.failures.verdict import check
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.stopping.patience import Patience
 from meshbook.kernel.values.results import MeshResult
-from meshbook.runtime import Actor, ActorError, current_rank, endpoint, group_state
+from meshbook.runtime import Actor, ActorError, current_rank, endpoint
+from meshbook.runtime.controller import group_state
+from meshbook.runtime.controller.regroup import regroup, wait_until
 from meshbook.runtime.errors import MeshError
-from meshbook.runtime.regroup import regroup, wait_until
 from meshbook.runtime.wire import codec
 from tests.kernel.cells import SUM, ran, values
 from tests.kernel.pretended import PretendedLive

@@ -11,10 +11,10 @@ import pytest
 
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.recovery import repairs
+from meshbook.runtime.controller.regroup import wait_until
+from meshbook.runtime.controller.resize import Resized, resize_roster
+from meshbook.runtime.controller.roster import Roster
 from meshbook.runtime.errors import MeshError, MeshStopped, SpawnError
-from meshbook.runtime.regroup import wait_until
-from meshbook.runtime.resize import Resized, resize_roster
-from meshbook.runtime.roster import Roster
 from meshbook.widgets.grid import grid_html
 from tests.kernel.cells import SUM, lose, ran, values
 

@@ -14,7 +14,8 @@ from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.recovery import repairs
 from meshbook.kernel.run import Run
 from meshbook.kernel.stopping.stop_button import StopButton
-from meshbook.runtime import healing, regroup, resize, roster
+from meshbook.runtime import healing
+from meshbook.runtime.controller import regroup, resize, roster
 from tests.kernel.cells import values
 from tests.strikes import strike_everywhere
 

@@ -17,7 +17,7 @@ from meshbook.kernel.recovery.repairs import mended_text
 from meshbook.kernel.run import Run
 from meshbook.kernel.stopping.heard import listen
 from meshbook.runtime import ActorError, Channel
-from meshbook.runtime.regroup import regroup, wait_until
+from meshbook.runtime.controller.regroup import regroup, wait_until
 from tests.kernel.cells import SUM, ran, until_at, values
 from tests.runtime.busy import AsyncBusy
 

@@ -10,7 +10,7 @@ import pytest
 
 from meshbook.kernel.sources import journal as journals
 from meshbook.kernel.sources.journal import Choice, Entry, Journal, Pushed, Replay
-from meshbook.runtime.reshape import Reshape
+from meshbook.runtime.controller.reshape import Reshape
 from meshbook.runtime.wire import codec
 
 

@@ -16,9 +16,9 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from meshbook.runtime import session
+from meshbook.runtime.controller.spares import keep_spares
 from meshbook.runtime.errors import SupervisionError
 from meshbook.runtime.mesh import ProcMesh
-from meshbook.runtime.spares import keep_spares
 from tests.runtime.actors import Worker
 
 session.ZYGOTE_MODULES[:] = ["meshbook.runtime.ranks.worker"]

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import psutil
 import pytest
 
+from meshbook.runtime.controller.resize import resize_roster
+from meshbook.runtime.controller.roster import Roster
+from meshbook.runtime.controller.spares import keep_spares
 from meshbook.runtime.engines.base import Exit
 from meshbook.runtime.engines.hosted import HostedCrew
 from meshbook.runtime.engines.hosts import HostsEngine
@@ -20,11 +23,8 @@ from meshbook.runtime.engines.spec import Seat
 from meshbook.runtime.errors import SpawnError
 from meshbook.runtime.healing import heal_roster
 from meshbook.runtime.mesh import ProcMesh, roster_of
-from meshbook.runtime.resize import resize_roster
-from meshbook.runtime.roster import Roster
 from meshbook.runtime.session import specs_for
 from meshbook.runtime.shape import Shape
-from meshbook.runtime.spares import keep_spares
 from meshbook.runtime.wire.inproc import InprocLink
 from meshbook.runtime.wire.lane import pack
 from meshbook.runtime.wire.messages import AnyMessage, Done, Gone, Renumber, Renumbered, Room, Said

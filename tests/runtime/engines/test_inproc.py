@@ -10,7 +10,8 @@ import pytest
 TRACED = """
 import sys
 sys.path[:0] = {path!r}
-from meshbook.runtime import root, this_host
+from meshbook.runtime import this_host
+from meshbook.runtime.controller import root
 from tests.runtime.actors import Worker
 
 root.default_engine[:] = ["inproc"]
@@ -50,7 +51,8 @@ STREAMS = """
 import faulthandler, sys
 sys.path[:0] = {path!r}
 before = sys.stderr
-from meshbook.runtime import root, this_host
+from meshbook.runtime import this_host
+from meshbook.runtime.controller import root
 from tests.runtime.actors import Worker
 
 root.default_engine[:] = ["inproc"]

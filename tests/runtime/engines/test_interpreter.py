@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meshbook.runtime import Actor, HostMesh, ProcMesh, Shape, endpoint, this_host
+from meshbook.runtime.controller.spares import keep_spares
 from meshbook.runtime.engines.interpreter import ask, find
 from meshbook.runtime.engines.spec import Site
 from meshbook.runtime.engines.versions import own_versions
@@ -19,7 +20,6 @@ from meshbook.runtime.errors import SpawnError
 from meshbook.runtime.healing import heal
 from meshbook.runtime.host import mesh_at
 from meshbook.runtime.session import session, spawn_procs
-from meshbook.runtime.spares import keep_spares
 from tests.other_python import make_bare, make_other
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from meshbook.runtime.engines.hosts import HostsEngine
 from meshbook.runtime.engines.keeper import Keeper
 from meshbook.runtime.engines.launch import CommandLauncher, Launch
 from meshbook.runtime.errors import SpawnError
-from meshbook.runtime.proc import stat_of
-from meshbook.runtime.registry import Entry, this_place
+from meshbook.runtime.system.proc import stat_of
+from meshbook.runtime.system.registry import Entry, this_place
 from meshbook.runtime.wire.reactor import Reactor
 from meshbook.runtime.wire.zmq_door import Keys
 from meshbook.runtime.wire.zmq_hub import ZmqHub

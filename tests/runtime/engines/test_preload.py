@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from meshbook.runtime.cores import cores
 from meshbook.runtime.engines.local import LocalEngine
 from meshbook.runtime.engines.preload import packaged
 from meshbook.runtime.mesh import roster_of
+from meshbook.runtime.system.cores import cores
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Bench

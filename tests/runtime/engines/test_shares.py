@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meshbook.runtime import default_bootstrap_cmd
-from meshbook.runtime.cores import cores
 from meshbook.runtime.engines.local import LocalEngine
+from meshbook.runtime.system.cores import cores
 from tests.runtime.crowded import AsyncCrowd, Crowd, say
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from meshbook.runtime.libc import libc
 from meshbook.runtime.ranks.names import ask_no_names
+from meshbook.runtime.system.libc import libc
 
 pytestmark = pytest.mark.skipif(
     not hasattr(libc(), "gnu_get_libc_version"), reason="other C libraries have other resolvers"

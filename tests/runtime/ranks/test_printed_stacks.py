@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ours import HOME
 from meshbook.runtime.ranks import printed_stacks
+from meshbook.runtime.system.ours import HOME
 
 FILES = {"o": f"{HOME}/runtime/ranks/mailbox.py", "u": "/home/u/theirs.py", "L": contextlib.__file__}
 

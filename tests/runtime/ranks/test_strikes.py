@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meshbook.runtime import Channel
+from meshbook.runtime.controller.gather import Gather
 from meshbook.runtime.errors import ActorError, SupervisionError
 from meshbook.runtime.future import Promise
-from meshbook.runtime.gather import Gather
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.ranks import offspring, strikes
 from meshbook.runtime.wire.messages import Strike

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meshbook.runtime import Actor, Channel, Port, endpoint
+from meshbook.runtime.controller.gather import Gather
 from meshbook.runtime.errors import ActorError
-from meshbook.runtime.gather import Gather
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.ranks import swallowed
 from meshbook.runtime.ranks.interrupts import Interrupts

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ours import HOME
 from meshbook.runtime.ranks import thread_ends
+from meshbook.runtime.system.ours import HOME
 
 
 def made(file: str, source: str) -> Callable[[], Any]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from meshbook.runtime.controller.resize import resize_roster
 from meshbook.runtime.mesh import ProcMesh
-from meshbook.runtime.resize import resize_roster
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Bench

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from meshbook.runtime import ProcMesh, errors
-from meshbook.runtime.gather import Gather
+from meshbook.runtime.controller.gather import Gather
 from meshbook.runtime.mesh import roster_of
 from meshbook.runtime.tensors import RemoteException, dispatch, fetch_shard, inspect, remote
 from meshbook.runtime.tensors.brake import Progress

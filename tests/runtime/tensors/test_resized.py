@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from meshbook.runtime import ProcMesh, this_host
-from meshbook.runtime.resize import resize_roster
+from meshbook.runtime.controller.resize import resize_roster
 from meshbook.runtime.shape import Shape
 from meshbook.runtime.tensors import inspect, remote, to_mesh
 from meshbook.runtime.tensors.dispatch import DROPPED_LINGER

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from meshbook.runtime.cores import cores
 from meshbook.runtime.future import Promise
+from meshbook.runtime.system.cores import cores
 from meshbook.runtime.wire.awake import MOST_PASSED_OVER, SECONDS, Awake, has_room
 from meshbook.runtime.wire.reactor import Reactor
 
