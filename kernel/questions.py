@@ -11,8 +11,8 @@ import msgspec
 from ..runtime.controller.gather import Gather
 from ..runtime.controller.roster import Roster
 from ..runtime.errors import MeshStopped, checks_for_caller
+from ..runtime.groups.ledger import BUFFER_SIZE
 from ..runtime.orders import Order
-from ..runtime.ranks.ledger import BUFFER_SIZE
 from ..runtime.wire import codec
 from ..runtime.wire.post import Caller
 from .dashboard.metrics import Metrics

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
+from ...runtime.groups.waits import ACTOR_THREADS
 from ...runtime.ranks.stacks import loops
-from ...runtime.ranks.waits import ACTOR_THREADS
 from ...runtime.system.ours import is_ours
 from .places import Stack, place_of, suspended, users_frame, users_index
 

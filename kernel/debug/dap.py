@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ...runtime.ranks.waits import ACTOR_THREADS
+from ...runtime.groups.waits import ACTOR_THREADS
 from ..sources.source import name_of
 from .door import Door
 

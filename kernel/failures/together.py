@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...runtime.groups.models import Unreduced
 from ...runtime.ranges import named
-from ...runtime.ranks.models import Unreduced
 
 GIVEN_UP = (
     "gradients that `fully_shard` was still to reduce are given up on all ranks of this cell: begin again with the "

@@ -16,9 +16,9 @@ import msgspec
 
 from ...runtime.actor import Actor, control_endpoint, endpoint
 from ...runtime.channel import Port
-from ...runtime.ranks import ledger, models, optimizers, waits
-from ...runtime.ranks.groups import are_destroyed, bury
-from ...runtime.ranks.own_init import NO_CELL, Cell
+from ...runtime.groups import ledger, models, optimizers, waits
+from ...runtime.groups.groups import are_destroyed, bury
+from ...runtime.groups.own_init import NO_CELL, Cell
 from ...runtime.ranks.place import here
 from ...runtime.ranks.stacks import lines_of
 from ...runtime.ranks.users import is_users

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...runtime.ranks.groups import Groups
+from ...runtime.groups.groups import Groups
 from ...runtime.ranks.place import Place
 from ..failures.cut_off import NO_STORE
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
 
-from ...runtime.ranks.ledger import Entry, RankLedger
+from ...runtime.groups.ledger import Entry, RankLedger
 from ..sources.source import name_of
 from .ledger import ROOTED, History, place_text
 

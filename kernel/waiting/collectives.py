@@ -13,8 +13,8 @@ import msgspec
 
 from ...runtime.controller.regroup import ask
 from ...runtime.controller.roster import Roster
+from ...runtime.groups.ledger import BUFFER_SIZE, Entry, RankLedger
 from ...runtime.ranges import named, ranks_text
-from ...runtime.ranks.ledger import BUFFER_SIZE, Entry, RankLedger
 from ..values.rows import seconds_text
 from .latecomers import Late, latecomers
 from .ledger import Finding, History, compare, group_text, histories, parted_by_cells, place_text, tensors_text, unlike
@@ -74,7 +74,7 @@ class MeshLedger:
     group, `data()` is all of it as plain values. Ranks in `ranks` that have not answered in time are named.
 
     Example:
-        >>> from meshbook.runtime.ranks.ledger import Group
+        >>> from meshbook.runtime.groups.ledger import Group
         >>> group = Group("0", "gloo", "default_pg", (0, 1))
         >>> file = "<ipython-input-2-00000001>"
         >>> entry = Entry(0, 1, "all_reduce", "all_reduce", ((4,),), ("Float",), False, 9.0, file, 3)
@@ -239,7 +239,7 @@ def in_vain(ledger: MeshLedger, ranks: Iterable[int]) -> bool:
     """Do all these ranks wait for some that are idle or dead, or that wait for such?
 
     Example:
-        >>> from meshbook.runtime.ranks.ledger import Group
+        >>> from meshbook.runtime.groups.ledger import Group
         >>> group = Group("0", "gloo", "default_pg", (0, 1))
         >>> waits = Entry(0, 1, "barrier", "barrier", (), (), True, 9.0, "a.py", 3)
         >>> ledgers = {0: RankLedger((group,), (waits,)), 1: RankLedger((group,))}

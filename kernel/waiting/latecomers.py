@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...runtime.groups.ledger import RankLedger
 from ...runtime.ranges import named
-from ...runtime.ranks.ledger import RankLedger
 from .attendance import Company, Meeting, companies_of
 from .ledger import History, group_text, histories
 
@@ -60,7 +60,7 @@ def latecomers(ledgers: Mapping[int, RankLedger], hosts: Mapping[int, str]) -> l
     """Who keeps others waiting, for each host and group; ranks that are not in `hosts` are on one of their own.
 
     Example:
-        >>> from meshbook.runtime.ranks.ledger import Entry, Group
+        >>> from meshbook.runtime.groups.ledger import Entry, Group
         >>> group = Group("0", "gloo", "default_pg", (0, 1, 2))
         >>> def told(late):
         ...     issued = [Entry(0, n, "barrier", "barrier", (), (), False, 9 - n - late, "", 0) for n in range(1, 7)]

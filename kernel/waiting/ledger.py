@@ -16,8 +16,8 @@ import msgspec
 
 from ...runtime.cells import cell_of
 from ...runtime.controller.regroup import out_of_step
+from ...runtime.groups.ledger import Entry, Exchange, Group, RankLedger
 from ...runtime.ranges import named
-from ...runtime.ranks.ledger import Entry, Exchange, Group, RankLedger
 from ..sources.source import name_of
 
 PATIENCE = 0.1

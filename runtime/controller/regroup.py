@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MeshbookError
+from ..groups.renewal import Members
+from ..groups.sockets import Port
 from ..numbers import STEWARD
 from ..orders import Order
-from ..ranks.renewal import Members
-from ..ranks.sockets import Port
 from ..wire import codec
 from .gather import Gather
 from .roster import Roster

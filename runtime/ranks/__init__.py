@@ -1,1 +1,1 @@
-"""What runs in a rank process: its mailbox, its control thread, its streams, its process groups, its actors."""
+"""What runs in a rank process: its mailbox, its control thread, its streams, its interrupts, its actors."""

@@ -8,12 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..groups.waits import ACTOR_THREADS
 from ..scope import Context, enter
 from ..shape import Point
 from .failure import RemoteFailure
 from .strikes import Strike
 from .turns import Job
-from .waits import ACTOR_THREADS
 
 if TYPE_CHECKING:
     from .resident import Resident

@@ -14,8 +14,8 @@ from ..ndslice import places
 
 if TYPE_CHECKING:
     from ..engines.spec import Standing
+    from ..groups.groups import Groups
     from ..wire.messages import Metered
-    from .groups import Groups
     from .meter import Meter
 
 

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from ..actor import GIVEN_PORT, KEPT, WITH_PORT, Actor, endpoints_of, is_careful, kind_of, plain_name
+from ..groups.models import begin_steps
 from ..limits import check_size
 from ..scope import Context, Instance, enter
 from ..shape import Point
@@ -23,7 +24,6 @@ from .async_driver import AsyncDriver
 from .driver import Driver
 from .failure import RemoteFailure, describe
 from .intake import Jobs
-from .models import begin_steps
 from .place import nearest
 from .strikes import Strike
 from .sync_driver import SyncDriver

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
+from ..groups import waits
 from ..system.ours import HOME, is_ours
-from . import waits
 
 MAX_SPOTS = 100
 """Spots of a stack that travel; of more (a recursion without end) the outermost and the innermost half."""

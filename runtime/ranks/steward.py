@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from ..actor import Actor, control_endpoint, endpoint
 from ..engines.spec import Standing, environment
+from ..groups import ledger, nccl
+from ..groups.c10d import finishes
+from ..groups.meeting import stand_in
+from ..groups.renewal import Members
+from ..groups.sockets import Port
 from ..wire.unicode import packed
-from . import ledger, nccl
-from .c10d import finishes
-from .meeting import stand_in
 from .place import Move, Place
-from .renewal import Members
-from .sockets import Port
 
 COME_SECONDS = 1.0
 

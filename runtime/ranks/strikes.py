@@ -19,8 +19,9 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from ..future import Promise
+from ..groups import waits
 from ..system.ours import is_ours
-from . import offspring, unlooped, waits
+from . import offspring, unlooped
 from .loading import is_loading
 from .raising import be_done_with_raising, raise_in, unmet
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..actor import GIVEN_PORT
+from ..groups.models import end_broken_steps
 from ..shape import Point
 from ..wire import codec
 from ..wire.codec import Encoded
 from ..wire.lane import Frames
 from ..wire.messages import AnyMessage, Call, Reply, Spawn, StopActor
 from .failure import RemoteFailure, describe
-from .models import end_broken_steps
 
 if TYPE_CHECKING:
     from .resident import Resident

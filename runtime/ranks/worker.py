@@ -13,6 +13,9 @@ import threading
 from .. import numbers
 from ..engines.preload import import_named
 from ..engines.spec import UNLESS_SAID, RankFds, RankSpec, decode_spec
+from ..groups import ledger, models, nccl, optimizers, stores, waits
+from ..groups.group_plan import GroupPlan
+from ..groups.groups import Groups
 from ..system.aliases import assume
 from ..system.binding import bind
 from ..system.inherited import plain_signals
@@ -28,26 +31,18 @@ from . import (
     first_stop,
     handlers,
     leaving,
-    ledger,
     lifeline,
-    models,
-    nccl,
-    optimizers,
     os_system,
     printed_stacks,
     seed,
     spawning,
     steward,
-    stores,
     swallowed,
     thread_ends,
     trackers,
-    waits,
 )
 from .cleanup import HEARING, PATIENCE
 from .control import Control
-from .group_plan import GroupPlan
-from .groups import Groups
 from .imports import when_imported
 from .interrupts import Interrupts
 from .mailbox import Mailbox

@@ -18,7 +18,7 @@ from meshbook.kernel.failures.verdict import interrupted_text
 from meshbook.kernel.stopping import pressed
 from meshbook.runtime.engines.base import Exit
 from meshbook.runtime.errors import MeshbookError
-from meshbook.runtime.ranks.models import Unreduced
+from meshbook.runtime.groups.models import Unreduced
 from tests.kernel.pretended import RANKS, PretendedRun, die, drive_of
 
 

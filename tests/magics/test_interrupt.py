@@ -20,7 +20,7 @@ PROMPT = 5.0  # seconds; about 0.2 on an idle machine
 
 WAITING = """
 import threading
-from meshbook.runtime.ranks import waits
+from meshbook.runtime.groups import waits
 def tell_when_waiting():
     while waits.current(0) is None:
         time.sleep(0.01)

@@ -9,7 +9,7 @@ import pytest
 from meshbook.kernel.failures.slips import with_launchers, with_lines, with_lost_gpus
 from meshbook.kernel.failures.story import Hint, Story, tell
 from meshbook.kernel.outcome import Failure, Frame
-from meshbook.runtime.ranks import forked
+from meshbook.runtime.groups import forked
 
 
 def hints(*failures: Failure, notebook: tuple[str, ...] = (), has_groups: bool = True) -> list[str]:

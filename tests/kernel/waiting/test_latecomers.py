@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshbook.kernel.waiting.latecomers import latecomers
-from meshbook.runtime.ranks.ledger import Entry, Group, RankLedger
+from meshbook.runtime.groups.ledger import Entry, Group, RankLedger
 
 READ_AT = 1e9
 

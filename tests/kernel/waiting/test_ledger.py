@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from meshbook.kernel.waiting.collectives import MeshLedger, reasons
 from meshbook.kernel.waiting.ledger import compare, parted_by_cells
-from meshbook.runtime.ranks.ledger import Entry, Exchange, Group, RankLedger
+from meshbook.runtime.groups.ledger import Entry, Exchange, Group, RankLedger
 
 OPS: tuple[str, ...] = ("all_reduce", "barrier", "broadcast", "all_gather")
 

@@ -9,7 +9,7 @@ import pytest
 
 from meshbook.kernel.waiting.collectives import MeshLedger
 from meshbook.kernel.waiting.stragglers import ADVICE, StragglerWatch
-from meshbook.runtime.ranks.ledger import Entry, Group, RankLedger
+from meshbook.runtime.groups.ledger import Entry, Group, RankLedger
 
 GROUP = Group("0", "gloo", "default_pg", (0, 1, 2, 3))
 STEP = 0.1

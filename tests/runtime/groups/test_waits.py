@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ranks import waits
+from meshbook.runtime.groups import waits
 
 ALL_REDUCE, RECV, BARRIER = 1, 13, 15
 NAMES = {ALL_REDUCE: "all_reduce", RECV: "recv", BARRIER: "barrier"}

@@ -27,9 +27,9 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ranks import c10d, loops, waits
-from meshbook.runtime.ranks.group_plan import GroupPlan
-from meshbook.runtime.ranks.groups import Groups
+from meshbook.runtime.groups import c10d, loops, waits
+from meshbook.runtime.groups.group_plan import GroupPlan
+from meshbook.runtime.groups.groups import Groups
 from meshbook.runtime.ranks.seed import prepare_torch
 
 RANK_SECONDS = 50  # less than pytest's minute; on a busy machine the import of torch alone may take ten

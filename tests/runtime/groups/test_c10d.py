@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from meshbook.runtime.ranks.c10d import check_answers
+from meshbook.runtime.groups.c10d import check_answers
 
 
 def test_a_store_that_is_served_answers_and_goes_on() -> None:

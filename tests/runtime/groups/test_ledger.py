@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ranks import ledger
-from meshbook.runtime.ranks.ledger import Group, RankLedger
+from meshbook.runtime.groups import ledger
+from meshbook.runtime.groups.ledger import Group, RankLedger
 
 TORCH = "/site-packages/torch/distributed/distributed_c10d.py"
 LOGGER = "/site-packages/torch/distributed/c10d_logger.py"

@@ -6,7 +6,7 @@ import functools
 import sys
 from typing import Any
 
-from .imports import when_imported
+from ..ranks.imports import when_imported
 
 _num_steps = 0
 

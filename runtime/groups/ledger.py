@@ -23,8 +23,8 @@ from typing import Any
 
 import msgspec
 
+from ..ranks.users import is_users
 from . import renewal, waits
-from .users import is_users
 
 BUFFER_SIZE = 256
 """Collectives that a rank remembers; torch's own 2,000 take 2 MB a rank more, and ten times as long to dump."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ranks import optimizers
+from meshbook.runtime.groups import optimizers
 
 
 @pytest.mark.slow

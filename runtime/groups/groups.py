@@ -22,11 +22,11 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..ranks.children import is_child
+from ..ranks.imports import when_imported
 from . import nccl
 from .c10d import BURIAL_SECONDS, LONG, Bent, finishes
-from .children import is_child
 from .group_plan import GroupPlan
-from .imports import when_imported
 from .meeting import Door, open_store
 from .own_init import NO_CELL, Meetings, meeting_of
 from .renewal import Members

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from meshbook.runtime.ranks.names import ask_no_names
+from meshbook.runtime.groups.names import ask_no_names
 from meshbook.runtime.system.libc import libc
 
 pytestmark = pytest.mark.skipif(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from meshbook.runtime.ranks import renewal
+from meshbook.runtime.groups import renewal
 
 
 class Options:

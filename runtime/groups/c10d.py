@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from ..ranks.room import make_room
 from ..system.forks import let_go_in_child
 from . import forked, ledger, models, renewal
 from .loops import doze, hurry, rest, threads
 from .names import ask_no_names
-from .room import make_room
 from .sockets import Port, close_all, knock, listening_ports
 
 LONG = timedelta(days=7)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ranks import nccl
+from meshbook.runtime.groups import nccl
 
 dist: Any = importlib.import_module("torch.distributed")
 

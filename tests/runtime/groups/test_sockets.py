@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from meshbook.runtime.ranks.sockets import listening_ports, look_at, shut_connections
+from meshbook.runtime.groups.sockets import listening_ports, look_at, shut_connections
 
 
 @contextlib.contextmanager

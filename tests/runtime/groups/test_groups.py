@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from meshbook.runtime.ranks import meeting
-from meshbook.runtime.ranks.group_plan import GroupPlan
-from meshbook.runtime.ranks.groups import Groups, bury
+from meshbook.runtime.groups import meeting
+from meshbook.runtime.groups.group_plan import GroupPlan
+from meshbook.runtime.groups.groups import Groups, bury
 from meshbook.runtime.ranks.imports import when_imported
 from meshbook.runtime.ranks.seed import prepare_torch
 
@@ -193,8 +193,8 @@ def test_torch_imported_later_on_some_ranks() -> None:
 WITHOUT_TORCH = """
 import os, socket, sys, threading
 from dataclasses import replace
-from meshbook.runtime.ranks.group_plan import GroupPlan
-from meshbook.runtime.ranks.groups import Groups
+from meshbook.runtime.groups.group_plan import GroupPlan
+from meshbook.runtime.groups.groups import Groups
 
 held = socket.create_server(("127.0.0.1", 0))
 port = held.getsockname()[1]
@@ -222,8 +222,8 @@ WITH_TORCH = """
 import os, socket, sys, time
 from dataclasses import replace
 import torch.distributed as dist
-from meshbook.runtime.ranks.group_plan import GroupPlan
-from meshbook.runtime.ranks.groups import Groups
+from meshbook.runtime.groups.group_plan import GroupPlan
+from meshbook.runtime.groups.groups import Groups
 
 groups = Groups(GroupPlan(0, 1, {"dp": 1}, "gloo", "cpu", "127.0.0.1", 0))
 groups.rebuild(replace(groups.plan, master_port=groups.open_door(), generation=1))

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from meshbook.runtime.ranks.group_plan import GroupPlan
-from meshbook.runtime.ranks.meeting import stand_in
+from meshbook.runtime.groups.group_plan import GroupPlan
+from meshbook.runtime.groups.meeting import stand_in
 
 
 def plan_at(port: int, rank: int = 1) -> GroupPlan:

@@ -14,7 +14,7 @@ from traceback import walk_stack
 from typing import Any, Literal
 from weakref import WeakKeyDictionary, WeakSet
 
-from .imports import when_imported
+from ..ranks.imports import when_imported
 
 _replicated: WeakSet[Any] = WeakSet()
 """All models in DistributedDataParallel."""
