@@ -16,11 +16,11 @@ from ..runtime.wire import codec
 from .drive import Drive
 from .driver import drive_by
 from .failures.story import noted, tell
-from .failures.verdict import check, note_failed, stopped_by, was_stopped
 from .output.teller import Teller
 from .stopping.patience import Patience
 from .stopping.stop_button import StopButton
 from .values.results import MeshResult
+from .verdict import check, note_failed, stopped_by, was_stopped
 from .waiting.hangs import watches_of
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import threading
 from typing import Any
 
 from ..kernel.driver import drive_in_background
-from ..kernel.failures.verdict import note_failed
 from ..kernel.stopping.stopped import stop
 from ..kernel.values.results import MeshResult
+from ..kernel.verdict import note_failed
 from ..runtime.errors import MeshError
 from .sent_cell import Cell, bundle_of, checked, is_shown, result_of, shaped
 

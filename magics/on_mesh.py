@@ -20,7 +20,6 @@ from IPython.core.error import UsageError
 from ..kernel.drive import Drive
 from ..kernel.driver import drive, drive_async
 from ..kernel.failures.interrupted import Interrupted, told_in_one_line
-from ..kernel.failures.verdict import note_failed, stopped_by, was_stopped
 from ..kernel.mesh import Mesh
 from ..kernel.ranks.comms import CommMessage
 from ..kernel.ranks.magic_shell import refusal
@@ -29,6 +28,7 @@ from ..kernel.sources.slice_check import groupless
 from ..kernel.stopping.patience import Patience
 from ..kernel.values.measure import Tolerance
 from ..kernel.values.results import MeshResult
+from ..kernel.verdict import note_failed, stopped_by, was_stopped
 from ..kernel.waiting.hangs import watches_of
 from ..runtime.errors import MeshbookError
 from ..runtime.wire import sigint

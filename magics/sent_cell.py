@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..kernel.drive import Drive
-from ..kernel.failures.verdict import check, was_stopped
 from ..kernel.mesh import Mesh
 from ..kernel.run import Run
 from ..kernel.values.measure import Tolerance
 from ..kernel.values.results import MeshResult
+from ..kernel.verdict import check, was_stopped
 from ..runtime.errors import MeshError
 from ..runtime.future import Promise
 from ..runtime.wire import codec

@@ -14,8 +14,8 @@ import pytest
 from meshbook.kernel.drive import TICK
 from meshbook.kernel.driver import drive
 from meshbook.kernel.failures.together import GIVEN_UP, Deeds
-from meshbook.kernel.failures.verdict import interrupted_text
 from meshbook.kernel.stopping import pressed
+from meshbook.kernel.verdict import interrupted_text
 from meshbook.runtime.engines.base import Exit
 from meshbook.runtime.errors import MeshbookError
 from meshbook.runtime.groups.models import Unreduced

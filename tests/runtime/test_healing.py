@@ -272,7 +272,7 @@ def test_ranks_that_could_not_be_started_are_dead_and_come_back_later(
     assert workers.add.call(1).get(10).values() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("place", ["healing.regroup", "roster.Roster.remake_actors"])
+@pytest.mark.parametrize("place", ["healing.regroup", "controller.roster.Roster.remake_actors"])
 def test_who_stops_it_before_there_are_actors_finds_the_ranks_dead(
     bench: Bench, until: Until, monkeypatch: pytest.MonkeyPatch, place: str
 ):

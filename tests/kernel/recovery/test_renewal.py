@@ -17,10 +17,10 @@ import pytest
 from meshbook.kernel.drive import Drive
 from meshbook.kernel.driver import drive
 from meshbook.kernel.failures.together import GIVEN_UP, Deeds
-from meshbook.kernel.failures.verdict import check
 from meshbook.kernel.mesh import Mesh
 from meshbook.kernel.stopping.patience import Patience
 from meshbook.kernel.values.results import MeshResult
+from meshbook.kernel.verdict import check
 from meshbook.runtime import Actor, ActorError, current_rank, endpoint
 from meshbook.runtime.controller import group_state
 from meshbook.runtime.controller.regroup import regroup, wait_until
@@ -345,7 +345,7 @@ def test_what_ranks_did_in_common_is_counted(mesh: Mesh) -> None:
 
 
 def test_what_was_done_before_does_not_count_where_it_takes_long_to_read(mesh: Mesh) -> None:
-    ran(mesh, "import time\nfrom meshbook.runtime.ranks import ledger\nread = ledger.read")
+    ran(mesh, "import time\nfrom meshbook.runtime.groups import ledger\nread = ledger.read")
     ran(mesh, "ledger.read = lambda limit: (read(limit), time.sleep(0.1))[0]")
     try:
         ran(mesh, "dist.barrier()")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from meshbook.kernel.driver import drive
-from meshbook.kernel.failures.verdict import interrupted_text
 from meshbook.kernel.stopping import pressed
+from meshbook.kernel.verdict import interrupted_text
 from tests.kernel.pretended import PretendedRun, drive_of
 
 

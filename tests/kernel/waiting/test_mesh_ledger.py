@@ -144,7 +144,7 @@ def test_asking_imports_no_compiler(mesh: Mesh) -> None:
 
 
 def test_a_torch_that_keeps_no_record_leaves_a_count(mesh: Mesh) -> None:
-    run(mesh, "dist.barrier()\nfrom meshbook.runtime.ranks import ledger\nkept, ledger._DUMPS = ledger._DUMPS, ()")
+    run(mesh, "dist.barrier()\nfrom meshbook.runtime.groups import ledger\nkept, ledger._DUMPS = ledger._DUMPS, ()")
     told = repr(mesh.ledger([0], timeout=WAIT))
     run(mesh, "ledger._DUMPS = kept")
     assert "rank 0: its torch keeps no record; operations issued, sends included: 1 in the default group" in told

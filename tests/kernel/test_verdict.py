@@ -10,9 +10,9 @@ from typing import Any
 
 from meshbook.kernel.drive import Drive
 from meshbook.kernel.driver import drive
-from meshbook.kernel.failures.verdict import _fates, _tracebacks, interrupted_text, note_failed
 from meshbook.kernel.outcome import Failure, Frame
 from meshbook.kernel.stopping.patience import Patience
+from meshbook.kernel.verdict import _fates, _tracebacks, interrupted_text, note_failed
 from tests.kernel.pretended import RANKS, PretendedLive, PretendedMesh, PretendedRun, drive_of
 
 FRAMES = (Frame("cell 7", 3, "<module>", "while True: pass", True), Frame("x.py", 9, "spin", "", False))

@@ -7,20 +7,20 @@ from dataclasses import replace
 
 import msgspec
 
-from ...runtime.controller.long_calls import actors_at_work
-from ...runtime.errors import DeviceMeshError, MeshError
-from ...runtime.ranges import named, ranks_text
-from ...runtime.ranks.place import axes_text
-from ..drive import Drive
-from ..outcome import Failure
-from ..stopping.patience import Step
-from ..stopping.stopped import stopped
-from ..values.results import MeshResult
-from ..waiting.queued import taken_back_text
-from .cut_off import is_cut_off
-from .interrupted import Interrupted
-from .slips import with_launchers, with_lines, with_lost_gpus, with_makers
-from .story import Hint, Story, in_full, noted, tell, with_memory, with_way_to_tracebacks
+from ..runtime.controller.long_calls import actors_at_work
+from ..runtime.errors import DeviceMeshError, MeshError
+from ..runtime.ranges import named, ranks_text
+from ..runtime.ranks.place import axes_text
+from .drive import Drive
+from .failures.cut_off import is_cut_off
+from .failures.interrupted import Interrupted
+from .failures.slips import with_launchers, with_lines, with_lost_gpus, with_makers
+from .failures.story import Hint, Story, in_full, noted, tell, with_memory, with_way_to_tracebacks
+from .outcome import Failure
+from .stopping.patience import Step
+from .stopping.stopped import stopped
+from .values.results import MeshResult
+from .waiting.queued import taken_back_text
 
 
 def check(drive: Drive, result: MeshResult, notebook: Container[str] = ()) -> MeshResult:
