@@ -36,7 +36,7 @@ class MadeUp:
     def __init__(self, axes: Mapping[str, int] = AXES, churn: float = 1.0) -> None:
         self.axes = dict(axes)
         self.facts = [RankFacts(rank, "busy", time.monotonic()) for rank in range(math.prod(axes.values()))]
-        self.finding = self.metric = ""
+        self.finding = self.late = self.metric = ""
         self.is_over = False
         self.meters = Meters(len(self.facts))
         self._churn = churn

@@ -69,7 +69,7 @@ class HangingCalls:
 
     def _watch(self, roster: Roster, started: float) -> _Watches:
         def look(ranks: Sequence[int]) -> Sequence[Finding]:
-            return stragglers.findings(ledger_of(roster, ranks, timeout=0.2))
+            return stragglers.findings(ledger_of(roster, ranks, timeout=0.2), time.monotonic())
 
         calls, is_bare = _Calls(roster, started), not self._has_magics(roster)
         stragglers = StragglerWatch(calls, self._tell, is_bare=is_bare)

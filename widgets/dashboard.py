@@ -90,7 +90,7 @@ class Dashboard(LiveWidget):
         return Twin(self.title, axes, facts, self._sentence(facts, now), now, [*notes, *self._last_values()])
 
     def _sentence(self, facts: Sequence[RankFacts], now: float) -> Sentence:
-        return sentence(facts, now, self._source.finding)
+        return sentence(facts, now, self._source.finding, self._source.late)
 
     def _last_values(self) -> list[str]:
         lines: list[str] = []

@@ -31,6 +31,7 @@ class Source(Protocol):
 
     facts: list[RankFacts]
     finding: str
+    late: str
     metric: str
 
     @property

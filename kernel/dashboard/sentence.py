@@ -27,8 +27,10 @@ class Sentence:
         return f"{self.lead}{': ' if self.rest else ''}{self.rest}"
 
 
-def sentence(facts: Sequence[RankFacts], now: float, finding: str = "") -> Sentence:
-    """The one thing to know about these ranks at `now`; `finding` is what their collectives tell.
+def sentence(facts: Sequence[RankFacts], now: float, finding: str = "", late: str = "") -> Sentence:
+    """The one thing to know about these ranks at `now`.
+
+    Their collectives tell of ranks that have parted (`finding`), and of those that keep the others waiting (`late`).
 
     Example:
         >>> waiting = [RankFacts(r, "waiting", 0, "cell 7 line 12", "all_reduce", 8.0) for r in (0, 1)]
@@ -43,7 +45,10 @@ def sentence(facts: Sequence[RankFacts], now: float, finding: str = "") -> Sente
     for state, tell in (("dead", _dead), ("stopped", _stopped)):
         if found := by_state.get(state):
             return tell(found, by_state.get("waiting", []), now)
-    if waiting := by_state.get("waiting"):
+    waiting = by_state.get("waiting", [])
+    if late and not finding and not _is_behind(waiting, now):
+        return Sentence(*late.split(": ", 1), tone="wait")
+    if waiting:
         return _waiting(waiting, by_state, len(facts), now)
     if found := by_state.get("debug"):
         return Sentence(f"{_who(found)} {_is(found)} in the debugger", found[0].place, "wait")
@@ -56,6 +61,11 @@ def sentence(facts: Sequence[RankFacts], now: float, finding: str = "") -> Sente
     if found := by_state.get("starting"):
         return Sentence(f"{len(found)} of {len(facts)} ranks are starting")
     return Sentence(_all(facts, "idle"))
+
+
+def _is_behind(waiting: Sequence[RankFacts], now: float) -> bool:
+    """Have ranks waited for long since the last of them came?"""
+    return bool(waiting) and now - max(each.waiting_since for each in waiting) >= BEHIND
 
 
 def _dead(dead: Sequence[RankFacts], waiting: Sequence[RankFacts], now: float) -> Sentence:

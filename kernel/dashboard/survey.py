@@ -20,6 +20,7 @@ from ...runtime.wire import codec
 from ...runtime.wire.lane import Frames
 from ...runtime.wire.messages import Answer, Note, Reply
 from ..stopping.stopped import stopped
+from ..waiting.habits import Habits
 from ..waiting.hangs import A_RANK, FIRST, PATIENCE
 from .facts import INTERRUPTED, RankFacts
 from .gpus import Gpus
@@ -55,6 +56,8 @@ class MeshWatch:
         self.facts: list[RankFacts] = []
         self.finding = ""
         """What the ledgers of collectives tell of ranks that have parted."""
+        self.late = ""
+        """Who comes late to collectives again and again, so that the others wait."""
         self.metric = ""
         """The metric whose last values the facts carry."""
         self._told: list[Callable[[int], None]] = []
@@ -65,6 +68,7 @@ class MeshWatch:
         self._ticks: dict[int, tuple[int, int, float]] = {}  # of each rank: pid, clock ticks, when
         self._reports = -1
         self._look_at = 0.0
+        self._habits = Habits()
 
     @property
     def axes(self) -> Mapping[str, int]:
@@ -171,12 +175,14 @@ class MeshWatch:
         """Ask the ledgers now and then, while ranks are busy for long."""
         busy = [each.since for each in self.facts if each.state in ("busy", "waiting")]
         if not busy or now - min(busy) < FIRST:
-            self.finding, self._look_at = "", 0.0
+            self.finding, self.late, self._look_at = "", "", 0.0
         elif now >= self._look_at:
             self._look_at = now + FIRST + A_RANK * len(busy)
             with contextlib.suppress(MeshbookError):  # it was taken down meanwhile
-                found = self.mesh.ledger(timeout=0.2, depth=64).findings
-                self.finding = next((each.text for each in found if each.seconds >= PATIENCE), "")
+                ledger = self.mesh.ledger(timeout=0.2, depth=64)
+                self.finding = next((each.text for each in ledger.findings if each.seconds >= PATIENCE), "")
+                late = self._habits.settled(ledger.late_within(now - min(busy)), now)
+                self.late = max(late, key=lambda each: each.part).text if late else ""
 
 
 class _Places:

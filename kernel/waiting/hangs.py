@@ -7,6 +7,7 @@ rank belongs to can never complete: that counts as a failure of the cell, and it
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -61,7 +62,7 @@ def watches_of(mesh: Mesh, run: Run, tell: Tell, *, is_bare: bool = False) -> tu
     """All that looks after the ranks of a run while it is driven; a bare mesh is that of a script, without magics."""
 
     def look(ranks: Sequence[int]) -> Sequence[Finding]:
-        return stragglers.findings(mesh.ledger(ranks, timeout=0.2))
+        return stragglers.findings(mesh.ledger(ranks, timeout=0.2), time.monotonic())
 
     def place_of(rank: int) -> str:
         return run.sightings.still(rank)[0]

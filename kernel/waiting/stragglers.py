@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from .collectives import MeshLedger
-from .latecomers import Late
+from .habits import MUCH, Habits
 from .ledger import Finding
 from .sightings import WAITING
 from .waited import Tell, Waited
-
-MUCH = 0.25
-"""The part of the time that must be lost to be told unasked; `%mesh ledger` tells of less."""
 
 FEWEST = 6
 """Sightings that are enough to say where ranks mostly are."""
 
 ADVICE = "`%mesh profile`, in a console, shows what each rank does"
 
-_Habit = tuple[tuple[int, ...], str]
 _Places = Callable[[int], Mapping[str, int]]
 
 
@@ -32,8 +27,7 @@ def _nowhere(rank: int) -> Mapping[str, int]:
 class StragglerWatch:
     """Looks at each ledger that somebody has asked for anyway, while a cell or calls run.
 
-    What is seen twice in succession is told: of a few collectives one rank may be the last by chance. `places` says how
-    often a rank was seen where; a bare mesh is that of a script, without magics.
+    `places` says how often a rank was seen where; a bare mesh is that of a script, without magics.
     """
 
     def __init__(self, run: Waited, tell: Tell, places: _Places = _nowhere, *, is_bare: bool = False) -> None:
@@ -41,20 +35,16 @@ class StragglerWatch:
         self._tell = tell
         self._places = places
         self._advice = "" if is_bare else f": {ADVICE}"
-        self._seen: set[_Habit] = set()
-        self._told: set[_Habit] = set()
+        self._habits = Habits()
+        self._told: set[tuple[tuple[int, ...], str]] = set()
 
-    def findings(self, ledger: MeshLedger) -> Sequence[Finding]:
+    def findings(self, ledger: MeshLedger, now: float) -> Sequence[Finding]:
         """Those of the ledger, after a look at who comes late."""
-        late = {(each.ranks, each.what): each for each in self._late(ledger)}
-        for habit in self._seen & late.keys() - self._told:
-            self._told.add(habit)
-            self._tell(habit[0], "◷", late[habit].text + self._whereabouts(habit[0]))
-        self._seen = set(late)
+        for late in self._habits.settled(ledger.late_within(now - self._run.started), now):
+            if (late.ranks, late.what) not in self._told:
+                self._told.add((late.ranks, late.what))
+                self._tell(late.ranks, "◷", late.text + self._whereabouts(late.ranks))
         return ledger.findings
-
-    def _late(self, ledger: MeshLedger) -> list[Late]:
-        return [late for late in ledger.late_within(time.monotonic() - self._run.started) if late.part >= MUCH]
 
     def _whereabouts(self, ranks: Sequence[int]) -> str:
         """What they do while the others wait: the line at which they are seen more often; else how to look."""

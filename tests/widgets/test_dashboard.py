@@ -29,7 +29,7 @@ class Source:
     def __init__(self) -> None:
         self.axes = dict(AXES)
         self.facts = [RankFacts(rank, "busy", 0.0, "cell 7 line 2", run=9) for rank in range(4)]
-        self.finding = self.metric = ""
+        self.finding = self.late = self.metric = ""
         self.is_over = False
 
     def refresh(self, now: float) -> None: ...

@@ -81,6 +81,20 @@ def test_what_the_ledgers_found_is_told_where_nobody_says_that_it_waits() -> Non
     assert found.tone == "wait" and "rank 3 has issued none" in str(found)
 
 
+LATE = "rank 3 comes 30 ms late to all_reduce at cell 7, line 12: 52 % of 4 s were waiting for it"
+
+
+def test_who_is_slow_is_told_until_somebody_is_behind() -> None:
+    facts = mesh(waiting=3, busy=1)
+    for age in (0.1, 0.0, 42.0):  # the others wait for it again and again, each for a moment
+        facts[2].waiting_since = NOW - age
+        found = sentence(facts, NOW, late=LATE)
+        assert (str(found) == LATE) == (age < 1) and found.tone == "wait"
+    assert str(sentence(mesh(busy=4), NOW, late=LATE)) == LATE
+    assert str(sentence(mesh(busy=4), NOW, "ranks 0-2 wait", LATE)).endswith(": ranks 0-2 wait")
+    assert "died" in str(sentence(mesh(dead=1, busy=3), NOW, late=LATE))
+
+
 def test_a_loop_is_told_from_the_slowest_to_the_fastest() -> None:
     facts = mesh(busy=16)
     for each in facts:

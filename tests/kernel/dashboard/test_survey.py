@@ -80,6 +80,25 @@ def test_who_waits_in_a_collective_and_who_is_behind(mesh: Mesh, watch: MeshWatc
     until(watch, lambda: "waiting" not in states(watch))
 
 
+SLOW = """
+import time, torch.distributed as dist
+while True:
+    if rank == 1: time.sleep(0.05)
+    dist.barrier()
+"""
+
+
+def test_a_slow_rank_is_named(mesh: Mesh, watch: MeshWatch) -> None:
+    run = mesh.run(SLOW)
+    until(watch, lambda: bool(watch.late), 30.0)
+    said = str(sentence(watch.facts, time.monotonic(), watch.finding, watch.late))
+    assert said.startswith("rank 1 comes ") and " late to barrier at cell 1, line 5: " in said
+    mesh.interrupt([0, 1, 2], run.call)
+    run.finished.get(20)
+    until(watch, lambda: states(watch) == ["idle"] * 3)
+    assert not watch.late
+
+
 def test_a_death_and_a_stop_are_told_with_their_signal(mesh: Mesh, watch: MeshWatch) -> None:
     os.kill(mesh.roster.states[0].pid, signal.SIGSTOP)
     until(watch, lambda: states(watch)[0] == "stopped")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 import pytest
 
 from meshbook.kernel.waiting.collectives import MeshLedger
+from meshbook.kernel.waiting.habits import APART
 from meshbook.kernel.waiting.stragglers import ADVICE, StragglerWatch
 from meshbook.runtime.groups.ledger import Entry, Group, RankLedger
 
@@ -21,11 +21,16 @@ class World:
     def __init__(
         self, steps: int = 20, places: Mapping[int, Mapping[str, int]] | None = None, *, is_bare: bool = False
     ) -> None:
-        self.started = time.monotonic() - steps * STEP
+        self._now = 100.0
+        self._seconds = steps * STEP
         self.owing = [0, 1, 2, 3]
         self.told: list[str] = []
         seen = dict(places or {})
         self._watch = StragglerWatch(self, self._tell, lambda rank: seen.get(rank, {}), is_bare=is_bare)
+
+    @property
+    def started(self) -> float:
+        return self._now - self._seconds
 
     def miss(self, ranks: set[int]) -> None:
         raise AssertionError(ranks)
@@ -33,12 +38,13 @@ class World:
     def look(
         self, late: Mapping[int, float], steps: int = 10, before: int = 1, ranks: Sequence[int] = range(4)
     ) -> None:
-        """These ranks came so late to each of these steps, the last of which was `before` steps ago."""
+        """A second later: these ranks came so late to each of these steps, the last of which was `before` steps ago."""
+        self._now += APART
         ledgers = {
             rank: _ledger([(before + n) * STEP - late.get(rank, 0.0) for n in range(steps)]) for rank in range(4)
         }
         ledger = MeshLedger(ledgers, ranks)
-        assert self._watch.findings(ledger) is ledger.findings
+        assert self._watch.findings(ledger, self._now) is ledger.findings
 
     def _tell(self, ranks: Sequence[int], mark: str, text: str) -> None:
         assert mark == "◷"
