@@ -24,11 +24,15 @@ from .values.inventory import Inventory
 from .values.names import Held
 from .waiting.collectives import LAST, MeshLedger, ledger_of
 from .waiting.look import look
+from .waiting.profile import Profile, profile
 from .waiting.queued import queued
 from .waiting.report import StackReport
 
 _names_of = msgspec.msgpack.Decoder(list[Held]).decode
 
+
+WHEN_TO_LOOK = "look while a cell runs, from a console of the notebook, or at one with `-b`"
+"""What to do where a profile has found that nobody works."""
 
 MOST_ASKED = 64
 """Ranks that are asked for what they know of a name that is being typed."""
@@ -136,6 +140,15 @@ class Questions:
             told = self.tell_debugger(busy, "locals_at", locals_of)
             report.locals = {rank: text for rank, text in sorted(told.items()) if text}
         return report
+
+    @checks_for_caller
+    def profile(self, seconds: float = 3.0, ranks: Sequence[int] | None = None) -> Profile:
+        """Where these ranks (default: all that live) spend their time, side by side, looked at for so many seconds.
+
+        Blocks until then, or until Ctrl-C; ranks that do nothing are not looked at for so long. Print what it gives.
+        """
+        chosen = self._chosen(ranks)
+        return profile(lambda: self.stacks(chosen).stacks, seconds, advice=WHEN_TO_LOOK)
 
     @checks_for_caller
     def ledger(

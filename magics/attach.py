@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 import getpass
 import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
-from ..kernel.debug.letters import Attach, Complete, End, Line, Look, Out, Question, Wire, Words
+from ..kernel.debug.letters import Attach, Complete, End, Line, Look, Out, Question, Watch, Wire, Words
 from ..kernel.failures.story import without_escapes
 from .found import Found, NotFound, choose, find, knock
+from .options import seconds
 
 _PATIENCE = 0.5
 """Seconds that the Tab key waits for the words of a rank."""
@@ -35,14 +37,18 @@ def main(arguments: Sequence[str]) -> int:
             print("\n".join(map(str, find())) or "no script or notebook of yours has a mesh here")
             return 0
         found, mesh, selector = choose(find(), options.words)
-        return (
-            _stacks(found, mesh, selector, options.native)
-            if options.command == "stacks"
-            else _attach(found, mesh, selector)
-        )
+        match options.command:
+            case "stacks":
+                return _ask(found, Look(mesh, selector, options.native))
+            case "profile":
+                return _ask(found, Watch(mesh, selector, options.seconds))
+            case _:
+                return _attach(found, mesh, selector)
     except (NotFound, OSError) as reason:
         print(f"meshbook.debug: {reason}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,24 +61,54 @@ def _parser() -> argparse.ArgumentParser:
     for name, told in (
         ("attach", "talk with ranks that are stopped, and stop those that SEL names"),
         ("stacks", "where every rank is, merged; also of ranks that hang"),
+        ("profile", "on which lines ranks spend their time, side by side; Ctrl-C tells what was seen so far"),
     ):
         command = commands.add_parser(name, help=told, epilog=_EPILOG, formatter_class=form)
         command.add_argument("words", nargs="*", metavar="TARGET SEL")
+        if name == "profile":
+            command.add_argument(
+                "--for", type=_seconds, default=3.0, metavar="S", dest="seconds", help="look for S seconds"
+            )
         if name == "stacks":
             command.add_argument("--native", action="store_true", help="frames of C too, where py-spy is installed")
     return parser
 
 
-def _stacks(found: Found, mesh: str, selector: str, native: bool) -> int:
-    with knock(found.path, None) as stream:
+def _seconds(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _ask(found: Found, question: Look | Watch) -> int:
+    """Print the answer. Ctrl-C asks for what there is of it by now, pressed again it leaves."""
+    with knock(found.path, None) as stream, _first_press(lambda: stream.shutdown(socket.SHUT_WR)):
         wire = Wire(stream)
-        wire.send(Look(mesh, selector, native))
+        wire.send(question)
+        if isinstance(question, Watch) and sys.stderr.isatty():
+            print(f"looking for {question.seconds:g} s; Ctrl-C shows what was seen by then", file=sys.stderr)
         while (letter := wire.recv_from_process()) is not None:
             if isinstance(letter, Out):
                 print(_as_shown(letter.text), end="")
             elif isinstance(letter, End):
                 return _end(letter)
     return _gone(found)
+
+
+@contextmanager
+def _first_press(do: Callable[[], None]) -> Generator[None]:
+    """Inside, the first Ctrl-C does this and raises nothing."""
+
+    def press(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, former)
+        do()
+
+    former = signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def _attach(found: Found, mesh: str, selector: str) -> int:

@@ -16,7 +16,7 @@ from IPython.core.error import UsageError
 from ..kernel.failures.interrupted import Interrupted
 from ..kernel.mesh import PULL_LIMIT, Mesh
 from ..kernel.waiting.collectives import MeshLedger
-from ..kernel.waiting.profile import Profile, profile
+from ..kernel.waiting.profile import Profile
 from ..runtime.errors import MeshbookError, MeshError
 from ..runtime.ranges import named
 from ..runtime.session import session
@@ -232,7 +232,7 @@ class MeshMagic:
 
     def _profile(self, args: grammar.Profile) -> Profile:
         mesh, ranks = self._book.chosen_of_all(args.mesh, args.selector)
-        return profile(lambda: mesh.stacks(ranks).stacks, args.duration)
+        return mesh.profile(args.duration, ranks)
 
     def _ledger(self, args: grammar.Ledger) -> MeshLedger:
         mesh, ranks = self._book.chosen_of_all(args.mesh, args.selector)

@@ -11,20 +11,22 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from ..kernel.debug.bare import BareMesh, bare_mesh, on_bare
 from ..kernel.debug.converse import Conversation
 from ..kernel.debug.desk import Desk, desk_of
 from ..kernel.debug.ladder import Rung, enter
-from ..kernel.debug.letters import Attach, End, List, Listing, Look, MeshFacts, Out, Wire
+from ..kernel.debug.letters import Attach, End, List, Listing, Look, MeshFacts, Out, Watch, Wire
 from ..kernel.debug.places import place_of, users_frame
 from ..kernel.debug.sitting import names_of
 from ..kernel.debug.stoppable import Stoppable
 from ..kernel.debug.visitor import Visitor
 from ..kernel.questions import Questions
 from ..kernel.waiting.look import look as look_at
+from ..kernel.waiting.profile import profile
+from ..kernel.waiting.report import StackReport
 from ..runtime.controller.roster import Roster
 from ..runtime.errors import MeshbookError
 from ..runtime.ranges import named
@@ -59,7 +61,13 @@ def receive(guest: socket.socket) -> None:
             case List():
                 wire.send(_listing())
             case Look(mesh, selector, native):
-                wire.send(Out(_stacks(_roster(mesh), selector, native)))
+                place = _own_place()
+                found = _looker(_roster(mesh), selector, native)()
+                wire.send(Out(f"{found}\n" + (f"the script itself is at {place}\n" if place else "")))
+                wire.send(End())
+            case Watch(mesh, selector, seconds):
+                looker = _looker(_roster(mesh), selector)
+                wire.send(Out(f"{profile(lambda: looker().stacks, seconds, wire.rest)}\n"))
                 wire.send(End())
             case Attach(mesh, selector):
                 _attend(wire, _roster(mesh), selector)
@@ -114,13 +122,14 @@ def _which(name: str, names: Sequence[str]) -> str:
     return f"there are {len(names)} meshes, name one: attach {os.getpid()}/{names[0]} ({', '.join(names)})"
 
 
-def _stacks(roster: Roster, selector: str, native: bool) -> str:
+def _looker(roster: Roster, selector: str, native: bool = False) -> Callable[[], StackReport]:
+    """Looks at these ranks, each time that it is called."""
     desk = desk_of(roster)
     mesh = desk.mesh if desk is not None else None
-    place = _own_place()
     ranks = selection(selector, mesh or _Plain(roster)) if selector else None
-    found = mesh.stacks(ranks, native=native) if isinstance(mesh, Questions) else look_at(roster, ranks, native=native)
-    return f"{found}\n" + (f"the script itself is at {place}\n" if place else "")
+    if isinstance(mesh, Questions):
+        return lambda: mesh.stacks(ranks, native=native)
+    return lambda: look_at(roster, ranks, native=native)
 
 
 class _Plain(Questions):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import threading
@@ -30,6 +31,17 @@ class Look(Letter, frozen=True):
     mesh: str = ""
     selector: str = ""
     native: bool = False
+
+
+class Watch(Letter, frozen=True):
+    """The terminal asks: where do ranks spend their time? Answered by `Out` and `End`, when `seconds` are over.
+
+    A terminal that closes its side of the stream has seen enough: it is told what was seen until then.
+    """
+
+    mesh: str = ""
+    selector: str = ""
+    seconds: float = 3.0
 
 
 class Attach(Letter, frozen=True):
@@ -99,7 +111,7 @@ class End(Letter, frozen=True):
     is_fault: bool = False
 
 
-FromTerminal = List | Look | Attach | Line | Complete
+FromTerminal = List | Look | Watch | Attach | Line | Complete
 FromProcess = Listing | Out | Question | Words | End
 
 _from_terminal = msgspec.msgpack.Decoder(FromTerminal).decode
@@ -132,6 +144,10 @@ class Wire:
         except OSError:
             return False
         return True
+
+    def rest(self, seconds: float) -> bool:
+        """Wait so long; False as soon as the other side has closed its half, or has said something."""
+        return not select.select([self._stream], [], [], seconds)[0]
 
     def recv_from_terminal(self) -> FromTerminal | None:
         data = self._recv()

@@ -35,7 +35,7 @@ _LEAST, _LEAST_INSIDE = 0.02, 0.05
 _MOST, _MOST_INSIDE = 12, 3
 """Lines that are told, and within each."""
 
-NOBODY_WORKS = "nobody works: look while a cell runs, from a console of the notebook, or at one with `-b`"
+NOBODY_WORKS = "nobody works"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,12 @@ class Share:
         return ", ".join(f"{named(ranks)}: {_percent([apart[r] for r in ranks])}" for ranks in (high, low) if ranks)
 
 
+def slept(seconds: float) -> bool:
+    """Wait so long, and go on."""
+    time.sleep(seconds)
+    return True
+
+
 class Profile:
     """Where ranks of a mesh were in some seconds: print it, or read `shares`, the largest first.
 
@@ -100,6 +106,8 @@ class Profile:
 
     @property
     def title(self) -> str:
+        if not self.ranks:
+            return "no rank lives"
         were = "was" if len(self.ranks) == 1 else "were"
         return f"where {named(self.ranks)} {were} in {self.num_looks} looks of {self.seconds:.3g} s"
 
@@ -143,8 +151,14 @@ class Profile:
         return f'<div class="meshbook" role="region" aria-label="profile of ranks">{title}{table}{foot}</div>'
 
 
-def profile(look: Callable[[], Sequence[RankStack]], seconds: float) -> Profile:
-    """Look for so long, or until Ctrl-C; not at ranks that do nothing. `look` gives the stacks of the ranks now."""
+def profile(
+    look: Callable[[], Sequence[RankStack]], seconds: float, rest: Callable[[float], bool] = slept, advice: str = ""
+) -> Profile:
+    """Look for so long, or until Ctrl-C; not at ranks that do nothing.
+
+    `look` gives the stacks of the ranks now; `rest` waits so many seconds, and says whether to go on. `advice` is for
+    who finds that nobody works.
+    """
     began = now = time.monotonic()
     looks: list[Sequence[RankStack]] = []
     note = ""
@@ -152,10 +166,11 @@ def profile(look: Callable[[], Sequence[RankStack]], seconds: float) -> Profile:
         while now < began + seconds:
             looks.append(look())
             if len(looks) == _AT_REST and not any(stack.frames for each in looks for stack in each):
-                note = NOBODY_WORKS
+                note = ": ".join(filter(None, [NOBODY_WORKS, advice]))
                 break
             took = time.monotonic() - now
-            time.sleep(min(max(PACE, _REST * took), max(began + seconds - now - took, 0.0)))
+            if not rest(min(max(PACE, _REST * took), max(began + seconds - now - took, 0.0))):
+                break
             now = time.monotonic()
     except KeyboardInterrupt:
         if not looks:

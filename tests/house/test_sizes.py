@@ -19,7 +19,7 @@ LARGE = {
     "meshbook.kernel.debug.desk:Desk": 26,
     "meshbook.kernel.debug.rank_pdb:RankPdb": 23,
     "meshbook.kernel.mesh:Mesh": 23,
-    "meshbook.kernel.questions:Questions": 21,
+    "meshbook.kernel.questions:Questions": 22,
     "meshbook.kernel.values.results:MeshResult": 16,
     "meshbook.magics.terms:_Reader": 16,
     "meshbook.runtime.engines.agent:Agent": 16,

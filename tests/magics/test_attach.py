@@ -233,6 +233,12 @@ def test_an_endpoint_that_loops_is_stopped_and_freed(script: Script, terminal: C
     stacks = run("stacks").stdout
     assert "in Worker.loop" in stacks and "ranks 0-1" in stacks and "in thread actor-worker" in stacks
     assert "the script itself is at script.py line" in stacks
+    profile = run("profile", "1", "--for", "0.4").stdout
+    assert profile.startswith("where rank 1 was in ") and f"script.py, line {line_of('while go')}" in profile
+    watching = terminal("profile", "--for", "600")
+    watching.until("Ctrl-C shows what was seen by then")
+    watching.press("c")
+    assert "where ranks 0-1 were in " in watching.end()
     attached = terminal("attach", str(script.pid), "all")
     assert "in loop, thread actor-worker" in attached.prompt()
     assert "True" in attached.type("p go")
@@ -411,6 +417,8 @@ def test_what_is_typed_when_news_comes_stands_at_the_next_prompt(
         (["attach", "nobody"], "there is no process and no mesh 'nobody'; there is"),
         (["attach", "dp=9"], "dp"),
         (["attach", "lab", "dq=0"], "no axis 'dq'"),
+        (["profile", "99999999"], "there is no process and no mesh '99999999'"),
+        (["profile", "--for", "-1"], "'-1' is not a number of seconds over 0"),
         (["stacks", "99999999"], "there is no process and no mesh '99999999'"),
         (["attach", "PID/other"], "there is no mesh 'other': there is lab"),
     ],

@@ -148,6 +148,7 @@ def test_the_dead_are_said_to_be_dead(new_mesh: Callable[..., Mesh]) -> None:
     assert repr(report).splitlines()[1:] == ["✗ rank 1  dead: killed by SIGKILL (signal 9)", "rank 0  idle"]
     mesh.down()
     assert [stack.state for stack in mesh.stacks().stacks] == ["dead", "dead"]
+    assert repr(mesh.profile()).startswith("no rank lives\nnobody works")
 
 
 def test_a_rank_that_starts_says_what_it_imports(engine: str, tmp_path: Path) -> None:

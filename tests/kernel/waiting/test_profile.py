@@ -95,8 +95,20 @@ def test_it_looks_for_as_long_as_it_was_told() -> None:
 
 
 def test_who_looks_at_ranks_that_do_nothing_is_told_what_to_look_at() -> None:
-    told = profile(lambda: [at(0), at(1)], 600.0)
-    assert told.note == NOBODY_WORKS and repr(told).endswith(NOBODY_WORKS)
+    told = profile(lambda: [at(0), at(1)], 600.0, advice="look while they do")
+    assert told.note == f"{NOBODY_WORKS}: look while they do" and repr(told).endswith(told.note)
+    assert profile(lambda: [at(0), at(1)], 600.0).note == NOBODY_WORKS
+
+
+def test_who_rests_may_have_seen_enough() -> None:
+    rests: list[float] = []
+
+    def rest(seconds: float) -> bool:
+        rests.append(seconds)
+        return len(rests) < 4
+
+    told = profile(lambda: [at(0, STEP)], 600.0, rest)
+    assert told.num_looks == len(rests) == 4 and told.shares[0].parts == {0: 1.0}
 
 
 def test_stop_ends_the_looking_and_shows_what_was_seen() -> None:
