@@ -236,7 +236,7 @@ def reasons(findings: Iterable[Finding], ranks: Iterable[int], within: float) ->
 
 
 def in_vain(ledger: MeshLedger, ranks: Iterable[int]) -> bool:
-    """Do all these ranks wait for some that are idle or dead, or that wait for such?
+    """Do all these ranks wait for some that are idle or dead, or that wait for such? Or in a ring?
 
     Example:
         >>> from meshbook.runtime.groups.ledger import Group
@@ -246,7 +246,7 @@ def in_vain(ledger: MeshLedger, ranks: Iterable[int]) -> bool:
         >>> in_vain(MeshLedger(ledgers, (0, 1), idle=[1]), [0]), in_vain(MeshLedger(ledgers, (0, 1)), [0])
         (True, False)
     """
-    gone = {*ledger.idle, *ledger.dead}
+    gone = {*ledger.idle, *ledger.dead}.union(*(each.ring for each in ledger.findings))
     while new := {rank for each in ledger.findings if gone & {*each.odd} for rank in each.waiting} - gone:
         gone |= new
     return gone.issuperset(ranks)

@@ -56,13 +56,14 @@ class Finding:
     """One place where the ranks of a group part.
 
     `odd` are the ranks that did something else than most, or nothing; `waiting` those whose collective is open, the
-    last of them for `seconds`.
+    last of them for `seconds`; `ring` those that wait for one another.
     """
 
     text: str
     odd: tuple[int, ...]
     waiting: tuple[int, ...]
     seconds: float = 0.0
+    ring: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +241,13 @@ def _one_sided(
         if those := [rank for rank in peers if rank in ranks]:
             parts.append(f"{named(those)} {'is' if len(those) == 1 else 'are'} {state}")
     ring = _ring(every)
-    if any(rank in ring for rank in waiting):
+    ring = ring if not waiting.keys().isdisjoint(ring) else ()
+    if ring:
         parts.append(f"{named(ring)} wait for one another")
     elif any(_is_met(rank, every) for rank in waiting):
         parts.append("who is at the other end waits too, perhaps each with another 'tag' or group")
     odd = tuple(rank for rank in peers if rank not in waiting)
-    return Finding("; ".join(parts), odd, tuple(waiting), min(each.seconds for each in waiting.values()))
+    return Finding("; ".join(parts), odd, tuple(waiting), min(each.seconds for each in waiting.values()), ring)
 
 
 def parted_by_cells(ledgers: Mapping[int, RankLedger], resting: Collection[int]) -> bool:

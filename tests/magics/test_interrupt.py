@@ -168,6 +168,15 @@ def test_who_waits_in_c_for_ranks_that_were_stopped_is_freed_by_the_same_press(k
     assert "4.0   ranks 0-3" in kernel.ok("%%on_mesh\nz = torch.ones(1)\ndist.all_reduce(z)\nz.item()").text
 
 
+def test_ranks_that_wait_for_one_another_in_a_ring_are_freed_by_the_first_press(kernel: Kernel) -> None:
+    cell = kernel.start("%%on_mesh\nprint('in')\ndist.recv(torch.ones(1), (rank + 1) % world_size)")
+    cell.until_all(4, "in")
+    kernel.interrupt()
+    stopped = cell.end()
+    assert "they are idle" in stopped.error and "waiting in recv" in stopped.error
+    assert "4.0   ranks 0-3" in kernel.ok("%%on_mesh\nz = torch.ones(1)\ndist.all_reduce(z)\nz.item()").text
+
+
 DEAF = """%%on_mesh
 import signal, time
 if rank == 1:
