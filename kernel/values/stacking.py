@@ -8,6 +8,7 @@ from typing import Any
 
 from ...runtime.ranges import named
 from .size import is_tensor
+from .summary import brief
 
 
 def stacked(values: Mapping[int, Any]) -> Any:
@@ -48,3 +49,5 @@ def _array(rank: int, value: object) -> Any:
         return numpy.asarray(value)
     except ValueError:
         raise ValueError(f"what is on rank {rank} is no array: its items differ in length") from None
+    except Exception as error:  # a class that numpy asks may raise anything
+        raise ValueError(f"what is on rank {rank} is no array: {brief(error)}") from error

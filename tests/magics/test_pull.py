@@ -35,6 +35,13 @@ def test_tensors_stack_as_tensors() -> None:
     assert gathered("x", {0: torch.zeros(2), 1: torch.ones(2)}, "stack").tolist() == [[0, 0], [1, 1]]  # type: ignore[attr-defined]
 
 
+class Unlike:
+    """What numpy must not make an array of, as a `TensorDict` says."""
+
+    def __array__(self) -> None:
+        raise TypeError("not to be converted")
+
+
 def test_what_cannot_be_stacked_is_named() -> None:
     with pytest.raises(UsageError) as caught:
         gathered("x", {0: np.ones((2, 3)), 1: np.ones((2, 3)), 3: np.ones(4)}, "stack")
@@ -49,6 +56,7 @@ def test_what_cannot_be_stacked_is_named() -> None:
     [
         ({0: [1, 2], 1: [3]}, "shapes differ: [2] on rank 0, [1] on rank 1"),
         ({0: torch.ones(()), 1: 1.5}, "there are tensors on rank 0, and none on rank 1"),
+        ({0: Unlike(), 1: Unlike()}, "what is on rank 0 is no array: TypeError: not to be converted"),
         ({0: [1], 1: [[1], [2, 3]]}, "what is on rank 1 is no array: its items differ in length"),
     ],
 )
