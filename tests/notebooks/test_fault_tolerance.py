@@ -125,6 +125,13 @@ def test_a_hang_is_seen_and_ended(executed: Executed) -> None:
     assert "(2, 6.0, 336)   rank 2" in executed.text("(rank, x.item(), len(mine))")
 
 
+def test_who_is_slow_is_seen_side_by_side(executed: Executed) -> None:
+    [line] = [line for line in executed.text("%mesh profile").splitlines() if "time.sleep(0.03)" in line]
+    assert re.search(r"0 % +cell 21, line 6 .* rank 1: \d+ %", line)
+    assert "interrupted: ranks 0-3" in executed.text("%mesh interrupt")
+    assert "6.0   ranks 0-3" in executed.text("-- x.item()")
+
+
 def test_it_leaves_nothing_behind(executed: Executed) -> None:
     assert "is down: ranks 0-3 exited with code 0" in executed.text("%mesh down")
     pids = re.findall(r"pid (\d+)", "".join(_text(out) for cell in executed.cells for out in cell.outputs))
