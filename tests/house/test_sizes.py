@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,9 @@ BODY = 40
 
 PUBLIC = 15
 """Fewer public methods has a class."""
+
+FILES = 48
+"""The most files of a folder: who looks for something reads their names. The next one wants a folder by subject."""
 
 LARGE = {
     "meshbook.kernel.ranks.agent:KernelActor": 22,
@@ -30,6 +34,13 @@ LARGE = {
     "meshbook.runtime.controller.roster:Roster": 31,
 }
 """Classes that have more public methods, and how many: a new one that would come in here wants to be two."""
+
+
+def test_folders_hold_few_files(modules: dict[str, ast.Module]) -> None:
+    folders = {name.rpartition(".")[0] for name in modules}
+    found = Counter(name.rpartition(".")[0] for name in modules.keys() - folders)
+    assert found["meshbook.kernel"] > 5
+    assert {folder: count for folder, count in found.items() if count > FILES} == {}
 
 
 def test_functions_stay_short(modules: dict[str, ast.Module]) -> None:
