@@ -131,6 +131,8 @@ def _columns(rows: Sequence[Row], axes: Sequence[str]) -> Iterable[_Column]:
         columns.append(_Column("type", lambda row: escape(row.facts)))
     if any(row.time for row in rows):
         columns.append(_Column("time", lambda row: row.time, lambda row: row.seconds[1] if row.seconds else None))
+    if entries and any(row.note for row in rows):  # else it stands behind the value
+        columns.append(_Column("note", lambda row: escape(row.note)))
     if any(row.is_failed for row in rows):
         columns.append(_Column("state", lambda row: row.state))
     return columns

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace as changed
 
 from ...runtime.numerals import LEAST_ALIKE, Read, brief, odd_ones, read, spread
+from ...runtime.ranges import named
 from ..outcome import Value
 from .chance import without_addresses
 from .records import Entry, entry_text, is_finite
@@ -20,6 +21,12 @@ from .rows import Row, finite_numbers
 
 MOST_ROWS: Final = 16
 """So many rows are taken in as they are."""
+
+_FEW: Final = 2
+"""Ranks that are named for having the least of all, or the most."""
+
+_MOST_ENTRIES: Final = 3
+"""Entries of records of which it is told."""
 
 _LONGEST: Final = 2_000
 """Characters of a value that is looked at."""
@@ -112,7 +119,7 @@ def _joined(alike: Sequence[Row], said: Sequence[Read], row: Row, middle: float)
         return replace(row, failure=changed(first.failure, message=spread([*map(read, messages)])))
     if first.lost is not None:
         return replace(row, lost=spread(said))
-    return replace(row, value=_common(alike, said), note="", away=_away(row.numbers, middle))
+    return replace(row, value=_common(alike, said), note=_ends(alike), away=_away(row.numbers, middle))
 
 
 def _common(alike: Sequence[Row], said: Sequence[Read]) -> Value:
@@ -122,6 +129,35 @@ def _common(alike: Sequence[Row], said: Sequence[Read]) -> Value:
     record = _joined_records([row.record for row in alike]) if first.record else {}
     text = _record_text(record) if record else spread([*map(brief, said)])
     return Value(first.type_name, text, shape=first.shape, dtype=first.dtype, device=first.device, record=record)
+
+
+def _ends(alike: Sequence[Row]) -> str:
+    """Who has the least and the most: of the numbers of these rows, or of each entry of their records."""
+    if not alike[0].record:
+        return extremes({rank: number for row in alike for rank, number in zip(row.ranks, row.numbers, strict=False)})
+    told: list[str] = []
+    for name in alike[0].record:
+        numbers = {rank: row.record[name] for row in alike for rank in row.ranks}
+        if all(map(is_finite, numbers.values())) and (who := extremes(numbers)):
+            told.append(f"{name} {who}")
+    return "; ".join(told[:_MOST_ENTRIES])
+
+
+def extremes(numbers: Mapping[int, Any]) -> str:
+    """Which ranks have the least and the most, where these are few.
+
+    Example:
+        >>> extremes({4: 0.5, 5: 0.25, 6: 0.75, 7: 0.5})
+        'least: rank 5, most: rank 6'
+        >>> extremes({4: 1, 5: 1, 6: 1, 7: 3}), extremes({4: 1, 5: 1}), extremes({})
+        ('most: rank 7', '', '')
+    """
+    least, most = min(numbers.values(), default=0.0), max(numbers.values(), default=0.0)
+    if least == most:
+        return ""
+    who = {"least": least, "most": most}
+    there = {word: [rank for rank, number in numbers.items() if number == end] for word, end in who.items()}
+    return ", ".join(f"{word}: {named(ranks)}" for word, ranks in there.items() if len(ranks) <= _FEW)
 
 
 def _away(numbers: Sequence[float], middle: float) -> str:

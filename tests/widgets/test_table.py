@@ -268,6 +268,7 @@ def test_columns_of_very_many_records_are_summed_up_too() -> None:
     page = Page(result_html(result(outcomes)))
     glance = page.text.partition("all 64 rows")[0]
     assert "2.0…2.984 True node0…7" in glance and "2.047 False node0" in glance
+    assert "loss least: rank 0, most: rank 63" in glance
 
 
 def test_entries_of_records_are_columns_that_sort_by_number() -> None:

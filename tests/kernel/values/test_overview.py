@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from meshbook.kernel.outcome import Failure, Gist, Value
 from meshbook.kernel.values.overview import MOST_ROWS, overview, strays
-from meshbook.kernel.values.rows import Row, gist_text
+from meshbook.kernel.values.rows import Row, gist_text, table_text
 
 
 def row(rank: int, text: str, **fields: Any) -> Row:
@@ -40,6 +40,22 @@ ALL = tuple(MANY)
 def test_few_rows_stay() -> None:
     rows = [row(rank, f"{rank}.5") for rank in range(MOST_ROWS)]
     assert told(rows) == rows
+
+
+def test_who_has_the_least_and_the_most_is_named() -> None:
+    [one] = told([row(rank, f"{abs(rank - 7)}.5") for rank in MANY])
+    assert one.note == "least: rank 7, most: rank 19"
+    [one] = told([row(rank, f"{rank // 2}.5") for rank in MANY])
+    assert one.note == "least: ranks 0-1, most: ranks 18-19"
+    [one] = told([row(rank, f"{rank // 3}.5") for rank in MANY])
+    assert one.note == "most: ranks 18-19"
+
+
+def test_of_records_they_are_named_entry_by_entry() -> None:
+    records = [{"loss": 5.0 - rank / 7, "norm": 1.0 + rank % 4, "step": 7, "host": f"n{rank}"} for rank in MANY]
+    [one] = told([row(rank, "", record=record) for rank, record in enumerate(records)])
+    assert one.note == "loss least: rank 19, most: rank 0"
+    assert table_text([one]).endswith(one.note)
 
 
 @pytest.mark.parametrize(

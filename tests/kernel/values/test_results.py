@@ -231,7 +231,7 @@ def test_very_many_numbers_are_seen_at_a_glance_with_the_one_that_lies_apart() -
     values = [2.0 + rank / 1000 if rank != 37 else 7.07 for rank in range(64)]
     r = result({rank: seen(value) for rank, value in enumerate(values)} | {5: Outcome(failure=BOOM)}, axes={"dp": 64})
     assert repr(r).splitlines() == [
-        "  2.0…2.063                 ranks 0-4,6-36,38-63   0.01 s",
+        "  2.0…2.063                 ranks 0-4,6-36,38-63   0.01 s   least: rank 0, most: rank 63",
         "✗ ValueError: loss is nan   rank 5   0.01 s",
         "≠ 7.07                      rank 37   Δ +5.04   0.01 s",
         "… all 64 rows: result.by_rank()",
