@@ -23,10 +23,9 @@ from .options import seconds
 _PATIENCE = 0.5
 """Seconds that the Tab key waits for the words of a rank."""
 
-_EPILOG = """\
-TARGET is a pid, the name of a mesh, or PID/MESH; without one, the only script there is. SEL names ranks to stop where
-they are, as in a notebook: 3, dp=1,tp=0, @busy. At the prompt: %rank, %who, %cast, %table, ?prefix, q; Tab completes.
-"""
+_TARGET = "TARGET is a pid, the name of a mesh, or PID/MESH; without one, the only script there is."
+_SELECTOR = "SEL names ranks, as in a notebook: 3, dp=1,tp=0, @busy."
+_PROMPT = "At the prompt: %rank, %who, %cast, %table, ?prefix, q; Tab completes."
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,10 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog="python -m meshbook.debug", description=__doc__, epilog=_EPILOG, formatter_class=form
-    )
+    parser = argparse.ArgumentParser(prog="python -m meshbook.debug", description=__doc__, epilog=_TARGET)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("ls", help="your scripts and notebooks with their meshes, and who is stopped where")
     for name, told in (
@@ -63,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
         ("stacks", "where every rank is, merged; also of ranks that hang"),
         ("profile", "on which lines ranks spend their time, side by side; Ctrl-C tells what was seen so far"),
     ):
-        command = commands.add_parser(name, help=told, epilog=_EPILOG, formatter_class=form)
+        about = f"{_SELECTOR} {_PROMPT}" if name == "attach" else _SELECTOR
+        command = commands.add_parser(name, help=told, epilog=f"{_TARGET} {about}")
         command.add_argument("words", nargs="*", metavar="TARGET SEL")
         if name == "profile":
             command.add_argument(

@@ -16,6 +16,8 @@ FEWEST = 6
 
 ADVICE = "`%mesh profile`, in a console, shows what each rank does"
 
+ADVICE_ON_BARE = "`python -m meshbook.debug profile`, in a terminal, shows what each rank does"
+
 _Places = Callable[[int], Mapping[str, int]]
 
 
@@ -34,7 +36,7 @@ class StragglerWatch:
         self._run = run
         self._tell = tell
         self._places = places
-        self._advice = "" if is_bare else f": {ADVICE}"
+        self._advice = ADVICE_ON_BARE if is_bare else ADVICE
         self._habits = Habits()
         self._told: set[tuple[tuple[int, ...], str]] = set()
 
@@ -52,7 +54,7 @@ class StragglerWatch:
         more = {place: part - others.get(place, 0.0) for place, part in late.items() if WAITING not in place}
         place = max(more, key=more.__getitem__, default="")
         if more.get(place, 0.0) < MUCH:
-            return self._advice
+            return f": {self._advice}"
         return f"; {'it is' if len(ranks) == 1 else 'they are'} at {place} then"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from meshbook.kernel.waiting.collectives import MeshLedger
 from meshbook.kernel.waiting.habits import APART
-from meshbook.kernel.waiting.stragglers import ADVICE, StragglerWatch
+from meshbook.kernel.waiting.stragglers import ADVICE, ADVICE_ON_BARE, StragglerWatch
 from meshbook.runtime.groups.ledger import Entry, Group, RankLedger
 
 GROUP = Group("0", "gloo", "default_pg", (0, 1, 2, 3))
@@ -126,8 +126,8 @@ def test_it_says_where_they_are_more_often_than_the_others(places: dict[int, dic
     assert text.partition("waiting for them")[2] == told
 
 
-def test_a_script_is_told_of_no_magic() -> None:
+def test_a_script_is_told_of_the_terminal() -> None:
     world = World(is_bare=True)
     for _ in range(2):
         world.look({1: 0.06})
-    assert world.told[0].endswith("were waiting for it")
+    assert world.told[0].endswith(f"were waiting for it: {ADVICE_ON_BARE}")
