@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -54,6 +55,7 @@ from .title import take_title
 from .visits import Visits
 
 
+@functools.cache  # to look again whether it was done is to copy pages of who has forked us
 def warm() -> None:
     """What is alike on all ranks: done before they are forked, it is not copied into each of them."""
     models.watch()
