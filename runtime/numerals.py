@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
+from .ranges import named
+
 _FAR: Final = 10
 """So many times as far from the median as half of the numbers lie at most, and a number is an odd one."""
 
@@ -18,6 +20,9 @@ _FEW_STEPS: Final = 2
 
 _PART: Final = 0.05
 """So large a part of them, too."""
+
+_MOST_NAMED: Final = 2
+"""Ranks that are named for having the least of all, or the most."""
 
 LEAST_ALIKE: Final = 6
 """Of fewer numbers nobody can say which lies apart."""
@@ -104,6 +109,35 @@ def _span(numbers: Sequence[str]) -> str:
     # By their texts too: whole numbers may be longer than floats tell apart.
     least, *_, most = sorted(set(numbers), key=lambda number: (_value(number), number))
     return f"{least}…{most}"
+
+
+def extremes(numbers: Mapping[int, float]) -> str:
+    """Which ranks have the least and the most, where these are few.
+
+    Example:
+        >>> extremes({4: 0.5, 5: 0.25, 6: 0.75, 7: 0.5})
+        'least: rank 5, most: rank 6'
+        >>> extremes({4: 1, 5: 1, 6: 1, 7: 3}), extremes({4: 1, 5: 1}), extremes({})
+        ('most: rank 7', '', '')
+    """
+    least, most = min(numbers.values(), default=0.0), max(numbers.values(), default=0.0)
+    if least == most:
+        return ""
+    who = {"least": least, "most": most}
+    there = {word: [rank for rank, number in numbers.items() if number == end] for word, end in who.items()}
+    return ", ".join(f"{word}: {named(ranks)}" for word, ranks in there.items() if len(ranks) <= _MOST_NAMED)
+
+
+def only_number(texts: Mapping[int, str]) -> dict[int, float]:
+    """The number in which these texts, by rank, differ, if it is one.
+
+    Example:
+        >>> only_number({0: "loss 0.5 of 3", 1: "loss 0.25 of 3"}), only_number({0: "1 of 3", 1: "2 of 4"})
+        ({0: 0.5, 1: 0.25}, {})
+    """
+    columns = list(zip(*(read(text).values for text in texts.values()), strict=True))
+    differ = [column for column in columns if len(set(column)) > 1]
+    return dict(zip(texts, differ[0], strict=True)) if len(differ) == 1 else {}
 
 
 def _value(number: str) -> float:

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from .errors import checks_for_caller, marked
 from .ndslice import NDSlice
-from .numerals import condensed
+from .numerals import condensed, extremes, only_number
 from .ranges import ranks_text
 from .shape import Extent, MeshTrait, Point, Shape
 
@@ -186,10 +186,12 @@ def _few(points: Mapping[str, list[Point]]) -> list[tuple[str, list[Point]]]:
     texts = list(points)
     if len(texts) <= _MOST_APART or any(len(text) > MOST_CHARACTERS for text in texts):
         return list(points.items())
-    return [
-        (told, sorted((point for index in alike for point in points[texts[index]]), key=lambda point: point.rank))
-        for alike, [told] in condensed([[text] for text in texts])
-    ]
+    few: list[tuple[str, list[Point]]] = []
+    for alike, [told] in condensed([[text] for text in texts]):
+        who = extremes(only_number({point.rank: texts[index] for index in alike for point in points[texts[index]]}))
+        same = sorted((point for index in alike for point in points[texts[index]]), key=lambda point: point.rank)
+        few.append((f"{told}   {who}" if who else told, same))
+    return few
 
 
 def _shared(points: Sequence[Point]) -> str:

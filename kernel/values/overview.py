@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace as changed
 
-from ...runtime.numerals import LEAST_ALIKE, Read, brief, odd_ones, read, spread
-from ...runtime.ranges import named
+from ...runtime.numerals import LEAST_ALIKE, Read, brief, extremes, odd_ones, read, spread
 from ..outcome import Value
 from .chance import without_addresses
 from .records import Entry, entry_text, is_finite
@@ -21,9 +20,6 @@ from .rows import Row, finite_numbers
 
 MOST_ROWS: Final = 16
 """So many rows are taken in as they are."""
-
-_FEW: Final = 2
-"""Ranks that are named for having the least of all, or the most."""
 
 _MOST_ENTRIES: Final = 3
 """Entries of records of which it is told."""
@@ -137,27 +133,11 @@ def _ends(alike: Sequence[Row]) -> str:
         return extremes({rank: number for row in alike for rank, number in zip(row.ranks, row.numbers, strict=False)})
     told: list[str] = []
     for name in alike[0].record:
-        numbers = {rank: row.record[name] for row in alike for rank in row.ranks}
-        if all(map(is_finite, numbers.values())) and (who := extremes(numbers)):
+        entries = [(rank, row.record[name]) for row in alike for rank in row.ranks]
+        numbers = {rank: entry for rank, entry in entries if is_finite(entry)}
+        if len(numbers) == len(entries) and (who := extremes(numbers)):
             told.append(f"{name} {who}")
     return "; ".join(told[:_MOST_ENTRIES])
-
-
-def extremes(numbers: Mapping[int, Any]) -> str:
-    """Which ranks have the least and the most, where these are few.
-
-    Example:
-        >>> extremes({4: 0.5, 5: 0.25, 6: 0.75, 7: 0.5})
-        'least: rank 5, most: rank 6'
-        >>> extremes({4: 1, 5: 1, 6: 1, 7: 3}), extremes({4: 1, 5: 1}), extremes({})
-        ('most: rank 7', '', '')
-    """
-    least, most = min(numbers.values(), default=0.0), max(numbers.values(), default=0.0)
-    if least == most:
-        return ""
-    who = {"least": least, "most": most}
-    there = {word: [rank for rank, number in numbers.items() if number == end] for word, end in who.items()}
-    return ", ".join(f"{word}: {named(ranks)}" for word, ranks in there.items() if len(ranks) <= _FEW)
 
 
 def _away(numbers: Sequence[float], middle: float) -> str:

@@ -164,7 +164,7 @@ class TestDisplay:
     def test_very_many_that_differ_in_their_numbers_alone_are_one_and_the_odd_one_is_another(self) -> None:
         values = ValueMesh(Shape.row_major({"dp": 5, "tp": 4}), [99.0 if i == 7 else i / 4 for i in range(20)])
         assert text_of(values)[1:] == [
-            "  0-6,8-19:       0.0…4.75",
+            "  0-6,8-19:       0.0…4.75   least: rank 0, most: rank 19",
             "  7 (dp=1, tp=3): 99.0",
             "  ... a…b: from the least to the most; items() has all",
         ]
