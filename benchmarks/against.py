@@ -1,6 +1,7 @@
 """The same benchmarks with another commit's meshbook, in turns: what has become slower, or faster, since.
 
-The benchmarks are those of now, so the other commit must know what they call.
+The benchmarks are those of now, so the other commit must know what they call. With `--own` each has its own, as modules
+have moved since; then a figure may differ because it is measured otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _OTHERS = _HERE.parent / "build" / "against"
 _WIDTHS = (42, 14, 14, 8, 12)
 
 
-def compare(commit: str, names: Sequence[str], is_quick: bool) -> int:
+def compare(commit: str, names: Sequence[str], is_quick: bool, is_own: bool = False) -> int:
     """Print a line for each figure, the median of some runs; 1 if a benchmark is broken in one of the two."""
     folder = checked_out(named(commit))
     ours, theirs = (defaultdict[str, list[float]](list) for _ in range(2))
@@ -35,7 +36,7 @@ def compare(commit: str, names: Sequence[str], is_quick: bool) -> int:
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {ROUNDS} runs of each in turns")
     for _ in range(ROUNDS):
         for figures, path in ((ours, ""), (theirs, str(folder))):
-            rows, is_sound = measured(names, is_quick, path)
+            rows, is_sound = measured(names, is_quick, path, is_own)
             are_sound = are_sound and is_sound
             for row in rows:
                 name = row["name"].strip()
@@ -73,9 +74,10 @@ def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["git", *arguments], cwd=_HERE.parent, capture_output=True)
 
 
-def measured(names: Sequence[str], is_quick: bool, path: str) -> tuple[list[dict[str, Any]], bool]:
+def measured(names: Sequence[str], is_quick: bool, path: str, is_own: bool) -> tuple[list[dict[str, Any]], bool]:
     """The rows, from a process that finds meshbook in `path` if there is one; and whether no benchmark is broken."""
-    command = [sys.executable, str(_HERE / "run.py"), *names, "--rows", *["--quick"] * is_quick]
+    benchmarks = Path(path) / "meshbook" / "benchmarks" if path and is_own else _HERE
+    command = [sys.executable, str(benchmarks / "run.py"), *names, "--rows", *["--quick"] * is_quick]
     env = os.environ | ({"PYTHONPATH": path} if path else {})
     told = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=env)
     return [json.loads(each) for each in told.stdout.splitlines() if each.startswith("{")], told.returncode == 0

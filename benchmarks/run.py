@@ -37,13 +37,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="few repeats and small meshes: does it work at all?")
     parser.add_argument("--against", metavar="COMMIT", help="the same with another commit's meshbook, in turns")
+    parser.add_argument("--own", action="store_true", help="that commit by its own benchmarks: ours do not know it")
     parser.add_argument("--rows", action="store_true", help="no table, but a line of JSON for each row")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in BENCHMARKS]:
         parser.error(f"there is no benchmark {unknown[0]!r}: there are {', '.join(BENCHMARKS)}")
     names = options.names or BENCHMARKS
     if options.against:
-        return compare(options.against, names, options.quick)
+        return compare(options.against, names, options.quick, options.own)
     try:
         return tell_rows(names, options.quick) if options.rows else run(names, options.quick)
     finally:
