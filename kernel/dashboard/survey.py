@@ -176,6 +176,7 @@ class MeshWatch:
         busy = [each.since for each in self.facts if each.state in ("busy", "waiting")]
         if not busy or now - min(busy) < FIRST:
             self.finding, self.late, self._look_at = "", "", 0.0
+            self._habits = Habits()
         elif now >= self._look_at:
             self._look_at = now + FIRST + A_RANK * len(busy)
             with contextlib.suppress(MeshbookError):  # it was taken down meanwhile
