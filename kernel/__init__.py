@@ -1,1 +1,1 @@
-"""A cell runs on a rank and comes back: capture, folding, results, restarts, the debugger."""
+"""A cell runs on ranks and comes back: the mesh, a run, what drives it to its end; the rest in folders by subject."""

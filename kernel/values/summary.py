@@ -125,6 +125,9 @@ def _facts(value: Any) -> _Facts:
         return _Facts(shape_of(value), str(value.dtype), str(value.device), bytes_of_data(value))
     if is_array(value):
         return _Facts(value.shape, str(value.dtype), None, value.nbytes)
+    jax: Any = sys.modules.get("jax")
+    if jax is not None and isinstance(value, jax.Array):
+        return _Facts(tuple(value.shape), str(value.dtype), None, int(value.nbytes))
     if pandas is not None and isinstance(value, pandas.DataFrame):
         frame: Any = value
         return _Facts(frame.shape, None, None, int(frame.memory_usage(index=False).sum()))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -317,6 +318,22 @@ def test_a_numpy_array() -> None:
     assert back(told).sum() == 6
     assert describe(numpy.zeros(10_000_000)).stayed == "76 MB, over the limit of 1 MB"
     assert describe({"deep": [(numpy.zeros(200_000),)]}).stayed == "at least 1.5 MB, over the limit of 1 MB"
+
+
+class OfJax:
+    """What `jax.Array` says of itself."""
+
+    shape, dtype, nbytes = (2, 3), "bfloat16", 12
+
+
+def test_an_array_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = describe(OfJax())
+    assert (told.shape, told.dtype) == (None, None)
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(Array=OfJax))
+    told = describe(OfJax())
+    assert (told.shape, told.dtype, told.nbytes) == ((2, 3), "bfloat16", 12)
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace())  # it is being imported
+    assert describe(OfJax()).shape is None
 
 
 def test_a_data_frame(notebook: Notebook) -> None:
