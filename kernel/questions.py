@@ -146,7 +146,12 @@ class Questions:
         """Where these ranks (default: all that live) spend their time, side by side, looked at for so many seconds.
 
         Blocks until then, or until Ctrl-C; ranks that do nothing are not looked at for so long. Print what it gives.
+        Raises `ValueError` for what is no time over 0.
         """
+        if not isinstance(cast("object", seconds), int | float) or not seconds > 0:
+            raise ValueError(
+                f"a profile looks for some seconds, such as 3, not for {seconds!r}; ranks are named behind"
+            )
         chosen = self._chosen(ranks)
         return profile(lambda: self.stacks(chosen).stacks, seconds, advice=WHEN_TO_LOOK)
 

@@ -149,6 +149,9 @@ def test_the_dead_are_said_to_be_dead(new_mesh: Callable[..., Mesh]) -> None:
     mesh.down()
     assert [stack.state for stack in mesh.stacks().stacks] == ["dead", "dead"]
     assert repr(mesh.profile()).startswith("no rank lives\nnobody works")
+    for seconds in (-1.0, 0, float("nan"), [0, 1]):
+        with pytest.raises(ValueError, match="some seconds, such as 3, not for"):
+            mesh.profile(seconds)  # type: ignore[arg-type]
 
 
 def test_a_rank_that_starts_says_what_it_imports(engine: str, tmp_path: Path) -> None:
