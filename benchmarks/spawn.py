@@ -10,9 +10,12 @@ from pathlib import Path
 from statistics import fmean
 
 import psutil
-from measure import Row, check, medians, ratio, timed
+from measure import Row, check, medians, ratio, seconds_text, timed
 
+from meshbook.kernel import zygote
 from meshbook.kernel.mesh import Mesh
+from meshbook.runtime.engines.local import LocalEngine
+from meshbook.runtime.session import session
 
 TORCH = "import torch"
 
@@ -20,13 +23,16 @@ COLD = 1.25
 WARM = {8: 0.1, 64: 0.7, 256: 2.0}
 """By number of ranks: at most so many times one `import torch`."""
 
+OPTIMIZER = "torch.optim.SGD(torch.nn.Linear(2, 2).parameters()).step()"
+
 MEMORY = 8.0
 """MB of its own that an idle rank may have."""
 
 
 def measure(is_quick: bool) -> Iterator[Row]:
     sizes = [8] if is_quick else list(WARM)
-    up(8)  # the zygote has imported; its next fork is like all later ones
+    complete()
+    up(8)  # the zygote's next fork is like all later ones
     works = {"cold": cold, "import": timed(import_torch), **{str(size): lambda n=size: up(n) for size in sizes}}
     times = medians(1 if is_quick else 3, works)
     yardstick = times["import"]
@@ -34,6 +40,14 @@ def measure(is_quick: bool) -> Iterator[Row]:
     for size in sizes:
         yield ratio(f"spawn {size} ranks, zygote warm", times[str(size)], yardstick, TORCH, WARM[size])
     yield from memory()
+
+
+def complete() -> None:
+    """Wait until the zygote has imported what can wait, as one has who types his next cell."""
+    zygote.warm()
+    engine = session().engine("local")
+    assert isinstance(engine, LocalEngine)
+    check(engine.completed(60), "the zygote has not imported all within 60 s")
 
 
 def import_torch() -> None:
@@ -63,6 +77,10 @@ def memory() -> Iterator[Row]:
         yield Row("unique memory of an idle rank", "", "", unique_memory(mesh), "MB", MEMORY)
         mesh.run("import torch\ntorch.ones(3).sum()").finished.get()
         yield Row("  after its first torch cell", "", "", unique_memory(mesh), "MB")
+        started = time.perf_counter()
+        mesh.run(OPTIMIZER).finished.get()
+        ours = seconds_text(time.perf_counter() - started)
+        yield Row("  after its first optimizer", ours, "", unique_memory(mesh), "MB")
 
 
 def unique_memory(mesh: Mesh) -> float:

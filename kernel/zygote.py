@@ -7,7 +7,7 @@ from contextlib import suppress
 from ..runtime import session as sessions
 from ..runtime.errors import SpawnError
 
-_MODULES = ["meshbook.kernel.ranks.agent", "meshbook.kernel.ranks.cell:warm"]
+_MODULES = ["meshbook.kernel.ranks.agent", "meshbook.kernel.ranks.cell:warm", "meshbook.kernel.ranks.cell:catch_up~"]
 
 
 def prepare() -> None:

@@ -54,7 +54,13 @@ if TYPE_CHECKING:
     from .engines.courier import Delivery
     from .engines.hosts import HostsEngine
 
-ZYGOTE_MODULES = ["torch?", "meshbook.runtime.ranks.worker:warm", "meshbook.runtime.ranks.seed:warm"]
+ZYGOTE_MODULES = [
+    "torch?",
+    "torch._dynamo~",  # what the first optimizer imports, or DDP: 1 s and 100 MB on each rank by itself
+    "meshbook.runtime.ranks.worker:warm",
+    "meshbook.runtime.ranks.seed:warm",
+    "meshbook.runtime.ranks.seed:warm~",
+]
 """What the zygote imports; wings above add theirs before the first mesh (see `local.LocalEngine.preload`)."""
 
 

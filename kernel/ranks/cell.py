@@ -81,6 +81,12 @@ def warm() -> None:
     _warmed = shell
 
 
+def catch_up() -> None:
+    """In a zygote: take note of what it has imported since `warm`. Each rank would do so in its first cell."""
+    if _warmed is not None:
+        _warmed.editions.look()
+
+
 MUCH_MEMORY = 16 << 20
 """Bytes in the frames of a failed cell that are worth a collection (200 ms, with torch) before the next one begins."""
 

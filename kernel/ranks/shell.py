@@ -84,7 +84,7 @@ class QuietShell(MagicShell):
         atexit.unregister(self.atexit_operations)  # nothing to save; it would clear names that threads still use
         cast("Any", self.compile).format_code_name = _label
         self._transformers = self._count_transformers()
-        self._editions = Editions()
+        self.editions = Editions()
         self._former: list[tuple[ModuleType, dict[str, Any]]] = []  # modules that are renewed, and what they had
         # IPython's other call for completions is "provisional" and wants `catch_warnings` around it: those
         # filters are the process's, and a cell may run on another thread meanwhile.
@@ -148,7 +148,7 @@ class QuietShell(MagicShell):
 
     def _tell_of_stale(self) -> None:
         """Else it takes the files as they are now for those that were imported."""
-        getattr(self._reloader, "modules_mtimes", {}).update(self._editions.stale())
+        getattr(self._reloader, "modules_mtimes", {}).update(self.editions.stale())
 
     def _reload_whole(self) -> None:
         """Modules that have changed are to be run anew from their first line to their last.
@@ -214,7 +214,7 @@ class QuietShell(MagicShell):
 
     def after_cell(self, result: ExecutionResult) -> None:
         """Tell the extensions, and matplotlib, which shows the open figures, that a cell has ended."""
-        self._editions.look()
+        self.editions.look()
         self._tell("post_execute")
         self._tell("post_run_cell", result)
 

@@ -21,7 +21,7 @@ from .agent import Agent
 from .base import Crew, Listener, Party, refer
 from .interpreter import Interpreter
 from .openings import HeldPorts
-from .preload import packaged
+from .preload import at_once, packaged
 from .spec import OF_A_RANK, RankSpec, Seat, seats_here
 from .starter import Exec, Starter, Zygote, ZygoteKey, zygote_key
 
@@ -33,7 +33,8 @@ class LocalEngine:
     """Makes crews of processes on this machine.
 
     `preload` names what the zygote imports: `module`, `module?` (if it is installed) or `module:function` (called
-    after the import). `python` is what ranks run in; the controller's own by default.
+    after the import); a name that ends in `~` can wait, as in `zygote`. `python` is what ranks run in; the
+    controller's own by default.
 
     Ranks that are to have packages imported (`RankSpec.preload`) get a zygote that has imported these too: so they have
     them after a restart at once, and in memory once. Those with a variable that libraries read at their import get one
@@ -47,6 +48,7 @@ class LocalEngine:
         self._python = python or Interpreter()
         self.preload = tuple(preload)
         self._zygotes: dict[ZygoteKey, Zygote] = {}
+        self._spoilt: list[Zygote] = []  # they have children, and fork no more
         self._unfit: dict[ZygoteKey, str] = {}  # packages that no zygote can have, with the reason
         self._exec = Exec(reactor, self._python)
         self._lock = threading.Lock()  # several threads may spawn
@@ -57,17 +59,24 @@ class LocalEngine:
             with self._lock:
                 self._fresh_zygote()
 
+    def completed(self, seconds: float) -> bool:
+        """Wait so long, at most, for the zygotes that there are to have imported what can wait; whether they have."""
+        with self._lock:
+            zygotes = [*self._zygotes.values()]
+        return all(zygote.is_gone or self._reactor.wait(zygote.complete, seconds) for zygote in zygotes)
+
     def _fresh_zygote(self, spec: RankSpec | None = None) -> Zygote:
         """The zygote for ranks like this, made from packages and settings as they are now."""
         env = _before_ranks(os.environ if spec is None else spec.env)
         key = self._key(spec)
         zygote = self._zygotes.get(key)
-        if zygote is not None and not zygote.is_gone:
+        if zygote is not None and not zygote.is_gone and not zygote.is_spoilt:
             return zygote
+        if zygote is not None and zygote.is_spoilt:
+            self._spoilt.append(self._zygotes.pop(key))
         self._drop_idle()
-        imports = sorted(
-            [*self.preload, *key.modules], key=lambda each: ":" in each
-        )  # calls look at all that was imported
+        preload = at_once(self.preload) if self._spoilt else self.preload
+        imports = sorted([*preload, *key.modules], key=lambda each: ":" in each)  # calls look at all that was imported
         try:
             zygote = self._zygotes[key] = Zygote(self._reactor, imports, env, self._python, key)
         except OSError as error:  # no process, or no descriptor, is left
@@ -172,9 +181,10 @@ class LocalEngine:
 
     def close(self) -> None:
         """End the zygotes."""
-        for zygote in self._zygotes.values():
+        for zygote in (*self._zygotes.values(), *self._spoilt):
             self._end(zygote)
         self._zygotes.clear()
+        self._spoilt.clear()
 
 
 def _before_ranks(env: Mapping[str, str]) -> dict[str, str]:

@@ -9,18 +9,36 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+_CAN_WAIT = "~"
+
+
+def at_once(modules: Iterable[str]) -> list[str]:
+    """Those that are needed before a rank can be there.
+
+    Example:
+        >>> at_once(["torch?", "torch.fx~"]), those_that_can_wait(["torch?", "torch.fx~"])
+        (['torch?'], ['torch.fx~'])
+    """
+    return [name for name in modules if not name.endswith(_CAN_WAIT)]
+
+
+def those_that_can_wait(modules: Iterable[str]) -> list[str]:
+    """The others: what some ranks will import, and had better find imported."""
+    return [name for name in modules if name.endswith(_CAN_WAIT)]
+
 
 def import_all(modules: Iterable[str]) -> str:
     """Import each `module`, `module?` (if it is installed) or `module:function` (called then); what went wrong.
 
-    A module may also be something that one has, as in `import_named`.
+    A module may also be something that one has, as in `import_named`; a name may end in `~` (it can wait) besides.
 
     Example:
         >>> import_all(["json", "no_such_module?", "os:getpid"]), import_all(["no_such_module"])
         ('', "cannot import no_such_module: ModuleNotFoundError: No module named 'no_such_module'")
     """
     for name in modules:
-        module, _, function = name.rstrip("?").partition(":")
+        name = name.removesuffix(_CAN_WAIT)
+        module, _, function = name.removesuffix("?").partition(":")
         try:
             loaded = import_named(module)
             if function:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import LinkClosed
+from ..system.cores import cores
 from ..system.forks import let_go_in_child
 from ..wire.lane import Lane
 from ..wire.link import PairLink
@@ -67,6 +68,10 @@ class Zygote:
         self.key = key or zygote_key(env, python)
         self.warmed = threading.Event()
         """Set when its imports are done, or when it ended; `trouble` then says what is in the way of forking."""
+        self.complete = threading.Event()
+        """Set when it has imported what could wait as well."""
+        self.is_spoilt = False
+        """Whether it cannot fork any more, because of something that could wait."""
         self.is_gone = False
         self.num_waiting = 0
         """How many meshes wait for its imports: it is not idle."""
@@ -98,7 +103,8 @@ class Zygote:
             raise LinkClosed("the zygote is gone")
         self._births[ticket] = births
         try:
-            self._lane.send(Fork(ticket, encode_spec(self.python.spec_for(spec))), fds=fds.as_list())
+            is_patient = spec.local_world_size > _CROWD * cores()
+            self._lane.send(Fork(ticket, encode_spec(self.python.spec_for(spec)), is_patient), fds=fds.as_list())
         except LinkClosed as gone:
             if self._births.pop(ticket, None) is not None:  # else its end has been seen, and told, meanwhile
                 raise LinkClosed("the zygote is gone") from gone
@@ -147,6 +153,13 @@ class Zygote:
                 births.on_exit(message.pid, message.status)
         else:
             assert isinstance(message, Warm), message
+            self._on_warm(message)
+
+    def _on_warm(self, message: Warm) -> None:
+        if message.is_complete:
+            self.is_spoilt = bool(message.trouble)
+            self._reactor.announce(self.complete)
+        else:
             self.trouble = message.trouble
             self._reactor.announce(self.warmed)
 
@@ -174,6 +187,9 @@ _ZYGOTE_ENV = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # makes the fork of a big image a fifth cheaper
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # pyarrow, which pandas imports where it is, starts one else
 }
+
+_CROWD = 4
+"""Ranks of a core, above which it is sooner to wait until the zygote has imported all than to let each rank do it."""
 
 _PATIENCE = 0.2
 """Seconds that a zygote gets to end by itself."""

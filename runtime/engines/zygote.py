@@ -3,7 +3,9 @@
 It imports and never computes: a parallel region, a CUDA context or a thread before the fork would make its children
 hang. It has one thread, its own session, and ends when its controller does. Started as
 `python -m meshbook.runtime.engines.zygote LINK LIFELINE MODULE...`, with two descriptors; a module name may end in `?`
-(if it is installed) or in `:function` (to be called after the import).
+(if it is installed) or in `:function` (to be called after the import), and then in `~`: that can wait until nobody has
+asked for a rank for a moment, and is done if its package is there. So a mesh comes up as soon as ranks can, and those
+that come later find all that they will use.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ import select
 import signal
 import socket
 import sys
-import time
 import traceback
+from collections import deque
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -26,11 +28,14 @@ from ..system.libc import libc
 from ..wire.lane import Lane
 from ..wire.link import PairLink
 from ..wire.messages import Exited, Fork, Forked, Warm
-from . import holes
-from .preload import import_all
+from . import holes, hugepages
+from .preload import at_once, import_all, those_that_can_wait
 from .spec import RankFds, decode_spec
 
 _PR_SET_CHILD_SUBREAPER = 36
+
+_QUIET_MS = 300
+"""How long nobody must have asked for anything before what can wait is imported."""
 
 
 def main(link_fd: int, lifeline_fd: int, modules: list[str]) -> None:
@@ -39,11 +44,10 @@ def main(link_fd: int, lifeline_fd: int, modules: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt goes to whole process groups
     line = lifeline.arm(lifeline_fd)  # an import may hang, and nobody looks at the link meanwhile
     lane = Lane(PairLink(socket.socket(fileno=link_fd)))
-    started = time.perf_counter()
-    trouble = _preload(modules)
+    trouble = _preload(at_once(modules))
     try:
-        lane.send(Warm(time.perf_counter() - started, trouble))
-        _Zygote(lane, line).serve()
+        lane.send(Warm(trouble))
+        _Zygote(lane, line, those_that_can_wait(modules)).serve()
     except LinkClosed:
         return  # the controller is gone; its ranks have their own lifeline
 
@@ -53,9 +57,7 @@ def _preload(modules: list[str]) -> str:
     # rank; while it comes, looking at it again and again takes a tenth of the time, and one look at the end as long.
     gc.disable()
     trouble = import_all(modules)
-    _forget_rules()
-    holes.fill()
-    gc.freeze()
+    _settle()
     gc.enable()
     if trouble:
         return trouble
@@ -64,6 +66,15 @@ def _preload(modules: list[str]) -> str:
         os._exit(0)
     os.waitpid(pid, 0)
     return _why_unsafe()
+
+
+def _settle() -> None:
+    """Leave no room between what was imported: ranks put what they make side by side."""
+    _forget_rules()
+    gc.freeze()
+    gc.collect()  # finds nothing to look at, and gives back the tuples and dicts that Python keeps for new ones
+    holes.fill()
+    gc.freeze()
 
 
 def _forget_rules() -> None:
@@ -101,9 +112,10 @@ def _target(link: str) -> str:
 
 
 class _Zygote:
-    def __init__(self, lane: Lane, line: int) -> None:
+    def __init__(self, lane: Lane, line: int, later: list[str]) -> None:
         self._lane = lane
         self._line = line
+        self._later = deque(later)
         self._bell, self._bell_in = os.pipe()
         for fd in (self._bell, self._bell_in):
             os.set_blocking(fd, False)
@@ -117,18 +129,38 @@ class _Zygote:
         poll = select.poll()  # `select` takes no descriptor above 1023, and they are numbered as in the controller
         for fd in (self._lane.link.fileno(), self._bell):
             poll.register(fd, select.POLLIN)
+        is_quiet = False
         while True:
-            ready = [fd for fd, _ in poll.poll()]
+            patience = None if not self._later else 0 if is_quiet else _QUIET_MS
+            ready = [fd for fd, _ in poll.poll(patience)]
+            if is_quiet := not ready:
+                self._import_next()
             if self._bell in ready:
                 os.read(self._bell, 4096)
                 self._reap()
             if self._lane.link.fileno() in ready:
                 self._serve_one()
 
+    def _import_next(self) -> None:
+        """One of those that can wait; who needs it will meet what goes wrong."""
+        gc.disable()
+        name = self._later.popleft()
+        if name.partition(".")[0] in sys.modules:
+            import_all([name])
+        gc.freeze()
+        if not self._later:
+            _settle()
+            hugepages.collapse()
+        gc.enable()
+        if not self._later:
+            self._lane.send(Warm(_why_unsafe(), is_complete=True))
+
     def _serve_one(self) -> None:
         message, _ = self._lane.recv()
         assert isinstance(message, Fork)
         fds = self._lane.fds
+        while message.is_patient and self._later:
+            self._import_next()
         self._lane.send(self._fork(message, fds))
         for fd in fds:
             os.close(fd)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..engines.preload import import_all
+from ..engines.preload import at_once, import_all
 from ..engines.spec import RankSpec, decode_spec
 from ..wire.lane import Lane
 from ..wire.messages import Become, Warmed
@@ -13,7 +13,7 @@ def wait_for_place(spec: RankSpec, data: Lane) -> RankSpec:
 
     What cannot be imported the rank will tell, when its own cells or options ask for it.
     """
-    import_all([*spec.spare, *(f"{name}?" for name in spec.preload)])
+    import_all([*at_once(spec.spare), *(f"{name}?" for name in spec.preload)])
     data.send(Warmed())
     message, _ = data.recv()
     assert isinstance(message, Become), message

@@ -1,9 +1,8 @@
 """Every message that crosses a process, in one tagged union.
 
-A message is a frozen struct; what a user passes or gets back (arguments, results) travels beside it as frames
-(`codec`). The first line of each says who sends it to whom, and on which lane: *data* is read by the main thread of a
-rank, *control* by its second thread, which answers while a cell runs; *zygote* is the socket of the process that forks;
-*host* is the link to the agent of another host, which owns the ranks there.
+A message is a frozen struct; what a user passes or gets back travels beside it as frames (`codec`). The first line of
+each says who sends it to whom, and on which lane: *data* is read by the main thread of a rank, *control* by its second
+one, also while a cell runs; *zygote* is the socket of the process that forks; *host* is the link to another's agent.
 """
 
 from __future__ import annotations
@@ -250,10 +249,11 @@ class Answer(Message, frozen=True):
 
 
 class Fork(Message, frozen=True):
-    """Controller to zygote, zygote: make a rank with the descriptors that come along. Answered by `Forked`."""
+    """Controller to zygote, zygote: make a rank with what comes along, after all imports if it `is_patient`."""
 
     ticket: int
     spec: bytes
+    is_patient: bool = False
 
 
 class Forked(Message, frozen=True):
@@ -272,10 +272,10 @@ class Exited(Message, frozen=True):
 
 
 class Warm(Message, frozen=True):
-    """Zygote to controller, zygote: imports are done in so many seconds, or (`trouble`) why forks are not possible."""
+    """Zygote to controller, zygote: imports are done (`is_complete`: all), or (`trouble`) why it cannot fork."""
 
-    seconds: float
     trouble: str = ""
+    is_complete: bool = False
 
 
 class Warmed(Message, frozen=True):

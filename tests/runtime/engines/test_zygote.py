@@ -242,3 +242,75 @@ def test_its_ranks_copy_no_rules_of_torchs_compiler_to_forget_them(local: Bench,
     local.engine = new_engine("torch._dynamo", WORKER)
     source = "import torch._dynamo as it\nit.trace_rules.get_torch_obj_rule_map.cache_info().currsize"
     assert local.workers({"rank": 2}).do.call(source).get(20).values() == [0, 0]
+
+
+@pytest.fixture
+def package(modules: Path) -> Callable[[str], Path]:
+    """Makes a package, which a zygote imports at once, with a part that can wait and this source."""
+
+    def make(part: str) -> Path:
+        (modules / "pack").mkdir()
+        (modules / "pack" / "__init__.py").write_text("")
+        (modules / "pack" / "part.py").write_text(f"import os\nby = os.getpid()\n{part}\n")
+        return modules
+
+    return make
+
+
+def test_what_can_wait_is_imported_when_nobody_asks(
+    local: Bench, new_engine: NewEngine, package: Callable[[str], Path]
+) -> None:
+    package("")
+    local.engine = engine = new_engine(WORKER, "pack", "pack.part~")
+    zygote = zygote_of(engine)
+    assert engine.completed(30)
+    source = "import os, pack.part\n(pack.part.by, os.getppid())"
+    assert set(local.workers().do.call(source).get(10).values()) == {(zygote.pid, zygote.pid)}
+
+
+def test_a_crowd_of_ranks_waits_for_what_can_wait(
+    local: Bench, new_engine: NewEngine, package: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package("")
+    monkeypatch.setattr("meshbook.runtime.engines.starter._CROWD", 0)
+    local.engine = engine = new_engine(WORKER, "pack", "pack.part~")
+    assert local.workers().do.call("import sys\n'pack.part' in sys.modules").get(10).values() == [True, True]
+    assert zygote_of(engine).complete.is_set()
+
+
+def test_what_can_wait_is_left_alone_where_its_package_is_not_there(
+    local: Bench, new_engine: NewEngine, package: Callable[[str], Path]
+) -> None:
+    package("")
+    local.engine = engine = new_engine(WORKER, "pack.part~")
+    zygote_of(engine)
+    assert engine.completed(30)
+    assert local.workers().do.call("import sys\n'pack' in sys.modules").get(10).values() == [False, False]
+
+
+def test_what_can_wait_and_fails_is_met_by_those_who_import_it(
+    local: Bench, new_engine: NewEngine, package: Callable[[str], Path]
+) -> None:
+    package("raise ValueError('broken')")
+    local.engine = engine = new_engine(WORKER, "pack", "pack.part~")
+    zygote_of(engine)
+    assert engine.completed(30)
+    workers = local.workers()
+    assert parents(workers) == {zygote_of(engine).pid}
+    with pytest.raises(ValueError, match="broken"):
+        workers.do.call("import pack.part").get(10)
+
+
+def test_one_that_what_can_wait_has_spoilt_is_replaced(
+    local: Bench, new_engine: NewEngine, package: Callable[[str], Path]
+) -> None:
+    package("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()")
+    local.engine = engine = new_engine(WORKER, "pack", "pack.part~")
+    spoilt = zygote_of(engine)
+    assert engine.completed(30)
+    assert spoilt.is_spoilt
+    workers = local.workers()
+    assert parents(workers) == {zygote_of(engine).pid} != {spoilt.pid}
+    assert workers.do.call("import sys\n'pack.part' in sys.modules").get(10).values() == [False, False]
+    engine.close()
+    assert not psutil.pid_exists(spoilt.pid)
