@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ..errors import SpawnError
 from ..system import leftovers
+from ..system.cores import cores
 from ..system.devices import num_gpus
 from ..system.registry import registry
 from ..wire.reactor import Reactor
@@ -27,6 +28,9 @@ from .starter import Exec, Starter, Zygote, ZygoteKey, zygote_key
 
 WARM_SECONDS = 120.0
 """How long the imports of a zygote may take: on a file system far away, a minute is not unheard of."""
+
+_CROWD = 4
+"""Ranks of a core, above which it is sooner to wait until the zygote has imported all than to let each rank do it."""
 
 
 class LocalEngine:
@@ -63,7 +67,7 @@ class LocalEngine:
         """Wait so long, at most, for the zygotes that there are to have imported what can wait; whether they have."""
         with self._lock:
             zygotes = [*self._zygotes.values()]
-        return all(zygote.is_gone or self._reactor.wait(zygote.complete, seconds) for zygote in zygotes)
+        return all(self._reactor.wait(zygote.complete, seconds) for zygote in zygotes)
 
     def _fresh_zygote(self, spec: RankSpec | None = None) -> Zygote:
         """The zygote for ranks like this, made from packages and settings as they are now."""
@@ -155,7 +159,8 @@ class LocalEngine:
             zygote = self._fresh_zygote(spec)
             zygote.num_waiting += 1
         try:
-            is_warm = self._reactor.wait(zygote.warmed, WARM_SECONDS)
+            is_crowd = spec.local_world_size > _CROWD * cores()
+            is_warm = self._reactor.wait(zygote.complete if is_crowd else zygote.warmed, WARM_SECONDS)
         finally:
             with self._lock:
                 zygote.num_waiting -= 1
@@ -164,7 +169,7 @@ class LocalEngine:
                 f"the zygote (pid {zygote.pid}) has not done its imports within {WARM_SECONDS:g} s: "
                 f"`py-spy dump --pid {zygote.pid}` tells where it is; without one: --spawn exec"
             )
-        return zygote
+        return self._warm_zygote(spec) if zygote.is_spoilt else zygote
 
     def introduce(self, one: Party, other: Party) -> None:
         agents = cast("tuple[Agent, Agent]", (one.crew, other.crew))

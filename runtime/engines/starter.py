@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import LinkClosed
-from ..system.cores import cores
 from ..system.forks import let_go_in_child
 from ..wire.lane import Lane
 from ..wire.link import PairLink
@@ -69,7 +68,7 @@ class Zygote:
         self.warmed = threading.Event()
         """Set when its imports are done, or when it ended; `trouble` then says what is in the way of forking."""
         self.complete = threading.Event()
-        """Set when it has imported what could wait as well."""
+        """Set when it has imported what could wait as well, or when it ended."""
         self.is_spoilt = False
         """Whether it cannot fork any more, because of something that could wait."""
         self.is_gone = False
@@ -103,8 +102,7 @@ class Zygote:
             raise LinkClosed("the zygote is gone")
         self._births[ticket] = births
         try:
-            is_patient = spec.local_world_size > _CROWD * cores()
-            self._lane.send(Fork(ticket, encode_spec(self.python.spec_for(spec)), is_patient), fds=fds.as_list())
+            self._lane.send(Fork(ticket, encode_spec(self.python.spec_for(spec))), fds=fds.as_list())
         except LinkClosed as gone:
             if self._births.pop(ticket, None) is not None:  # else its end has been seen, and told, meanwhile
                 raise LinkClosed("the zygote is gone") from gone
@@ -156,12 +154,13 @@ class Zygote:
             self._on_warm(message)
 
     def _on_warm(self, message: Warm) -> None:
-        if message.is_complete:
+        if self.warmed.is_set():
             self.is_spoilt = bool(message.trouble)
-            self._reactor.announce(self.complete)
         else:
             self.trouble = message.trouble
             self._reactor.announce(self.warmed)
+        if message.is_complete:
+            self._reactor.announce(self.complete)
 
     def _forget(self) -> None:
         with self._forgetting:
@@ -171,6 +170,7 @@ class Zygote:
         if not self.warmed.is_set():
             self.trouble = "the zygote ended while it imported; its stderr says why"
             self._reactor.announce(self.warmed)
+        self._reactor.announce(self.complete)
         self._reactor.remove(self._lane.link.fileno())
         self._lane.close()
         os.close(self._lifeline_in)
@@ -187,9 +187,6 @@ _ZYGOTE_ENV = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # makes the fork of a big image a fifth cheaper
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # pyarrow, which pandas imports where it is, starts one else
 }
-
-_CROWD = 4
-"""Ranks of a core, above which it is sooner to wait until the zygote has imported all than to let each rank do it."""
 
 _PATIENCE = 0.2
 """Seconds that a zygote gets to end by itself."""

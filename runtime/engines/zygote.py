@@ -44,10 +44,10 @@ def main(link_fd: int, lifeline_fd: int, modules: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt goes to whole process groups
     line = lifeline.arm(lifeline_fd)  # an import may hang, and nobody looks at the link meanwhile
     lane = Lane(PairLink(socket.socket(fileno=link_fd)))
-    trouble = _preload(at_once(modules))
+    trouble, later = _preload(at_once(modules)), those_that_can_wait(modules)
     try:
-        lane.send(Warm(trouble))
-        _Zygote(lane, line, those_that_can_wait(modules)).serve()
+        lane.send(Warm(trouble, is_complete=not later))
+        _Zygote(lane, line, later).serve()
     except LinkClosed:
         return  # the controller is gone; its ranks have their own lifeline
 
@@ -159,8 +159,6 @@ class _Zygote:
         message, _ = self._lane.recv()
         assert isinstance(message, Fork)
         fds = self._lane.fds
-        while message.is_patient and self._later:
-            self._import_next()
         self._lane.send(self._fork(message, fds))
         for fd in fds:
             os.close(fd)

@@ -249,11 +249,10 @@ class Answer(Message, frozen=True):
 
 
 class Fork(Message, frozen=True):
-    """Controller to zygote, zygote: make a rank with what comes along, after all imports if it `is_patient`."""
+    """Controller to zygote, zygote: make a rank with the descriptors that come along. Answered by `Forked`."""
 
     ticket: int
     spec: bytes
-    is_patient: bool = False
 
 
 class Forked(Message, frozen=True):

@@ -272,7 +272,7 @@ def test_a_crowd_of_ranks_waits_for_what_can_wait(
     local: Bench, new_engine: NewEngine, package: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package("")
-    monkeypatch.setattr("meshbook.runtime.engines.starter._CROWD", 0)
+    monkeypatch.setattr("meshbook.runtime.engines.local._CROWD", 0)
     local.engine = engine = new_engine(WORKER, "pack", "pack.part~")
     assert local.workers().do.call("import sys\n'pack.part' in sys.modules").get(10).values() == [True, True]
     assert zygote_of(engine).complete.is_set()
